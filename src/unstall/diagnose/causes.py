@@ -14,26 +14,26 @@ from unstall.timeline.ancestry import first_reaching, nearest
 from unstall.timeline.columns import I8, I32, I64, Bool, HostKind, Timeline, WaitKind
 from unstall.timeline.grouping import groups
 
-_SKEW_NS = 10_000  # host and device clocks are aligned no better than that
-_MOST_CANDIDATES = 16  # of events that may cover an interval, the latest to start
+_SKEW_NS = 10_000  # host and device clocks are aligned to within this
+_MOST_CANDIDATES = 16  # events to try per interval, the latest to start first
 
 
 def explain_gaps(
     timeline: Timeline, ops: Bool, busy: Intervals, activity: HostActivity, window: tuple[int, int]
 ) -> Gaps:
-    """Give each idle interval its one cause: why did the op that ends it start so late?
+    """Give each idle interval one cause: the reason why the op that ends it started so late.
 
-    If its launch had been made before the device ran dry, the op was held: by an event of another stream, else
-    by plain latency. If not, the host was late, and what it did since then decides: the largest share wins,
-    where all dispatching after a wait that had drained the queue counts as that wait's, and what a thread does that
-    only feeds the device with batches, as data loading.
+    If that op was launched before the device ran dry, the device held it: the cause is an event of another stream, or
+    else latency. If it was launched later, the host was late, and the cause is what the host did in the meantime: the
+    activity with the largest share wins. After a wait that drained the queue, all dispatching counts as part of that
+    wait. All work of a thread that only fetches batches counts as data loading.
     """
     idle = busy.gaps(*window)
     end = _find_ends(timeline, ops, idle, activity.feeding)
     doings = _doings(activity)
     cause = _shares(activity, doings, idle, end).argmax(axis=0).astype(np.int8)
     cause[end.queued] = np.where(end.by_event[end.queued], CAUSE["event"], CAUSE["latency"])
-    # Where no op follows, the device is done; the others may not be.
+    # If no op follows, the device has finished; other devices may still be at work.
     elsewhere = Intervals.union(timeline.device.start[~ops], timeline.device.end[~ops])
     others_work = 2 * elsewhere.covered(idle.start, idle.end) >= idle.end - idle.start
     cause[(end.op < 0) & others_work] = CAUSE["event"]
@@ -42,16 +42,16 @@ def explain_gaps(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Ends:
-    """How each idle interval ends, and how far the host had got."""
+    """How each idle interval ends, and how far the host was by then. One row per interval."""
 
-    op: I32  # device row of the op that starts then, or -1
+    op: I32  # device row of the op that ends the interval, or -1
     launch: I32  # host row of its launch, or -1
-    begun: I64  # when the launch was begun and ended, within the interval
+    begun: I64  # when the launch began, clipped to the interval; `launched` is when it ended
     launched: I64
-    begun_at: I64  # … and begun, wherever that is
+    begun_at: I64  # when the launch began, not clipped
     queued: Bool  # the op was launched before the device ran dry
-    by_event: Bool  # its stream had been told to wait for an event
-    fed: Bool  # the launch is of a thread that fetches batches, and does nothing else
+    by_event: Bool  # the op's stream was waiting for an event
+    fed: Bool  # the launch is on a thread that only fetches batches
 
 
 def _find_ends(timeline: Timeline, ops: Bool, idle: Intervals, feeding: I64) -> _Ends:
@@ -78,7 +78,7 @@ def _find_ends(timeline: Timeline, ops: Bool, idle: Intervals, feeding: I64) -> 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Doing:
-    """Something that may have kept the host from launching, and the cause of idle time that it makes."""
+    """An activity of the host that may have delayed launches, and the cause of idle time that it stands for."""
 
     cause: str
     spans: Intervals
@@ -86,7 +86,7 @@ class _Doing:
 
 
 def _doings(activity: HostActivity) -> tuple[_Doing, ...]:
-    """In order of precedence: a moment spent in two of them is the first one's."""
+    """Returns the activities in order of precedence: time spent in two of them counts for the first."""
     waits = activity.waits
     return (
         _Doing(
@@ -101,19 +101,20 @@ def _doings(activity: HostActivity) -> tuple[_Doing, ...]:
         _Doing("allocator", activity.allocator, activity.allocator_rows),
         _Doing("startup", activity.startup, activity.startup_rows),
         _Doing("comm", activity.comm, activity.comm_rows),
-        _Doing("python", activity.python, activity.asleep_rows),  # or else to blame is the frame that ran meanwhile
+        _Doing("python", activity.python, activity.asleep_rows),  # elsewhere the frame that ran is to blame
     )
 
 
 def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals, end: _Ends) -> I64:
-    """ns of each idle interval by cause: a row for each of IDLE_CAUSES. What the host did after the launch is none."""
+    """Returns ns by cause and idle interval, as an array of shape (causes, intervals). Time after the launch does not
+    count."""
     shares = np.zeros((len(IDLE_CAUSES), len(idle)), dtype=np.int64)
     waits = activity.waits
     blamed = Intervals.none()
     for doing in doings:
         own = doing.spans - blamed
         blamed |= own
-        # A launch may itself load, allocate or, as a copy, block; it cannot wait for what came before it.
+        # A launch can itself load data, allocate or block (as a copy), but it cannot wait for earlier work.
         until = end.begun if doing.cause == "sync" else end.launched
         shares[CAUSE[doing.cause]] = own.covered(idle.start, until)
     shares[CAUSE["event"]] = np.where(end.by_event, idle.end - end.launched, 0)
@@ -132,7 +133,8 @@ def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals,
 def _culprits(
     timeline: Timeline, activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals, end: _Ends, cause: I8
 ) -> I32:
-    """The host row to blame for each interval: what drained the queue or took longest, else the late launch."""
+    """Returns the host row to blame for each interval: the one that drained the queue or took longest, else the late
+    launch."""
     host = timeline.host
     culprit = end.launch.copy()
     for doing in doings:
@@ -140,7 +142,7 @@ def _culprits(
         rows = doing.rows[np.argsort(host.start[doing.rows], kind="stable")]
         longest = _longest_within(host.start[rows], host.end[rows], idle.start[mine], idle.end[mine])
         culprit[mine[longest >= 0]] = rows[longest[longest >= 0]]
-        if doing.cause == "input" and len(rows):  # what comes after a batch was fetched is still that batch
+        if doing.cause == "input" and len(rows):  # work on a batch after it was fetched counts as its loading
             after = mine[(longest < 0) & end.fed[mine]]
             culprit[after] = rows[np.maximum(np.searchsorted(host.start[rows], end.begun_at[after]) - 1, 0)]
     drain = _draining_wait(activity, idle.start, end.begun_at)
@@ -150,7 +152,7 @@ def _culprits(
     asleep, python = (spans.covered(idle.start[mine], idle.end[mine]) for spans in (activity.asleep, activity.python))
     awake = mine[2 * asleep < np.maximum(python, 1)]
     culprit[awake] = end.launch[awake]
-    if timeline.meta.frames_at_calls:  # the frames of two calls are around all that came between, and say little of it
+    if timeline.meta.frames_at_calls:  # known only at calls: too coarse to blame
         awake = awake[culprit[awake] < 0]
     culprit[awake] = _running_frame(timeline, activity, idle.start[awake], idle.end[awake], culprit[awake])
     return culprit
@@ -165,7 +167,7 @@ def _ending_op(starts: I64, rows: I64, idle: Intervals) -> I32:
 
 
 def _draining_wait(activity: HostActivity, dry: I64, begun: I64) -> I64:
-    """The wait that the host was in when the device ran dry, and after which it launched anew; or -1."""
+    """Returns the wait during which the device ran dry and after which the host launched again, or -1."""
     waits = activity.waits
     if not len(waits):
         return np.full(len(dry), -1, dtype=np.int64)
@@ -175,7 +177,7 @@ def _draining_wait(activity: HostActivity, dry: I64, begun: I64) -> I64:
 
 
 def _inside_one_launch(timeline: Timeline, op: I32, rows: I64) -> Bool:
-    """Whether the op that ends a gap is not the first of its launch: inside a graph."""
+    """Returns whether the op that ends each gap is inside a graph: not the first op of its launch."""
     launch = timeline.device.launch
     first = np.full(len(timeline.host) + 1, np.iinfo(np.int64).max, dtype=np.int64)
     np.minimum.at(first, launch[rows], rows)
@@ -183,7 +185,7 @@ def _inside_one_launch(timeline: Timeline, op: I32, rows: I64) -> Bool:
 
 
 def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
-    """Whether an op's stream was told to wait for an event between the stream's last launch and this one."""
+    """Returns whether each op's stream was made to wait for an event between its previous launch and this one."""
     waits, host, device = timeline.waits, timeline.host, timeline.device
     held = np.zeros(len(op), dtype=np.bool_)
     told = np.flatnonzero((waits.kind == WaitKind.STREAM_EVENT) & (waits.stream >= 0))
@@ -206,10 +208,10 @@ def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
 
 
 def _running_frame(timeline: Timeline, activity: HostActivity, low: I64, high: I64, launch: I32) -> I32:
-    """The Python frame that ran in the middle of the longest stretch of Python within each interval.
+    """Returns the Python frame that ran in the middle of each interval's longest stretch of Python.
 
-    It is one of the thread that launched next, or else, of those that launch, of the one that has most frames; `launch`
-    where there is none.
+    The frame is one of the thread that launched next. If that thread has none, it is one of the launching thread with
+    the most frames. If there is no frame at all, it is `launch`.
     """
     host, python = timeline.host, activity.python
     launching = np.unique(host.thread[timeline.device.launch[timeline.device.launch >= 0]])
@@ -235,7 +237,8 @@ def _running_frame(timeline: Timeline, activity: HostActivity, low: I64, high: I
 
 
 def _longest_within(start: I64, end: I64, low: I64, high: I64) -> I64:
-    """Index of the one of the intervals, sorted by start, that covers most of each window [low, high), or -1."""
+    """Returns the index of the interval that covers most of each window [low, high), or -1. Intervals are sorted by
+    start."""
     longest = np.full(len(low), -1, dtype=np.int64)
     most = np.zeros(len(low), dtype=np.int64)
     beyond = np.searchsorted(start, high, side="left")

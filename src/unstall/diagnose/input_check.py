@@ -1,4 +1,4 @@
-"""Whether there is anything in a file to explain: a report of what was lost with the rest of it would mislead."""
+"""Checks that a file has something to explain: if most of it was lost, a report on the rest would mislead."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from unstall.errors import TraceError
 from unstall.read import load
 from unstall.timeline.columns import Timeline
 
-# Notes of read/kineto.py.
+# Notes that read/kineto.py makes.
 _ENDS_EARLY = re.compile(r".* at byte [\d,]+ of the text, after [\d,]+ events?")
 _LOST = re.compile(r"dropped [\d,]+ events? that ")
 
 
 def load_usable(path: str | Path, progress: Callable[[int, int], None] | None = None) -> Timeline:
-    """As `load`. Raises TraceError too for a file that has lost events, with no device event in what is left of it, and
-    for one with no events at all; of our own recorders that is a whole run, in which nothing happened."""
+    """Load a file as `load` does, but refuse it if there is nothing to explain.
+
+    Raises TraceError also if the file has lost events and no device event is left, or if it has no events at all. A
+    file of our own recorders may have no events: it is a whole run in which nothing happened.
+    """
     timeline = load(path, progress=progress)
     meta = timeline.meta
     if len(timeline.device):

@@ -1,5 +1,5 @@
-"""Launches that came after the device had run dry, divided so that no idle time is two findings': the stretches that
-launch_bound speaks of, and the rows of tiny kernels that tiny_kernels does."""
+"""Launches that came after the device had run dry, split between two rules so that no idle time counts twice: the
+stretches of launch_bound, and the rows of tiny kernels of tiny_kernels."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ from unstall.timeline.columns import I64, HostKind
 from unstall.timeline.grouping import groups
 
 _WORTH = 0.01  # of the window
-_LATE = 0.1  # of a stretch's launches: with fewer, the host is ahead and only restarts late
-_HOLDS = 0.8  # of the idle time, for a function to stand for the whole stretch, and tiny kernels for a place
-_MOST_PLACES = 5  # where no stack says what belongs together
-_TINY_NS = 5_000  # shorter than it takes the host to launch one
-_REPEATS = 8  # the same few kernels again and again, as loops over parameters make them
+_LATE = 0.1  # of a stretch's launches; with fewer, the host is ahead and late only now and then
+_HOLDS = 0.8  # of the idle time: a function then stands for the stretch, and tiny kernels for a place
+_MOST_PLACES = 5  # if there are no stacks to group them by
+_TINY_NS = 5_000  # shorter than the host takes to launch a kernel
+_REPEATS = 8  # the same few kernels over and over, as in loops over parameters
 TINY_ROW = 32
-"""So many launches of one line, one after the other and all tiny, are a row of tiny kernels."""
+"""This many tiny launches in a row from one line are a row of tiny kernels."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Late:
-    """Launches of one stretch of code that leave the device idle; and those of them that are rows of tiny kernels."""
+    """Launches of one stretch of code that leave the device idle, and which of them are in rows of tiny kernels."""
 
     group: Group
     tiny: I64
-    restarts: bool  # few of them are late, as where the host is ahead and begins anew now and then
+    restarts: bool  # few launches are late: the host is ahead and pauses now and then
 
 
 def divide(run: Run, function: int | None = None) -> tuple[list[Late], list[Group]]:
-    """(the stretches that are launch-bound, costliest first; the rows of tiny kernels by line, of which none is there).
+    """Returns (the launch-bound stretches, costliest first; the rows of tiny kernels outside them, by line).
 
-    A stretch that is all one line of tiny kernels is theirs; otherwise those within a stretch are part of it, but where
-    the host only restarts late: between them the device is idle for another reason. The stretch is that of the
-    innermost function that holds most of the idle time, or of the `function` given, a row of Stacks that stands for it.
+    A stretch is the innermost function that holds most of the idle time, or `function`, a row of Stacks, if given. Rows
+    of tiny kernels inside a stretch are part of it, with two exceptions. A stretch that is all one line of tiny kernels
+    counts as a row. And if the host is late only now and then, the rows stay separate: between them the device is idle
+    for another reason.
     """
     lost, between = run.lost_to("launch"), run.lost_to("launch", "latency")
     rows_of_tiny = [group for group in _tiny_rows(run) if between[group.rows].sum() >= _WORTH * run.wall]
@@ -71,7 +72,7 @@ def _stretches(run: Run, lost: I64, function: int | None) -> list[Group]:
 
 
 def _costliest_first(run: Run, group: Group, lost: I64) -> tuple[int, int]:
-    """Of equals the earlier: numbers of places are in the order of the file."""
+    """Sort key. Of equally costly groups the earlier comes first: places are numbered in the order of the file."""
     return -int(lost[group.rows].sum()), int(run.timeline.host.start[group.rows].min())
 
 
@@ -81,7 +82,7 @@ def _calls(run: Run) -> I64:
 
 
 def _innermost(run: Run) -> int:
-    """The innermost of the user's functions that holds most of the idle time, a row of Stacks; -1 without stacks."""
+    """Returns the innermost user function that holds most of the idle time, a row of Stacks; -1 without stacks."""
     stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]
     total = int(lost[calls].sum())
@@ -96,7 +97,7 @@ def _innermost(run: Run) -> int:
 
 
 def _below(run: Run, node: int) -> Group:
-    """The launches below a function, at its costliest line, where lines are those that ran."""
+    """Returns the launches inside a function, at its costliest line if lines are those that ran."""
     stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]
     of = functions(run.timeline)
@@ -109,8 +110,10 @@ def _below(run: Run, node: int) -> Group:
 
 
 def around(run: Run) -> list[int]:
-    """The innermost of the user's functions that holds most of the idle time, then those around it, the next one first:
-    rows of Stacks. Of functions below which the same launches are the innermost alone is given."""
+    """Returns the innermost user function that holds most of the idle time, then its callers, from the inside out.
+
+    Each is a row of Stacks. Of functions that contain the same launches only the innermost is returned.
+    """
     node = _innermost(run)
     if node < 0:
         return []
@@ -127,9 +130,9 @@ def around(run: Run) -> list[int]:
 
 
 def _tiny_rows(run: Run) -> list[Group]:
-    """Launches of tiny kernels in rows, by line; only lines that run the same few kernels again and again.
+    """Returns rows of tiny-kernel launches by line, for lines that run the same few kernels over and over.
 
-    Where lines are those that ran, by function: a loop goes through several of its lines.
+    If lines are those that ran, rows are by function: a loop spans several lines.
     """
     timeline = run.timeline
     host, device = timeline.host, timeline.device
@@ -153,7 +156,7 @@ def _tiny_rows(run: Run) -> list[Group]:
 
 
 def _at_costliest(run: Run, rows: I64, lost: I64) -> Group:
-    """One group of these rows, at the place of theirs that lost most."""
+    """Returns one group of these rows, at the place among theirs that lost the most time."""
     parts = sorted(run.lines(rows), key=lambda part: _costliest_first(run, part, lost))
     return parts[0] if len(parts) == 1 else Group(parts[0].place, None, rows)
 
@@ -163,14 +166,14 @@ def _function(run: Run, group: Group) -> int:
 
 
 def _functions(run: Run, places: I64) -> I64:
-    """The same places, but one for all lines of a function, where they are those that ran: a loop has several."""
+    """Returns the same places, with one place per function if lines are those that ran: a loop spans several lines."""
     function = function_of(run.timeline)
     in_function = (places >= 0) & (places < len(function))
     return np.where(in_function, function[np.where(in_function, places, 0)], places) if len(function) else places
 
 
 def usual_length(run: Run, rows: I64) -> str:
-    """The median of what these launches put on the device: "3.17 µs"; some recorders write whole µs."""
+    """Returns the median length of the device ops of these launches: "3.17 µs"; some recorders write whole µs."""
     device = run.timeline.device
     ops = run.ops_of(rows)
     median = int(np.median((device.end - device.start)[ops]))

@@ -1,4 +1,4 @@
-"""What mending each finding would gain, and in which order to mend them."""
+"""The gain of fixing each finding, and the order in which to fix them."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from unstall.what_if.edits import Edit, parse
 from unstall.what_if.model import Model
 from unstall.what_if.predict import WORTH, plan
 
-_MOST_EDITS = 24  # the costliest findings'
+_MOST_EDITS = 24  # findings with the highest cost
 
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """Of all findings."""
+    """The gains of all findings."""
 
     findings: tuple[Finding, ...]
     plan: tuple[PlanStep, ...]
-    floor_ns: int  # the device's own busy time a step, once the plan is carried out
+    floor_ns: int  # the device's own busy time per step once the whole plan is done
 
 
 COSTS_NOTHING = ": this costs next to nothing"
-"""How a rule's `saw` ends where the device does not feel it; taken back where mending it gains something after all."""
+"""Ending of a rule's `saw` if the device is not delayed. It is removed if fixing the finding does gain time."""
 
 _NOTHING = 0.0005
-"""Of the step: nobody could measure so small a gain, and as much may be lost."""
+"""Share of the step. A smaller gain cannot be measured, and as much may be lost."""
 
 
 def _harmless(finding: Finding, gain: float, planned: Container[str]) -> bool:
-    """Whether there is nothing to change; `gain` is a share of the step. What gains only with others is in the plan.
+    """Returns whether nothing needs to change. `gain` is a share of the step; findings that gain only with others are
+    in the plan.
 
-    A wait that gains nothing may just have another right after it, and a copy can overlap once nothing waits for it:
-    these stay as long as they cost nothing.
+    A wait that gains nothing may just have another wait right after it, and a copy can overlap once nothing waits for
+    it: such findings are harmless only if they cost nothing.
     """
     if finding.edit in planned:
         return False
@@ -48,10 +49,11 @@ def _harmless(finding: Finding, gain: float, planned: Container[str]) -> bool:
 
 
 def _saw(finding: Finding, gain: float, harmless: bool, planned: dict[str, tuple[int, int]], mends: int) -> str:
-    """What was seen; how many findings the change mends, where its gain is that of several; and where the plan alone is
-    the reason to make it, what it gains there.
+    """Returns the finding's `saw` with remarks on its gain.
 
-    `gain` is a share of the step; `planned` has the number in the plan, and the gain there in ns, of each edit.
+    One remark says how many findings the change fixes, if its gain is that of several. Another says what the change
+    gains in the plan, if the plan is the only reason to make it. `gain` is a share of the step; `planned` has (number
+    in the plan, gain there in ns) by edit.
     """
     if harmless:
         return finding.saw
@@ -66,7 +68,7 @@ def _saw(finding: Finding, gain: float, harmless: bool, planned: dict[str, tuple
 
 
 def _beyond(gain_ns: float, alone_ns: float, base_ns: float) -> list[str]:
-    """Why a step of the plan gains more than its finding does by itself."""
+    """Returns why a step of the plan gains more than its finding does alone."""
     if gain_ns - alone_ns < max(WORTH * base_ns, alone_ns):
         return []
     alone = duration(round(alone_ns)) if alone_ns >= _NOTHING * base_ns else "nothing"
@@ -74,14 +76,14 @@ def _beyond(gain_ns: float, alone_ns: float, base_ns: float) -> list[str]:
 
 
 def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
-    """Replay each finding's own edit, and look for the best order of all of them.
+    """Replay each finding's edit, and search for the best order of all edits.
 
-    A finding whose cost is not idle time, such as a slow copy that keeps the device busy, is no longer harmless when
-    mending it would gain. Where findings share an edit, as without stacks those that a graph would mend, its gain is
-    told once, at the one that exposes most.
+    A finding whose cost is not idle time, such as a slow copy that keeps the device busy, is not harmless if fixing it
+    gains time. If several findings share an edit, as do those that a graph would fix without stacks, the gain is
+    reported once, at the finding that exposes most.
     """
     base = model.undistorted_step_ns
-    # In an order of their own: neither that of the file nor other names decide between equals.
+    # Between equal findings, neither the order of the file nor names decide.
     costliest = sorted(findings, key=lambda f: (-f.exposed_ns, -f.wait_ns, f.rule, f.spans, str(f.where)))
     gained: dict[str, tuple[Edit, float]] = {}
     for finding in costliest:
@@ -89,7 +91,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
             try:
                 edit = parse(finding.edit)
                 gained[finding.edit] = edit, base - steady_step_ns(edit.apply(model.subject).program)
-            except UsageError:  # what was recorded there is no part of the program
+            except UsageError:  # what was recorded there is not part of the program
                 continue
     best = plan(model, [edit for edit, _ in gained.values()])
     planned = {step.edit.text: (number, round(step.gain_ns)) for number, step in enumerate(best, 1)}
@@ -102,7 +104,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
         if finding.edit not in gained or first[finding.edit] is not finding:
             return finding
         gain_ns = gained[finding.edit][1]
-        share = gain_ns / base if base else 0.0  # a step of which no op is in the program takes no time
+        share = gain_ns / base if base else 0.0  # if no op of a step is in the program, the step takes no time
         harmless = _harmless(finding, share, planned)
         saw = _saw(finding, share, harmless, planned, sharing[finding.edit])
         return msgspec.structs.replace(finding, gain_ns=round(gain_ns), harmless=harmless, saw=saw)

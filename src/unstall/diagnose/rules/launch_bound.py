@@ -14,16 +14,16 @@ from unstall.timeline.columns import I64, HostKind
 
 _GENERATE = re.compile(r"(.*/)?transformers/generation/")
 _MOSTLY = 0.5
-_FAR_AHEAD = 2  # ops queued, from which on it is worth telling
+_FAR_AHEAD = 2  # ops queued; a queue this deep is worth reporting
 
 
 def launch_bound(run: Run, function: int | None = None) -> list[Finding]:
-    """One finding, at the innermost function below which most late launches are, or at the `function` given, a row of
-    Stacks: what a graph would capture.
+    """Returns a finding at the function that a graph would capture.
 
-    Where the host only begins anew now and then, it is harmless unless a graph gains something there. Without stacks
-    there is one finding for each of the costliest places. Rows of tiny kernels within are told in it; a place
-    that has little else is tiny_kernels'.
+    That is `function` (a row of Stacks) if given, else the innermost function that makes most late launches. If the
+    host is only late now and then, the finding is harmless unless a graph would gain time. Without stacks there is one
+    finding for each of the costliest places. Rows of tiny kernels within the stretch are part of the finding. A place
+    with little else is left to tiny_kernels.
     """
     lost = run.lost_to("launch")
     return [_finding(run, late, lost) for late in divide(run, function)[0]]
@@ -51,7 +51,7 @@ def _finding(run: Run, late: Late, lost: I64) -> Finding:
 
 
 def _how_late(run: Run, group: Group, lost: I64) -> str:
-    """How many came after the device had run dry, and how far ahead the host was at the others."""
+    """Returns how many launches came after the device had run dry, and how far ahead the host was at the others."""
     calls, depth = run.launch_depth
     others = depth[np.isin(calls, group.rows[lost[group.rows] == 0])]
     late = len(group.rows) - len(others)
@@ -70,7 +70,7 @@ def _tiny(run: Run, late: Late, lost: I64) -> list[str]:
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
-    """The lines at which most of the idle time ends, where there are several."""
+    """Returns the lines at which most of the idle time ends, if there are several."""
     exposed = int(lost[group.rows].sum())
     parts = sorted(
         ((int(lost[part.rows].sum()), run.where(part)) for part in run.lines(group.rows)), key=lambda part: -part[0]
@@ -84,7 +84,7 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
-    """(what to do, when that is safe, the edit that models it)."""
+    """Returns (the advice, when it is safe, the edit that models it)."""
     replayed = run.timeline.host.kind[group.rows] == HostKind.GRAPH_LAUNCH
     if replayed.mean() > _MOSTLY:
         return (
@@ -118,17 +118,17 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
 
 
 def _is_module(run: Run, group: Group) -> bool:
-    """Whether the place is no function, so that nothing there can be captured as it stands."""
+    """Returns whether the place is at module level, so that it cannot be captured as it is."""
     return run.where(group).function == "<module>"
 
 
 def _generates(run: Run, group: Group) -> bool:
-    """Whether most is launched within `generate` of transformers, a loop that nobody can capture as it stands."""
+    """Returns whether most launches are within `generate` of transformers, a loop that cannot be captured as it is."""
     return bool(run.within(group.rows, _GENERATE).sum() > _MOSTLY * len(group.rows))
 
 
 def _in_graphs(run: Run, ops: I64) -> float:
-    """The share of these device ops that are parts of CUDA graphs."""
+    """Returns the share of these device ops that belong to CUDA graphs."""
     launch = run.timeline.device.launch[ops]
     known = launch[launch >= 0]
     return float((run.timeline.host.kind[known] == HostKind.GRAPH_LAUNCH).mean()) if len(known) else 0.0

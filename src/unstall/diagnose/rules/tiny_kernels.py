@@ -8,9 +8,10 @@ from unstall.result import Finding
 
 
 def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
-    """One finding a line, but for those in a stretch that launch_bound speaks of, that of the `function` given if any.
+    """Returns one finding per line, except for lines in a stretch that launch_bound reports.
 
-    `exposed` is the idle time between these kernels: launch and latency.
+    `function`, if given, is the function of that stretch. `exposed` is the idle time between these kernels: launches
+    and latency.
     """
     between = run.lost_to("launch", "latency")
     return [
