@@ -15,8 +15,8 @@ from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, MeasuredCall, as_rows
 
 Observed = tuple[Signature, list[tuple[str, int]], list[int], list[int]]
-"""A call: its kernels with their ns, the bytes that it allocated besides its results, and those of them that it
-kept."""
+"""A call: its kernels with their ns, the bytes that it allocated besides its results, and those of them that it kept.
+"""
 _BYTES_OFF = 64 << 10
 """The error that is allowed for temporary memory predicted by neighbours."""
 _FOUR_MIB = 4 << 20
