@@ -8,9 +8,9 @@ Its journal entries, in addition to those of `RecordedWindow` (times in nanoseco
     phase         phase: warmup, plain_before, recording, plain_after; by: the kind of the boundaries, None
                   while unknown
     mark          kind, step: boundary number `step` of the recorded window. Step i is between boundaries i and i + 1;
-                  the first step after the window's start is for warm-up. thread: system id of its thread
+                  the first step in the window is for warm-up. thread: the system's id of the thread
     recorded      by, steps: whole steps recorded, without those for warm-up; settling: number of warm-up steps
-    plain         which: before or after; steps; host_ns, device_ns: per step; marks_ns: the host's time at each boundary
+    plain         which: before or after; steps; host_ns, device_ns: per step; marks_ns: host times of the boundaries
     waiting       why: the reason why the recording does not begin yet
     failed        why: a sentence
     over          why: done, exit, failed or profiler; phase: the one it ended in; steps: number of boundaries of the
