@@ -1,1 +1,1 @@
-"""What a user asks, and what they hold then: reports and answers that show, save and print themselves."""
+"""Public questions and their results: reports and answers that show, save and print themselves."""

@@ -1,4 +1,4 @@
-"""`Difference`: what changed between two runs, as a user holds it."""
+"""`Difference`: the changes between two runs, for users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unstall.report.scrub import files_of, scrub_diff, scrubber
 
 @dataclass(frozen=True, repr=False)
 class Difference(Shown):
-    """What changed from run A to run B."""
+    """The changes from run A to run B."""
 
     result: DiffResult
     a: Diagnosis
@@ -24,11 +24,11 @@ class Difference(Shown):
 
     @classmethod
     def between(cls, a: Diagnosis, b: Diagnosis) -> Difference:
-        """Compare two runs. Raises UsageError for a result that was read back from JSON: it holds no run."""
+        """Compare two runs. Raises UsageError if a result was read back from JSON, because it holds no run."""
         return cls(diff(a, b), a, b)
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """What the comparison says."""
+        """Returns the document of the comparison."""
         runs = [each.run for each in (self.a, self.b) if each.run is not None]
         if not scrub_paths:
             return document(self.result, pictures_of(runs))

@@ -1,4 +1,4 @@
-"""`Report`: what `explain` found, as a user holds it; and a saved result, read back."""
+"""`Report`: the result of `explain` for users, and how to read a saved result."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MAX_BYTES = 256 << 20
 
 
 class Report(Shown, Diagnosis):
-    """What `explain` found. `print` shows it, and `save` writes it in the format of a file's ending."""
+    """The result of `explain`. `print` shows it, and `save` writes it in the format of a file's ending."""
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """What the report says."""
+        """Returns the document of the report."""
         result, runs = self.result, () if self.run is None else (self.run,)
         if not scrub_paths:
             return document(result, pictures_of(runs))

@@ -16,10 +16,10 @@ from unstall.timeline.columns import Timeline
 
 
 class Answer(Shown, Forecast):
-    """What `whatif` found. `print` shows it, and `save` writes it in the format of a file's ending."""
+    """The result of `whatif`. `print` shows it, and `save` writes it in the format of a file's ending."""
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """What the answer says."""
+        """Returns the document of the answer."""
         runs = self.before, self.after
         if not scrub_paths:
             return document(self.result, pictures_of(runs))

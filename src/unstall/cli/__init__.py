@@ -6,7 +6,7 @@
 Exit codes: 0 fine, 1 findings over a budget or a checked thing that failed, 2 usage, 3 unreadable input.
 """
 
-# What `main` needs is imported within it, where Ctrl-C is caught: importing takes most of a short command's time.
+# `main` imports what it needs itself, where Ctrl-C is caught: imports take most of a short command's time.
 from __future__ import annotations
 
 import os
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Verb(Protocol):
-        """What a module of this package offers."""
+        """The interface of a module of this package."""
 
         __doc__: str | None
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 _INTERRUPTED = 128 + 2  # SIGINT
-_NOBODY_READS = 128 + 13  # SIGPIPE, which Windows does not name
-_NO_PLACE = 2  # as UsageError's
+_NOBODY_READS = 128 + 13  # SIGPIPE, which has no name on Windows
+_NO_PLACE = 2  # the same as for UsageError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code. Errors meant for the user become one sentence on stderr."""
+    """Runs a command and returns its exit code. Errors meant for the user become one sentence on stderr."""
     try:
         from unstall.cli._streams import prepare
         from unstall.errors import UnstallError
@@ -62,8 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The arguments, with the verb's `run`, and as `words`, as they were given. What a verb does not know is answered
-    with that verb's usage."""
+    """Returns the arguments, the verb's `run`, and the words as they were given.
+
+    An argument that a verb does not know prints that verb's usage.
+    """
     args, unknown = build_parser().parse_known_args(argv)
     if unknown:
         instead = "; give -o a name with that ending: -o report.html" if "--html" in unknown else ""
@@ -73,7 +75,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The whole command line's parser, its verbs as sub-parsers."""
+    """Returns the parser of the whole command line, with verbs as sub-parsers."""
     import argparse
 
     from unstall._version import __version__
@@ -99,7 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def verbs() -> dict[str, Verb]:
-    """The verbs by name: every module here that does not start with an underscore."""
+    """Returns the verbs by name: every module here whose name does not start with an underscore."""
     import pkgutil
     from importlib import import_module
     from typing import cast
@@ -115,5 +117,5 @@ def _complain(text: str) -> None:
 
 
 def _let_go_of_stdout() -> None:
-    """Python flushes stdout once more at exit, which must not fail again."""
+    """Replaces stdout: Python flushes it once more at exit, which must not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

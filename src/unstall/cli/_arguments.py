@@ -1,4 +1,4 @@
-"""Options that verbs share, and arguments' values, whose errors name the argument."""
+"""Options that verbs share, and parsers of arguments whose errors name the argument."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 class FilledHelp(argparse.HelpFormatter):
-    """Fills a description's paragraphs to the terminal's width, and leaves what is indented as it is."""
+    """Wraps a description's paragraphs to the terminal's width, and leaves indented text unchanged."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = text.split("\n\n")
@@ -26,7 +26,7 @@ class FilledHelp(argparse.HelpFormatter):
 
 
 def named(option: str, parse: Callable[[str], Value]) -> Callable[[str], Value]:
-    """`parse`, for argparse: its UsageError begins with the option."""
+    """Wraps `parse` for argparse: its UsageError begins with the option."""
 
     def parse_value(text: str) -> Value:
         try:
@@ -46,20 +46,20 @@ def add_value(
     *,
     dest: str | None = None,
 ) -> None:
-    """An option with a value, whose errors name the option."""
+    """Adds an option with a value. Its errors name the option."""
     dest = dest or option.lstrip("-").replace("-", "_")
     group.add_argument(option, dest=dest, metavar=metavar, type=named(option, parse), help=help)
 
 
 def parse_file(text: str) -> str:
-    """A file's name. Raises UsageError for that of a folder: without its slash it would be taken for a file's."""
+    """Parses a file name. Raises UsageError for a folder's name: without the slash it would look like a file's."""
     if text.endswith(("/", os.sep)):
         raise UsageError(f"{text} is a folder: name a file in it")
     return text
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds from 0 on. Raises UsageError for what is none."""
+    """Parses seconds, at least 0. Raises UsageError for anything else."""
     try:
         seconds = float(text)
     except ValueError:
@@ -70,14 +70,14 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_count(text: str) -> int:
-    """A whole number from 1 on. Raises UsageError for any other."""
+    """Parses a whole number, at least 1. Raises UsageError for anything else."""
     if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"{text!r} is not a whole number from 1 on")
     return int(text)
 
 
 def add_user_option(parser: argparse.ArgumentParser) -> None:
-    """--user."""
+    """Adds --user."""
     parser.add_argument(
         "--user",
         metavar="GLOB",
@@ -90,7 +90,7 @@ def add_user_option(parser: argparse.ArgumentParser) -> None:
 def add_output_group(
     parser: argparse.ArgumentParser, formats: Sequence[str], *, it: str = "it", prints: str = "what to print"
 ) -> argparse._ArgumentGroup:
-    """-o, --format and --json; what else a verb says of its output goes into the group that is returned."""
+    """Adds -o, --format and --json. Returns their group, for further options on output."""
     group = parser.add_argument_group("output")
     group.add_argument(
         "-o",
@@ -107,7 +107,7 @@ def add_output_group(
 
 
 def add_size_options(group: argparse._ArgumentGroup, largest: str) -> None:
-    """--top and --scrub-paths."""
+    """Adds --top and --scrub-paths."""
     add_value(group, "--top", "N", parse_count, f"show the N {largest} (default: 10)")
     group.add_argument(
         "--scrub-paths", action="store_true", help="shorten paths, so that none names a home folder or a machine"
@@ -115,14 +115,14 @@ def add_size_options(group: argparse._ArgumentGroup, largest: str) -> None:
 
 
 def add_quiet_option(group: argparse._ArgumentGroup, but: str = "nothing but") -> None:
-    """-q."""
+    """Adds -q."""
     group.add_argument(
         "-q", "--quiet", action="store_true", help=f"print no progress, and {but} --format and -o ask for"
     )
 
 
 def add_plain_step_options(parser: argparse.ArgumentParser) -> None:
-    """--plain-step-ms and --as-recorded."""
+    """Adds --plain-step-ms and --as-recorded."""
     add_value(
         parser,
         "--plain-step-ms",
@@ -136,7 +136,7 @@ def add_plain_step_options(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_ms(text: str) -> int:
-    """Milliseconds as ns. Raises UsageError for what is none."""
+    """Parses milliseconds and returns ns. Raises UsageError for anything else."""
     try:
         ns = round(float(text) * 1e6)
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""A line on stderr that says what `unstall bench` is at, where somebody is there to see it; it is gone at the end."""
+"""A line on stderr that shows what `unstall bench` is doing, if stderr is a terminal. It disappears at the end."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _APART_S = 0.1
-_SOON_S = 2.0  # until then nobody asks how long it has been
+_SOON_S = 2.0  # before this, the elapsed time is not shown
 
 
 @contextmanager
 def shown(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """What to call with what is under way. There is no thread that counts seconds: it would be timed, too."""
+    """Yields a function to call with the current activity. No thread counts seconds, because it would be timed too."""
     if quiet or not sys.stderr.isatty():
         yield _unseen
         return

@@ -1,4 +1,4 @@
-"""Budgets: what a run may cost before a verb exits with 1."""
+"""Budgets: limits on a run's cost; above them a verb exits with 1."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_budget_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_budgets(result: Result, args: argparse.Namespace) -> int:
-    """The exit code; what the run is over is said on stderr. Raises TraceError where no budget can be checked."""
+    """Returns the exit code, and prints exceeded budgets to stderr. Raises TraceError if no budget can be checked."""
     if args.max_idle is None and args.max_exposed is None:
         return 0
     if result.verdict.bound_by == "none":
@@ -44,7 +44,7 @@ def check_budgets(result: Result, args: argparse.Namespace) -> int:
 
 
 def _exceeded(result: Result, args: argparse.Namespace) -> list[str]:
-    """A sentence for each budget that the run is over."""
+    """Returns a sentence for each budget that the run exceeds."""
     from unstall.document.plain import plain
     from unstall.report.wording import costly, idle_ns, origin
 

@@ -1,4 +1,4 @@
-"""Inputs of verbs: files, and what comes from a pipe."""
+"""Inputs of verbs: files, pipes and stdin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STDIN = "-"
 
 @contextmanager
 def readable(path: str) -> Iterator[Path]:
-    """The file itself; for a pipe, or stdin, a copy that can be read more than once, gone afterwards.
+    """Yields the file itself; for a pipe or stdin, a temporary copy that can be read more than once.
 
     A TraceError about the copy is raised as one about `path`.
     """
@@ -40,7 +40,7 @@ def readable(path: str) -> Iterator[Path]:
 
 
 def read_timeline(path: str, *, quiet: bool) -> Timeline:
-    """Load a trace or a saved timeline, with progress on stderr. Raises TraceError, also where nothing in it can be
+    """Loads a trace or a saved timeline, with progress on stderr. Raises TraceError, also if nothing in it can be
     explained."""
     from unstall.cli._progress import loading
     from unstall.diagnose.input_check import load_usable
@@ -65,7 +65,7 @@ def _is_result(file: Path) -> bool:
 
 
 def name_of(path: str) -> str:
-    """What a report calls the input."""
+    """Returns the input's name for reports."""
     return "stdin" if path == STDIN else path
 
 

@@ -1,4 +1,4 @@
-"""How verbs print what they found: the options they share, and where it goes."""
+"""Output of verbs: the options they share, and where results are written."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from unstall.document.shown import Shown
 
 TRACES = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz")
-"""How the names of traces end."""
+"""Name endings of traces."""
 
 
 def add_output_options(
     parser: argparse.ArgumentParser, *, it: str = "it", largest: str | None = None, but: str = "nothing but"
 ) -> None:
-    """-o, --format, --json and --quiet; --top and --scrub-paths too if `largest` says what --top limits."""
+    """Adds -o, --format, --json and --quiet; --top and --scrub-paths too if `largest` says what --top limits."""
     group = add_output_group(parser, FORMATS, it=it, prints="what to print; github: workflow annotations")
     if largest:
         add_size_options(group, largest)
@@ -31,9 +31,9 @@ def add_output_options(
 
 
 def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str | None] = ()) -> None:
-    """Raise UsageError for outputs that cannot all be written, before any work is done.
+    """Raises UsageError before any work is done if not all outputs can be written.
 
-    `others` are outputs beside those of `-o`. A file's format must be known, its folder must be there, and it must
+    `others` are outputs in addition to those of `-o`. A file must have a known format and an existing folder, and must
     be neither an input nor another output.
     """
     for path in args.output:
@@ -42,8 +42,8 @@ def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str |
 
 
 def check_replaced(path: Path, endings: tuple[str, ...] = TRACES, what: str = "trace") -> None:
-    """Raise UsageError if an output would replace a file whose name is not that of such an output: a script, say, that
-    was named by mistake. Nothing is lost with an empty one."""
+    """Raises UsageError if an output would replace a file whose name has another ending: a script, say, named by
+    mistake. An empty file may be replaced."""
     if path.name.lower().endswith(endings) or not path.is_file() or not path.stat().st_size:
         return
     raise UsageError(
@@ -53,7 +53,7 @@ def check_replaced(path: Path, endings: tuple[str, ...] = TRACES, what: str = "t
 
 
 def deliver(shown: Shown, args: argparse.Namespace) -> None:
-    """Write the files, then print, as the options ask."""
+    """Writes the files, then prints, as the options say."""
     if args.quiet and not args.output and not args.format:
         return
     top = getattr(args, "top", None)

@@ -1,4 +1,4 @@
-"""A progress bar on stderr while a large trace is read, where somebody is there to see it."""
+"""A progress bar on stderr while a large trace is read, if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 Progress: TypeAlias = Callable[[int, int], None]
-_LARGE_BYTES = 8 << 20  # smaller ones are read before a bar could be drawn
+_LARGE_BYTES = 8 << 20  # smaller files are read before a bar could be drawn
 
 
 @contextmanager
 def loading(path: str, *, quiet: bool) -> Iterator[Progress | None]:
-    """What to call with (bytes read, bytes in all), or None where no bar is wanted."""
+    """Yields a function to call with (bytes read, total bytes), or None if no bar is wanted."""
     if quiet or not sys.stderr.isatty() or _size(path) < _LARGE_BYTES:
         yield None
         return

@@ -1,4 +1,4 @@
-"""What a recording's journal says, in sentences for the user."""
+"""Turns a recording's journal into sentences for the user."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ENDED_EARLY = f"the program ended before any step {_SEEN}"
 
 
 class Teller:
-    """Says on stderr how a recording gets on."""
+    """Reports the progress of a recording on stderr."""
 
     def __init__(self, follower: Follower, *, quiet: bool) -> None:
         self._follower = follower
@@ -38,7 +38,7 @@ class Teller:
         self._window_ns = 0
 
     def tell(self, *, running: bool = True) -> None:
-        """Say what is new; `running`: the program has not ended yet."""
+        """Prints news. `running`: the program has not ended yet."""
         for event in self._follower.events():
             news = self._news(event, running)
             if news and not self._quiet:
@@ -61,12 +61,13 @@ class Teller:
 
 
 def failure(events: Sequence[Event]) -> str | None:
-    """Why the recording ended itself, if it did."""
+    """Returns why the recording failed, if it did."""
     return next((f"{event.get('why')}" for event in events if event["event"] == "failed"), None)
 
 
 def why_nothing(events: Sequence[Event], settings: Settings, *, succeeded: bool) -> str | None:
-    """Why nothing was recorded, and what to do; None where something was. `succeeded`: the program exited with 0."""
+    """Returns why nothing was recorded, and what to do; None if something was. `succeeded`: the program exited with
+    0."""
     last = {event["event"]: event for event in events}
     if "window" in last:
         return None
@@ -80,19 +81,19 @@ def why_nothing(events: Sequence[Event], settings: Settings, *, succeeded: bool)
 
 
 def lacks_gpu(events: Sequence[Event], *, succeeded: bool) -> bool:
-    """Whether this machine has no GPU, and the program could do with one: it used torch, or failed for want of CUDA."""
+    """Returns whether this machine has no GPU and the program needs one: it used torch, or failed without CUDA."""
     over = next((event for event in events if event["event"] == "over"), {})
     wanted = over.get("torch" if succeeded else "failed_for_cuda", False)
     return wanted and not has_gpu()
 
 
 def has_gpu() -> bool:
-    """Whether this machine has the driver of NVIDIA's or AMD's GPUs."""
+    """Returns whether this machine has the driver of NVIDIA's or AMD's GPUs."""
     return has_driver() or _AMD_DRIVER.exists()
 
 
 def how_it_failed(ended: Exit) -> str | None:
-    """That the program did not come to its end, beside the report of what it did; None where it did."""
+    """Returns a sentence, shown with the report, that the program failed or was killed; None if it succeeded."""
     if ended.signal is not None:
         return f"{signal_name(ended.signal)} ended the program; the report is of what ran before"
     return f"the program ended with exit code {ended.code}; the report is of what ran before" if ended.code else None
@@ -107,13 +108,14 @@ def signal_name(number: int) -> str:
 
 
 def rank_of(environ: Mapping[str, str]) -> int | None:
-    """Which of several processes of one run this is, as torchrun and its like say; None where it is the only one."""
+    """Returns this process's rank among those of one run, as set by torchrun and similar launchers; None if it is
+    alone."""
     text = environ.get("RANK", environ.get("LOCAL_RANK", ""))
     return int(text) if text.isdecimal() and environ.get("WORLD_SIZE") != "1" else None
 
 
 def say(text: str) -> None:
-    """Print a line beside what the program prints; somebody may have closed stderr, which stops nothing."""
+    """Prints a line to stderr. A closed stderr is not an error."""
     from unstall.document.plain import plain
 
     rank = rank_of(os.environ)
@@ -129,7 +131,7 @@ def _amount(recorded: Event, window_ns: int) -> str:
 
 
 def _too_early(over: Event, settings: Settings, succeeded: bool) -> str:
-    """What the program did not stay for."""
+    """Returns a sentence on why the program ended too early to be recorded."""
     steps = over.get("steps", 0)
     if not steps:
         if not over.get("torch", True):

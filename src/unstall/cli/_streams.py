@@ -1,4 +1,4 @@
-"""Standard streams that any report can be written to: closed ones, and those that lack some of its characters."""
+"""Standard streams: replaces closed ones, and characters that a stream's encoding lacks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 import sys
 from pathlib import Path
 
-# What reports draw with and what they write, each by one character of ASCII.
+# The non-ASCII characters of reports, and one ASCII character for each.
 _STAND_INS = dict(zip("█▓▒▚░·…→µ—", "#&>@x-~>u-", strict=True))
 
 
 def prepare() -> None:
-    """What a stream's encoding lacks is shown by a stand-in of the same width; a stream that is closed takes all."""
+    """Replaces characters that a stream's encoding lacks by others of the same width, and closed streams by the null
+    device."""
     codecs.register_error("unstall.stand-in", _stand_in)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -1,4 +1,4 @@
-"""`unstall run --gpu`: what is asked of the virtual GPU, and the run on it that a program left behind."""
+"""`unstall run --gpu`: the options of the virtual GPU, and the run on it that a program left behind."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
 
 
 def options_of(args: argparse.Namespace) -> MachineOptions | None:
-    """The virtual GPU that was asked for, if one was. Raises UsageError for what does not go together."""
+    """Returns the options of the requested virtual GPU, or None. Raises UsageError for options that exclude each
+    other."""
     if args.gpu is None:
         for name in ("numerics", "host"):
             if getattr(args, name) is not None:
@@ -57,8 +58,10 @@ def options_of(args: argparse.Namespace) -> MachineOptions | None:
 
 
 def command_with_gpu(args: argparse.Namespace) -> str:
-    """The command that was given, on a virtual GPU: without the options that are about a real one. Under torchrun, of
-    whose own options nothing is known, on one for each of its processes here."""
+    """Returns the given command on a virtual GPU, without the options that are only for a real one.
+
+    Under torchrun, whose own options are unknown, each of its processes here gets a virtual GPU.
+    """
     words: list[str] = args.words[1:]
     program = len(words) - len(args.program)
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
@@ -76,19 +79,20 @@ def command_with_gpu(args: argparse.Namespace) -> str:
 
 @contextmanager
 def virtual_gpu_for_children(options: MachineOptions) -> Iterator[None]:
-    """Child processes have the virtual GPU. Raises UnstallError where there can be none."""
+    """Gives child processes the virtual GPU. Raises UnstallError if that is impossible."""
     from unstall.virtual.costs.gpu_file import gpu_named
     from unstall.virtual.machine import ARMED_BY
     from unstall.virtual.shim.build import build, installed_torch
 
     gpu_named(options.gpu)
-    build(installed_torch())  # now, and not within the program
+    build(installed_torch())  # now, rather than in the program
     with arming_children(ARMED_BY, {ENVIRONMENT: options.to_json()}):
         yield
 
 
 def read_run(folder: Path, ended: Exit) -> Timeline | None:
-    """What the program did on the virtual GPU; None, and a sentence why, where it did nothing or nothing is known."""
+    """Returns the program's run on the virtual GPU. If it did nothing or nothing is known, prints why and returns
+    None."""
     from unstall.read import load
     from unstall.virtual.run_folder import FAILED, TIMELINE
 
@@ -115,11 +119,12 @@ def read_run(folder: Path, ended: Exit) -> Timeline | None:
 
 
 def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
-    """The steps, or the stretch of time, that --warmup, --steps, --after and --for ask for.
+    """Returns the steps, or the stretch of time, that --warmup, --steps, --after and --for select.
 
-    Where nothing is asked for, what follows the usual warm-up, as in a recorded run; all of it where the program marks
-    no steps, has none after that, or has races, which may be anywhere in it. Of --warmup and --steps the one that is
-    missing is the usual warm-up, or all steps that follow. Where there are too few steps for that, a note says so.
+    Without these options, it returns the part after the usual warm-up, as in a recorded run. It returns the whole run
+    if the program has no step boundaries, no steps after the warm-up, or races, which may be anywhere. If only one of
+    --warmup and --steps is given, the other is the usual warm-up or all remaining steps. If there are too few steps, a
+    note says so.
     """
     from unstall.locate.steps import find_steps
     from unstall.virtual.timeline.steps import with_steps
@@ -154,14 +159,14 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
             "nothing ran in the time that --after and --for ask for: they are seconds of the virtual clock, on which "
             f"the program took {duration(lasted)}"
         )
-    if not alone:  # an optimizer that steps once marks no step by itself
+    if not alone:  # a single step of an optimizer is no step boundary
         return part
     zero = part.meta.zero_ns - timeline.meta.zero_ns
     return with_steps(part, [start - zero, end - zero], "optimizer")
 
 
 def _warmup_of(steps: int, asked: int | None) -> int:
-    """How many of them go by first. Raises UsageError where that leaves none."""
+    """Returns the number of warm-up steps to skip. Raises UsageError if no step would remain."""
     if asked is None:
         return _WARMUP if steps > _WARMUP else 0
     if asked >= steps:
@@ -173,7 +178,7 @@ def _warmup_of(steps: int, asked: int | None) -> int:
 
 
 def _without_warmup(timeline: Timeline, steps: int) -> Timeline:
-    """The same, with a note that none goes by first."""
+    """Returns the same timeline, with a note that no warm-up step is skipped."""
     note = (
         f"the run has {counted(steps, 'step')}, too few to let the first {_WARMUP} go by as usual: what a program does "
         "once only is in them"
@@ -182,7 +187,7 @@ def _without_warmup(timeline: Timeline, steps: int) -> Timeline:
 
 
 def write_run(timeline: Timeline, path: Path, options: MachineOptions) -> None:
-    """Write the run as a trace."""
+    """Writes the run as a trace."""
     from unstall.virtual.profiler.trace_file import write_trace
 
     write_trace(timeline, path, options.metadata())

@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     from unstall.measuring.baseline import Entry
     from unstall.measuring.shown import ShownComparison, ShownMeasurement
 
-# Of `unstall.bench`, whose modules take numpy, which no `--help` waits for; a test holds them alike.
+# Copied from `unstall.bench`, whose modules import numpy, which is too slow for `--help`. A test checks that both
+# agree.
 _CACHES = ("cold", "hot", "rotate")
 _METHODS = ("auto", "cupti", "events", "model", "host")
 _TIMES = ("device", "wall", "throughput")
 _ALLOWED = 0.05
 _REL_CI = 0.01
 _SECONDS, _SECONDS_TO_COMPARE = 2.0, 5.0
-_NO_GPU = ("not compiled with CUDA", "Found no NVIDIA driver", "No CUDA GPUs are available")  # torch's words
+_NO_GPU = ("not compiled with CUDA", "Found no NVIDIA driver", "No CUDA GPUs are available")  # texts of torch's errors
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -111,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     if args.baseline is not None:
         from unstall.measuring.baseline import read
 
-        entries = read(args.baseline).entries  # what is wrong with it is said before anything is measured
+        entries = read(args.baseline).entries  # errors in it are reported before anything is measured
         kinds = {entry.by for entry in entries.values()}
         by = by or (kinds.pop() if len(kinds) == 1 else None)
     try:
@@ -126,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raise UsageError for what does not go together."""
+    """Raises UsageError for options that exclude each other."""
     if args.fail_above is not None and args.baseline is None:
         raise UsageError("--fail-above is about a baseline: give --baseline FILE too")
     if not args.vs and (args.by is not None or args.same_within is not None):
@@ -179,7 +180,7 @@ def _measured(args: argparse.Namespace, by: Any) -> ShownMeasurement | ShownComp
 
 
 def _without_launcher(found: ShownMeasurement) -> ShownMeasurement:
-    """A statement stands in no file: the line of the script that started this one is no place of its own."""
+    """Removes the source place: the statement is in no file, and the line of the launcher script is not its place."""
     own = f"{sys.argv[0]}:"
     verdicts = tuple(
         replace(each, place=None) if each.place is not None and each.place.startswith(own) else each
@@ -189,7 +190,7 @@ def _without_launcher(found: ShownMeasurement) -> ShownMeasurement:
 
 
 def _code(found: ShownMeasurement | ShownComparison, args: argparse.Namespace) -> int:
-    """1 where a statement computes something else than the first, or is slower than the baseline allows."""
+    """Returns 1 if a statement's result differs from the first one's, or it is slower than the baseline allows."""
     from unstall.measuring.comparison import Comparison
 
     code = 0 if not isinstance(found, Comparison) or found.agrees else 1

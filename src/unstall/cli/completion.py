@@ -22,12 +22,12 @@ class Option:
     names: tuple[str, ...]
     about: str
     takes_value: bool
-    values: tuple[str, ...]  # what may follow it; none for any file
+    values: tuple[str, ...]  # allowed values; empty if any file is allowed
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One verb, with what can stand after it. Its arguments are files unless it lists them."""
+    """One verb, with its possible arguments. They are files unless the verb lists them."""
 
     name: str
     about: str

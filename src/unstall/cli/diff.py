@@ -61,7 +61,7 @@ def _explained(path: str, args: argparse.Namespace) -> Diagnosis:
 
 
 def _slower(result: DiffResult, most: float | None) -> str | None:
-    """A sentence where B is slower than it may be. Raises TraceError where that cannot be told."""
+    """Returns a sentence if B is slower than allowed. Raises TraceError if that cannot be determined."""
     from unstall.figures import duration
 
     if most is None:
@@ -81,7 +81,7 @@ def _slower(result: DiffResult, most: float | None) -> str | None:
 
 
 def _share(text: str) -> float:
-    """The fraction that "5%" or "0.05" stands for."""
+    """Returns the fraction for text such as "5%" or "0.05"."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", text)
     share = float(match[1]) / (100 if match[2] else 1) if match else -1.0
     if not match or (share >= 1 and not match[2]):

@@ -14,15 +14,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-_INJECTION = "CUDA_INJECTION64_PATH"  # the driver loads this library into every program: nsys and ncu set it
+_INJECTION = "CUDA_INJECTION64_PATH"  # the driver loads this library into every program; nsys and ncu set it
 _NVTX_INJECTION = "NVTX_INJECTION64_PATH"
 _DRIVER = Path("/proc/driver/nvidia")
 
 
 class Check(TypedDict):
-    """One thing looked for: its version or what it is, or None and what there is instead, and what it is needed for.
+    """One part that is looked for: its version or a description, or None and its replacement, and its purpose.
 
-    `notes` are sentences on what else is known of it.
+    `notes` are sentences with further facts.
     """
 
     name: str
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _filled(text: str, head: str, columns: int) -> str:
-    """In lines of so many columns, but for what cannot be broken, such as a path."""
+    """Wraps text to this many columns, except unbreakable words such as paths."""
     indent = " " * len(head)
     return textwrap.fill(
         text, columns, initial_indent=head, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
@@ -65,7 +65,7 @@ def _filled(text: str, head: str, columns: int) -> str:
 
 
 def examine() -> list[Check]:
-    """Everything looked for, in order."""
+    """Returns all checks, in order."""
     import platform
     from importlib import metadata
 
@@ -91,7 +91,7 @@ def examine() -> list[Check]:
 
 
 def _in_c() -> list[Check]:
-    """Looked for without importing numpy and torch, which their callers need and this verb does not."""
+    """Checks the C extensions without importing numpy and torch, which their callers need and this verb does not."""
     engine, graphs = map(_is_built, ("unstall.replay._engine", "unstall.fix.graphs.examine._guards"))
     needs = "needs a C compiler when unstall is installed"
     return [
@@ -111,7 +111,7 @@ def _in_c() -> list[Check]:
 
 
 def _is_built(extension: str) -> bool:
-    """Whether there is a C extension of this name. Nothing but the package around it is imported."""
+    """Returns whether the C extension of this name is built. Imports nothing but its package."""
     from importlib.util import find_spec
 
     try:
@@ -151,7 +151,7 @@ print(json.dumps({"version": torch.__version__, "built_for": built, "gpu": gpu, 
 
 
 def _probe_torch() -> dict[str, str]:
-    """What torch says of itself, from a process of its own: a broken installation may crash or hang."""
+    """Returns torch's description of itself, from a separate process: a broken installation may crash or hang."""
     import json
     import subprocess
 
@@ -166,7 +166,7 @@ def _probe_torch() -> dict[str, str]:
 
 
 def _driver_gpus() -> str | None:
-    """The GPUs that the driver knows, where torch does not."""
+    """Returns the GPUs that the driver lists, for use if torch lists none."""
     import shutil
     import subprocess
 
@@ -183,7 +183,7 @@ def _driver_gpus() -> str | None:
 
 
 def _virtual_gpu(torch: str | None) -> Check:
-    """Whether `--gpu` works here; nothing is compiled to find out."""
+    """Returns whether `--gpu` works here; nothing is compiled for that."""
     lacks: str | None = "it needs Linux"
     if sys.platform == "linux":
         from unstall.virtual.shim.build import why_not
@@ -224,9 +224,9 @@ def cupti_recorder(
     parameters: str,
     environment: Mapping[str, str],
 ) -> Check:
-    """Whether CUPTI can record here, and all that stands in the way.
+    """Returns whether CUPTI can record here, and everything that prevents it.
 
-    `trouble` is why no library can be used; `parameters` is the text of the driver's own, from /proc.
+    `trouble` is the reason why no library can be used; `parameters` is the text of the driver's parameters in /proc.
     """
     missing = [
         None if is_built else "its C extension is not built, which takes a C compiler when unstall is installed",
@@ -252,7 +252,10 @@ def cupti_recorder(
 
 
 def torch_recorder(torch: str | None, seen: Mapping[str, str], environment: Mapping[str, str]) -> Check:
-    """Whether torch.profiler can record a GPU here: `torch` is the version installed, `seen` what it says of itself."""
+    """Returns whether torch.profiler can record a GPU here.
+
+    `torch` is the installed version, `seen` is torch's description of itself.
+    """
     lacks: str | None = None
     if torch is None:
         lacks = "torch is not installed"
@@ -277,8 +280,8 @@ def torch_recorder(torch: str | None, seen: Mapping[str, str], environment: Mapp
 def source_lines(python: tuple[int, int], *, stacks: str | None, is_built: bool) -> Check:
     """Returns how lines are found while recording; there is always a way.
 
-    `stacks` is why the recorder cupti cannot read them at each call, None where it can; `is_built` is of the line
-    clock's C extension, which is used instead.
+    `stacks` is the reason why the recorder cupti cannot read them at each call, None if it can. `is_built` says whether
+    the line clock's C extension, which is used instead, is built.
     """
     clock = f"{'sys.monitoring' if python >= (3, 12) else 'sys.settrace'}, in {'C' if is_built else 'Python'}"
     notes = []
@@ -297,13 +300,14 @@ def source_lines(python: tuple[int, int], *, stacks: str | None, is_built: bool)
 
 
 def _other_profiler(environment: Mapping[str, str]) -> str | None:
-    """CUPTI refuses a second client in a process (CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED), Kineto's too."""
+    """Returns the other profiler in this environment, if any. CUPTI allows only one client per process, including
+    Kineto (CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)."""
     injected = environment.get(_INJECTION)
     return f"another profiler holds CUPTI, which serves one ({_INJECTION} is {injected})" if injected else None
 
 
 def _usable_cupti(*, can_load: bool) -> tuple[Path | None, str | None]:
-    """Where a libcupti is, or why it cannot be used: where it `can_load`, its records must be known too."""
+    """Returns (the path of a libcupti, why it cannot be used). If it can be loaded, its records must also be known."""
     from unstall.errors import UnstallError
 
     try:
@@ -315,12 +319,12 @@ def _usable_cupti(*, can_load: bool) -> tuple[Path | None, str | None]:
         return library, None
     except UnstallError as error:
         return None, str(error)
-    except Exception as error:  # whatever is broken, the other checks are of use
+    except Exception as error:  # the other checks are useful whatever is broken
         return None, f"looking for libcupti failed ({error})"
 
 
 def _no_stacks() -> str | None:
-    """Why stacks cannot be read at calls, None where they can."""
+    """Returns the reason why stacks cannot be read at calls, None if they can."""
     try:
         from unstall.cupti.call_stacks import unavailable
 
@@ -330,7 +334,7 @@ def _no_stacks() -> str | None:
 
 
 def _driver() -> str | None:
-    """The driver's version. A container may show the kernel's part alone, in /proc; programs need libcuda."""
+    """Returns the driver's version. A container may show only the kernel module, in /proc; programs need libcuda."""
     import ctypes
     import re
 
@@ -343,7 +347,7 @@ def _driver() -> str | None:
 
 
 def _read(path: Path) -> str:
-    """The text of a file, or "" where it cannot be read."""
+    """Returns the text of a file, or "" if it cannot be read."""
     try:
         return path.read_text("utf-8", "replace")
     except OSError:

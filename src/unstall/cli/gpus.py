@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def described() -> list[dict[str, Any]]:
-    """Each GPU's name, what torch calls it, its memory and multiprocessors, and how its costs are known."""
+    """Returns each GPU's name, its name in torch, its memory and multiprocessors, and the source of its costs."""
     from unstall.virtual.costs.gpu_file import gpu_named, gpu_names
 
     listed = []

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(temporary: Path) -> int:
-    """Print the recordings whose program has ended, the latest last, and say what to do with them."""
+    """Prints the recordings whose program has ended, the latest last, and how to recover them."""
     from unstall.cli._recording import say
     from unstall.document.plain import plain
     from unstall.recording.journal import read
@@ -91,14 +91,14 @@ def _list(temporary: Path) -> int:
 
 
 def _program(events: Sequence[Event]) -> str:
-    """What was recorded, and where it was started, as far as the journal says."""
+    """Returns the recorded program and the folder it was started in, as far as the journal says."""
     armed = next((event for event in events if event["event"] == "armed"), {})
     program, folder = armed.get("program"), armed.get("folder")
     return f"{f'  {program}' if program else ''}{f'  in {folder}' if folder else ''}"
 
 
 def _recorded(folder: Path, events: Sequence[Event]) -> bool:
-    """Whether something was. What the recorder torch has is on disk only once its window is over."""
+    """Returns whether anything was recorded. The recorder torch writes to disk only once its window is over."""
     from unstall.recording.torch_profiler import FILE
 
     window = next((event for event in events if event["event"] == "window"), None)
@@ -106,14 +106,14 @@ def _recorded(folder: Path, events: Sequence[Event]) -> bool:
 
 
 def _runs(events: Sequence[Event]) -> bool:
-    """Whether the program that is recorded still runs."""
+    """Returns whether the recorded program still runs."""
     return any(event["event"] == "armed" and Path(f"/proc/{event.get('pid')}").exists() for event in events)
 
 
 def _settings(folder: Path, events: Sequence[Event]) -> Settings:
-    """What the recording was asked to be, as its journal has it."""
+    """Returns the settings of the recording, from its journal."""
     told: dict[str, Any] = next((event["settings"] for event in events if event["event"] == "settings"), {})
     try:
         return Settings(str(folder), **told)
     except TypeError:
-        return Settings(str(folder))  # of another version
+        return Settings(str(folder))  # the journal is of another version

@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
         raise
     with _the_programs_ending():
         teller.tell(running=False)
-        # Named anew: another run may have taken the name in the meantime.
+        # The name is chosen again, since another run may have taken it in the meantime.
         trace = _trace(args, program, rank)
         if virtual:
             timeline = _write_virtual(folder, trace, virtual, ended, args)
@@ -162,7 +162,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _the_programs_ending() -> Iterator[None]:
-    """Whatever fails in here is said in a sentence, and changes nothing of how we end: as the program did."""
+    """Prints any error in the block as a sentence. The exit status stays that of the program."""
     try:
         yield
     except KeyboardInterrupt:
@@ -178,11 +178,11 @@ def _the_programs_ending() -> Iterator[None]:
     try:
         sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the flush at exit would fail again
 
 
 def free_trace_name(stem: str, rank: int | None, folder: Path) -> Path:
-    """train.trace.json.gz, or train-2.trace.json.gz where that is there, and so on; of a rank, train-rank1.…"""
+    """Returns train.trace.json.gz, or train-2.trace.json.gz if that exists, and so on; for a rank, train-rank1.…"""
     if rank is not None:
         stem += f"-rank{rank}"
     for number in itertools.count(1):
@@ -193,7 +193,7 @@ def free_trace_name(stem: str, rank: int | None, folder: Path) -> Path:
 
 
 def _program(args: argparse.Namespace) -> list[str]:
-    """What follows `python` on its command line. Raises UsageError where that names no program."""
+    """Returns the words after `python` on the program's command line. Raises UsageError if they name no program."""
     words: list[str] = args.program
     if words[:1] == ["--"]:
         words = words[1:]
@@ -208,20 +208,20 @@ def _program(args: argparse.Namespace) -> list[str]:
                 f"{words[0]} is a command, and no script: say unstall run SCRIPT, or unstall run -m MODULE"
             )
         raise UsageError(f"{words[0]}: there is no such script")
-    if words[0].startswith("-"):  # Python would take it for an option
+    if words[0].startswith("-"):  # Python would read it as an option
         return [f"./{words[0]}", *words[1:]]
     return words
 
 
 def _options_behind(args: argparse.Namespace, program: Sequence[str]) -> list[str]:
-    """The program's arguments that are long options of ours."""
+    """Returns the program's arguments that are long options of ours."""
     parser: argparse.ArgumentParser = args.parser
     names = {name for action in parser._actions for name in action.option_strings if name.startswith("--")}
     return [name for word in program[1:] if (name := word.partition("=")[0]) in names]
 
 
 def _check_cupti(args: argparse.Namespace) -> None:
-    """Raise UsageError where CUPTI is asked for, and does not work on this machine."""
+    """Raises UsageError if CUPTI is requested but does not work on this machine."""
     from unstall.cupti.recorder import unavailable
 
     asked = "--recorder cupti" if args.recorder == "cupti" else "--lines calls" if args.lines == "calls" else None
@@ -230,7 +230,7 @@ def _check_cupti(args: argparse.Namespace) -> None:
 
 
 def _trace(args: argparse.Namespace, program: Sequence[str], rank: int | None) -> Path:
-    """Where the trace goes. One rank does not write over another's."""
+    """Returns the path of the trace. Ranks have different paths."""
     if args.trace is None:
         stem = program[1].rpartition(".")[2] if args.module else Path(program[0]).resolve().stem
         return free_trace_name(stem, rank, Path())
@@ -240,7 +240,7 @@ def _trace(args: argparse.Namespace, program: Sequence[str], rank: int | None) -
 
 
 def _check_folders(targets: Sequence[Path]) -> None:
-    """Raise UsageError where a file cannot be put: that must not come out only once the program has ended."""
+    """Raises UsageError if a file cannot be written there, so that the error comes before the program runs."""
     for target in targets:
         if target.exists() and not target.is_file():
             continue
@@ -252,7 +252,7 @@ def _check_folders(targets: Sequence[Path]) -> None:
 
 
 def _write(settings: Settings, trace: Path, events: Sequence[Event], *, succeeded: bool, quiet: bool) -> Path | None:
-    """Write the trace of a recording with this journal. Where there is nothing to write, say why and return None.
+    """Writes the trace of a recording with this journal. If there is nothing to write, prints why and returns None.
 
     `succeeded`: the program exited with 0.
     """
@@ -283,10 +283,10 @@ def _write(settings: Settings, trace: Path, events: Sequence[Event], *, succeede
 def _write_virtual(
     folder: Path, trace: Path, options: MachineOptions, ended: Exit, args: argparse.Namespace
 ) -> Timeline | None:
-    """Write the trace of a run on the virtual GPU, and return its timeline, which says what the file says. If there is
-    none, say why and return None.
+    """Writes the trace of a run on the virtual GPU, and returns the timeline that the file holds. If there is none,
+    prints why and returns None.
 
-    Raises UsageError if the run has no such steps as were asked for.
+    Raises UsageError if the run does not have the requested steps.
     """
     try:
         timeline = read_run(folder, ended)
@@ -305,7 +305,7 @@ def _write_virtual(
 
 
 def _explain(timeline: Timeline, args: argparse.Namespace) -> None:
-    """Explain the run: on stderr, or where a format was asked for, on stdout, which the program did not have."""
+    """Explains the run on stderr. If a format was requested, prints to stdout, which the program did not use."""
     from unstall.answers.explain import explain
 
     report = explain(timeline)

@@ -1,4 +1,4 @@
-"""Every nanosecond of the window has one cause: busy with what, or idle because of what, to the nanosecond."""
+"""Accounts: every nanosecond of the window is either busy, by kind of work, or idle, by cause. They add up exactly."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ CAUSE = {name: code for code, name in enumerate(IDLE_CAUSES)}
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Gaps:
-    """Idle intervals of a device (or of all together), in order of time."""
+    """Idle intervals of one device, or of all devices together, in order of time."""
 
     start: I64
     end: I64
     cause: I8  # index into result.IDLE_CAUSES
     op: I32  # device row of the op that ends it, or -1
-    culprit: I32  # host row of what to blame: the wait, the allocation, the late launch; or -1
+    culprit: I32  # host row to blame, such as a wait, an allocation or a late launch; or -1
 
     def __len__(self) -> int:
         return len(self.start)
 
     @property
     def length(self) -> I64:
-        """ns of each."""
+        """Returns the length of each interval, int64 ns."""
         return self.end - self.start
 
 
 def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[Busy, Intervals]:
-    """How long the chosen device ops kept the device busy, by kind, and when."""
+    """Returns how long the chosen device ops kept the device busy, by kind, and the intervals in which they did."""
     device = timeline.device
     comm = is_comm(timeline)
 
@@ -57,7 +57,7 @@ def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[
 
 
 def account(busy: Busy, gaps: Gaps, window: tuple[int, int]) -> Accounts:
-    """Sum it up. wall == busy + idle holds by construction: gaps are the complement of what is busy."""
+    """Add up busy and idle time. wall == busy + idle by construction: gaps are the complement of busy time."""
     sums = np.zeros(len(IDLE_CAUSES), dtype=np.int64)
     np.add.at(sums, gaps.cause, gaps.length)
     idle = Idle(**{name: int(sums[code]) for name, code in CAUSE.items()})

@@ -33,13 +33,13 @@ operators make no call, and some make their first one late. In 42 recordings of 
 operators, this length moves 1.2 % of a step to another cause on average; 100 µs moves 2.2 %, and 400 µs 1.6 %."""
 
 _COMM_OP = re.compile(r"(nccl:|rccl:|gloo:|c10d::|_?c10d_functional::|record_param_comms|torch_ccl::)")
-# CUPTI's kinds of overhead (cupti_activity.h, CUpti_ActivityOverheadKind): the driver's own, and the recorder's.
+# CUPTI's kinds of overhead (cupti_activity.h, CUpti_ActivityOverheadKind) that the driver causes, not the recorder.
 _FIRST_USE = re.compile(r"Driver Compiler|Lazy Function Loading|Runtime Triggered Module Loading", re.IGNORECASE)
-# Autograd's engine at work: what the caller of backward() is in while other threads run the operators.
+# The frame that the caller of backward() is in while autograd's threads run the operators.
 _BACKWARD = re.compile(r"<built-in method run_backward of ")
 _FIRST_LEAST_NS = 1_000_000
 _FIRST_FACTOR = 20
-_BLOCKED_LEAST_NS = 20_000  # a copy call that only queues its copy takes less, even while it is recorded
+_BLOCKED_LEAST_NS = 20_000  # a copy call that only queues its copy takes less, even when recorded
 
 
 def is_comm(timeline: Timeline) -> Bool:
@@ -56,14 +56,14 @@ class HostWaits:
     row: I32  # host row: a SYNC, or a COPY call that blocked
     start: I64
     end: I64
-    upload: I32  # host row of the copy to the device that it waited for (pageable staging: itself), or -1
+    upload: I32  # host row of the upload that it waited for (its own row for pageable staging), or -1
 
     def __len__(self) -> int:
         return len(self.row)
 
     @property
     def for_copy(self) -> Bool:
-        """Whether it waited for a copy to the device."""
+        """Returns whether each wait was for a copy to the device."""
         chosen: Bool = self.upload >= 0
         return chosen
 
@@ -75,7 +75,7 @@ class HostActivity:
     waits: HostWaits
     input_rows: I64
     input: Intervals
-    feeding: I64  # threads that ask a DataLoader for batches and launch no kernel: they fetch ahead of the program's
+    feeding: I64  # threads that ask a DataLoader for batches and launch no kernel, so they prefetch
     allocator_rows: I64
     allocator: Intervals
     startup_rows: I64
@@ -83,15 +83,15 @@ class HostActivity:
     comm_rows: I64
     comm: Intervals
     asleep_rows: I64
-    asleep: Intervals  # of `python`: while no other of these threads is at work
+    asleep: Intervals  # the part of `python` in which no other of these threads is at work
     python: Intervals
-    python_least_ns: int  # how long the host dispatches nothing when it is at work in Python
-    recorder: Intervals  # the recorder's own work, whatever the thread
+    python_least_ns: int  # the host is at work in Python if it dispatches nothing for this long
+    recorder: Intervals  # the recorder's own work, on any thread
     operators: bool  # whether operators, annotations or frames of these threads were recorded
 
 
 def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
-    """Threads that launch: those with at least a fiftieth of the busiest one's device ops."""
+    """Returns the threads that launch: those with at least a fiftieth of the device ops of the busiest one."""
     counts = np.bincount(timeline.host.thread[launches[launches >= 0]], minlength=1)
     if not counts.any():
         return np.arange(len(timeline.threads))
@@ -106,7 +106,8 @@ def _feeding(timeline: Timeline, loading: I64) -> I64:
 
 
 def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> HostActivity:
-    """What the given threads were doing, by kind of activity. `second_step` is when that step begins, if any does."""
+    """Returns what these threads did, by kind of activity. `second_step` is when the second step begins, if there is
+    one."""
     host = timeline.host
     ours = np.isin(host.thread, threads)
     waits = _waits(timeline, ours)
@@ -135,9 +136,10 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
     python_least_ns = PYTHON_LEAST_NS if has_operators(timeline) else PYTHON_LEAST_OF_CALLS_NS
     python = at_work.gaps(start, end).longer_than(python_least_ns)
     if not operators and timeline.meta.recorder is None:
-        # CUDA alone was recorded, and perhaps not all of its calls: there is no telling that no operator ran.
+        # Only CUDA calls were recorded, perhaps not all: whether an operator ran is unknown.
         python = Intervals.none()
-    # Setting up and handing over a backward pass is dispatching, unless an operator of it works on the host, or sleeps.
+    # Preparing a backward pass and handing it over counts as dispatching, unless one of its operators works on the host
+    # or sleeps.
     python -= input_spans | (spans(np.flatnonzero(in_backward)) - spans(np.flatnonzero(ours & on_host)) - asleep)
     return HostActivity(
         waits=waits,
@@ -146,7 +148,7 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
         feeding=_feeding(timeline, loading),
         allocator_rows=allocating,
         allocator=spans(allocating),
-        # The recorder's own events are on no thread: what they held up is to blame on the launch that came late.
+        # The recorder's own events are on no thread. The launch that they delayed is to blame instead.
         startup_rows=starting[host.kind[starting] != HostKind.OVERHEAD],
         startup=spans(starting),
         comm_rows=communicating,
@@ -161,7 +163,7 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
 
 
 def _at_work(host: Host, rows: I64, sleeping: I64) -> Intervals:
-    """When these events of some thread are under way, and that thread is not asleep within."""
+    """Returns when these events of some thread are under way and the thread is not asleep."""
     asleep = dict(groups(host.thread[sleeping]))
     whole = Intervals.none()
     for thread, mine in groups(host.thread[rows]):
@@ -174,7 +176,7 @@ def _at_work(host: Host, rows: I64, sleeping: I64) -> Intervals:
 
 
 def _host_operators(timeline: Timeline) -> Bool:
-    """Operators that work on the host alone: long, and without one call of the device's API in them."""
+    """Returns which operators work on the host alone: they are long and make no call to the device's API."""
     host = timeline.host
     calls = (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL)
     everything = np.ones(len(host), dtype=np.bool_)
@@ -199,7 +201,7 @@ def _waits(timeline: Timeline, ours: Bool) -> HostWaits:
     crosses = np.isin(device.direction, (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST))
     copies = np.flatnonzero((device.kind == DeviceKind.COPY) & crosses & (device.launch >= 0))
     calls = device.launch[copies]
-    chosen = ours[calls] & (host.kind[calls] != HostKind.GRAPH_LAUNCH)  # what is in a graph blocks nobody
+    chosen = ours[calls] & (host.kind[calls] != HostKind.GRAPH_LAUNCH)  # a copy in a graph blocks no thread
     copies, calls = copies[chosen], calls[chosen]
     rows = np.union1d(syncs, calls[_blocks(timeline, copies)]).astype(np.int32)
     rows = rows[np.argsort(host.start[rows], kind="stable")]
@@ -230,7 +232,7 @@ def _copy_of(timeline: Timeline, calls: I32, waits: I32) -> I32:
 
 
 def _blocks(timeline: Timeline, copies: I64) -> Bool:
-    """Which copies between host and device their host call waited for.
+    """Returns for which of these copies between host and device the host call waited.
 
     A synchronous API blocks by contract; an `Async` one blocks only for pageable memory, and then only if it
     did not return before most of the copy was done (small uploads are staged and left to the driver). If the kind of
@@ -249,13 +251,16 @@ def _blocks(timeline: Timeline, copies: I64) -> Bool:
 
 
 def _startup_rows(timeline: Timeline, ours: Bool, second_step: int | None, recording: Bool, recorder: Intervals) -> I64:
-    """Module loading, context creation, the recorder's own buffers, and launches that load their kernel first.
-    `recording` are the rows of the recorder's own work, `recorder` the times that it covers."""
+    """Returns rows of module loading, context creation, the recorder's own buffers, and launches that load their
+    kernel.
+
+    `recording` are the rows of the recorder's own work, `recorder` the intervals that it covers.
+    """
     host = timeline.host
     is_overhead = host.kind == HostKind.OVERHEAD
     overhead = (is_overhead & named(timeline, _FIRST_USE, host.name)) | recording
     loading = ours & (host.kind == HostKind.LOAD)
-    # Calls that only ask or set something take microseconds, unless they are the first to need the context.
+    # Calls that only query or set something take microseconds, unless they are the first to need the context.
     asking = np.flatnonzero(ours & (host.kind == HostKind.CALL) & (host.end - host.start >= _FIRST_LEAST_NS))
     _, first = np.unique(host.name[asking], return_index=True)
     early = host.start[asking] < second_step if second_step is not None else np.zeros(len(asking), dtype=np.bool_)
@@ -293,7 +298,7 @@ def _slow_firsts(timeline: Timeline, ours: Bool, second_step: int | None, record
 
 
 def _medians(group: I64, values: I64, groups: int) -> I64:
-    """The (lower) median of the values of each group; 0 for a group with none."""
+    """Returns the (lower) median of the values of each group, or 0 if the group is empty."""
     order = np.lexsort((values, group))
     count = np.bincount(group, minlength=groups)
     first = np.cumsum(count) - count
@@ -302,7 +307,7 @@ def _medians(group: I64, values: I64, groups: int) -> I64:
 
 
 def _slow_first_launches(timeline: Timeline, ours: Bool) -> I64:
-    """Launches that are the first of their kernel and take far longer than launches do."""
+    """Returns the launches that are the first of their kernel and take far longer than other launches."""
     host, device = timeline.host, timeline.device
     known = np.flatnonzero(device.launch >= 0)
     if not len(known):
@@ -315,7 +320,7 @@ def _slow_first_launches(timeline: Timeline, ours: Bool) -> I64:
     taken = host.end[firsts] - host.start[firsts]
     usual = int(np.median(host.end[call] - host.start[call]))
     slow = taken >= max(_FIRST_LEAST_NS, _FIRST_FACTOR * usual)
-    # A call that waits for room in the launch queue is slow too, but then the device has work.
+    # A call that waits for room in the launch queue is slow too, but then the device is busy.
     is_launch = host.kind[firsts] == HostKind.LAUNCH
     busy = Intervals.union(device.start, device.end).covered(host.start[firsts], host.end[firsts])
     idle_before = busy * 2 < taken

@@ -14,8 +14,8 @@ from unstall.timeline.ancestry import first_reaching, nearest
 from unstall.timeline.columns import I8, I32, I64, Bool, HostKind, Timeline, WaitKind
 from unstall.timeline.grouping import groups
 
-_SKEW_NS = 10_000  # host and device clocks are aligned no better than that
-_MOST_CANDIDATES = 16  # of events that may cover an interval, the latest to start
+_SKEW_NS = 10_000  # host and device clocks are aligned to within this
+_MOST_CANDIDATES = 16  # events to try per interval, the latest to start first
 
 
 def explain_gaps(
@@ -44,9 +44,9 @@ def explain_gaps(
 class _Ends:
     """How each idle interval ends, and how far the host had come by then."""
 
-    op: I32  # device row of the op that starts then, or -1
+    op: I32  # device row of the op that ends the interval, or -1
     launch: I32  # host row of its launch, or -1
-    begun: I64  # when the launch was begun and ended, within the interval
+    begun: I64  # when the launch began, clipped to the interval; `launched` is when it ended
     launched: I64
     begun_at: I64  # … and begun, wherever that is
     queued: Bool  # the op was launched before the device ran out of work
@@ -101,7 +101,7 @@ def _doings(activity: HostActivity) -> tuple[_Doing, ...]:
         _Doing("allocator", activity.allocator, activity.allocator_rows),
         _Doing("startup", activity.startup, activity.startup_rows),
         _Doing("comm", activity.comm, activity.comm_rows),
-        _Doing("python", activity.python, activity.asleep_rows),  # or else to blame is the frame that ran meanwhile
+        _Doing("python", activity.python, activity.asleep_rows),  # elsewhere the frame that ran is to blame
     )
 
 
@@ -113,7 +113,7 @@ def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals,
     for doing in doings:
         own = doing.spans - blamed
         blamed |= own
-        # A launch may itself load, allocate or, as a copy, block; it cannot wait for what came before it.
+        # A launch can itself load data, allocate or block (as a copy), but it cannot wait for earlier work.
         until = end.begun if doing.cause == "sync" else end.launched
         shares[CAUSE[doing.cause]] = own.covered(idle.start, until)
     shares[CAUSE["event"]] = np.where(end.by_event, idle.end - end.launched, 0)
@@ -140,7 +140,7 @@ def _culprits(
         rows = doing.rows[np.argsort(host.start[doing.rows], kind="stable")]
         longest = _longest_within(host.start[rows], host.end[rows], idle.start[mine], idle.end[mine])
         culprit[mine[longest >= 0]] = rows[longest[longest >= 0]]
-        if doing.cause == "input" and len(rows):  # what comes after a batch was fetched is still that batch
+        if doing.cause == "input" and len(rows):  # work on a batch after it was fetched counts as its loading
             after = mine[(longest < 0) & end.fed[mine]]
             culprit[after] = rows[np.maximum(np.searchsorted(host.start[rows], end.begun_at[after]) - 1, 0)]
     drain = _draining_wait(activity, idle.start, end.begun_at)
@@ -150,7 +150,7 @@ def _culprits(
     asleep, python = (spans.covered(idle.start[mine], idle.end[mine]) for spans in (activity.asleep, activity.python))
     awake = mine[2 * asleep < np.maximum(python, 1)]
     culprit[awake] = end.launch[awake]
-    if timeline.meta.frames_at_calls:  # the frames of two calls are around all that came between, and say little of it
+    if timeline.meta.frames_at_calls:  # known only at calls: too coarse to blame
         awake = awake[culprit[awake] < 0]
     culprit[awake] = _running_frame(timeline, activity, idle.start[awake], idle.end[awake], culprit[awake])
     return culprit
@@ -175,7 +175,7 @@ def _draining_wait(activity: HostActivity, dry: I64, begun: I64) -> I64:
 
 
 def _inside_one_launch(timeline: Timeline, op: I32, rows: I64) -> Bool:
-    """Whether the op that ends a gap is not the first of its launch: inside a graph."""
+    """Returns whether the op that ends each gap is inside a graph: not the first op of its launch."""
     launch = timeline.device.launch
     first = np.full(len(timeline.host) + 1, np.iinfo(np.int64).max, dtype=np.int64)
     np.minimum.at(first, launch[rows], rows)
@@ -183,7 +183,7 @@ def _inside_one_launch(timeline: Timeline, op: I32, rows: I64) -> Bool:
 
 
 def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
-    """Whether an op's stream was told to wait for an event between the stream's last launch and this one."""
+    """Returns whether each op's stream was made to wait for an event between its previous launch and this one."""
     waits, host, device = timeline.waits, timeline.host, timeline.device
     held = np.zeros(len(op), dtype=np.bool_)
     told = np.flatnonzero((waits.kind == WaitKind.STREAM_EVENT) & (waits.stream >= 0))
@@ -206,7 +206,7 @@ def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
 
 
 def _running_frame(timeline: Timeline, activity: HostActivity, low: I64, high: I64, launch: I32) -> I32:
-    """The Python frame that ran in the middle of the longest stretch of Python within each interval.
+    """Returns the Python frame that ran in the middle of each interval's longest stretch of Python.
 
     It belongs to the thread that launched next, or else to the launching thread with most frames. If there is none, the
     result is `launch`.
@@ -235,7 +235,8 @@ def _running_frame(timeline: Timeline, activity: HostActivity, low: I64, high: I
 
 
 def _longest_within(start: I64, end: I64, low: I64, high: I64) -> I64:
-    """Index of the one of the intervals, sorted by start, that covers most of each window [low, high), or -1."""
+    """Returns the index of the interval that covers most of each window [low, high), or -1. Intervals are sorted by
+    start."""
     longest = np.full(len(low), -1, dtype=np.int64)
     most = np.zeros(len(low), dtype=np.int64)
     beyond = np.searchsorted(start, high, side="left")

@@ -12,7 +12,7 @@ from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostK
 
 
 def uploads(run: Run, memory: HostMemory) -> I64:
-    """Device rows of host-to-device copies from this kind of memory, launched within the window."""
+    """Returns device rows of host-to-device copies from this kind of memory that were launched within the window."""
     device = run.timeline.device
     chosen = (
         (device.kind == DeviceKind.COPY)
@@ -27,14 +27,14 @@ def uploads(run: Run, memory: HostMemory) -> I64:
 
 
 def with_waits(run: Run, copies: I64) -> I64:
-    """Host rows of these copies' calls, and of the waits for them."""
+    """Returns host rows of the calls of these copies, and of the waits for them."""
     calls = np.unique(run.timeline.device.launch[copies]).astype(np.int64)
     waits = run.activity.waits
     return np.union1d(calls, waits.row[np.isin(waits.upload, calls)]).astype(np.int64)
 
 
 def other_waits(run: Run) -> I64:
-    """Host rows of the waits that are for no upload, or for that of a tensor being made from Python values."""
+    """Returns host rows of waits that are not for an upload, or for the upload of a tensor made from Python values."""
     waits = run.activity.waits
     for_upload = waits.for_copy & ~_makes_tensor(run, waits.upload.astype(np.int64))
     rows: I64 = waits.row[~for_upload].astype(np.int64)
@@ -42,7 +42,7 @@ def other_waits(run: Run) -> I64:
 
 
 def _makes_tensor(run: Run, rows: I64) -> Bool:
-    """Whether a host event is below torch.tensor(…) or the like."""
+    """Returns whether each host event is inside torch.tensor(…) or a similar call."""
     timeline = run.timeline
     functions = timeline.lines.function
     maker = np.array([bool(re.match(MAKES_TENSOR, timeline.text(int(i)))) for i in functions], dtype=np.bool_)

@@ -14,17 +14,17 @@ from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I64, Bool, HostKind
 
 CopySource = Literal["kept", "made", "loader", "workers", "derived", "unknown"]
-"""`loader` is a DataLoader that makes its batches in this process, `workers` one whose workers do, and `derived` what
-the program makes on the host after it got a batch of either."""
+"""`loader`: a DataLoader that makes its batches in this process. `workers`: a DataLoader with worker processes.
+`derived`: tensors that the program makes on the host from a batch."""
 
-# What gives a tensor that is there already, or none: these make nothing.
+# Operators that return an existing tensor or no tensor: they make nothing.
 _MAKES_NONE = re.compile(
     r"(aten::)?(select|slice|narrow|view|view_as|_?reshape\w*|expand|expand_as|(un)?squeeze|permute|transpose|t|T|numpy_T"
     r"|as_strided|unbind|split|chunk|alias|detach_?|lift_fresh|to|item|_local_scalar_dense|is_nonzero|is_pinned"
     r"|__\w+__|zero_|requires_grad_)$"
 )
 _IN_THIS_PROCESS = re.compile(r".*_SingleProcessDataLoaderIter")
-_OFTEN = 0.5  # of the copies; of the steps, where each has several of them
+_OFTEN = 0.5  # of the copies, or of the steps if each has several copies
 
 
 def source_of_copies(run: Run, calls: I64) -> CopySource:
@@ -40,7 +40,7 @@ def source_of_copies(run: Run, calls: I64) -> CopySource:
     driver = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))
     at = np.searchsorted(driver, opens) - 1
     before = np.where(at >= 0, driver[np.maximum(at, 0)], -1)
-    # Host rows are in order of time within a thread.
+    # Host rows of a thread are in order of time.
     before = np.where((before >= 0) & (host.thread[before] == host.thread[opens]), before, opens - 1)
     first = at < 0
     least = _OFTEN * min(len(run.steps), len(calls))
@@ -53,7 +53,7 @@ def source_of_copies(run: Run, calls: I64) -> CopySource:
     loading = single | is_data_loading(run.timeline)
     batches = np.flatnonzero(loading)
     last = np.append(-1, batches)[np.searchsorted(batches, opens)]
-    # What a DataLoader does to make a batch is no making of the program's own.
+    # What a DataLoader does to make a batch does not count as the program's own work.
     makes = np.flatnonzero(_makes_on_host(run) & (nearest(host.parent, loading) < 0))
     if often(before, batches):
         if often(np.maximum(before, last + 1), makes):
@@ -63,7 +63,7 @@ def source_of_copies(run: Run, calls: I64) -> CopySource:
 
 
 def _makes_on_host(run: Run) -> Bool:
-    """Outermost operators that put nothing on a device and make a tensor."""
+    """Returns the outermost operators that make a tensor and launch nothing on a device."""
     timeline, host, top = run.timeline, run.timeline.host, run.places.top_op
     outer = (host.kind == HostKind.OP) & (top == np.arange(len(host)))
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))

@@ -1,4 +1,4 @@
-"""Several devices of one process: when one idles because another works."""
+"""Several devices in one process: detects that one idles because another works."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unstall.timeline.columns import I32, I64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class IdleTurns:
-    """Idle intervals of one device that an event ended, and for most of which another one was at work."""
+    """Idle intervals of one device that an event ended and in which another device worked most of the time."""
 
     start: I64
     end: I64
@@ -22,12 +22,12 @@ class IdleTurns:
 
     @property
     def length(self) -> I64:
-        """ns of each."""
+        """Returns the length of each interval, int64 ns."""
         return self.end - self.start
 
 
 def waits_for_others(run: Run) -> list[IdleTurns]:
-    """For each device what it waited for the others; [] where there is one alone."""
+    """Returns for each device the intervals in which it waited for others; [] if there is only one device."""
     if len(run.by_device) < 2:
         return []
     work = run.work(run.ops_inside)
@@ -44,7 +44,7 @@ def waits_for_others(run: Run) -> list[IdleTurns]:
 
 
 def one_at_work(run: Run) -> int:
-    """ns of the window in which exactly one device is at work."""
+    """Returns the ns of the window in which exactly one device is at work."""
     several, some = Intervals.none(), Intervals.none()
     for spans in run.work(run.ops_inside).values():
         several |= some & spans

@@ -28,24 +28,24 @@ from unstall.what_if.gains import with_gains
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `explain` found. `run` is what pictures are drawn from; a result read back from JSON has none."""
+    """The result of `explain`. `run` is what pictures are drawn from; a result read back from JSON has none."""
 
     result: Result
     run: Run | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is worth changing: bugs, then the costliest first; harmless ones last."""
+        """Findings worth acting on: bugs first, then by cost; harmless ones last."""
         return self.result.findings
 
     @property
     def verdict(self) -> Verdict:
-        """What bounds the run."""
+        """What limits the speed of the run."""
         return self.result.verdict
 
     @property
     def accounts(self) -> Accounts:
-        """Where the time went."""
+        """Where the time went, ns over the window."""
         return self.result.accounts
 
 
@@ -60,32 +60,22 @@ def explain(
 ) -> Diagnosis:
     """Say where the time of a recorded run went, which line it went to, and why.
 
-    Parameters
-    ----------
-    source
-        a trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
-    step
-        the name (or glob) of the annotation around one step; found by itself if not given.
-    user
-        globs of files that count as yours, or one; all code but the frameworks' if empty.
-    plain_step_ns
-        the step time measured without recording, where the file does not say it.
-    as_recorded
-        judge the recorded run as it is, with the recorder's cost in it.
-    progress
-        called with (bytes read, bytes in all) while a file is read.
+    Args:
+        source: a trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
+        step: the name (or glob) of the annotation around one step. By default steps are found.
+        user: a glob, or several, of files that count as yours. By default all files do, except those of frameworks.
+        plain_step_ns: the step time measured without recording, in ns. By default the file's.
+        as_recorded: keep the recorder's overhead in all times.
+        progress: called with (bytes read, total bytes) while a file is read.
 
-    Raises
-    ------
-    TraceError
-        the file cannot be read, ends before its device events, or has no events.
-    UsageError
-        no annotation is called `step`, or `user` is no text.
+    Raises:
+        TraceError: the file cannot be read, ends before its device events, or has no events.
+        UsageError: no annotation is called `step`, or `user` is not text.
     """
     user = texts(user, "user", "globs of files")
     timeline = source if isinstance(source, Timeline) else load_usable(source, progress)
     run = analyse(timeline, step=step, user=user)
-    # Without device work nothing waited for anything: there is nothing to find.
+    # Without device work there is nothing to find: the host did not wait for a device.
     known = run.ops_inside.any()
     findings = [finding for rule in (all_rules() if known else ()) for finding in rule(run)]
     outlook = look_ahead(run, plain_step_ns=plain_step_ns, as_recorded=as_recorded) if known else None
@@ -119,7 +109,8 @@ def explain(
 
 
 def texts(given: str | Iterable[str], name: str, of: str) -> tuple[str, ...]:
-    """One or several texts as several. Raises UsageError for all else; `of` says what they are, for that."""
+    """Returns one or several texts as a tuple. Raises UsageError for any other type; `name` and `of` are for its
+    message."""
     several = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
     for text in several:
         if not isinstance(text, str):
@@ -128,7 +119,7 @@ def texts(given: str | Iterable[str], name: str, of: str) -> tuple[str, ...]:
 
 
 def source_of(timeline: Timeline) -> Source:
-    """What was recorded."""
+    """Returns the description of the recording."""
     meta = timeline.meta
     return Source(
         path=meta.path,
@@ -147,7 +138,7 @@ def source_of(timeline: Timeline) -> Source:
 
 
 def steps_of(run: Run) -> Steps:
-    """The steps that were found."""
+    """Returns the steps for the result."""
     marks = run.timeline.meta.step_marks if run.steps.name == RECORDED_STEP else None
     return Steps(
         found_by=run.steps.found_by,
@@ -161,7 +152,7 @@ def steps_of(run: Run) -> Steps:
 
 
 def _ordered(findings: list[Finding]) -> list[Finding]:
-    """What may be wrong first; by what mending gains, or where that is not known by what is exposed; harmless last."""
+    """Sorts findings: bugs first; then by gain, or by exposed time if the gain is unknown; harmless ones last."""
 
     def key(f: Finding) -> tuple[bool, bool, int, int, int, str, str]:
         gain = f.exposed_ns if f.gain_ns is None else f.gain_ns
@@ -171,7 +162,7 @@ def _ordered(findings: list[Finding]) -> list[Finding]:
 
 
 def notes_of(run: Run) -> tuple[str, ...]:
-    """What was repaired or is missing, a sentence each."""
+    """Returns a sentence for each thing that was repaired or is missing."""
     timeline, steps = run.timeline, run.steps
     notes = timeline.meta.notes
     covered = int((steps.end - steps.start).sum())

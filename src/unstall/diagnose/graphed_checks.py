@@ -1,4 +1,4 @@
-"""What `unstall.graphed` did while it was recorded to find out what a function does, and to prove its capture: once."""
+"""One-time checks of `unstall.graphed` within the recording: examining functions and verifying their captures."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from unstall.locate.kinds import named
 from unstall.timeline.columns import HostKind
 
 CHECKING = ("_capture", "_observe", "_checked")
-"""Methods of `GraphServer` that examine, capture and verify a function, and serve no call."""
+"""Methods of `GraphServer` that examine, capture or verify a function. They serve no call."""
 
 _FRAME = re.compile(rf"(.*/)?unstall/fix/graphs/serving\.py\(\d+\): (\w+\.)*({'|'.join(CHECKING)})$")
 _WORTH = 0.01  # of the window
 
 
 def note_of_checks(run: Run) -> str | None:
-    """A sentence, where it took a part of the window; None where it did not, or its frames were not recorded."""
+    """Returns a sentence if the checks took a notable part of the window; None if not, or if frames were not
+    recorded."""
     timeline, host = run.timeline, run.timeline.host
     rows = np.flatnonzero((host.kind == HostKind.PYTHON) & named(timeline, _FRAME, host.name))
     took = Intervals.union(host.start[rows], host.end[rows]).clip(*run.window).total
-    if took <= _WORTH * run.wall:  # also where there is nothing of either
+    if took <= _WORTH * run.wall:  # also if both are 0
         return None
     return (
         f"{share(took, run.wall)} of the recorded time goes to unstall.graphed checking its captures, once each: "

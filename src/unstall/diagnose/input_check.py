@@ -10,7 +10,7 @@ from unstall.errors import TraceError
 from unstall.read import load
 from unstall.timeline.columns import Timeline
 
-# Notes of read/kineto.py.
+# Notes that read/kineto.py makes.
 _ENDS_EARLY = re.compile(r".* at byte [\d,]+ of the text, after [\d,]+ events?")
 _LOST = re.compile(r"dropped [\d,]+ events? that ")
 

@@ -21,12 +21,12 @@ class Intervals:
 
     @classmethod
     def none(cls) -> Intervals:
-        """No interval."""
+        """Returns the empty set."""
         return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
     @classmethod
     def union(cls, start: I64, end: I64) -> Intervals:
-        """The union of any intervals; empty and touching ones merge away."""
+        """Returns the union of any intervals. Empty ones are dropped; overlapping and touching ones are merged."""
         real = end > start
         start, end = start[real], end[real]
         order = np.argsort(start, kind="stable")
@@ -42,11 +42,11 @@ class Intervals:
         return Intervals.union(np.concatenate((self.start, other.start)), np.concatenate((self.end, other.end)))
 
     def clip(self, low: int, high: int) -> Intervals:
-        """The part within [low, high)."""
+        """Returns the part within [low, high)."""
         return Intervals.union(np.clip(self.start, low, high), np.clip(self.end, low, high))
 
     def gaps(self, low: int, high: int) -> Intervals:
-        """The part of [low, high) that is not covered."""
+        """Returns the part of [low, high) that is not covered."""
         inside = self.clip(low, high)
         return Intervals.union(np.append(low, inside.end), np.append(inside.start, high))
 
@@ -71,21 +71,21 @@ class Intervals:
         )
 
     def longer_than(self, least: int) -> Intervals:
-        """Only the intervals of at least that length."""
+        """Returns the intervals that are at least this long."""
         chosen = self.end - self.start >= least
         return Intervals(self.start[chosen], self.end[chosen])
 
     @property
     def total(self) -> int:
-        """The length of it all."""
+        """Returns the total length, ns."""
         return int((self.end - self.start).sum())
 
     def covered(self, low: I64, high: I64) -> I64:
-        """How much of each window [low, high) is covered; 0 where high <= low."""
+        """Returns the length covered in each window [low, high), int64 ns; 0 if high <= low."""
         return np.where(high > low, self._until(high) - self._until(low), 0)
 
     def _until(self, time: I64) -> I64:
-        """How much is covered before each time."""
+        """Returns the length covered before each time."""
         if not len(self):
             return np.zeros(len(time), dtype=np.int64)
         whole = np.append(0, np.cumsum(self.end - self.start))

@@ -71,7 +71,7 @@ def _stretches(run: Run, lost: I64, function: int | None) -> list[Group]:
 
 
 def _costliest_first(run: Run, group: Group, lost: I64) -> tuple[int, int]:
-    """Of equals the earlier: numbers of places are in the order of the file."""
+    """Sort key. Of equally costly groups the earlier comes first: places are numbered in the order of the file."""
     return -int(lost[group.rows].sum()), int(run.timeline.host.start[group.rows].min())
 
 
@@ -81,7 +81,7 @@ def _calls(run: Run) -> I64:
 
 
 def _innermost(run: Run) -> int:
-    """The innermost of the user's functions that holds most of the idle time, a row of Stacks; -1 without stacks."""
+    """Returns the innermost user function that holds most of the idle time, a row of Stacks; -1 without stacks."""
     stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]
     total = int(lost[calls].sum())
@@ -96,7 +96,7 @@ def _innermost(run: Run) -> int:
 
 
 def _below(run: Run, node: int) -> Group:
-    """The launches below a function, at its costliest line, where lines are those that ran."""
+    """Returns the launches inside a function, at its costliest line if lines are those that ran."""
     stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]
     of = functions(run.timeline)
@@ -129,9 +129,9 @@ def around(run: Run) -> list[int]:
 
 
 def _tiny_rows(run: Run) -> list[Group]:
-    """Launches of tiny kernels in rows, by line; only lines that run the same few kernels again and again.
+    """Returns rows of tiny-kernel launches by line, for lines that run the same few kernels over and over.
 
-    Where lines are those that ran, by function: a loop goes through several of its lines.
+    If lines are those that ran, rows are by function: a loop spans several lines.
     """
     timeline = run.timeline
     host, device = timeline.host, timeline.device
@@ -155,7 +155,7 @@ def _tiny_rows(run: Run) -> list[Group]:
 
 
 def _at_costliest(run: Run, rows: I64, lost: I64) -> Group:
-    """One group of these rows, at the place of theirs that lost most."""
+    """Returns one group of these rows, at the place among theirs that lost the most time."""
     parts = sorted(run.lines(rows), key=lambda part: _costliest_first(run, part, lost))
     return parts[0] if len(parts) == 1 else Group(parts[0].place, None, rows)
 
@@ -165,14 +165,14 @@ def _function(run: Run, group: Group) -> int:
 
 
 def _functions(run: Run, places: I64) -> I64:
-    """The same places, but one for all lines of a function, where they are those that ran: a loop has several."""
+    """Returns the same places, with one place per function if lines are those that ran: a loop spans several lines."""
     function = function_of(run.timeline)
     in_function = (places >= 0) & (places < len(function))
     return np.where(in_function, function[np.where(in_function, places, 0)], places) if len(function) else places
 
 
 def usual_length(run: Run, rows: I64) -> str:
-    """The median of what these launches put on the device: "3.17 µs"; some recorders write whole µs."""
+    """Returns the median length of the device ops of these launches: "3.17 µs"; some recorders write whole µs."""
     device = run.timeline.device
     ops = run.ops_of(rows)
     median = int(np.median((device.end - device.start)[ops]))

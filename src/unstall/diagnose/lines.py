@@ -1,4 +1,4 @@
-"""Cost by line: device time launched from it, host time waited at it, idle time that it is to blame for."""
+"""Cost by line: device time launched from it, host time waited at it, and idle time it is to blame for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unstall.timeline.columns import I64
 
 
 def cost_by_line(run: Run) -> tuple[LineCost, ...]:
-    """The costliest lines first, by device time and idle time together."""
+    """Returns the costliest lines first, by the sum of device time and idle time."""
     host, device, gaps = run.timeline.host, run.timeline.device, run.gaps
     low, high = run.window
     joined = np.flatnonzero((device.launch >= 0) & run.ops_inside)

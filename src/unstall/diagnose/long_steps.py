@@ -1,4 +1,5 @@
-"""Detects a few steps that take far longer, such as one with an evaluation: a mean then describes no step."""
+"""Detects a few steps that take far longer than the rest, such as those with an evaluation. A mean then describes no
+step."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ import numpy as np
 from unstall.diagnose.run import Run
 from unstall.figures import duration
 
-_LONG = 2  # times as long as the median step
-_FEWEST = 4  # steps: with fewer, none stands out
-_NOTABLE = 0.1  # of the window: how much shorter it would be with them as long as the median step
+_LONG = 2  # times the median step
+_FEWEST = 4  # steps; with fewer, no step stands out
+_NOTABLE = 0.1  # of the window: the time saved if these steps took as long as the median step
 
 
 def of_long_steps(run: Run) -> str | None:
-    """A sentence on the number and length of such steps; None if there are none, or they take little of the time."""
+    """Returns a sentence on the number and length of the long steps; None if there are none, or they take little
+    time."""
     if len(run.steps) < _FEWEST:
         return None
     lengths = run.step_lengths

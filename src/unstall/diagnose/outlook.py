@@ -16,10 +16,10 @@ from unstall.what_if.subject import Subject
 from unstall.what_if.undistort import LEAST_ERROR, USUAL_ERROR_OF
 
 _HELPS = 0.05  # of the step
-_LEFT_OUT = 0.1  # of the steps: more than a pause now and then
+_LEFT_OUT = 0.1  # of the steps; pauses in more steps than this are not rare
 _OFF = 0.05
 _APART = 0.03
-_REPLAY_OFF = 0.02  # three times the worst of docs/predictions.md: the model lacks something of this run
+_REPLAY_OFF = 0.02  # three times the worst error in docs/predictions.md: the model misses something in this run
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -28,13 +28,14 @@ class Outlook:
 
     model: Model
     undistorted: Run
-    host_free_step_ns: float  # if the host took no time at all
-    host_twice_step_ns: float  # if it were twice as fast
-    host_less_step_ns: float  # if its time were as much shorter as an estimate of it may be off
+    host_free_step_ns: float  # if the host took no time
+    host_twice_step_ns: float  # if the host were twice as fast
+    host_less_step_ns: float  # if the host's time were shorter by the error of its estimate
 
     @property
     def usual_error(self) -> float | None:
-        """How far an estimated step time may be off, as a share of it; None if it is measured or too uncertain."""
+        """Returns the likely error of an estimated step time, as a share of it; None if it is measured or too
+        uncertain."""
         known = self.model
         steps = len(known.subject.steps)
         if known.undistorted_by != "usual cost" or steps < 2:
@@ -45,7 +46,7 @@ class Outlook:
 
     @property
     def replay(self) -> Replay:
-        """The `Replay` of the result."""
+        """Returns the `Replay` that is part of the result."""
         return Replay(
             mean_step_ns=round(self.model.replayed_step_ns),
             error=round(self.model.error, 6),
@@ -122,7 +123,7 @@ class Outlook:
 
 
 def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool = False) -> Outlook:
-    """Model a run that has device work in its steps."""
+    """Model a run whose steps have device work."""
     known = model(run.timeline, run.steps, run.places, plain_step_ns=plain_step_ns, as_recorded=as_recorded)
     return Outlook(
         model=known,
@@ -134,7 +135,7 @@ def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool 
 
 
 def replayed_run(run: Run, subject: Subject) -> Run:
-    """The run as this program replays it."""
+    """Returns the run as the replay simulates it."""
     program = subject.program
     times = replay(program)
     gone = (program.ops.duration == 0) & (run.timeline.device.end > run.timeline.device.start)[program.ops.device]

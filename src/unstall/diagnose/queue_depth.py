@@ -1,4 +1,4 @@
-"""How far the host runs ahead: device ops launched and not yet finished."""
+"""How far the host runs ahead: the number of device ops launched and not yet finished."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from unstall.timeline.grouping import groups
 
 
 def depth_at_launch(timeline: Timeline) -> tuple[I64, I32]:
-    """(host rows of calls that launched, by time; ops outstanding on their device as each call begins).
+    """Returns (host rows of launching calls, by time; ops outstanding on their device when each call begins).
 
-    Ops inside a graph count as one, as they take one place in the launch queue.
+    The ops of a graph count as one, because they take one place in the launch queue.
     """
     calls, start, done, device = _launched(timeline)
     depth = np.zeros(len(calls), dtype=np.int32)
@@ -24,7 +24,7 @@ def depth_at_launch(timeline: Timeline) -> tuple[I64, I32]:
 
 
 def depth_over_time(timeline: Timeline) -> tuple[I64, I32]:
-    """The launch queue's depth as steps: (times, depth from each time on)."""
+    """Returns the launch queue's depth as a step function: (times, ns; depth from each time on)."""
     _, begun, done, _ = _launched(timeline)
     times = np.concatenate((begun, np.maximum(done, begun)))
     change = np.concatenate((np.ones(len(begun), np.int32), np.full(len(done), -1, np.int32)))
@@ -35,7 +35,7 @@ def depth_over_time(timeline: Timeline) -> tuple[I64, I32]:
 
 
 def _launched(timeline: Timeline) -> tuple[I64, I64, I64, I32]:
-    """Calls that launched device ops, when each began, when the last of its ops was done, and on which device."""
+    """Returns the calls that launched device ops, when each began, when its last op was done, and its device."""
     device = timeline.device
     known = np.flatnonzero(device.launch >= 0)
     calls, first, which = np.unique(device.launch[known], return_index=True, return_inverse=True)

@@ -33,8 +33,7 @@ from unstall.timeline.grouping import groups, members
 
 _MOST_DEVICES = 256  # more than any one process drives
 _MOST_SPANS = 100
-# Of the window. The time of the same step differs by more than this from one run to the next, so that nobody could
-# measure what mending it would gain.
+# Of the window. The time of a step varies by more than this from run to run, so a smaller gain cannot be measured.
 _NEGLIGIBLE = 0.001
 
 
@@ -67,7 +66,7 @@ class Run:
 
     @property
     def wall(self) -> int:
-        """The window's length."""
+        """The window's length, ns."""
         return self.accounts.wall_ns
 
     def negligible(self, total: int) -> bool:
@@ -80,14 +79,15 @@ class Run:
 
     @cached_property
     def inside(self) -> Bool:
-        """Which host events begin between the first step's start and the host's end of the last."""
+        """Which host events begin between the start of the first step and the host's end of the last; bool by host
+        row."""
         start = self.timeline.host.start
         chosen: Bool = (start >= self.steps.start[0]) & (start < self.steps.end[-1])
         return chosen
 
     @cached_property
     def ops_inside(self) -> Bool:
-        """Which device ops run, at least partly, within the window."""
+        """Which device ops run at least partly within the window; bool by device row."""
         device = self.timeline.device
         low, high = self.window
         chosen: Bool = (device.end > low) & (device.start < high)
@@ -95,17 +95,17 @@ class Run:
 
     @cached_property
     def comm(self) -> Bool:
-        """Which device ops are collectives."""
+        """Which device ops are collectives; bool by device row."""
         return is_comm(self.timeline)
 
     @cached_property
     def blamed(self) -> I64:
-        """By host row: ns for which the device was idle and this event is to blame."""
+        """By host row: ns for which the device was idle because of this event, int64."""
         return self._blamed(np.ones(len(self.gaps), dtype=np.bool_))
 
     @cached_property
     def exposed_by_waits(self) -> I64:
-        """By host row: ns for which the device was idle after a wait, or for a copy, and this event is to blame."""
+        """By host row: ns for which the device was idle after a wait, or for a copy, because of this event; int64."""
         return self.lost_to("sync", "copy")
 
     def _blamed(self, chosen: Bool) -> I64:
@@ -116,7 +116,7 @@ class Run:
 
     @cached_property
     def host_length(self) -> I64:
-        """By host row: how long the event took within the steps, or beyond them within the window."""
+        """By host row: ns that the event took within the steps, or within the window if it is outside them; int64."""
         host = self.timeline.host
         low, high = int(self.steps.start[0]), self.steps.window_end
         length: I64 = np.maximum(np.minimum(host.end, high) - np.maximum(host.start, low), 0)
@@ -124,9 +124,9 @@ class Run:
 
     @cached_property
     def step_lengths(self) -> I64:
-        """ns of each step; together they are the window.
+        """The length of each step, int64 ns; they add up to the window.
 
-        A step ends when the host is done with it and so is the device: the host alone may be steps ahead.
+        A step ends when both the host and the device are done with it: the host alone may be steps ahead.
         """
         steps, device = self.steps, self.timeline.device
         joined = np.flatnonzero(device.launch >= 0)
@@ -141,7 +141,8 @@ class Run:
 
     @cached_property
     def waited(self) -> I64:
-        """By host row: ns for which the host was blocked by the device within the event; 0 for all but waits."""
+        """By host row: ns for which the host waited for the device within the event, int64; 0 for events that are no
+        waits."""
         blocked = np.zeros(len(self.timeline.host), dtype=np.int64)
         rows = self.activity.waits.row
         blocked[rows] = self.host_length[rows]
@@ -149,19 +150,19 @@ class Run:
 
     @cached_property
     def waiting(self) -> int:
-        """ns of the window in which some thread that dispatches was blocked by the device."""
+        """ns of the window in which at least one dispatching thread waited for the device."""
         waits = self.activity.waits
         mine = self.inside[waits.row]
         return Intervals.union(waits.start[mine], waits.end[mine]).clip(*self.window).total
 
     def busy_during(self, rows: I64) -> float:
-        """The share of these host events' time in which the device was at work."""
+        """Returns the share of these host events' time in which the device was at work."""
         host = self.timeline.host
         length = int((host.end - host.start)[rows].sum())
         return int(self.busy.covered(host.start[rows], host.end[rows]).sum()) / max(length, 1)
 
     def ops_of(self, rows: I64) -> I64:
-        """Device rows of the ops that these host rows launched, ascending."""
+        """Returns device rows of the ops that these host rows launched, ascending."""
         order, launch = self._by_launch
         return np.sort(order[members(launch, np.unique(rows))])
 
@@ -182,7 +183,8 @@ class Run:
         return depth_over_time(self.timeline)
 
     def work(self, chosen: Bool) -> dict[int, Intervals]:
-        """When each device was at work on the chosen ops."""
+        """Returns by device the intervals in which it was at work on the chosen ops. `chosen` is a bool by device
+        row."""
         device = self.timeline.device
         rows = np.flatnonzero(chosen)
         return {
@@ -191,7 +193,8 @@ class Run:
         }
 
     def alone(self, ops: I64, beside: dict[int, Intervals]) -> int:
-        """ns of the window in which one of these device rows ran, and on its device none of the work `beside`."""
+        """Returns ns of the window in which one of these device rows ran and its device did none of the work
+        `beside`."""
         device = self.timeline.device
         parts = Intervals.none()
         for number, mine in groups(device.device[ops]):
@@ -200,16 +203,16 @@ class Run:
         return parts.total
 
     def lost_to(self, *causes: str) -> I64:
-        """By host row: ns for which a device was idle for one of these causes, and this event is to blame."""
+        """By host row: ns for which a device was idle for one of these causes because of this event, int64."""
         codes = [IDLE_CAUSES.index(cause) for cause in causes]
         return self._blamed(np.isin(self.gaps.cause, codes))
 
     def gaps_by(self, cause: str) -> I64:
-        """Indices of the idle intervals with this cause."""
+        """Returns indices of the idle intervals with this cause."""
         return np.flatnonzero(self.gaps.cause == IDLE_CAUSES.index(cause))
 
     def groups(self, rows: I64) -> Iterator[Group]:
-        """Host rows by place and outermost operator."""
+        """Yields host rows grouped by place and outermost operator."""
         top = self.places.top_op[rows]
         op = np.where(top >= 0, self.timeline.host.name[np.maximum(top, 0)], -1)
         width = len(self.timeline.strings) + 1
@@ -226,7 +229,7 @@ class Run:
             yield Group(int(self.places.place[rows[part[0]]]), name or None, rows[part])
 
     def instances(self, rows: I64) -> int:
-        """How many operations (calls, where outside any) these host rows belong to."""
+        """Returns how many operators these host rows belong to; a call outside any operator counts as one."""
         operation = self.places.operation[rows]
         return len(np.unique(np.where(operation >= 0, operation, rows)))
 
@@ -248,7 +251,7 @@ class Run:
         wrong: bool = False,
         spans: tuple[tuple[int, int], ...] | None = None,
     ) -> Finding:
-        """A finding at a group's place.
+        """Returns a finding at a group's place.
 
         The totals are over the window, while a Finding's figures are per step. Without `total_wait_ns` and `spans`, the
         wait is the time that the rows took, and the spans are those of the rows.
@@ -295,7 +298,7 @@ class Run:
         return f"{edit}:{where.file}:{where.line}{operator}"
 
     def within(self, rows: I64, file: re.Pattern[str]) -> Bool:
-        """Which of these host rows have a frame above them of a file that the pattern matches at its start."""
+        """Returns which of these host rows have a frame above them whose file the pattern matches from its start."""
         stacks, lines = self.timeline.stacks, self.timeline.lines
         frames = nearest(stacks.parent, named(self.timeline, file, lines.file)[stacks.line])
         stack = self.timeline.host.stack[rows]
@@ -309,30 +312,30 @@ class Run:
         return len(np.unique(begun))
 
     def where(self, group: Group) -> Where:
-        """The group's place; its caller is the one of its first row."""
+        """Returns the group's place, with the caller of its first row."""
         row = int(group.rows[0]) if len(group.rows) else -1
         return self.places.where(group.place, row, group.op)
 
     def spans_of(self, rows: ArrayLike) -> tuple[tuple[int, int], ...]:
-        """(start, end) of the longest of these host events, in order of time."""
+        """Returns (start, end) of the longest of these host events, in order of time."""
         chosen = np.asarray(rows, dtype=np.int64)
         host = self.timeline.host
         cost = self.blamed[chosen] + self.host_length[chosen]
         return costliest(host.start[chosen], host.end[chosen], cost)
 
     def idle_spans(self, rows: I64, *causes: str) -> tuple[tuple[int, int], ...]:
-        """(start, end) of the longest idle intervals that `idle_of` finds, in order of time."""
+        """Returns (start, end) of the longest idle intervals that `idle_of` finds, in order of time."""
         chosen = self.idle_of(rows, *causes)
         return costliest(self.gaps.start[chosen], self.gaps.end[chosen], self.gaps.length[chosen])
 
     def idle_of(self, rows: I64, *causes: str) -> I64:
-        """Indices of the idle intervals for one of these causes that one of these host events is to blame for."""
+        """Returns indices of the idle intervals that have one of these causes and one of these host events to blame."""
         codes = [IDLE_CAUSES.index(cause) for cause in causes]
         return np.flatnonzero(np.isin(self.gaps.cause, codes) & np.isin(self.gaps.culprit, rows))
 
 
 def costliest(start: I64, end: I64, cost: I64) -> tuple[tuple[int, int], ...]:
-    """(start, end) of those that cost most, in order of time: what a finding shows on the timeline."""
+    """Returns (start, end) of the costliest intervals, in order of time; a finding highlights them on the timeline."""
     chosen = np.argsort(-cost, kind="stable")[:_MOST_SPANS]
     chosen = chosen[np.argsort(start[chosen], kind="stable")]
     return tuple((int(start[i]), int(end[i])) for i in chosen)

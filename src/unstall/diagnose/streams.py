@@ -1,4 +1,4 @@
-"""Streams of one device beside each other."""
+"""Overlap between the streams of one device."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from unstall.diagnose.intervals import Intervals
 from unstall.diagnose.run import Run
 
 LONELY = 0.02
-"""Of a stream's own time: one that overlaps with others for no more might as well not be there."""
+"""Share of a stream's own time. A stream that overlaps with others for less than this gains nothing."""
 
 
 def overlap(run: Run, device: int, stream: int) -> tuple[int, int]:
-    """(ns for which a stream was at work, ns of it with another stream of its device at work too)."""
+    """Returns (ns in which the stream was at work, ns of those in which another stream of its device was too)."""
     ops = run.timeline.device
     here = run.ops_inside & (ops.device == device)
     own, others = here & (ops.stream == stream), here & (ops.stream != stream)

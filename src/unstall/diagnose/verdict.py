@@ -31,7 +31,7 @@ _ASLEEP = (
 )
 _SATURATED = 0.95
 _NOTABLE = 0.05
-_MIXED = 0.2  # idle for so much of the time, the device is not alone what bounds the run
+_MIXED = 0.2  # idle for more than this, the device is not the only limit
 _WHILE = {
     "sync": "because the host waited for it",
     "launch": "waiting for launches",
@@ -47,7 +47,8 @@ _WHILE = {
 
 
 def judge(run: Run) -> Verdict:
-    """The largest of the device's own time and of each cause; `copy` and `comm` count busy and idle time."""
+    """Returns the verdict: the device's own time or the cause with the most time; `copy` and `comm` count busy and idle
+    time."""
     if not len(run.timeline.device):
         recorder = run.timeline.meta.recorder
         if recorder == "virtual":
@@ -83,7 +84,7 @@ def judge(run: Run) -> Verdict:
 
 
 def bound_by(run: Run) -> str:
-    """The cause that most of the time goes to. The recorder's set-up and idle time of unknown cause do not count."""
+    """Returns the cause with the most time. The recorder's set-up and idle time of unknown cause do not count."""
     shares = _shares(run)
     return max(shares, key=lambda name: shares[name])
 
@@ -158,7 +159,7 @@ def _asleep(run: Run) -> int:
 
 
 def _of_waits(run: Run) -> str:
-    """How long the host waits for the device, and for how long that leaves the device idle."""
+    """Returns how long the host waits for the device, and how much of that the device idles."""
     wall, idle = run.wall, run.accounts.idle_ns
     cost = idle.sync + idle.copy
     left = (
@@ -173,7 +174,7 @@ def _nothing(what: str, end: str) -> Verdict:
 
 
 def _rest(run: Run, bound: str) -> str | None:
-    """How busy the device is, and what the rest of the time goes to; None if the first sentence has said that."""
+    """Returns how busy the device is and where the rest of the time goes; None if the first sentence has said that."""
     accounts, busy, total = run.accounts, run.accounts.busy_ns, _busy(run.accounts)
     if bound != "device":
         beside = bound == "copy" and busy.both >= _NOTABLE * accounts.wall_ns
@@ -191,20 +192,20 @@ def _rest(run: Run, bound: str) -> str | None:
 
 
 def _recorder_share(run: Run) -> int:
-    """ns of idle time in which the recorder set itself up: they bound the recorded run, but not the program."""
+    """Returns ns of idle time in which the recorder set itself up. It limits the recorded run but not the program."""
     gaps = run.gaps
     chosen = run.gaps_by("startup")
     return int(run.activity.recorder.covered(gaps.start[chosen], gaps.end[chosen]).sum())
 
 
 def _unknown_share(run: Run) -> dict[str, int]:
-    """ns of idle time, by the cause it was given, before ops whose launch is not in the file."""
+    """Returns ns of idle time by assigned cause, before ops whose launch is not in the file."""
     gaps, ended = run.gaps, np.flatnonzero(_unknown(run))
     return {cause: int(gaps.length[ended][gaps.cause[ended] == code].sum()) for code, cause in enumerate(IDLE_CAUSES)}
 
 
 def _unknown(run: Run) -> Bool:
-    """Which idle intervals end with an op whose launch is not in the file."""
+    """Returns which idle intervals end with an op whose launch is not in the file."""
     op = run.gaps.op
     unknown: Bool = (op >= 0) & (run.timeline.device.launch[np.maximum(op, 0)] < 0)
     return unknown
@@ -216,7 +217,8 @@ def _busy(accounts: Accounts) -> int:
 
 
 def parts(accounts: Accounts) -> dict[str, int]:
-    """ns by candidate for `bound_by`. Time with a kernel and a copy counts for whichever takes longer in all."""
+    """Returns ns by candidate for `bound_by`. Time with both a kernel and a copy counts for the one that takes longer
+    in all."""
     busy, idle = accounts.busy_ns, accounts.idle_ns
     shares: dict[str, int] = {"device": busy.compute}
     shares |= {cause: int(getattr(idle, cause)) for cause in IDLE_CAUSES}

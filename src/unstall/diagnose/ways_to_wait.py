@@ -1,6 +1,7 @@
-"""The ways in which PyTorch code makes the host wait, told apart by operator and by stack, with the way out.
+"""The ways in which PyTorch code makes the host wait, identified by operator and by stack, with advice for each.
 
-Where no operators were recorded, the built-in function that the line called tells, else what was copied to the host.
+If no operators were recorded, the built-in function that the line called identifies them, or else what was copied to
+the host.
 """
 
 from __future__ import annotations
@@ -10,25 +11,25 @@ from dataclasses import dataclass
 from typing import Literal
 
 VALUE_BYTES = 16
-"""The most that one value takes: a complex number of two float64."""
+"""The largest size of a single value: a complex number of two float64."""
 
 Read = Literal["", "value", "data"]
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What is known of a wait; "" for what is not. The last two are known only where operators are not recorded."""
+    """The known facts about a wait; "" if unknown. `read` and `kernel` are known only if no operators were recorded."""
 
     op: str  # the outermost operator
-    frames: str  # those between the user's line and the wait, innermost first, a line each
-    call: str  # of the API
-    read: Read = ""  # what is copied to the host, and waited for
-    kernel: str = ""  # what the line ran last before that copy
+    frames: str  # frames between the user's line and the wait, innermost first, one per line
+    call: str  # name of the API call
+    read: Read = ""  # kind of data that is copied to the host
+    kernel: str = ""  # the last kernel that the line ran before that copy
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to wait. The first in `WAYS` of which all given patterns match is the one."""
+    """One way to wait. A wait belongs to the first way in `WAYS` whose given patterns all match."""
 
     rule: str
     title: str
@@ -39,10 +40,10 @@ class Way:
     call: str | None = None  # matches the API call's name from its start
     read: Read | None = None
     kernel: str | None = None  # is found in the name of the kernel before the copy
-    check: bool = False  # the outermost frame that `frame` matches does nothing but this, and mended is not called
+    check: bool = False  # the outermost function that `frame` matches only does this; the fix removes it
 
     def left_out(self, frames: str) -> str | None:
-        """FILE:FUNCTION of what is gone with this wait; None if nothing else is."""
+        """Returns FILE:FUNCTION of the function that the fix removes along with this wait; None if there is none."""
         if not self.check or not self.frame:
             return None
         found = [frame for frame in frames.splitlines() if re.search(self.frame, frame)]
@@ -50,7 +51,7 @@ class Way:
         return f"{file}:{function}" if colon else None
 
     def matches(self, wait: Wait) -> bool:
-        """Whether the wait is one of these."""
+        """Returns whether the wait is of this way."""
         return (
             (self.op is None or re.match(self.op, wait.op) is not None)
             and (self.frame is None or re.search(self.frame, wait.frames, re.MULTILINE) is not None)
@@ -61,7 +62,7 @@ class Way:
 
 
 MAKES_TENSOR = r"<built-in (method|function) (tensor|as_tensor|asarray|scalar_tensor)\b"
-"""The frame of torch.tensor(…) and its kind: their uploads are a way to wait, and no business of the copy rules."""
+"""The frame of torch.tensor(…) and similar calls. Waits for their uploads are in WAYS and belong to no copy rule."""
 
 _SHAPE_SAFE = "the result can have a fixed shape, or its size is known beforehand"
 
@@ -236,9 +237,9 @@ _BUILTIN = re.compile(r"<built-in (?:method|function) (?P<name>\w+)(?: of (?:\w*
 
 
 def called(frames: str) -> str:
-    """The operator that the innermost of these frames stands for, a built-in function that may wait; "" for any other.
+    """Returns the operator of the innermost of these frames, if that is a built-in function that may wait; else "".
 
-    torch's built-in functions have their operators' names, but for a few of Python's own (`__bool__`, `tolist`).
+    torch's built-in functions have their operators' names, except a few of Python's own (`__bool__`, `tolist`).
     """
     builtin = _BUILTIN.match(frames)
     name = f"aten::{builtin['name']}" if builtin else ""

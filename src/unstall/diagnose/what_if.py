@@ -1,4 +1,4 @@
-"""`whatif`: a recorded run and edits → what its step time would be."""
+"""`whatif`: a recorded run and edits → the predicted step time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from unstall.what_if.predict import predict
 
 @dataclass(frozen=True)
 class Forecast:
-    """What `whatif` found, and the run before and after, from which pictures are drawn."""
+    """The result of `whatif`, and the run before and after the edits, from which pictures are drawn."""
 
     result: WhatIf
     before: Run
@@ -44,27 +44,18 @@ def what_if(
     user: str | Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Forecast:
-    """Replay a recorded run with changes made to it.
+    """Replay a recorded run with edits made to it.
 
-    Parameters
-    ----------
-    source
-        a trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
-    edits
-        such as "remove-syncs", "graph:train.py:step", "host-speed:2"; made one after the other.
-    plain_step_ns
-        the step time measured without recording, where the file does not say it.
-    as_recorded
-        leave the recorder's cost in.
-    step, user, progress
-        as in `explain`.
+    Args:
+        source: a trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
+        edits: one edit or several, made in this order: "remove-syncs", "graph:train.py:step", "host-speed:2".
+        plain_step_ns: the step time measured without recording, in ns. By default the file's.
+        as_recorded: keep the recorder's overhead in all times.
+        step, user, progress: as in `explain`.
 
-    Raises
-    ------
-    TraceError
-        the file cannot be read, ends before its device events, or has no events.
-    UsageError
-        there is no such edit, place or step, or the steps have no device work.
+    Raises:
+        TraceError: the file cannot be read, ends before its device events, or has no events.
+        UsageError: there is no such edit, place or step, or the steps have no device work.
     """
     chosen = [parse(text) for text in texts(edits, "edits", "edits")]
     user = texts(user, "user", "globs of files")

@@ -1,4 +1,4 @@
-"""Which of the functions around a launch-bound stretch to capture: a whole step rather than a part of it."""
+"""Chooses which function around a launch-bound stretch to capture: a whole step rather than a part of it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from unstall.what_if.predict import WORTH
 
 _RULES = ("launch-bound", "tiny-kernels")
 _MOST_FUNCTIONS = 16
-_LOOP = 0.2  # of the step: so much more must be gained by what goes around the steps, and is no function of its own
+_LOOP = 0.2  # of the step: a function around the steps must gain this much more, since it cannot be captured as it is
 
 
 def with_whole_graphs(run: Run, model: Model, findings: list[Finding]) -> list[Finding]:
-    """The same findings, the launch-bound one of them at the function whose graph gains most, as replays have it.
+    """Returns the findings, with the launch-bound one moved to the function whose graph gains most in a replay.
 
-    Of functions that gain the same it is the one that makes the fewest graphs, then the innermost. One that goes around
-    the steps, as a script's `main` does, can be no graph as it stands: only what it does in each step.
+    Of functions that gain the same, the one with the fewest graphs is taken, then the innermost. A function around the
+    steps, such as a script's `main`, cannot be captured as it is: only the part that each step runs can.
     """
     functions = around(run)[:_MOST_FUNCTIONS]
     stretch = [finding for finding in findings if finding.rule == "launch-bound"]
@@ -56,16 +56,16 @@ def _edit(run: Run, function: int) -> str:
 
 
 def _with(model: Model, edit: str) -> tuple[float, int]:
-    """(ns a step, graphs in all steps) with the edit made."""
+    """Returns (ns per step, graphs in all steps) with the edit made."""
     edited = parse(edit).apply(model.subject)
     return steady_step_ns(edited.program), len(edited.graphs)
 
 
 def goes_around_steps(run: Run, edit: str) -> bool:
-    """Whether a function holds the loop over the steps: calls to CUDA of several steps are one after the other within
-    it, and not one is outside.
+    """Returns whether a function holds the loop over the steps.
 
-    A function that is called once a step and does all that a step does looks the same: it is not told from its loop.
+    It does if the CUDA calls of several steps follow each other inside one call of it, and none is outside. A function
+    that is called once per step and does everything in the step looks the same and cannot be told from the loop.
     """
     host = run.timeline.host
     calls = np.flatnonzero(run.inside & (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))

@@ -1,1 +1,1 @@
-"""What a verb has to say, as blocks without a format, and one renderer a format."""
+"""Documents: the content of reports as blocks without a format, and one renderer per format."""

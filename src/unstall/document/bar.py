@@ -1,4 +1,4 @@
-"""A stacked bar of glyphs: glyphs and colours say the same, so that it reads without either."""
+"""A stacked bar of glyphs. Glyphs and colours show the same, so either alone is enough to read it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STYLES: dict[str, tuple[str, str]] = {
 
 
 class DrawnBar:
-    """Parts as one bar over a share of the width, each part at least a cell."""
+    """Parts as one bar over a share of the width, each part at least one cell wide."""
 
     def __init__(self, parts: Sequence[Part], share: float = 1.0) -> None:
         self._parts, self._share = parts, share
@@ -44,7 +44,7 @@ class DrawnBar:
 
 
 def cells_of(parts: Sequence[Part], width: int) -> list[int]:
-    """Cells of each part: in proportion, none empty, and exactly `width` in all."""
+    """Returns the cells of each part: in proportion, at least one each, and exactly `width` in all."""
     total = sum(part.size for part in parts)
     spare = width - len(parts)
     bounds, seen = [0], 0
@@ -55,5 +55,5 @@ def cells_of(parts: Sequence[Part], width: int) -> list[int]:
 
 
 def look(part: Part) -> tuple[str, str]:
-    """Glyph and style of a part."""
+    """Returns the glyph and style of a part."""
     return _STYLES[part.key]

@@ -1,7 +1,7 @@
-"""`Document`: what a verb has to say, whatever the format.
+"""`Document`: the content that a verb reports, independent of the format.
 
 A report builds a document; a renderer (`terminal`, `markdown`, `github`, `html`, `json`) reads it. Texts are not
-escaped for any syntax: a renderer makes each span safe for its own. JSON is the document's `data` alone.
+escaped for any syntax: each renderer escapes the spans for its own. JSON consists of the document's `data` alone.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     import msgspec
 
 Role: TypeAlias = Literal["", "strong", "dim", "subject", "place", "name", "good", "bad", "warning", "same"]
-"""How a span is shown. `subject`, `place` and `name` come from a trace: Markdown shows them as code."""
+"""The style of a span. `subject`, `place` and `name` come from a trace: Markdown shows them as code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of text in one role. `brief` stands for it beside figures, where there is little space."""
+    """A stretch of text in one role. `brief` replaces it beside figures, if there is little space."""
 
     text: str
     role: Role = ""
@@ -30,7 +30,7 @@ Words: TypeAlias = tuple[Span, ...]
 
 
 def words(*parts: str | Span | Words) -> Words:
-    """One line of spans. Empty parts are left out."""
+    """Returns one line of spans. Empty parts are left out."""
     return tuple(span for part in parts for span in _spans(part) if span.text)
 
 
@@ -61,7 +61,7 @@ class Bullets:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a bar. `key` chooses its look: "compute", "idle: sync", …"""
+    """A part of a bar. `key` selects its look: "compute", "idle: sync", …"""
 
     key: str
     label: str
@@ -70,7 +70,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One stacked bar; its caption tells it from the others."""
+    """One stacked bar; its caption distinguishes it from the others."""
 
     parts: tuple[Part, ...]
     caption: str = ""
@@ -78,7 +78,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Stacked bars on one scale, and the legend they share: a row a part, with the figures that `names` names."""
+    """Stacked bars on one scale, with a shared legend: one row per part, with figures under the headings in `names`."""
 
     title: str
     bars: tuple[Bar, ...]
@@ -88,7 +88,7 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of figures. An `extra` one is left out where the space is too narrow."""
+    """A column of figures. An `extra` column is left out if the space is too narrow."""
 
     name: str
     align: Literal["left", "right"] = "right"
@@ -97,7 +97,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a row is about, its figures, and what stands below it."""
+    """The text of a row, its figures, and the lines below it."""
 
     text: Words
     figures: tuple[str | Words, ...]
@@ -108,7 +108,7 @@ class Row:
 class Table:
     """Rows of a text and its figures.
 
-    `limited`: readers see the first `top` rows. `fold`: Markdown and HTML show it folded, or open to be folded.
+    `limited`: readers see the first `top` rows. `fold`: Markdown and HTML make it collapsible, closed or open at first.
     `compact`: it is as wide as its texts, and does not fill the line.
     """
 
@@ -122,7 +122,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A finding: its title, its figures, and details with a label each."""
+    """A finding: its title, its figures, and labelled details."""
 
     title: Words
     figures: tuple[str, ...]
@@ -131,7 +131,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Numbered entries, of which readers see the first `top`. `names` are those of the figures."""
+    """Numbered entries, of which readers see the first `top`. `names` are the headings of the figures."""
 
     title: Words
     names: tuple[str, ...]
@@ -140,7 +140,7 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Measured values of one thing, ascending, and their middle with its interval."""
+    """Measured values of one statement in ascending order, and their median with its interval."""
 
     name: str
     about: str
@@ -152,7 +152,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Histograms:
-    """The distribution of samples in ns, those of a group on one axis. HTML alone draws it."""
+    """The distribution of samples in ns; those of a group share one axis. Only HTML draws it."""
 
     groups: tuple[tuple[Sample, ...], ...]
 
@@ -162,7 +162,7 @@ Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Histograms
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A message beside a line of the source, as continuous integration shows it."""
+    """A message at a line of the source, as shown by continuous integration."""
 
     level: Literal["notice", "warning", "error"]
     title: str
@@ -173,7 +173,8 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What the interactive HTML page shows beside the data: more fields, and pictures that are drawn on demand."""
+    """Content of the interactive HTML page in addition to the data: more fields, and pictures that are drawn on
+    demand."""
 
     fields: Mapping[str, object]
     draw: Callable[[], Sequence[bytes]]
@@ -181,11 +182,11 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """What a verb has to say.
+    """The content that a verb reports.
 
-    `title` names the verb, `about` the run in lines, `summary` is the conclusion in a sentence or more, and `caveats`
-    are to be read before it. `data` is the result whose JSON form is the contract. Without a `page`, HTML shows the
-    blocks themselves.
+    `title` names the verb, `about` describes the run in lines, `summary` is the conclusion in one or more sentences,
+    and `caveats` must be read before it. `data` is the result, whose JSON form is stable. Without a `page`, HTML shows
+    the blocks themselves.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""The formats of a document: by name, by a file's ending, and what makes each."""
+"""The formats of a document: their names, file endings and renderers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENDINGS: Mapping[str, str] = {
 
 
 def format_of(path: str | Path, otherwise: str | None = None) -> str:
-    """The format that a file's ending asks for, else `otherwise`. Raises UsageError if there is neither."""
+    """Returns the format for a file's ending, else `otherwise`. Raises UsageError if there is neither."""
     found = _ENDINGS.get(Path(path).suffix.lower(), otherwise)
     if found is None:
         raise UsageError(f"{path}: its ending names no format. Use {', '.join(sorted(_ENDINGS))}, or say --format")
@@ -33,12 +33,12 @@ def format_of(path: str | Path, otherwise: str | None = None) -> str:
 
 
 def render(document: Document, name: str, *, top: int | None = None) -> str:
-    """The document in one of FORMATS. `top` limits the rows that formats for reading show, 10 by default."""
+    """Returns the document in one of FORMATS. `top` limits the rows in formats for people; the default is 10."""
     renderer = import_module(f"unstall.document.{'terminal' if name == 'text' else name}")
     text: str = renderer.render(document, top=TOP if top is None else top)
     return text
 
 
 def write(document: Document, path: str | Path, name: str, *, top: int | None = None) -> None:
-    """Write the document to a file. Raises UsageError where that cannot be written."""
+    """Writes the document to a file. Raises UsageError if the file cannot be written."""
     write_atomically(path, render(document, name, top=top).encode(errors="replace"))

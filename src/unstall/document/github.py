@@ -12,7 +12,7 @@ from unstall.document.plain import plain
 
 
 def render(document: Document, *, top: int = 10) -> str:
-    """The first `top` annotations of each level: GitHub shows ten of a level for each step of a workflow."""
+    """Returns the first `top` annotations of each level: GitHub shows ten of a level for each step of a workflow."""
     shown: Counter[str] = Counter()
     commands = []
     for annotation in document.annotations:

@@ -1,4 +1,4 @@
-"""Histograms of samples as SVG, in the colours of the page around it."""
+"""Draws histograms of samples as SVG, in the colours of the page around it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _ROW, _HEIGHT, _TICKS = 96, 64, 40  # px: a distribution with its label, the dis
 _BINS = 120
 _FEWEST_TICKS = 4
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
-_EDGE = 25  # px: nearer to it a tick's text would be cut off
+_EDGE = 25  # px; closer to the edge a tick's text would be cut off
 _CAPTION = "Each shape is a histogram of the samples; the line is their median, the band its 95 % interval."
 
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """ns to px."""
+    """The scale from ns to px."""
 
     low: float
     high: float
@@ -33,7 +33,7 @@ class _Axis:
 
 
 def drawing(histograms: Histograms) -> str:
-    """One drawing of all groups, and a caption."""
+    """Returns one drawing of all groups, with a caption."""
     blocks: list[str] = []
     top = 0
     for group in histograms.groups:
@@ -75,7 +75,7 @@ def _row(sample: Sample, axis: _Axis) -> str:
 
 
 def _ticks(axis: _Axis) -> str:
-    """Round times below the group."""
+    """Returns the tick labels below the group, at round times."""
     marks = []
     for ns, text in _round_times(axis.low, axis.high):
         x = axis.at(ns)
@@ -88,7 +88,10 @@ def _ticks(axis: _Axis) -> str:
 
 
 def _round_times(low: float, high: float) -> list[tuple[float, str]]:
-    """Between both, ns, by steps of 1, 2 or 5 times a power of ten: four of them or more, in digits that differ."""
+    """Returns at least four round times between `low` and `high` ns, with distinct labels.
+
+    They are spaced by 1, 2 or 5 times a power of ten.
+    """
     wide = (high - low) / _FEWEST_TICKS
     power = 10.0 ** math.floor(math.log10(wide))
     step = max(each * power for each in (1, 2, 5) if each * power <= wide)

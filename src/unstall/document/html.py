@@ -1,9 +1,9 @@
-"""The document as one HTML file that needs nothing else, neither a server nor the network.
+"""Renders the document as one self-contained HTML file, which needs neither a server nor the network.
 
-The interactive page is built from `web/` and committed as `page.html`; the schema of the data tells it what it is
-about. It is a fixed text but for two data blocks, which hold only base64: whatever a trace names reaches the page as
-data, and is shown by `textContent` alone. Its content security policy allows its own script and style by their hashes,
-and nothing to be fetched. A document without a page of that kind becomes a static one.
+The interactive page is built from `web/` and committed as `page.html`. The schema of the data tells it which kind of
+report it shows. It is a fixed text except for two data blocks, which hold only base64. All names from a trace therefore
+reach the page as data, and are shown only by `textContent`. Its content security policy allows its own script and style
+by their hashes, and forbids any request. A document without such a page becomes a static one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PICTURE_SLOT = "{{picture}}"
 
 
 def render(document: Document, *, top: int = 10) -> str:
-    """The whole page. Without a picture it has no timeline, and says why."""
+    """Returns the whole page. Without a picture it has no timeline, and says why."""
     page = document.page
     if page is None:
         return static_page.render(document)
@@ -35,7 +35,7 @@ def render(document: Document, *, top: int = 10) -> str:
 
 
 def block(data: bytes) -> str:
-    """The form in which data lies in the page: deflated, then base64, so that no text can end its element."""
+    """Returns the data as it is embedded in the page: deflated, then base64, so that no text can close its element."""
     return base64.b64encode(zlib.compress(data, _LEVEL)).decode("ascii")
 
 

@@ -1,4 +1,4 @@
-"""The document's data as JSON: keys sorted, times as integer nanoseconds, harmless on a terminal."""
+"""The document's data as JSON: sorted keys, times in integer nanoseconds, safe to print on a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 def render(document: Document, *, top: int | None = None) -> str:
-    """All of the data: `top` limits what people read, never data."""
+    """Returns all of the data: `top` limits rows for people, never data."""
     return encode(document.data)
 
 
@@ -24,12 +24,12 @@ def encode(data: msgspec.Struct | Mapping[str, object]) -> str:
     except UnicodeEncodeError:  # a lone surrogate: file names may hold any bytes
         encoded = msgspec.json.encode(_mapped(msgspec.to_builtins(data), _encodable), order="sorted")
     text = msgspec.json.format(encoded, indent=1).decode() + "\n"
-    # Of ASCII only DEL is neither visible nor escaped by JSON itself.
+    # DEL is the only invisible ASCII character that JSON itself does not escape.
     return text.replace("\x7f", "\\u007f") if text.isascii() else "".join(map(_visible, text))
 
 
 def map_texts(data: Struct, change: Callable[[str], str]) -> Struct:
-    """The same data with `change` applied to every text in it."""
+    """Returns the data with `change` applied to every text in it."""
     return msgspec.convert(_mapped(msgspec.to_builtins(data), change), type(data))
 
 
@@ -50,7 +50,7 @@ def _encodable(text: str) -> str:
 
 
 def _visible(character: str) -> str:
-    """Invisible characters escaped, so that JSON on a terminal is harmless and still the same data."""
+    """Escapes an invisible character, so that JSON is safe on a terminal and still the same data."""
     if character.isprintable() or character == "\n":
         return character
     code = ord(character)

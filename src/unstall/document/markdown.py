@@ -1,4 +1,4 @@
-"""The document as GitHub-flavoured Markdown, for a comment on a pull request."""
+"""Renders the document as GitHub-flavoured Markdown, for a comment on a pull request."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from unstall.document.plain import plain
 _CODE = {"subject", "place", "name"}
 _STRONG = {"strong", "bad", "warning"}
 _SPECIAL = re.compile(r"[\\`*_\[\]<>|~&$]")
-_LEADING = re.compile(r"^(\d*)([.)](?=\s|$)|[#+=-])")  # what would make a line a heading, a list or a rule
+_LEADING = re.compile(r"^(\d*)([.)](?=\s|$)|[#+=-])")  # would make a line a heading, a list or a rule
 
 
 def render(document: Document, *, top: int = 10) -> str:
-    """Title, caveats, summary, what it is about, then the blocks. Names from a trace stand in code spans."""
+    """Returns the title, caveats, summary and run, then the blocks. Names from a trace are in code spans."""
     sections = [
         f"### {escape(document.title)}",
         *(_block(block, top) for block in document.caveats),
@@ -42,19 +42,19 @@ def render(document: Document, *, top: int = 10) -> str:
 
 
 def escape(text: str) -> str:
-    """Free text that Markdown shows as it is: no markup, no HTML, no links, nobody mentioned."""
+    """Escapes free text so that Markdown shows it as it is: no markup, HTML, links or mentions."""
     return _LEADING.sub(r"\1\\\2", _inner(text.strip()))
 
 
 def _inner(text: str) -> str:
-    """The same within a line, where nothing is a heading or a list. Its blanks at both ends are kept."""
+    """Escapes text within a line, where headings and lists cannot occur. Keeps blanks at both ends."""
     text = _SPECIAL.sub(r"\\\g<0>", plain(text))
     text = text.replace("://", "&#58;//").replace("www.", "www&#46;")
     return text.replace("@", "@<!-- -->")
 
 
 def code(text: str) -> str:
-    """A code span; nothing for no text."""
+    """Returns a code span; empty if there is no text."""
     text = plain(text).strip()
     if not text:
         return ""
@@ -65,7 +65,7 @@ def code(text: str) -> str:
 
 
 def inline(line: Words) -> str:
-    """A line of spans. Adjoining ones without markup are escaped as one text."""
+    """Returns a line of spans. Adjacent spans without markup are escaped as one text."""
     runs = [
         (kind, [span.text for span in spans] if kind == "code" else ["".join(span.text for span in spans)])
         for kind, spans in groupby(line, _kind)
@@ -82,7 +82,7 @@ def _kind(span: Span) -> str:
 
 
 def _opening(text: str) -> str:
-    """Text at the beginning of a line. Blanks at its end stand before what follows."""
+    """Escapes text at the beginning of a line. Keeps blanks at its end."""
     return escape(text) + (" " if text[-1:].isspace() else "")
 
 
@@ -160,12 +160,12 @@ def _more(left: int) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """Markdown for a table's cell, where a bar would end the cell even inside code."""
+    """Returns Markdown for a table's cell, in which a bar would end the cell even inside code."""
     return text.replace("|", "\\|")
 
 
 def _grid(header: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
-    """`align` has `<` or `>` for each column. Cells are Markdown already."""
+    """Returns a Markdown table. `align` has `<` or `>` for each column. Cells are already Markdown."""
     if not rows:
         return ""
     rule = tuple("---" if side == "<" else "--:" for side in align)

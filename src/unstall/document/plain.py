@@ -1,4 +1,4 @@
-"""Safe text: what a trace or a program names, as one printable line."""
+"""Makes names from a trace or a program safe: one printable line."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ _LONGEST_NAME = 160  # templated kernel names run to thousands of characters
 
 
 def plain(text: str) -> str:
-    """`text` in one line, without control characters, bidi overrides and other invisible ones."""
+    """Returns `text` in one line, without control characters, bidi overrides and other invisible characters."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if c.isspace() else "" for c in text)
 
 
 def short(text: str, longest: int = _LONGEST_NAME) -> str:
-    """`plain(text)`, with its middle left out if it is too long."""
+    """Returns `plain(text)`, with its middle left out if it is too long."""
     text = plain(text)
     if len(text) <= longest:
         return text

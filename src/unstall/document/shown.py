@@ -1,4 +1,4 @@
-"""`Shown`: what a user holds shows, saves and prints itself, by way of its document."""
+"""`Shown`: the base of objects that show, save and print themselves through their document."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from unstall.document.document import Document
 
 
 class Shown(ABC):
-    """Data that has a document. `str()` is text for a terminal of 80 columns."""
+    """Data that has a document. `str()` returns text for a terminal of 80 columns."""
 
     __slots__ = ()
 
     @abstractmethod
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """What it has to say. With `scrub_paths` no path in it names a home or a machine."""
+        """Returns the document. With `scrub_paths`, no path in it names a home directory or a machine."""
 
     def to_json(self) -> str:
-        """The versioned JSON form."""
+        """Returns the versioned JSON form."""
         from unstall.document.formats import render
 
         return render(self.document(), "json")
 
     def save(self, path: str | Path, *, scrub_paths: bool = False) -> None:
-        """Write it in the format of the file's ending.
+        """Write it in the format given by the file's ending.
 
         Args:
             path: a file whose name ends in .html, .json, .md or .txt.
-            scrub_paths: shorten all paths, so that none names a home or a machine.
+            scrub_paths: shorten all paths, so that none names a home directory or a machine.
 
         Raises:
             UsageError: the ending is another one, or the file cannot be written.

@@ -1,4 +1,4 @@
-"""The document's blocks as an HTML page by itself, in the light or the dark theme of whoever looks at it."""
+"""Renders the document's blocks as a self-contained HTML page, in the reader's light or dark theme."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ th {{ color: var(--dim); }}
 
 
 def render(document: Document) -> str:
-    """The whole page, with every row."""
+    """Returns the whole page, with every row."""
     blocks = [_paragraph(document.about), *map(_block, document.caveats)]
     blocks += [f"<p>{_safe(document.summary)}</p>"] if document.summary else []
     blocks += map(_block, document.blocks)
@@ -148,7 +148,7 @@ def _histograms(block: Histograms) -> str:
 
 
 def _grid(header: Sequence[str], rows: Iterable[Sequence[str]], align: Sequence[str]) -> str:
-    """Cells are HTML already."""
+    """Returns an HTML table. Cells are already HTML."""
     sides = ["left", *align]
 
     def row(cells: Sequence[str], tag: str) -> str:

@@ -1,7 +1,7 @@
-"""The document for a terminal, a pipe or a text file.
+"""Renders a document for a terminal, a pipe or a text file.
 
-Only the sixteen colours that a terminal's theme defines are used, and never white or black, so that light and
-dark themes both read well; what a colour says is said by a glyph or a word too.
+Only the sixteen colours that a terminal's theme defines are used, and never white or black, so that light and dark
+themes both read well. Whatever a colour shows, a glyph or a word shows too.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from unstall.document.plain import plain
 
 _WIDEST = 120
 _NOTEBOOK_WIDTH = 100
-_FIGURE_WIDTH = 8  # of most figures, so that those of one table stand below those of another
+_FIGURE_WIDTH = 8  # of most figures, so that the columns of several tables line up
 _LEAST_TEXT = 24  # columns beside figures; with fewer, figures go below the text
-_BESIDE_EXTRA = 40  # the same, for extra columns to be shown
+_BESIDE_EXTRA = 40  # the same, if extra columns are to be shown
 _LEAST_NAME = 12  # the same in compact tables, whose names may be broken
 _INDENT = 3
 _STYLES: dict[Role, str] = {
@@ -57,12 +57,12 @@ _STYLES: dict[Role, str] = {
     "same": "cyan",
 }
 
-# Names from a trace are text: nothing in them is markup, an emoji or a number to colour.
+# Names from a trace are plain text: they contain no markup, no emoji and no numbers to colour.
 _console = partial(Console, highlight=False, markup=False, emoji=False)
 
 
 def render(document: Document, *, top: int = 10, width: int = 80) -> str:
-    """The document as plain text, without colours."""
+    """Returns the document as plain text, without colours."""
     console = _console(file=io.StringIO(), width=min(width, _WIDEST), color_system=None, force_terminal=False)
     with console.capture() as capture:
         console.print(layout(document, top))
@@ -70,7 +70,7 @@ def render(document: Document, *, top: int = 10, width: int = 80) -> str:
 
 
 def show(document: Document, *, top: int = 10) -> None:
-    """Print the document to stdout, in colour if that is a terminal (`NO_COLOR`, `COLUMNS` are honoured)."""
+    """Prints the document to stdout, in colour if that is a terminal. Honours `NO_COLOR` and `COLUMNS`."""
     console = _console()
     if not console.is_terminal:
         print(render(document, top=top, width=console.width), end="")
@@ -80,14 +80,14 @@ def show(document: Document, *, top: int = 10) -> None:
 
 
 def notebook(document: Document, *, top: int = 10) -> str:
-    """The document as an HTML fragment for a notebook's output cell."""
+    """Returns the document as an HTML fragment for a notebook's output cell."""
     console = _console(file=io.StringIO(), width=_NOTEBOOK_WIDTH, record=True, color_system="standard")
     console.print(layout(document, top))
     return console.export_html(inline_styles=True, code_format='<pre style="line-height:normal">{code}</pre>')
 
 
 def layout(document: Document, top: int) -> Group:
-    """What it is about, the caveats, the summary, then the blocks, an empty line between each."""
+    """Returns the run, the caveats, the summary, then the blocks, with an empty line between each."""
     summary = Text(plain(document.summary), style="bold") if document.summary else None
     caveats, others = ([_block(block, top) for block in each] for each in (document.caveats, document.blocks))
     blocks = [_lines(document.about), *caveats, summary, *others]
@@ -142,7 +142,7 @@ def _size(parts: Iterable[Part]) -> int:
 
 
 class _Legend:
-    """The parts of bars in two columns, or in one if two are too wide or figures have names."""
+    """The parts of bars in two columns, or in one if two are too wide or if figures have names."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
@@ -226,18 +226,18 @@ def _histograms(block: Histograms, top: int) -> None:
 
 
 class _Line(NamedTuple):
-    """A row of a ledger: a text, what stands below it, and the figures beside it."""
+    """A row of a ledger: a text, the lines below it, and the figures beside it."""
 
     text: RenderableType
     below: Sequence[Text]
     figures: Sequence[Text]
 
     def in_full(self) -> RenderableType:
-        """The text, and what stands below it."""
+        """The text and the lines below it."""
         return Group(self.text, *map(_indented, self.below)) if self.below else self.text
 
     def longest_word(self) -> int:
-        """Columns that break no word of the text."""
+        """Width of the longest word of the text, in columns."""
         words = self.text.plain.split() if isinstance(self.text, Text) else ()
         return max(map(len, words), default=0)
 
@@ -249,8 +249,8 @@ def _indented(text: Text) -> Padding:
 class _Ledger:
     """Rows of a text and its figures, which line up under the same names in every ledger.
 
-    Figures stand beside the text; below it if a word would be broken; and in a narrow space with their names before
-    them. Without a title the names are not shown.
+    Figures are beside the text, or below it if a word would be broken. In a narrow space their names precede them.
+    Without a title the names are not shown.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ class _Ledger:
         return self._under(needed, widths) if left >= _LEAST_TEXT else self._packed(options.max_width)
 
     def _width(self, index: int) -> int:
-        """Columns that hold every figure."""
+        """Returns the number of columns that holds every figure."""
         name = self._columns[index].name
         figures = (len(line.figures[index]) for line in self._lines)
         return max(len(name), *(figures or (0,)), _FIGURE_WIDTH if self._fill else 0)
@@ -315,7 +315,7 @@ class _Ledger:
 
 
 def _packed(items: Sequence[str], width: int) -> list[str]:
-    """The items on as few lines as hold them, none broken."""
+    """Returns the items on as few lines as possible, with no item broken."""
     lines: list[str] = []
     for item in items:
         if lines and len(lines[-1]) + len(item) + 3 <= width:

@@ -1,1 +1,1 @@
-"""Being a guest in somebody else's program: its steps, what is patched and put back, what is under way."""
+"""Code that runs inside the user's program: step boundaries, temporary patches, the active recording."""

@@ -1,5 +1,5 @@
-/* A callable in the place of a function: it calls that, and tells of its success. What is raised passes through it
-   without an entry in the traceback, as each wrapper in Python leaves one. Its reference implementation is in patching.py. */
+/* A callable that replaces a function: it calls the function, and then a callback if that returned. Unlike a wrapper in
+   Python, it adds no entry to tracebacks. The reference implementation is in patching.py. */
 
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -9,7 +9,7 @@
 typedef struct {
     PyObject_HEAD
     PyObject *original;
-    PyObject *after; /* NULL once it tells of nothing any more */
+    PyObject *after; /* NULL once disarmed */
     PyObject *dict;
     PyObject *weak;
 } After;
@@ -21,7 +21,7 @@ after_call(PyObject *self, PyObject *args, PyObject *kwargs)
     PyObject *result = PyObject_Call(wrapper->original, args, kwargs);
     PyObject *after = result ? wrapper->after : NULL;
     if (after) {
-        Py_INCREF(after); /* it may end its being called */
+        Py_INCREF(after); /* the callback may disarm this wrapper */
         PyObject *told = PyObject_Call(after, args, kwargs);
         Py_DECREF(after);
         if (!told) {
@@ -38,7 +38,7 @@ after_bind(PyObject *self, PyObject *instance, PyObject *owner)
     (void)owner;
     PyObject *original = ((After *)self)->original;
     if (!instance || instance == Py_None || !PyObject_HasAttrString((PyObject *)Py_TYPE(original), "__get__")) {
-        return Py_NewRef(self); /* as a built-in function, which is no method of whose attribute it is */
+        return Py_NewRef(self); /* like a built-in function, it does not become a method */
     }
     PyObject *types = PyImport_ImportModule("types");
     PyObject *method = types ? PyObject_CallMethod(types, "MethodType", "OO", self, instance) : NULL;
@@ -109,7 +109,7 @@ after_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* By its name, as a function is pickled and copied. */
+/* Pickled and copied by name, like a function. */
 static PyObject *
 after_reduce(PyObject *self, PyObject *unused)
 {

@@ -1,4 +1,4 @@
-"""The one recording of this process: ended when the process ends, forgotten in its forked children.
+"""The one recording of this process. It ends when the process ends, and forked children drop it.
 
 Most programs that call `unstall.step()` are not being recorded, so nothing that a recording needs is imported here.
 """
@@ -17,7 +17,7 @@ class Active(Protocol):
     """A recording that is armed or running."""
 
     under_way: str
-    """Why a second recording cannot begin, and what to do about it: an error message."""
+    """The error message for a second recording while this one is active."""
 
     def step_boundary(self, kind: str, who: int = 0) -> None: ...
 
@@ -33,7 +33,7 @@ RECORDING = (
 
 
 class _Slot:
-    """Holds the recording. Callbacks on a fork cannot be taken back, so one is registered for good."""
+    """Holds the recording. Fork callbacks cannot be unregistered, so one is registered for good."""
 
     def __init__(self) -> None:
         self.recording: Active | None = None
@@ -56,7 +56,7 @@ _slot = _Slot()
 
 
 def activate(recording: Active) -> None:
-    """Make it the process's recording.
+    """Registers the process's recording.
 
     Raises:
         UsageError: Another recording is active.
@@ -69,24 +69,24 @@ def activate(recording: Active) -> None:
 
 
 def deactivate(recording: Active) -> None:
-    """End it; another may begin."""
+    """Unregisters the recording; another may begin."""
     if _slot.recording is recording:
         _slot.recording = None
         atexit.unregister(_exit)
 
 
 def current() -> Active | None:
-    """The process's recording, if there is one."""
+    """Returns the process's recording; None if there is none."""
     return _slot.recording
 
 
 def refuse_recordings(why: str) -> None:
-    """Let no recording of a block begin in this process from now on; `why` is the error message."""
+    """Refuses recordings of blocks in this process from now on; `why` is the error message."""
     _slot.refusal = why
 
 
 def refusal() -> str | None:
-    """The error message for a recording of a block, if this process can have none."""
+    """Returns the error message for a recording of a block if this process refuses them, else None."""
     return _slot.refusal
 
 

@@ -1,4 +1,4 @@
-"""What torch knows of the device. Nothing here imports torch, initialises CUDA or makes the program wait unasked."""
+"""Queries torch about the device. Nothing here imports torch, initialises CUDA or makes the program wait unasked."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 PROFILER_IS_ON = "torch.profiler is on already: record what it does not, or without it"
 
-_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # Linux; Windows' subsystem for Linux
+_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # Linux; Windows Subsystem for Linux
 _LOOK_AGAIN_S, _LEAVING_WAITS_S = 0.001, 5.0
-_MEMORY = (  # of torch.cuda.memory_stats: the caching allocator's bytes, and how often it had to give memory back
+_MEMORY = (  # of torch.cuda.memory_stats: the caching allocator's bytes, and how often it freed memory and retried
     "allocated_bytes.all.current",
     "allocated_bytes.all.peak",
     "reserved_bytes.all.current",
@@ -35,15 +35,15 @@ class TimingEvent(Protocol):
 
 
 def cuda() -> Any | None:
-    """The module `torch.cuda`, where the program has initialised it."""
+    """Returns the module `torch.cuda` if the program has initialised it, else None."""
     module = getattr(sys.modules.get("torch"), "cuda", None)
     return module if module is not None and module.is_initialized() else None
 
 
 def when_initialised(act: Callable[[], None]) -> Callable[[], None]:
-    """Call `act` when CUDA is initialised, at once if it is. torch must be there; `act` must not raise.
+    """Calls `act` when CUDA is initialised, or at once if it is. torch must be imported; `act` must not raise.
 
-    Returns what takes it back.
+    Returns a function that cancels this.
     """
     module = sys.modules["torch"].cuda
     if hasattr(module, "_lazy_call"):
@@ -57,23 +57,24 @@ def when_initialised(act: Callable[[], None]) -> Callable[[], None]:
 
 
 def may_be_in_use() -> bool:
-    """Whether the program's work may be on a device: CUDA is initialised, or this machine has no GPU anyway."""
+    """Returns whether the program's work may be on a device: CUDA is initialised, or this machine has no GPU anyway."""
     return cuda() is not None or not has_driver()
 
 
 def has_driver() -> bool:
-    """Whether NVIDIA's driver is on this machine."""
+    """Returns whether this machine has NVIDIA's driver."""
     return any(Path(driver).exists() for driver in _DRIVERS)
 
 
 def capturing() -> bool:
-    """Whether a CUDA graph is being captured on this thread's stream, when nothing may be waited for."""
+    """Returns whether a CUDA graph is being captured on this thread's stream. If so, nothing may wait for the
+    device."""
     module = cuda()
     return module is not None and bool(module.is_current_stream_capturing())
 
 
 def timing_event() -> TimingEvent | None:
-    """An event at the end of what this thread's stream has been given so far; None without CUDA."""
+    """Returns an event recorded after all current work on this thread's stream; None without CUDA."""
     module = cuda()
     if module is None:
         return None
@@ -84,7 +85,7 @@ def timing_event() -> TimingEvent | None:
 
 
 def synchronize() -> None:
-    """Wait for every device that this process uses."""
+    """Waits for every device that this process uses."""
     module = cuda()
     if module is not None:
         for index in _devices(module):
@@ -92,8 +93,8 @@ def synchronize() -> None:
 
 
 def wait_to_leave() -> None:
-    """Wait for what this thread's stream has been given, but not for ever: a program that ends is to end, though the
-    device may never be done, such as one whose peers have gone."""
+    """Waits for the current work on this thread's stream, but not forever: the program must be able to end even if the
+    device never finishes, as when its peers have gone."""
     event = timing_event()
     until = time.monotonic() + _LEAVING_WAITS_S
     while event is not None and not event.query() and time.monotonic() < until:
@@ -101,17 +102,17 @@ def wait_to_leave() -> None:
 
 
 def asked_for() -> dict[str, bool]:
-    """Whether the program has torch, whether it has initialised CUDA, and whether it has failed with an error about
-    CUDA: known once it ends."""
+    """Returns whether the program has torch, has initialised CUDA, and has failed with an error about CUDA. Call it
+    when the program ends."""
     error = getattr(sys, "last_value", None)
     said = ""
-    with suppress(Exception):  # not by `traceback`: the program may have a module of that name
+    with suppress(Exception):  # without `traceback`: the program may have a module of that name
         said = f"{type(error).__name__}: {error}"
     return {"torch": "torch" in sys.modules, "cuda": cuda() is not None, "failed_for_cuda": "CUDA" in said}
 
 
 def profiler_is_on() -> bool:
-    """Whether the program runs torch's profiler at this moment."""
+    """Returns whether torch's profiler is running in the program."""
     profiler = sys.modules.get("torch.autograd.profiler")
     if profiler is None:
         return False
@@ -120,13 +121,13 @@ def profiler_is_on() -> bool:
 
 
 def grad_enabled() -> bool:
-    """Whether autograd is on, on this thread."""
+    """Returns whether autograd is on in this thread."""
     enabled = getattr(sys.modules.get("torch"), "is_grad_enabled", None)
     return enabled is None or bool(enabled())
 
 
 def memory() -> dict[str, int]:
-    """Counters of the current device's caching allocator; empty without CUDA."""
+    """Returns counters of the current device's caching allocator; empty without CUDA."""
     module = cuda()
     if module is None:
         return {}
@@ -135,13 +136,14 @@ def memory() -> dict[str, int]:
 
 
 def allocations() -> int:
-    """How often the current device's caching allocator was asked for memory: it goes up while the device is in use."""
+    """Returns how often memory was requested from the current device's caching allocator: it grows while the device is
+    used."""
     module = cuda()
     return int(module.memory_stats().get("allocation.all.allocated", 0)) if module is not None else 0
 
 
 def machine() -> dict[str, object]:
-    """Versions, devices in use, and this process's rank: what a recording is of."""
+    """Returns versions, devices in use and this process's rank: the machine and software of a recording."""
     torch = sys.modules.get("torch")
     module = cuda()
     return {
@@ -155,7 +157,7 @@ def machine() -> dict[str, object]:
 
 
 def _devices(module: Any) -> list[int]:
-    """The devices that have a context of this process: to touch another would make one there."""
+    """Returns the devices on which this process has a context. A query of any other device would create one."""
     has_context = getattr(sys.modules["torch"]._C, "_cuda_hasPrimaryContext", None)
     if has_context is None:
         return [module.current_device()]

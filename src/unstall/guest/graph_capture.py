@@ -1,7 +1,7 @@
-"""Captures of CUDA graphs by torch. One that fails leaves nothing behind: no pool that takes all allocations, and no
-generator of random numbers that believes to be captured.
+"""Captures CUDA graphs with torch, and cleans up after a failed capture: no memory pool keeps taking all allocations,
+and no RNG stays in capture mode.
 
-torch is imported by whoever calls.
+The caller must have imported torch.
 """
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
-_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING of cuda.h: it does not wait for the default stream
-_failed: list[Any] = []  # graphs that torch's allocator of pinned memory goes on to ask what is captured in them
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING of cuda.h: does not wait for the default stream
+_failed: list[Any] = []  # torch's pinned allocator still queries these graphs for their captures
 _broken: set[Any] = set()
 
 
 def capture(graph: Any, run: Callable[[], _T], pool: Any, stream: Any, generators: Sequence[Any] = ()) -> _T:
-    """What `run` returns, whose work on the device is then in `graph` alone, with its memory in `pool`. It runs on
-    `stream`, whose device is the current one; other threads may go on meanwhile. Not by torch.cuda.graph, which
-    empties the program's cache of memory.
+    """Captures the device work of `run` into `graph`, with its memory in `pool`, and returns the result of `run`.
 
-    Raises what `run` raises, and RuntimeError where it does what cannot be captured.
+    It runs on `stream`, on the current device; other threads may continue meanwhile. torch.cuda.graph is not used
+    because it empties the program's memory cache.
+
+    Raises the exceptions of `run`, and RuntimeError if `run` does something that cannot be captured.
     """
     import torch
 
     for generator in generators:
         graph.register_generator_state(generator)
     collects = gc.isenabled()
-    gc.disable()  # what it would free may not be freed during a capture
+    gc.disable()  # a collection may free what must not be freed during a capture
     try:
         with torch.cuda.stream(stream):
             try:
                 graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-                with torch.cuda.stream(stream):  # whichever `run` leaves: a capture ends where it began
+                with torch.cuda.stream(stream):  # even if `run` changes the stream: a capture must end on its own
                     result = run()
             except BaseException:
                 _abandon(graph, pool, stream, generators)
@@ -56,12 +57,12 @@ def capture(graph: Any, run: Callable[[], _T], pool: Any, stream: Any, generator
 
 
 def is_sound(pool: Any) -> bool:
-    """Whether no capture in that pool has failed in such a way that it takes no other."""
+    """Returns whether the pool accepts captures: no failed capture has made it unusable."""
     return pool not in _broken
 
 
 def _abandon(graph: Any, pool: Any, stream: Any, generators: Sequence[Any]) -> None:
-    """Ends a capture that did not begin, or whose function raised; the driver may have ended it already."""
+    """Ends a capture that did not begin, or whose function raised. The driver may have ended it already."""
     try:
         graph.capture_end()
     except RuntimeError:
@@ -71,16 +72,18 @@ def _abandon(graph: Any, pool: Any, stream: Any, generators: Sequence[Any]) -> N
 
 
 def _let_go(graph: Any, pool: Any, stream: Any, generators: Sequence[Any]) -> None:
-    """What a capture that failed leaves behind: a pool that takes no other capture, still takes all allocations, and is
-    never given back; and generators that believe to be captured until a capture ends well. Their states stay the same
-    objects, which earlier graphs draw from."""
+    """Cleans up after a failed capture.
+
+    Its pool would accept no other capture, still take all allocations, and never be freed. Its generators would stay in
+    capture mode until a capture succeeds. Their state objects are kept, because earlier graphs use them.
+    """
     import torch
 
     index = stream.device.index
     _failed.append(graph)
     _broken.add(pool)
     with contextlib.suppress(RuntimeError, AttributeError):
-        torch._C._cuda_endAllocateToPool(index, pool)  # refused where the capture's own end came so far
+        torch._C._cuda_endAllocateToPool(index, pool)  # fails if the capture's own end came this far
         torch._C._cuda_releasePool(index, pool)
     with contextlib.suppress(RuntimeError):
         torch.cuda.synchronize(index)
@@ -94,20 +97,20 @@ def _let_go(graph: Any, pool: Any, stream: Any, generators: Sequence[Any]) -> No
 
 
 def own_stream(index: int) -> Any:
-    """A stream that torch hands out to nobody else, as it does with its own in turn."""
+    """Returns a stream that is exclusively ours: torch hands out its own streams in turn."""
     import torch
 
     driver = nvidia_driver()
     handle = ctypes.c_void_p()
     with torch.cuda.device(index):
-        torch.cuda.synchronize()  # the device's context is this thread's then
+        torch.cuda.synchronize()  # makes the device's context current on this thread
         made = driver is not None and driver.cuStreamCreate(ctypes.byref(handle), _NON_BLOCKING) == 0
     return torch.cuda.ExternalStream(handle.value, index) if made else torch.cuda.Stream(index)
 
 
 @lru_cache(maxsize=1)
 def nvidia_driver() -> Any:
-    """NVIDIA's driver, where torch runs on it; None where there is none to ask."""
+    """Returns NVIDIA's driver if torch uses it; None otherwise."""
     import torch
 
     if torch.version.hip is not None or getattr(torch.version, "cuda", None) is None:

@@ -1,4 +1,4 @@
-"""Acting before and after a module is imported, without importing it: nothing comes before the program wants it."""
+"""Runs callbacks before and after a module is imported, without importing it earlier than the program does."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Cancel = Callable[[], None]
 
 
 def when_imported(name: str, act: Callable[[], None]) -> Cancel:
-    """Call `act` once the module `name` has been executed; at once if it has been already.
+    """Calls `act` once the module `name` has been executed, or at once if it already has been.
 
-    Returns a function that cancels this. An import that fails raises as it would have, and cancels it too.
+    Returns a function that cancels this. An import that fails raises as usual, and also cancels it.
     """
     if name in sys.modules:
         act()
@@ -31,29 +31,29 @@ def when_imported(name: str, act: Callable[[], None]) -> Cancel:
 
 
 def around_import(name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
-    """Call `before` right before the module `name` is made, and `after` once it has run.
+    """Calls `before` right before the module `name` is created, and `after` once it has run.
 
-    Who only asks where the module is, changes nothing. What `before` raises, the import raises; it is tried again at
-    the next import. `before` may wait for the module's import itself (`when_imported`), and is served first. The module
-    must not have been imported.
+    A mere query for the module's spec changes nothing. If `before` raises, the import raises; the next import tries
+    again. `before` may itself wait for the module's import (`when_imported`), and is served first. The module must not
+    have been imported.
     """
     sys.meta_path.insert(0, _AroundFinder(name, before, after))
 
 
 def _waiting_for(name: str) -> list[_Finder]:
-    """Those that wait for the import of the module `name`."""
+    """Returns the finders that wait for the import of the module `name`."""
     return [finder for finder in sys.meta_path if isinstance(finder, _Finder) and finder.name == name]
 
 
 def _finders_behind(own: object) -> list[MetaPathFinderProtocol]:
-    """Those asked after `own`. Two that wait for one module would ask each other for ever if each asked all."""
+    """Returns the finders after `own`. If two finders for one module asked all others, they would recurse forever."""
     finders = list(sys.meta_path)
     behind = finders[finders.index(own) + 1 :] if own in finders else finders
     return [finder for finder in behind if hasattr(finder, "find_spec")]
 
 
 class _Finder:
-    """Finds one module by way of all other finders, and has its loader call back once it has been executed."""
+    """Finds one module through all other finders, and makes its loader call back once the module has been executed."""
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self.name = name
@@ -67,19 +67,19 @@ class _Finder:
         for finder in _finders_behind(self):
             spec = finder.find_spec(name, path, target)
             if spec is not None:
-                # A loader that takes no attribute cannot call back; the module is imported all the same.
+                # A loader without settable attributes cannot call back; the module is still imported.
                 with contextlib.suppress(AttributeError):
                     self.listen(spec)
                 return spec
         return None
 
     def remove(self) -> None:
-        """Wait no longer."""
+        """Stops waiting."""
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(self)
 
     def listen(self, spec: ModuleSpec) -> None:
-        """Tell when the module of that spec has been executed."""
+        """Calls back once the module of that spec has been executed."""
         loader = spec.loader
         if loader is None:
             return
@@ -87,8 +87,8 @@ class _Finder:
         waiting = False
 
         def leave(_module: ModuleType) -> None:
-            # Gone before the module runs: what it sees of its loader is what it would have seen. A loader that its
-            # finder keeps was listened to once for each time that somebody only asked where the module is.
+            # Removed before the module runs, so that it sees its loader unchanged. A loader that its finder keeps was
+            # patched once for each query for the module's spec.
             nonlocal waiting
             vars(loader).pop("exec_module", None)
             waiting = self in sys.meta_path
@@ -102,7 +102,7 @@ class _Finder:
 
 
 class _AroundFinder:
-    """Finds one module by way of all other finders, and has its loader act when the module is made."""
+    """Finds one module through all other finders, and makes its loader call back when the module is created."""
 
     def __init__(self, name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
         self._name = name
@@ -129,7 +129,7 @@ class _AroundFinder:
 
         def create_module(spec: ModuleSpec) -> ModuleType | None:
             self._before()
-            vars(loader).pop("create_module", None)  # gone before the module sees its loader
+            vars(loader).pop("create_module", None)  # removed before the module sees its loader
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
             for waiting in _waiting_for(self._name):

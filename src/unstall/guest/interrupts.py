@@ -1,4 +1,4 @@
-"""A Ctrl-C that nobody caught, through what is done as the program exits."""
+"""Preserves an uncaught Ctrl-C: code that runs at exit must not change the exit status of the program."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from contextlib import suppress
 
 
 def remember_interrupt() -> None:
-    """Have Python end by SIGINT, as after every interrupt that nobody caught: to be called last in what runs at exit.
+    """Makes Python end by SIGINT, as it does after any uncaught interrupt. Call it last in the code that runs at exit.
 
-    CPython notes that the last code it compiled from text ended by KeyboardInterrupt (`run_eval_code_obj` in
-    Python/pythonrun.c, 3.8 to 3.14), and looks at the note once all else is done. Text that is run at exit clears it,
-    such as a namedtuple's or a dataclass's of a module imported then: the program would end with exit code 1.
+    CPython sets a flag if the last code it compiled from text ended by KeyboardInterrupt (`run_eval_code_obj` in
+    Python/pythonrun.c, 3.8 to 3.14), and reads it at the very end. Code from text that runs at exit clears the flag,
+    such as that of a namedtuple or dataclass in a module imported then. The program would then end with exit code 1.
     """
     if getattr(sys, "last_type", None) is KeyboardInterrupt and _is_of_the_program():
         with suppress(KeyboardInterrupt):
-            exec("raise KeyboardInterrupt")  # the one way to have it noted again
+            exec("raise KeyboardInterrupt")  # the only way to set the flag again
 
 
 def _is_of_the_program() -> bool:
-    """Whether what was raised last has left the program, and is not that of a prompt, which went on after it."""
+    """Returns whether the last exception has ended the program. At a prompt, which continues after it, it has not."""
     traceback = getattr(sys, "last_traceback", None)
     return traceback is not None and traceback.tb_frame.f_back is None and not hasattr(sys, "ps1")

@@ -18,8 +18,8 @@ assert sys.version_info >= (3, 12)
 
 
 class ModelCallHooks:
-    """Watches where every module is called, which costs each of these calls some tenths of a microsecond; once one is
-    followed, and two of its calls were alike, only its class's `forward`."""
+    """Watches the calls of every module, which costs a few tenths of a microsecond per call. Once a module is followed
+    and two of its calls were alike, it watches only the `forward` of that class."""
 
     def __init__(self, on_boundary: Callable[[str, int], None]) -> None:
         self._on_boundary = on_boundary
@@ -31,14 +31,14 @@ class ModelCallHooks:
         self._a_call: int | None = None  # starts of the followed `forward` within one call of the followed module
         self._narrow = False
         self._tool: int | None = None
-        with suppress(UnstallError):  # its other steps are seen all the same
+        with suppress(UnstallError):  # the other sources of steps still work
             self._tool = take("unstall steps")
         if self._tool is not None:
             sys.monitoring.register_callback(self._tool, sys.monitoring.events.PY_START, self._started)
             self._watch(self._call)
 
     def follow(self, source: StepSource | None) -> None:
-        """Watch this module's calls only; all modules', if None."""
+        """Watches only this module's calls; those of all modules if None."""
         if self._tool is None:
             return
         if self._forward is not None:
@@ -51,7 +51,7 @@ class ModelCallHooks:
             self._watch(self._forward)
 
     def remove(self) -> None:
-        """Free the tool; nothing is watched any more."""
+        """Frees the tool and stops watching."""
         if self._tool is None:
             return
         let_go(self._tool, filter(None, (self._call, self._forward)))
@@ -85,6 +85,6 @@ class ModelCallHooks:
             if self._starts and self._starts == self._a_call:
                 self._narrow, self._starts = True, 0
                 self._unwatch(self._call)
-                return  # its `forward` starts next, and is the boundary
+                return  # the call's `forward` starts next, and is the boundary
             self._starts, self._a_call = 0, self._starts
         self._on_boundary(FORWARD, who)

@@ -1,4 +1,4 @@
-"""A tool of sys.monitoring (Python 3.12 and newer): taken, and given back as if nobody had had it."""
+"""Takes a tool id of sys.monitoring (Python 3.12 and newer), and gives it back unchanged."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from types import CodeType
 
 from unstall.errors import UnstallError
 
-# The optimizer's, which no known tool takes, and those that are nobody's. Never that of a debugger, of coverage or of a
-# profiler: the program's own, cProfile for one, raises where it finds its number taken.
+# The optimizer's id, which no known tool takes, and the unassigned ones. Never that of debuggers, coverage or
+# profilers: the program's own tool, such as cProfile, raises if its id is taken.
 _IDS = (5, 4, 3)
 
 
 def take(name: str) -> int:
-    """A tool, which is ours from now on. Raises UnstallError where none is free."""
+    """Takes a tool id. Raises UnstallError if none is free."""
     if sys.version_info < (3, 12):
         raise UnstallError("sys.monitoring is there from Python 3.12 on")
     for tool in _IDS:
@@ -25,7 +25,7 @@ def take(name: str) -> int:
 
 
 def let_go(tool: int, watched: Iterable[CodeType]) -> None:
-    """Give a tool back: it has no events any more, of code that it `watched` either."""
+    """Gives a tool id back, without any events, including those of the code that it `watched`."""
     if sys.version_info < (3, 12):
         return
     monitoring = sys.monitoring

@@ -1,4 +1,4 @@
-"""The program's own `torch.profiler`: torch has one profiler at a time, and fails, or crashes, where another begins."""
+"""Detects the program's own `torch.profiler`: torch allows only one, and fails or crashes if another begins."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from unstall.guest.patching import wrap
 
 
 class OwnProfiler:
-    """Tells of the program's profilers, from `watch` to `remove`; not of those within `steps.ignoring_steps()`."""
+    """Reports the program's profilers from `watch` to `remove`, except those within `steps.ignoring_steps()`."""
 
     def __init__(self, begins: Callable[[], None]) -> None:
-        """`begins` is called before one does, if only its warm-up; it must not raise."""
+        """`begins` is called before a profiler begins, even just its warm-up; it must not raise."""
         self.is_on = False
         self._may_have_begun = "torch" in sys.modules
         self._begins = begins
         self._undo = ExitStack()
 
     def watch(self) -> None:
-        """Watch, and look for one that has begun already. torch must have been imported."""
+        """Starts to watch, and looks for a profiler that has already begun. torch must have been imported."""
 
         def begin(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if steps.steps_are_ignored():
@@ -33,7 +33,7 @@ class OwnProfiler:
             before, self.is_on = self.is_on, True
             try:
                 return original(*args, **kwargs)
-            except BaseException:  # it does not begin
+            except BaseException:  # then it does not begin
                 self.is_on = before
                 raise
 
@@ -44,18 +44,18 @@ class OwnProfiler:
 
         profiler = import_module("torch.autograd.profiler")
         for name, call in (("_prepare_profiler", begin), ("_enable_profiler", begin), ("_disable_profiler", end)):
-            if hasattr(profiler, name):  # they are torch's own affair, and may have other names in another version
+            if hasattr(profiler, name):  # internals of torch, which may have other names in another version
                 self._undo.callback(wrap(profiler, name, call))
         self.is_on = self.is_on or (self._may_have_begun and _is_under_way(profiler))
 
     def remove(self) -> None:
-        """Leave torch as it was."""
+        """Removes the patches from torch."""
         self._undo.close()
 
 
 def _is_under_way(profiler: Any) -> bool:
-    """Whether a profile has begun and not ended: while one warms up, torch itself does not say so."""
+    """Returns whether a profile has begun and not ended. Torch itself does not report one that is warming up."""
     profile = getattr(profiler, "profile", None)
-    # By type: isinstance would run the program's own __class__ properties.
+    # Compares types because isinstance would run the program's own __class__ properties.
     profiles = [each for each in gc.get_objects() if type(each) is profile]
     return any(getattr(each, "entered", False) and getattr(each, "kineto_results", 0) is None for each in profiles)

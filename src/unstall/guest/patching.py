@@ -1,4 +1,4 @@
-"""Calls of a function by others, seen by way of a wrapper that takes its place, and that goes again."""
+"""Observes calls of a function by temporarily replacing it with a wrapper."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import Any
 try:
     from unstall.guest import _after
 except ImportError:
-    _after = None  # type: ignore[assignment]  # built only where there is a C compiler
+    _after = None  # type: ignore[assignment]  # built only if there is a C compiler
 
 
 def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
-    """Have `call(original, *args, **kwargs)` be what calling `owner.name` does, and return the undoing.
+    """Replaces `owner.name` by a function that calls `call(original, *args, **kwargs)`. Returns a function that undoes
+    this.
 
-    Whoever wraps or keeps the wrapper in the meantime has, after the undoing, one that only calls the original.
+    If someone wrapped or kept the wrapper in the meantime, it only calls the original after the undoing.
     """
     original = getattr(owner, name)
     armed = True
@@ -36,9 +37,9 @@ def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
 
 
 def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[[], None]:
-    """Have `after(*args, **kwargs)` called where a call of `owner.name` returns, and return the undoing.
+    """Calls `after(*args, **kwargs)` whenever a call of `owner.name` returns. Returns a function that undoes this.
 
-    What that call raises has the traceback that it has without us, but for where there is no C compiler.
+    If the call raises, its traceback is the same as without us, except without the C extension.
     """
     if _after is None:
         return wrap(owner, name, _and_then(after))
@@ -49,8 +50,10 @@ def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[
 
 
 def followed(original: Callable[..., Any], after: Callable[..., object]) -> Callable[..., Any]:
-    """What calls `original`, and `after(*args, **kwargs)` where that returns; what it raises has the traceback that it
-    has without us, but for where there is no C compiler."""
+    """Returns a function that calls `original`, and then `after(*args, **kwargs)` if that returned.
+
+    If `original` raises, its traceback is the same as without us, except without the C extension.
+    """
     if _after is not None:
         return functools.update_wrapper(_after.After(original, after), original)
 
@@ -64,7 +67,7 @@ def followed(original: Callable[..., Any], after: Callable[..., object]) -> Call
 
 
 def _and_then(after: Callable[..., object]) -> Callable[..., Any]:
-    """What `_after.After` does, in Python."""
+    """The Python version of `_after.After`."""
 
     def call(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
@@ -75,13 +78,13 @@ def _and_then(after: Callable[..., object]) -> Callable[..., Any]:
 
 
 def in_turn(*calls: Callable[..., object]) -> Callable[..., Any]:
-    """What calls these one after another, each with the same arguments, until one raises; it returns what the first
-    does. Of what is raised the same holds as of what is `followed`."""
+    """Returns a function that calls these in order with the same arguments until one raises. It returns the first one's
+    result. Tracebacks are as for `followed`."""
     return functools.reduce(followed, calls)
 
 
 def _put(wrapper: Any, owner: Any, name: str, disarm: Callable[[], None]) -> Callable[[], None]:
-    """Have it take the place of what it wraps, and return the undoing, which leaves alone what somebody put there."""
+    """Installs the wrapper. Returns a function that undoes this, unless someone has replaced the wrapper since."""
     original = getattr(owner, name)
     setattr(owner, name, wrapper)
 
@@ -94,12 +97,12 @@ def _put(wrapper: Any, owner: Any, name: str, disarm: Callable[[], None]) -> Cal
 
 
 def _keep_from_compilers(*functions: Any) -> None:
-    """Have torch.compile run these as they are, as it does torch's own that they stand for: it would trace what they
-    do, and warn of that."""
+    """Makes torch.compile run these functions as they are, as it does the torch functions that they replace. Otherwise
+    it would trace them and warn about them."""
     torch = sys.modules.get("torch")
     for function in functions:
-        function._torchdynamo_disable = True  # where what it traces calls them
-        with suppress(AttributeError):  # of torch's own, and so another in another version
+        function._torchdynamo_disable = True  # for calls from code that it traces
+        with suppress(AttributeError):  # internals of torch, which may differ between versions
             frames = torch._C._dynamo.eval_frame  # type: ignore[union-attr]
             if hasattr(frames, "skip_code"):
                 frames.skip_code(function.__code__)
@@ -109,7 +112,7 @@ def _keep_from_compilers(*functions: Any) -> None:
 
 
 def unwrapped(function: object) -> FunctionType | None:
-    """The function within its wrappers, as `functools.wraps` tells of them; None where it is none of Python's."""
+    """Returns the function inside its wrappers, following `functools.wraps`; None if it is not a Python function."""
     seen = set()
     while id(function) not in seen and hasattr(function, "__wrapped__"):
         seen.add(id(function))

@@ -1,6 +1,6 @@
-"""Where a program's steps are seen: hooks on torch's optimizers, DataLoaders and modules, and their removal.
+"""Hooks on torch's optimizers, DataLoaders and modules that detect a program's steps, and their removal.
 
-The helpers of `unstall.fix` set boundaries themselves for the items that they hand on and the calls that graphs serve.
+The helpers of `unstall.fix` set boundaries themselves for the items that they pass on and the calls that graphs serve.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ OnBoundary = Callable[[str, int], None]
 
 
 class StepHooks(Protocol):
-    """Hooks that are in place."""
+    """Installed hooks."""
 
     def follow(self, source: StepSource | None) -> None:
-        """Watch this source as cheaply as can be; all of them, if None."""
+        """Watches only this source, as cheaply as possible; all of them if None."""
 
     def remove(self) -> None:
-        """Leave torch as it was."""
+        """Removes the hooks from torch."""
 
 
 def install(on_boundary: OnBoundary) -> StepHooks:
-    """Call `on_boundary` at every step boundary of the program. torch must have been imported."""
+    """Calls `on_boundary` at every step boundary of the program. torch must have been imported."""
 
     def pass_on(kind: str, who: int) -> None:
         if not steps.steps_are_ignored():
@@ -74,8 +74,8 @@ def _watch_optimizers(on_boundary: OnBoundary) -> Callable[[], None]:
     compiler, optimizers = import_module("torch.compiler"), import_module("torch.optim.optimizer")
 
     def stepped(optimizer: Any, args: object, kwargs: object) -> None:
-        # A step that torch.compile traces is none yet, and must not break its graph. One within another optimizer's, or
-        # within the same one's as by super().step(), is a part of that.
+        # A step that torch.compile traces does not run yet, and the hook must not break its graph. A step within
+        # another optimizer's step, or within the same one by super().step(), is part of the outer one.
         if not compiler.is_compiling() and steps.is_outermost(sys._getframe(1)):
             on_boundary(OPTIMIZER, id(optimizer))
 
@@ -86,7 +86,7 @@ def _watch_optimizers(on_boundary: OnBoundary) -> Callable[[], None]:
 def _watch_loaders(on_boundary: OnBoundary) -> Callable[[], None]:
     def batched(iterator: Any) -> None:
         if not steps.is_fetching():
-            # An iterator lasts one epoch, its data set stays.
+            # An iterator lasts one epoch; its data set stays.
             on_boundary(LOADER, id(getattr(iterator, "_dataset", None)))
 
     return wrap_after(import_module("torch.utils.data.dataloader")._BaseDataLoaderIter, "__next__", batched)

@@ -1,4 +1,4 @@
-"""Step boundaries that a graphed function makes, as by its optimizer: a replay does not run it, and repeats them."""
+"""Repeats the step boundaries of a graphed function: a replay does not run the optimizer that set them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unstall.guest.step_source import FORWARD
 
 
 class Boundary(NamedTuple):
-    """A step boundary. If autograd was on, a call of a model may be a part of a training step."""
+    """A step boundary. If autograd was on, a model's call may be part of a training step."""
 
     kind: str
     who: int
@@ -24,7 +24,7 @@ class Boundary(NamedTuple):
 
 @contextmanager
 def observed_boundaries() -> Iterator[list[Boundary]]:
-    """The step boundaries that this thread makes, in order, with and without a recording."""
+    """Yields a list of the step boundaries that this thread makes, in order, with or without a recording."""
     found: list[Boundary] = []
     thread = threading.get_ident()
 
@@ -35,13 +35,13 @@ def observed_boundaries() -> Iterator[list[Boundary]]:
     with ExitStack() as undo:
         undo.callback(step_hooks.install(note).remove)
         undo.enter_context(steps.observing_steps(note))
-        if sys.version_info < (3, 12):  # a recording that sees no calls of models sees those that graphs serve
+        if sys.version_info < (3, 12):  # recordings then see no model calls, except those that graphs serve
             undo.callback(_watch_models(note))
         yield found
 
 
 def repeat_boundaries(steps: Sequence[Boundary]) -> None:
-    """Makes the step boundaries of a call that a graph has served."""
+    """Sets the step boundaries of a call that a graph has served."""
     recording = active.current()
     if recording is not None:
         for kind, who, grad_was_enabled in steps:

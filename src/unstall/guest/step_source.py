@@ -1,4 +1,5 @@
-"""Which step boundaries are the program's: those of its optimizer, its DataLoader, its model, or its own."""
+"""Decides which step boundaries are the program's: those of its optimizer, its DataLoader, its model, or
+`unstall.step()`."""
 
 from __future__ import annotations
 
@@ -7,22 +8,25 @@ from typing import NamedTuple
 EXPLICIT, OPTIMIZER, LOADER, FORWARD = KINDS = ("explicit", "optimizer", "loader", "forward")
 """In order of preference."""
 AT_THE_END = (EXPLICIT, OPTIMIZER)
-"""Kinds whose boundary ends a step; that of the others begins one."""
+"""Kinds whose boundary ends a step; boundaries of the other kinds begin one."""
 
-_PATIENCE = {OPTIMIZER: 200, LOADER: 50, FORWARD: 200}  # boundaries of each other source, after which one is silent
+_PATIENCE = {OPTIMIZER: 200, LOADER: 50, FORWARD: 200}  # boundaries of others until a source counts as silent
 _WITHOUT_OPTIMIZER = 50
 
 
 class StepSource(NamedTuple):
-    """Where step boundaries come from: their kind, and which optimizer, data set or module (an `id`)."""
+    """A source of step boundaries: its kind, and the `id` of the optimizer, data set or module."""
 
     kind: str
     who: int
 
 
 class StepSources:
-    """Counts step boundaries by their source. An iteration of a loader, or a call of a model, that may be a part of a
-    training step (autograd is on) counts only if no optimizer has stepped for long."""
+    """Counts step boundaries by their source.
+
+    A boundary of a loader or model that may be part of a training step (autograd is on) counts only if no optimizer has
+    stepped for a long time.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[StepSource, int] = {}
@@ -31,7 +35,7 @@ class StepSources:
         self._since_optimizer = dict.fromkeys((LOADER, FORWARD), 0)
 
     def add(self, source: StepSource, *, may_train: bool = False) -> bool:
-        """Count a boundary. Returns whether it is the first that counts of its source."""
+        """Counts a boundary. Returns whether it is the first of its source that counts."""
         if source.kind == OPTIMIZER:
             self._since_optimizer = dict.fromkeys(self._since_optimizer, 0)
         elif source.kind in self._since_optimizer:
@@ -44,20 +48,21 @@ class StepSources:
         return self._counts[source] == 1
 
     def count(self, source: StepSource) -> int:
-        """How many boundaries of it counted."""
+        """Returns how many boundaries of the source counted."""
         return self._counts.get(source, 0)
 
     def silent(self, source: StepSource) -> bool:
-        """Whether others have gone on without it. Boundaries set by `unstall.step()` are waited for, however long."""
+        """Returns whether other sources have continued without this one. `unstall.step()` is never silent."""
         if source.kind == EXPLICIT:
             return False
         return self._total - self._last[source] > _PATIENCE[source.kind] * max(2, len(self._counts))
 
     def leader(self, latest: StepSource | None = None) -> StepSource | None:
-        """The source of steps by what was counted; None before any counts.
+        """Returns the source of the program's steps by the counts; None before any boundary counts.
 
-        The optimizer that steps least often: of a GAN's two, one step of it is a step of the program. The loader or
-        model that comes most often. Of equals it is the `latest`, as then all others have had their turn.
+        Among optimizers it is the one that steps least often: in a GAN with two, its step is a step of the program.
+        Among loaders or models it is the one that comes most often. Of equals it is `latest`, because all others have
+        then had their turn.
         """
         for kind in KINDS:
             live = [source for source in self._counts if source.kind == kind and not self.silent(source)]

@@ -1,6 +1,6 @@
-"""Step boundaries that a program sets itself, by `unstall.step()`, or that our helpers set for it.
+"""Step boundaries that a program sets itself by `unstall.step()`, or that our helpers set for it.
 
-Boundaries that torch makes known are found by `step_hooks.py`; `step_source.py` decides which of all count as steps.
+`step_hooks.py` finds boundaries at torch's functions. `step_source.py` decides which boundaries count as steps.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from unstall.guest.step_source import EXPLICIT, LOADER
 
 
 class HandedOn:
-    """An iterator whose items a helper hands on to the program, one for each step.
+    """An iterator whose items a helper passes to the program, one per step.
 
-    The helper sets the step boundary when it hands on an item (`item_handed_on`). What the wrapped iterator does itself
-    sets none, whichever thread fetches from it, and however far ahead.
+    The helper sets the step boundary when it passes an item (`item_handed_on`). The wrapped iterator itself sets none,
+    on any thread and however far it prefetches.
     """
 
     def __init__(self, items: Iterator[Any]) -> None:
@@ -39,22 +39,22 @@ class HandedOn:
 
 
 def is_fetching() -> bool:
-    """Whether this thread is within a `HandedOn`."""
+    """Returns whether this thread is within a `HandedOn`."""
     return getattr(_fetching, "depth", 0) > 0
 
 
 def item_handed_on(source: object) -> None:
-    """Begin a step: the program has got its next item of this loader, or of this mapped function."""
+    """Begins a step: the program received its next item from this loader or mapped function."""
     recording = active.current()
-    if recording is not None and not is_fetching():  # else whoever fetches hands it on
+    if recording is not None and not is_fetching():  # otherwise the outer iterator sets the boundary
         recording.step_boundary(LOADER, id(source))
 
 
 def step() -> None:
     """End a step of the program here.
 
-    Call it once a step, after the step's work. If a program calls this, nothing else counts as the end of its steps. It
-    does nothing unless the program is being recorded.
+    Call it once per step, after the step's work. If a program calls this, nothing else counts as the end of its steps.
+    It does nothing unless the program is being recorded.
     """
     if steps_are_ignored():
         return
@@ -78,8 +78,8 @@ def observing_steps(observe: Callable[[str, int], None]) -> Iterator[None]:
 
 @contextmanager
 def ignoring_steps() -> Iterator[None]:
-    """Set no step boundaries for what this thread does within the block: it is not the program's own work, but ours,
-    such as a trial run of one of its functions."""
+    """Sets no step boundaries for this thread's work within the block. It is our own work, not the program's: for
+    example a trial run of one of its functions."""
     _ignoring.depth = getattr(_ignoring, "depth", 0) + 1
     try:
         yield
@@ -88,12 +88,12 @@ def ignoring_steps() -> Iterator[None]:
 
 
 def steps_are_ignored() -> bool:
-    """Whether this thread is within `ignoring_steps()`."""
+    """Returns whether this thread is within `ignoring_steps()`."""
     return getattr(_ignoring, "depth", 0) > 0
 
 
 def is_outermost(frame: FrameType) -> bool:
-    """Whether no caller of this frame runs the same code: a step within such a step is a part of it."""
+    """Returns whether no caller of this frame runs the same code. A step within such a step is a part of it."""
     caller = frame.f_back
     while caller is not None and caller.f_code is not frame.f_code:
         caller = caller.f_back

@@ -8,9 +8,10 @@ from contextlib import suppress
 
 
 def start_thread(run: Callable[[], None]) -> None:
-    """Run this beside the program, which it keeps from nothing; not at all where there can be no thread.
+    """Runs this in a daemon thread, or not at all if no thread can be started.
 
-    Python 3.12 begins none any more once the main thread has ended, while others of the program go on for hours.
+    Python 3.12 starts no thread once the main thread has ended, although other threads of the program may run for
+    hours.
     """
     with suppress(RuntimeError):
         threading.Thread(target=run, name="unstall", daemon=True).start()

@@ -1,1 +1,1 @@
-"""Starting a program as a child that is armed before its first line."""
+"""Starts a program as a child process that is armed before its first line."""

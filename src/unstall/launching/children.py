@@ -1,4 +1,4 @@
-"""The environment by which Python processes are armed before their first line; `_bootstrap/` reads it."""
+"""The environment that arms Python processes before their first line; `_bootstrap/` reads it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _BOOTSTRAP = str(Path(__file__).parent.absolute() / "_bootstrap")
 
 
 def armed(environ: Mapping[str, str], module: str, settings: str, path0: str) -> dict[str, str]:
-    """The environment of one process that `module` arms, by `arm(settings)`; its own children are plain Python.
+    """Returns the environment of one process that `module` arms by `arm(settings)`; its own children are plain Python.
 
-    If `environ` arms all processes already (`arming_children`), that module is given the settings instead. `path0` is
-    what Python will put first on the program's `sys.path`.
+    If `environ` arms all processes already (`arming_children`), that module gets the settings instead. `path0` is the
+    first entry of the program's `sys.path`.
     """
     path = environ.get("PYTHONPATH")
     return {
@@ -33,10 +33,10 @@ def _with_bootstrap(path: str | None) -> str:
     return os.pathsep.join(folders if _BOOTSTRAP in folders else [_BOOTSTRAP, *folders])
 
 
-class arming_children(ExitStack):  # noqa: N801 - used as a function is
-    """A context in which `module` arms every Python process that is started, by `arm(None)`, and theirs.
+class arming_children(ExitStack):  # noqa: N801 - used like a function
+    """A context in which `module` arms every Python process that is started, and its children, by `arm(None)`.
 
-    `environment` is what it reads for that, and is put back with the rest.
+    `environment` is what `module` reads for that; it is restored with the rest.
     """
 
     def __init__(self, module: str, environment: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Starting a program that is armed before its first line, and waiting for it as a shell would. Needs Linux."""
+"""Starts a program that is armed before its first line, and waits for it as a shell would. Needs Linux."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from unstall.errors import UsageError
 from unstall.launching.children import armed
 
 _POLL_S = 0.2
-_SENT_BY_THE_KERNEL = 0x80  # SI_KERNEL: Ctrl-C, Ctrl-\ or a terminal that went away; the program got it too
+_SENT_BY_THE_KERNEL = 0x80  # SI_KERNEL: Ctrl-C, Ctrl-\ or a closed terminal; the program received it too
 _FORWARDED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
 _WATCHED = {*_FORWARDED, signal.SIGCHLD}
-_IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}  # by ours, and the program shall not inherit that
+_IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}  # our Python ignores these; the program must not inherit that
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a program ended: with an exit code, or killed by a signal (then `code` is 128 + the signal)."""
+    """How a program ended: its exit code, or the signal that killed it (then `code` is 128 + the signal)."""
 
     code: int
     signal: int | None = None
@@ -37,18 +37,18 @@ def launch(
     stdout_to_stderr: bool = False,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Exit:
-    """Run plain Python on `program`, armed by `module`'s `arm(settings)`, and wait until it has ended.
+    """Runs plain Python on `program`, armed by `module`'s `arm(settings)`, and waits until it has ended.
 
-    `program` is what would follow `python`: SCRIPT ARGS…, or -m MODULE ARGS…. It has our streams, our flags of the
-    interpreter, and the signals that are sent to us. `meanwhile` is called some five times a second.
+    `program` is the command line after `python`: SCRIPT ARGS…, or -m MODULE ARGS…. The program gets our streams, our
+    interpreter flags, and the signals that are sent to us. `meanwhile` is called about five times per second.
 
     Raises:
-        UsageError: Such a program cannot be started, or could not be armed.
+        UsageError: The program cannot be started, or could not be armed.
     """
     check_interpreter()
     command = [sys.executable, *interpreter_flags(sys.orig_argv), *program]
     streams = [(os.POSIX_SPAWN_DUP2, 2, 1)] if stdout_to_stderr else []
-    # Blocked, a signal waits for _wait, and none is lost before the program is there to be sent it.
+    # While blocked, a signal waits for _wait, so none is lost before the program can receive it.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     try:
         _flush()
@@ -67,30 +67,31 @@ def launch(
             return _wait(pid, meanwhile)
     finally:
         while signal.sigtimedwait(_WATCHED, 0):
-            pass  # what was meant for the program has no meaning after it
+            pass  # signals for the program are meaningless once it has ended
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def leave_as(ended: Exit) -> int:
-    """The exit code to leave with, as the program did; where a signal killed it, the same signal kills us."""
+    """Returns the program's exit code. If a signal killed the program, kills this process by the same signal."""
     if ended.signal is not None:
         _flush()
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-        with suppress(ValueError, OSError):  # of SIGKILL, which has no handler
+        with suppress(ValueError, OSError):  # SIGKILL has no handler
             signal.signal(ended.signal, signal.SIG_DFL)
         os.kill(os.getpid(), ended.signal)
     return ended.code
 
 
 def check_interpreter() -> None:
-    """Raise UsageError under flags by which Python ignores PYTHONPATH or sitecustomize, and nothing can be armed."""
+    """Raises UsageError if Python has flags that ignore PYTHONPATH or sitecustomize, because then nothing can be
+    armed."""
     if sys.flags.isolated or sys.flags.ignore_environment or sys.flags.no_site:
         raise UsageError("a program cannot be recorded under python's -I, -E or -S: leave that flag out")
 
 
 def interpreter_flags(orig_argv: Sequence[str]) -> list[str]:
-    """Python's own flags in a command line such as `python -u -X dev -m unstall run train.py`: -u -X dev."""
+    """Returns Python's own flags in a command line. For `python -u -X dev -m unstall run train.py` it is -u -X dev."""
     flags: list[str] = []
     words = iter(orig_argv[1:])
     for word in words:
@@ -111,7 +112,8 @@ def interpreter_flags(orig_argv: Sequence[str]) -> list[str]:
 
 
 def first_on_path(program: Sequence[str]) -> str:
-    """What Python will put first on the program's `sys.path`: the script's folder; the script, if that is one."""
+    """Returns the first entry of the program's `sys.path`: the script's folder, or the script itself if that is a
+    folder."""
     name = Path(program[0])
     if program[0].startswith("-"):
         return os.getcwd()  # noqa: PTH109 - as text
@@ -120,9 +122,10 @@ def first_on_path(program: Sequence[str]) -> str:
 
 @contextmanager
 def _told_of_children() -> Iterator[None]:
-    """Let this process wait for its children, even if it was started with SIGCHLD ignored.
+    """Lets this process wait for its children, even if it was started with SIGCHLD ignored.
 
-    Only from now on: the program has been told to ignore it too, and takes longer to start than to come here.
+    SIGCHLD is reset only after the start of the program, which was also started with it ignored. It takes longer to
+    start than this process takes to get here.
     """
     before = signal.getsignal(signal.SIGCHLD)
     if before is signal.SIG_IGN:
@@ -135,12 +138,12 @@ def _told_of_children() -> Iterator[None]:
 
 
 def _wait(pid: int, meanwhile: Callable[[], None]) -> Exit:
-    """Forward signals to the program until it has ended."""
+    """Forwards signals to the program until it has ended."""
     while True:
         caught = signal.sigtimedwait(_WATCHED, _POLL_S)
         if caught and caught.si_signo in _FORWARDED and not _has_it(pid, caught):
             os.kill(pid, caught.si_signo)
-        with suppress(Exception):  # telling how far it is must not leave the program alone
+        with suppress(Exception):  # a failed progress report must not abandon the program
             meanwhile()
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
@@ -149,15 +152,16 @@ def _wait(pid: int, meanwhile: Callable[[], None]) -> Exit:
 
 
 def _has_it(pid: int, caught: signal.struct_siginfo) -> bool:
-    """Whether the program got this signal by itself: from the terminal, or as it sent it to its own process group.
+    """Returns whether the program received this signal directly: from the terminal, or from itself via its process
+    group.
 
-    Of one that somebody else sent, nothing says whether it was to us or to our process group, and so to both.
+    If another process sent it, there is no way to know whether it went to us only or to our whole process group.
     """
     return caught.si_code == _SENT_BY_THE_KERNEL or caught.si_pid == pid
 
 
 def _flush() -> None:
-    """Write what we have printed, before somebody else writes to the same streams."""
+    """Writes our buffered output, before another process writes to the same streams."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()

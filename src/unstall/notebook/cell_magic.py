@@ -1,4 +1,4 @@
-"""`%%unstall`: a notebook's cell, recorded while it runs and explained below itself."""
+"""`%%unstall`: records a notebook cell while it runs, and explains it below the cell."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class CellMagic:
 
         %%unstall [--recorder auto|cupti|torch] [--lines auto|calls|monitoring|settrace|none] [--steps N]
 
-        Without --steps the whole cell is recorded; with it, N steps of its loop in steady state. Where the notebook has
-        a virtual GPU, the whole cell is explained by that, and there are no options.
+        Without --steps the whole cell is recorded; with it, N steps of its loop in steady state. If the notebook has a
+        virtual GPU, that explains the whole cell, and there are no options.
         """
-        __tracebackhide__ = True  # a traceback is of the cell
+        __tracebackhide__ = True  # a traceback should show only the cell
         options = _parse(line)
         body, last = _compile(self.shell, line, cell)
         recording = _begin(options)
@@ -51,7 +51,7 @@ class CellMagic:
 
 @dataclass(frozen=True)
 class Framed:
-    """A report as a notebook shows it: the HTML report in a frame of its own, or in a terminal as text."""
+    """A report in a notebook: the HTML report in its own frame, or text in a terminal."""
 
     report: Report
 
@@ -61,7 +61,7 @@ class Framed:
     def _repr_html_(self) -> str:
         from unstall.document.formats import render
 
-        # Sandboxed, so that a page about a foreign trace has none of the notebook's rights.
+        # Sandboxed, so that a page about another person's trace has none of the notebook's rights.
         page = html.escape(render(self.report.document(), "html"))
         style = f"width: 100%; height: {_HEIGHT_PX}px; border: 0"
         return f'<iframe title="unstall" sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
@@ -73,7 +73,7 @@ class _MagicParser(argparse.ArgumentParser):
 
 
 def _parse(line: str) -> dict[str, Any]:
-    """The arguments for `record` that were given. Raises IPython's UsageError, which is shown as one line."""
+    """Returns the given arguments for `record`. Raises IPython's UsageError, which is shown as one line."""
     parser = _MagicParser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     parser.add_argument("--recorder", choices=RECORDERS)
     parser.add_argument("--lines", choices=LINE_CLOCKS)
@@ -85,7 +85,7 @@ def _parse(line: str) -> dict[str, Any]:
 
 
 def _begin(options: dict[str, Any]) -> Recording | VirtualGpu:
-    """What sees the cell, and has begun. Raises IPython's UsageError where there can be nothing."""
+    """Starts and returns the recording of the cell. Raises IPython's UsageError if there can be none."""
     from unstall.recording.in_process import record
 
     try:
@@ -95,7 +95,8 @@ def _begin(options: dict[str, Any]) -> Recording | VirtualGpu:
 
 
 def _virtual(options: dict[str, Any]) -> VirtualGpu | None:
-    """A stretch of this process's virtual GPU, which sees all that a recorder would; None where it has none."""
+    """Returns a stretch of this process's virtual GPU, which sees everything a recorder would; None if there is
+    none."""
     from unstall.virtual.machine import current
 
     machine = current()
@@ -110,8 +111,8 @@ def _virtual(options: dict[str, Any]) -> VirtualGpu | None:
 
 
 def _compile(shell: Shell, line: str, cell: str) -> tuple[CodeType, CodeType | None]:
-    """The cell, and apart from it the expression it ends with, whose value is the cell's. Raises SyntaxError."""
-    # The magic's own line goes before as a comment, so that lines have the numbers that the notebook shows.
+    """Returns the code of the cell, and of its final expression, whose value is the cell's. Raises SyntaxError."""
+    # A comment replaces the magic's own line, so that line numbers match those in the notebook.
     numbered = cell if cell.lstrip().startswith("%%") else f"# %%unstall {line}\n{cell}"
     source = shell.transform_cell(numbered)
     name = shell.compile.cache(source, shell.execution_count, raw_code=numbered)
@@ -122,7 +123,7 @@ def _compile(shell: Shell, line: str, cell: str) -> tuple[CodeType, CodeType | N
 
 
 def _show(recording: Recording | VirtualGpu) -> None:
-    """Display the report, or why there is none. Whatever goes wrong, the cell's own outcome comes first."""
+    """Displays the report, or why there is none. An error here must not hide the cell's own result."""
     from unstall.document.plain import plain
 
     try:

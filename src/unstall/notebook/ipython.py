@@ -1,4 +1,4 @@
-"""What unstall asks of IPython, which is the notebook's and no dependency: imported when it is there for sure."""
+"""The parts of IPython that unstall uses. IPython belongs to the notebook and is imported only there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 
 class Shell(Protocol):
-    """Its `InteractiveShell`."""
+    """IPython's `InteractiveShell`."""
 
     compile: Any
     execution_count: int
@@ -22,11 +22,11 @@ class Shell(Protocol):
 
 
 def usage_error(magic: str, error: Exception) -> Exception:
-    """Its UsageError, which a notebook shows as one line."""
+    """Returns IPython's UsageError, which a notebook shows as one line."""
     made: Exception = import_module("IPython.core.error").UsageError(f"{magic}: {error}")
     return made
 
 
 def display(what: object) -> None:
-    """Show it below the cell, as rich as the notebook can."""
+    """Shows an object below the cell, in the richest form that the notebook supports."""
     import_module("IPython.display").display(what)

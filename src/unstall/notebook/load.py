@@ -1,4 +1,4 @@
-"""What `%load_ext unstall` offers in a notebook."""
+"""The magics that `%load_ext unstall` adds to a notebook."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from unstall.notebook.ipython import Shell
 
 
 def load_ipython_extension(shell: Shell) -> None:
-    """Offer `%%unstall` and `%unstall_bench`; IPython calls it by this name."""
+    """Adds `%%unstall` and `%unstall_bench`. IPython calls it by this name."""
     shell.register_magic_function(CellMagic(shell).unstall, magic_kind="cell")
     shell.register_magic_function(BenchMagic(shell).unstall_bench, magic_kind="line_cell")

@@ -1,1 +1,1 @@
-"""A running program → a trace, cheaply enough to leave on."""
+"""Records a running program as a trace, with an overhead low enough to leave it on."""

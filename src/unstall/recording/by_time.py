@@ -1,4 +1,4 @@
-"""A window by time, for programs without step boundaries: a thread of our own begins and ends it."""
+"""A window by time, for programs without step boundaries: a thread of our own starts and ends it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 from unstall.guest import device
 from unstall.guest.threads import start_thread
 
-_PATIENCE_S = 10.0  # after CUDA was initialised, for a first step boundary
-_LOOKS, _MOST_LOOKS, _LOOK_S = 2, 60, 1.0  # whether the device is in use
+_PATIENCE_S = 10.0  # wait for a first step boundary after CUDA was initialised
+_LOOKS, _MOST_LOOKS, _LOOK_S = 2, 60, 1.0  # checks of whether the device is in use
 _FOR_S = 2.0
 
 
 class ByTime:
-    """Calls `begin` when it is time, and `end` after that. What `is_wanted` says no to does not begin."""
+    """Calls `begin` when it is time, and then `end`. It does not begin if `is_wanted` returns false."""
 
     def __init__(
         self,
@@ -27,8 +27,8 @@ class ByTime:
         begin: Callable[[], bool],
         end: Callable[[], None],
     ) -> None:
-        """`passed_s` says how much of `after_s` is over, `may_begin` whether nothing is to be waited for. `begin` says
-        whether it did."""
+        """`passed_s` returns how much of `after_s` has passed, `may_begin` whether there is nothing left to wait for.
+        `begin` returns whether it began."""
         self._after_s, self._for_s = after_s, for_s
         self._passed_s = passed_s
         self._is_wanted, self._may_begin = is_wanted, may_begin
@@ -36,15 +36,15 @@ class ByTime:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Watch the clock: CUDA is there.
+        """Starts the timer; CUDA must be initialised.
 
-        Not earlier: a program that forks its workers should not find a thread of ours.
+        Not earlier, so that a program that forks its workers has no thread of ours.
         """
         if self._is_wanted():
             start_thread(self._watch)
 
     def stop(self) -> None:
-        """There is nothing to wait for any more."""
+        """Cancels the timer: there is nothing left to wait for."""
         self._over.set()
 
     def _watch(self) -> None:
@@ -61,9 +61,9 @@ class ByTime:
             self._end()
 
     def _wait_for_work(self) -> None:
-        """Return once memory was asked for in two looks in a row: a program may prepare its data for long.
+        """Returns once two checks in a row saw memory being allocated: a program may prepare its data for a long time.
 
-        One that replays CUDA graphs asks for none, and is not waited for without end.
+        A program that replays CUDA graphs allocates none, so the wait is limited.
         """
         used, before = 0, device.allocations()
         for _ in range(_MOST_LOOKS):

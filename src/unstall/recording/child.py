@@ -1,4 +1,4 @@
-"""What happens in the program's own process before its first line."""
+"""Code that runs in the program's process before its first line."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from unstall.recording.window import MakeLineClock, MakeRecorder
 
 
 def arm(settings: str | None) -> None:
-    """Make ready to record this process as `settings` say. If that fails, its journal says why.
+    """Prepares to record this process with these `settings`. If that fails, the journal says why.
 
     Raises:
-        ValueError: `settings` are none.
+        ValueError: `settings` are invalid.
     """
     wanted = Settings.from_json(settings or "")
     try:
@@ -28,7 +28,7 @@ def arm(settings: str | None) -> None:
 def begin(
     settings: Settings, make_recorder: MakeRecorder | None = None, make_line_clock: MakeLineClock | None = None
 ) -> None:
-    """Arm a session, and open its journal. What records is chosen when the window begins."""
+    """Arms a session, and opens its journal. The recorder is chosen when the window begins."""
     journal = open_journal(settings)
     if settings.keep_arguments:
         journal.write("arguments", argv=sys.orig_argv, environment=dict(os.environ))
@@ -37,7 +37,7 @@ def begin(
 
 
 def open_journal(settings: Settings) -> Journal:
-    """A new recording's journal, which begins with whose it is and how it was asked for."""
+    """Opens a new recording's journal. Its first entry names the process and the settings."""
     journal = Journal(settings.folder)
     journal.write("armed", pid=os.getpid(), folder=os.getcwd(), program=_program())  # noqa: PTH109 - as text
     journal.write("settings", settings=settings.metadata())
@@ -45,26 +45,26 @@ def open_journal(settings: Settings) -> Journal:
 
 
 def _program() -> str:
-    """What this process runs, without its arguments, which may hold secrets: a script, or -m and a module."""
-    if sys.argv[:1] == ["-m"]:  # which it is until the module has been found
+    """Returns what this process runs, without arguments, which may hold secrets: a script, or -m and a module."""
+    if sys.argv[:1] == ["-m"]:  # until Python has found the module
         return f"-m {sys.orig_argv[-len(sys.argv)]}"
     return str(sys.argv[0]) if sys.argv else ""
 
 
 class Chosen:
-    """The recorder and the line clock that settings ask for, imported and made when they are needed."""
+    """The recorder and the line clock for these settings, imported and made when needed."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lines: Recorder | None = None
 
     def recorder(self) -> Recorder:
-        """A recorder. Raises UnstallError where none works here."""
+        """Returns a recorder. Raises UnstallError if none works here."""
         from unstall.recording.choose import choose
 
         recorder, self._lines = choose(self._settings)
         return recorder
 
     def line_clock(self) -> Recorder | None:
-        """The line clock that goes with it, or None."""
+        """Returns the line clock for that recorder, or None."""
         return self._lines

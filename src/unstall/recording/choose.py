@@ -1,4 +1,4 @@
-"""Which recorder and which line clock: what the settings ask for, else the cheapest that works here."""
+"""Chooses the recorder and the line clock: those in the settings, else the cheapest that work here."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from unstall.recording.torch_profiler import TorchProfiler
 
 
 def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
-    """The recorder, and what follows lines with it, for settings that `check_choices` takes.
+    """Returns (the recorder, the separate line clock or None), for settings that `check_choices` accepts.
 
-    Raises UnstallError where what is asked for does not work here.
+    Raises UnstallError if a requested one does not work here.
     """
     folder = Path(settings.folder)
     if settings.recorder == "torch" or (settings.recorder == "auto" and settings.shapes):
         return _torch(settings, folder, None)
-    lines = _lines_with_cupti(settings, folder)  # first: a recorder that is made is the one client of CUPTI
+    lines = _lines_with_cupti(settings, folder)  # first, because a recorder is CUPTI's only client once made
     try:
         recorder = Cupti(folder)
     except UnstallError as error:
@@ -35,7 +35,7 @@ def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
 
 
 def _lines_with_cupti(settings: Settings, folder: Path) -> Recorder | None:
-    """Stacks at calls, which cost next to nothing, else what clocks every line."""
+    """Returns the recorder of stacks at calls, which costs next to nothing, else a line clock; None for no lines."""
     if settings.lines == "none":
         return None
     if settings.lines == "calls" or (settings.lines == "auto" and unavailable() is None):
@@ -44,8 +44,11 @@ def _lines_with_cupti(settings: Settings, folder: Path) -> Recorder | None:
 
 
 def _torch(settings: Settings, folder: Path, instead: str | None) -> tuple[Recorder, Recorder | None]:
-    """Without sys.monitoring the profiler's own stacks cost less than sys.settrace does. But they would take the place
-    of a profiler that the program runs, such as cProfile, as sys.settrace would that of its debugger."""
+    """Returns torch's recorder and its line clock.
+
+    Without sys.monitoring, the profiler's own stacks cost less than sys.settrace. But they would replace a profiler
+    that the program runs, such as cProfile, and sys.settrace would replace its debugger.
+    """
     auto = settings.lines == "auto" and available() == "settrace"
     stacks = auto and not _is_profiled()
     recorder = TorchProfiler(folder, shapes=settings.shapes, stacks=stacks, instead=instead)
@@ -54,7 +57,7 @@ def _torch(settings: Settings, folder: Path, instead: str | None) -> tuple[Recor
 
 
 def _is_profiled() -> bool:
-    """Whether Python calls a profiler of the program's own, on this thread or on those that it starts."""
+    """Returns whether the program has a Python profiler active, on this thread or on threads that it starts."""
     return sys.getprofile() is not None or threading.getprofile() is not None
 
 

@@ -1,7 +1,7 @@
-"""The clocks of the GPUs, by NVML: whether the device ran at one speed while it was recorded.
+"""The clocks of the GPUs, read by NVML: shows whether the device kept its speed while it was recorded.
 
-NVML comes with the driver. Its functions are called by ctypes, as its ABI is stable: a function keeps its signature,
-and a changed one gets a suffix (`_v2`). https://docs.nvidia.com/deploy/nvml-api/
+NVML comes with the driver. Its functions are called with ctypes because its ABI is stable: a function keeps its
+signature, and a changed one gets a suffix (`_v2`). https://docs.nvidia.com/deploy/nvml-api/
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ _REASONS = (
     "board_limit",
     "reliability",
 )
-_NO_THROTTLING = {"gpu_idle", "applications_clocks_setting"}  # nothing to do, and what somebody asked for
-_CHANGED = 0.05  # of the SM clock; a GPU left alone steps by 15 MHz, under 1 %
+_NO_THROTTLING = {"gpu_idle", "applications_clocks_setting"}  # harmless: no work, or clocks set by a user
+_CHANGED = 0.05  # of the SM clock; an undisturbed GPU varies by 15 MHz, under 1 %
 
 
 class GpuClocks(TypedDict, total=False):
-    """One device at one moment. Values unknown to its driver have no key; `index`, NVML's own, is always there."""
+    """The state of one device at one moment. Values that the driver does not know are missing; NVML's `index` never
+    is."""
 
     index: Required[int]
     uuid: str
@@ -52,7 +53,7 @@ class GpuClocks(TypedDict, total=False):
 
 
 class _PciInfo(ctypes.Structure):
-    """nvmlPciInfo_t, as nvmlDeviceGetPciInfo_v3 fills it."""
+    """nvmlPciInfo_t, as filled by nvmlDeviceGetPciInfo_v3."""
 
     _fields_ = (
         ("bus_id_legacy", ctypes.c_char * 16),
@@ -66,10 +67,10 @@ class _PciInfo(ctypes.Structure):
 
 
 def read_clocks(library: str | Path = _LIBRARY) -> list[GpuClocks]:
-    """Every device that the driver shows, whether or not this process uses it; none where there is no NVML.
+    """Returns every device that the driver shows, whether or not this process uses it; empty without NVML.
 
-    Never raises. `reasons` are why the clocks are not higher, in the driver's words, throttling or not. NVML is
-    started and ended within, which is nothing to do in the middle of a timed step.
+    Never raises. `reasons` are why the clocks are not higher, in the driver's words, throttling or not. NVML is started
+    and shut down inside, so do not call this within a timed step.
     """
     try:
         nvml = ctypes.CDLL(str(library))
@@ -88,9 +89,9 @@ def read_clocks(library: str | Path = _LIBRARY) -> list[GpuClocks]:
 
 
 def throttled(before: Sequence[GpuClocks], after: Sequence[GpuClocks]) -> list[str]:
-    """A sentence for each device that was throttled, or whose SM clock changed by more than 5 % in between.
+    """Returns a sentence for each device that was throttled, or whose SM clock changed by more than 5 %.
 
-    A device that was idle at either moment lets its clock fall by itself: that change is none.
+    A device that was idle at either moment lowers its clock by itself; that change does not count.
     """
     earlier = {_identity(device): device for device in before}
     pairs = ((earlier[_identity(device)], device) for device in after if _identity(device) in earlier)
@@ -99,13 +100,13 @@ def throttled(before: Sequence[GpuClocks], after: Sequence[GpuClocks]) -> list[s
 
 
 def _call(nvml: ctypes.CDLL, name: str, *arguments: Any) -> bool:
-    """Whether NVML has this function and it succeeded."""
+    """Returns whether NVML has this function and it succeeded."""
     function = getattr(nvml, name, None)
     return function is not None and function(*arguments) == _SUCCESS
 
 
 def _read_device(nvml: ctypes.CDLL, index: int) -> GpuClocks | None:
-    """None for a device that this user may not see, or that fell off the bus."""
+    """Returns the device's state; None if this user may not see it, or it fell off the bus."""
     device = ctypes.c_void_p()
     if not _call(nvml, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device)):
         return None
@@ -149,7 +150,7 @@ def _reasons(nvml: ctypes.CDLL, device: ctypes.c_void_p) -> list[str] | None:
 
 
 def _reason(bit: int) -> str:
-    """A later driver's reason goes by its bit."""
+    """Returns the name of a throttling reason; for one of a newer driver, its bit."""
     return _REASONS[bit] if bit < len(_REASONS) else f"reason_{bit}"
 
 
@@ -158,7 +159,7 @@ def _identity(device: GpuClocks) -> str | int:
 
 
 def _sentence(before: GpuClocks, after: GpuClocks) -> str | None:
-    """What is to be said of one device, if anything."""
+    """Returns a sentence on one device, if there is anything to report."""
     reasons = list(dict.fromkeys((*before.get("reasons", ()), *after.get("reasons", ()))))
     causes = [reason for reason in reasons if reason not in _NO_THROTTLING]
     if causes:

@@ -83,7 +83,7 @@ class Recording:
         self._ended = False
         self._timeline: Timeline | None = None
         self.close = weakref.finalize(self, shutil.rmtree, settings.folder, ignore_errors=True)
-        """Remove the temporary files; it happens by itself when the recording is no longer used."""
+        """Removes the temporary files. This also happens when the recording is garbage-collected."""
 
     def __enter__(self) -> Self:
         """Begin to record.
@@ -152,7 +152,7 @@ class Recording:
             notes = timeline.meta.notes
             if not len(timeline.device) and _lacks_gpu():
                 notes = (*notes, _NO_GPU)
-            # No file of ours.
+            # The source is not a file.
             self._timeline = replace(timeline, meta=replace(timeline.meta, path="unstall.record()", notes=notes))
         return self._timeline
 
@@ -170,7 +170,7 @@ class Recording:
         return explain(self.timeline())
 
     def _recorded(self) -> Path:
-        """The recording's folder. Raises UsageError if there is nothing in it yet, or nothing any more."""
+        """Returns the recording's folder. Raises UsageError if it is not filled yet, or is already removed."""
         if not self._ended:
             raise UsageError("the recording has not ended: ask for it after its `with` block")
         if not self.close.alive:
@@ -194,6 +194,6 @@ class Recording:
 
 
 def _lacks_gpu() -> bool:
-    """Whether this process has torch, and torch no GPU."""
+    """Returns whether this process has torch, but torch has no GPU."""
     torch = sys.modules.get("torch")
     return torch is not None and not torch.cuda.is_available()

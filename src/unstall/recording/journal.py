@@ -1,4 +1,4 @@
-"""The journal of a recording: what happened when, one JSON object a line, readable at any moment."""
+"""The journal of a recording: timed events, one JSON object per line, readable at any moment."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _NAME = "journal.jsonl"
 
 
 class Journal:
-    """Appends to the journal of a folder. A line is one `write` to the system, so that a killed program keeps it.
+    """Appends to the journal of a folder. Each line is one `write` system call, so it survives if the program is
+    killed.
 
-    No file is held open: a program that closes all files it does not know, as daemons do, would have its own
-    next file written into.
+    No file is held open. A daemon closes all files that it does not know, and its own next file would then get our
+    writes.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -26,25 +27,26 @@ class Journal:
         self._closed = False
 
     def write(self, event: str, *, at: int | None = None, **fields: object) -> None:
-        """Append one event, `at` that time (perf_counter ns; now, if None). Raises OSError if the disk is full."""
+        """Appends one event at time `at` (perf_counter ns; now if None). Raises OSError if the disk is full."""
         if self._closed:
             return
         append_json_lines(self._path, [{"event": event, "at": time.perf_counter_ns() if at is None else at, **fields}])
 
     def close(self) -> None:
-        """Write nothing any more, whoever still tries."""
+        """Ignores all later writes."""
         self._closed = True
 
 
 class Follower:
-    """Reads a journal while it is being written. A journal that is not there yet has no events."""
+    """Reads a journal while it is being written. A journal that does not exist yet has no events."""
 
     def __init__(self, folder: str | Path) -> None:
         self._path = Path(folder) / _NAME
         self._read_bytes = 0
 
     def events(self) -> list[Event]:
-        """The events written since the last call, in order. A line that is cut short counts once it is whole."""
+        """Returns the events written since the last call, in order. An incomplete line is returned once it is
+        complete."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._read_bytes)
@@ -56,12 +58,12 @@ class Follower:
 
 
 def read(folder: str | Path) -> list[Event]:
-    """All events of a folder's journal, in order; without the last where it was cut short."""
+    """Returns all events of a folder's journal, in order; without the last if it was cut short."""
     return Follower(folder).events()
 
 
 def _parse(line: bytes) -> Event | None:
-    """The event of one line; None where a program that was killed left only a part of it, and others wrote on."""
+    """Returns the event of one line; None if a killed program left only a part of it before others wrote on."""
     try:
         event = json.loads(line)
     except ValueError:

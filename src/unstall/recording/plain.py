@@ -1,8 +1,8 @@
-"""Plain steps: timed in stretches before and after the recording, while nothing records.
+"""Plain steps: stretches of steps that are timed before and after the recording, while nothing is recorded.
 
-They earned 3.5 points of a step: gains of six recordings are off by 1.8 points in the median with the plain step time
-of the moment, by 5.3 without (`python -m benchmarks.recorder_mechanisms`). The step time itself is off by 4.6 % in the
-median without it, by 21 % with the recorder `torch` (`benchmarks/results/recording_undistorted_h200.json`).
+Benefit (`python -m benchmarks.recorder_mechanisms`): the median error of gains in six recordings is 1.8 points of a
+step with an up-to-date plain step time, and 5.3 without. The median error of the step time itself is 4.6 % without it,
+and 21 % with the recorder `torch` (`benchmarks/results/recording_undistorted_h200.json`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _LOOK_AGAIN_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """One stretch: nanoseconds a step, `device_ns` None without CUDA; `marks_ns` are the step boundaries."""
+    """One measured stretch. Times are ns per step; `device_ns` is None without CUDA. `marks_ns` are the step
+    boundaries."""
 
     which: str
     steps: int
@@ -31,7 +32,8 @@ class Plain:
 
 
 class Stretch:
-    """Steps in a row that nothing records: the host's time at all boundaries, the device's at the first and last."""
+    """Consecutive steps without recording. The host's time is taken at every boundary, the device's at the first and
+    last."""
 
     def __init__(self, which: str, at_ns: int) -> None:
         self._which = which
@@ -41,7 +43,7 @@ class Stretch:
         self.finished = False
 
     def add(self, at_ns: int, least_steps: int) -> bool:
-        """One more step has ended. Returns whether it was the last: there were enough steps, for long enough."""
+        """Adds a step. Returns whether it was the last: there are enough steps, over enough time."""
         self._marks_ns.append(at_ns)
         steps, took_ns = len(self._marks_ns) - 1, at_ns - self._marks_ns[0]
         long_enough = took_ns >= LEAST_NS and _doublings(steps, least_steps)
@@ -51,7 +53,7 @@ class Stretch:
         return self.finished
 
     def read(self) -> Plain | None:
-        """The measurement; None until the device has reached the end of the last step."""
+        """Returns the measurement; None until the device has reached the end of the last step."""
         if self._last is not None and not self._last.query():
             return None
         steps = len(self._marks_ns) - 1
@@ -62,7 +64,8 @@ class Stretch:
         return Plain(self._which, steps, host_ns, device_ns, tuple(self._marks_ns))
 
     def read_within(self, wait_s: float) -> Plain | None:
-        """The measurement; None if the device has not reached the end of the last step within that time."""
+        """Returns the measurement; None if the device does not reach the end of the last step within `wait_s`
+        seconds."""
         until = time.monotonic() + wait_s
         while (plain := self.read()) is None and time.monotonic() < until:
             time.sleep(_LOOK_AGAIN_S)
@@ -70,7 +73,7 @@ class Stretch:
 
 
 class PlainSteps:
-    """A session's stretches, before its recording and after it, which it journals."""
+    """A session's stretches before and after its recording, which it writes to the journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -78,11 +81,11 @@ class PlainSteps:
         self._spoilt = False
 
     def begin(self, which: str, at_ns: int) -> None:
-        """A stretch begins here."""
+        """Starts a stretch here."""
         self._stretch, self._spoilt = Stretch(which, at_ns), False
 
     def spoil(self) -> None:
-        """Do not keep the current stretch: something else ran in it too. Its steps are timed all the same."""
+        """Marks the current stretch as not to be kept, because something else ran in it. Its steps are still timed."""
         self._spoilt = True
 
     def drop(self) -> None:
@@ -91,25 +94,26 @@ class PlainSteps:
 
     @property
     def begun(self) -> bool:
-        """Whether there is one, under way or finished."""
+        """Whether there is a stretch, current or finished."""
         return self._stretch is not None
 
     @property
     def finished(self) -> bool:
-        """Whether all its steps are over, for the host."""
+        """Whether the host has finished all steps of the stretch."""
         return self._stretch is not None and self._stretch.finished
 
     @property
     def arrived(self) -> bool:
-        """Whether they are for the device too."""
+        """Whether the device has finished them too."""
         return self._stretch is not None and self._stretch.finished and self._stretch.read() is not None
 
     def add(self, at_ns: int, least_steps: int = LEAST_STEPS) -> bool:
-        """One more step of the stretch has ended. Returns whether it was the last."""
+        """Adds a step to the stretch. Returns whether it was the last."""
         return self._stretch is not None and self._stretch.add(at_ns, least_steps)
 
     def keep(self, wait_s: float = 0.0) -> None:
-        """End the stretch: journal it if it was finished, and the device reaches its end within that time."""
+        """Ends the stretch. Writes it to the journal if it is finished and the device reaches its end within `wait_s`
+        seconds."""
         if self._stretch is not None and self._stretch.finished and not self._spoilt:
             plain = self._stretch.read_within(wait_s)
             if plain is not None:
@@ -118,9 +122,9 @@ class PlainSteps:
 
 
 def _doublings(steps: int, least_steps: int) -> bool:
-    """Whether these are the least steps, or twice, four times… as many.
+    """Returns whether the number of steps is `least_steps` times a power of two.
 
-    Clocks are read only then, so that the ranks of a distributed program decide the same at the same step: a rank that
-    began to record one step later would have the others' recorders in its own window.
+    Clocks are read only then, so that all ranks of a distributed program decide the same at the same step. If a rank
+    began to record one step later, its window would include the others' recorders.
     """
     return steps % least_steps == 0 and (steps // least_steps).bit_count() == 1

@@ -1,4 +1,4 @@
-"""What a recorder is: something that writes down what a program does, into a folder, between `start` and `stop`."""
+"""The interface of a recorder: it writes what a program does into a folder, between `start` and `stop`."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from typing import Protocol
 
 
 class Recorder(Protocol):
-    """One recording of one kind: of the device's activity, or of the lines that run. It starts once and stops once."""
+    """A recorder of one kind: of the device's activity, or of the lines that run. It starts once and stops once."""
 
     name: str
     any_thread: bool
-    """Whether a thread that is not the program's may start and stop it."""
+    """Whether a thread other than the program's may start and stop it."""
 
     def start(self) -> None:
-        """Record from now on. Raises UnstallError where it cannot, and has then changed nothing."""
+        """Starts to record. Raises UnstallError if it cannot; then nothing has changed."""
 
     def stop(self) -> None:
-        """Record no more. All that was recorded is in the folder, and the program is as it was before `start`."""
+        """Stops recording. Everything recorded is then in the folder, and the program is as it was before `start`."""
 
     def flush(self) -> None:
-        """Bring what there is to the folder, without waiting for the device: the process is about to end."""
+        """Writes the recorded data to the folder without waiting for the device, because the process is about to
+        end."""
 
     def forked(self) -> None:
-        """In a child that was forked while recording: record no more, and touch neither files nor device."""
+        """In a child that was forked while recording: stops recording, and touches neither files nor the device."""
 
     def facts(self) -> dict[str, object]:
-        """What the journal should say of it: versions, limits, how much was dropped. JSON's own types only."""
+        """Returns facts for the journal: versions, limits, the number of dropped records. JSON types only."""
         ...

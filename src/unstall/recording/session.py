@@ -1,21 +1,21 @@
 """A recording of a running program's steady state: warm up, time plain steps, record a few, time plain steps again.
 
-The program's step boundaries drive it, and it changes its phase at boundaries of one source only. It never raises into
-the program: if it fails itself, it ends, and the program goes on.
+The program's step boundaries drive it. It changes its phase only at boundaries of one source. It never raises into the
+program: if the recording fails, it ends, and the program continues.
 
-Its journal entries, beside those of `RecordedWindow` (times in nanoseconds of perf_counter, as `at`):
+Its journal entries, in addition to those of `RecordedWindow` (times in nanoseconds of perf_counter, as `at`):
 
     phase         phase: warmup, plain_before, recording, plain_after; by: the kind of the boundaries, None
                   while unknown
     mark          kind, step: boundary number `step` of the recorded window. Step i is between boundaries i and i + 1;
-                  the first one after the window's start is for warm-up. thread: the system's id of the one that set it
-    recorded      by, steps: whole steps recorded, without those for warm-up; settling: how many those are
-    plain         which: before or after; steps; host_ns, device_ns: a step; marks_ns: the host's time at each boundary
-    waiting       why: what keeps the recording from beginning
+                  the first step in the window is for warm-up. thread: the system's id of the thread
+    recorded      by, steps: whole steps recorded, without those for warm-up; settling: number of warm-up steps
+    plain         which: before or after; steps; host_ns, device_ns: per step; marks_ns: host times of the boundaries
+    waiting       why: the reason why the recording does not begin yet
     failed        why: a sentence
-    over          why: done, exit, failed or profiler; phase: the one it ended in; steps: how many boundaries the
-                  leading source had; torch: whether the program has it; cuda: whether that was initialised;
-                  failed_for_cuda: whether an error about CUDA ends it
+    over          why: done, exit, failed or profiler; phase: the one it ended in; steps: number of boundaries of the
+                  leading source; torch: whether the program has it; cuda: whether that was initialised;
+                  failed_for_cuda: whether the program ends with an error about CUDA
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from unstall.recording.plain import LEAST_STEPS, PlainSteps
 from unstall.recording.settings import Settings
 from unstall.recording.window import MakeLineClock, MakeRecorder, RecordedWindow, give_up
 
-_LAST_READ_S = 2.0  # for the device to come to the last timed step, when the program ends
-_END_WAITS_S = 1.0  # for a boundary that another thread is at
-_THREAD_WAITS_S, _LOOK_AGAIN_S = 5.0, 0.001  # for a boundary of the thread that alone can stop the window
-_WRITING_WAITS_S = 60.0  # for that to write what was recorded
+_LAST_READ_S = 2.0  # wait for the device to reach the last timed step, when the program ends
+_END_WAITS_S = 1.0  # wait for a boundary that another thread is processing
+_THREAD_WAITS_S, _LOOK_AGAIN_S = 5.0, 0.001  # wait for a boundary of the only thread that can stop the window
+_WRITING_WAITS_S = 60.0  # wait for that thread to write the recording
 BY_TIME = "time"
 
 
 class Phase(enum.Enum):
-    """Where a session is."""
+    """The phases of a session."""
 
     WARMUP = "warmup"
     PLAIN_BEFORE = "plain_before"
@@ -74,7 +74,7 @@ class Session:
         self._make_line_clock = make_line_clock
         self._now = now
         self._begun_ns = now()
-        self._lock = threading.Lock()  # a boundary during another one is dropped: it is one of our own
+        self._lock = threading.Lock()  # a boundary that comes while it is held is dropped: our own code made it
         self._sources = StepSources()
         self._hooks: step_hooks.StepHooks | None = None
         self._own_profiler = OwnProfiler(self._give_way)
@@ -100,9 +100,9 @@ class Session:
         """Whether any boundary has come."""
 
     def begin(self) -> None:
-        """Become the process's recording, and watch for step boundaries once torch is imported.
+        """Registers as the process's recording, and watches for step boundaries once torch is imported.
 
-        Raises UsageError while there is another recording.
+        Raises UsageError if another recording is active.
         """
         active.activate(self)
         try:
@@ -112,7 +112,7 @@ class Session:
             self._fail(error)
 
     def step_boundary(self, kind: str, who: int = 0) -> None:
-        """A step of the program ends or begins here, says a source of this kind. Never raises."""
+        """Called when a source of this kind ends or begins a step of the program here. Never raises."""
         if self.phase is Phase.OVER or not self._lock.acquire(blocking=False):
             return
         try:
@@ -124,7 +124,7 @@ class Session:
             self._lock.release()
 
     def end(self, why: str) -> None:
-        """End it in whatever phase it is, and keep what there is. Never raises."""
+        """Ends the recording in any phase, and keeps what was recorded. Never raises."""
         got = self._lock_to_end(why)
         try:
             self._end(why)
@@ -135,16 +135,16 @@ class Session:
                 self._lock.release()
 
     def forked(self) -> None:
-        """In a forked child: this process is not recorded, and what its parent writes is left alone."""
+        """In a forked child: stops recording this process, and leaves the parent's files alone."""
         self.phase = Phase.OVER
         if self._window is not None:
-            self._window.forked()  # first: it has wrapped what the hooks have wrapped
+            self._window.forked()  # first, because it wrapped functions after the hooks did
         with suppress(Exception):
             self._unhook()
         self._journal.close()
 
     def start_by_time(self) -> bool:
-        """Record from now on, from a thread of our own, as no boundaries came. Returns whether it does."""
+        """Starts to record from a thread of our own, because no boundaries came. Returns whether it started."""
         with self._lock:
             if not self._waits_for_a_boundary():
                 return False
@@ -160,7 +160,7 @@ class Session:
         return True
 
     def stop_by_time(self) -> None:
-        """End what `start_by_time` began."""
+        """Ends the recording that `start_by_time` began."""
         if self.phase is Phase.RECORDING and self._chosen is None:
             self.end("done")
 
@@ -176,7 +176,7 @@ class Session:
             self._fail(error)
 
     def _end(self, why: str) -> None:
-        if self.phase is Phase.RECORDING and self._window is not None:  # else another thread is at it
+        if self.phase is Phase.RECORDING and self._window is not None:  # otherwise another thread is ending it
             self._stop(why)
             self._enter(Phase.PLAIN_AFTER)
         if self.phase is Phase.PLAIN_AFTER:
@@ -185,7 +185,8 @@ class Session:
             self._over(why)
 
     def _give_way(self) -> None:
-        """The program's own torch.profiler begins, and can be the only one. Steps that it slows are no plain ones."""
+        """Ends the recording, since the program's own torch.profiler begins and only one is possible. It also slows the
+        steps, so they are not plain."""
         if self.phase is Phase.RECORDING:
             self.end("profiler")
         elif self.phase is Phase.PLAIN_AFTER:
@@ -213,7 +214,7 @@ class Session:
     def _take(self, source: StepSource, at_ns: int) -> None:
         step = source.kind in (LOADER, FORWARD)
         if device.capturing() or (step and not device.may_be_in_use()):
-            return  # what a CUDA graph captures does not run yet, and asking the device would spoil the capture
+            return  # a graph capture runs nothing yet, and a query of the device would invalidate it
         first = self._sources.add(source, may_train=step and device.grad_enabled())
         if self.phase is Phase.WARMUP:
             self._warm_up(source, at_ns)
@@ -254,7 +255,7 @@ class Session:
     def _record(self, source: StepSource, at_ns: int) -> None:
         if self._chosen is None:
             return
-        if self._window is None:  # Ctrl-C came as the window ended, and the program went on
+        if self._window is None:  # Ctrl-C came as the window ended, and the program continued
             self._enter(Phase.PLAIN_AFTER)
             return
         if self._asked_to_end is not None and self._window.may_stop_here:
@@ -264,7 +265,7 @@ class Session:
             self._boundary += 1
             if self._boundary == 1:
                 self._window.warmed_up()
-                at_ns = self._window_ns = self._now()  # that may take longer than all of --for
+                at_ns = self._window_ns = self._now()  # starting may take longer than all of --for
             self._write_boundary(at_ns, source.kind)
             for_s = self._settings.for_s
             enough = self._boundary > self._settings.steps if for_s is None else at_ns - self._window_ns >= for_s * 1e9
@@ -315,7 +316,7 @@ class Session:
         assert self._window is not None
         window, self._window = self._window, None
         wait = device.synchronize if why == "done" else device.wait_to_leave
-        # A thread of our own must not ask the device: another may be capturing a CUDA graph.
+        # A thread of our own must not query the device: another may be capturing a CUDA graph.
         window.stop(wait if self._chosen is not None else lambda: None)
         by = self._chosen.kind if self._chosen is not None else BY_TIME
         warmup = min(self._boundary, 1)
@@ -339,7 +340,7 @@ class Session:
             self._journal.write("waiting", why=why)
 
     def _fail(self, error: Exception) -> None:
-        """Undo everything, and say why; the program goes on."""
+        """Undoes everything and journals the reason; the program continues."""
         if self.phase is Phase.OVER:
             return
         window, self._window = self._window, None

@@ -1,4 +1,4 @@
-"""What a recording is asked to be, and how that reaches the program's process."""
+"""Settings of a recording, and how they reach the program's process."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ LineClockName: TypeAlias = Literal["auto", "calls", "monitoring", "settrace", "n
 RECORDERS: tuple[RecorderName, ...] = get_args(RecorderName)
 LINE_CLOCKS: tuple[LineClockName, ...] = get_args(LineClockName)
 FOLDER_PREFIX = "unstall-"
-"""What a recording's folder is called among the temporary files."""
+"""Prefix of the name of a recording's temporary folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One recording. `warmup` and `steps` count steps; `after_s` and `for_s`, where given, are seconds instead.
+    """Settings of one recording. `warmup` and `steps` are numbers of steps; `after_s` and `for_s` are seconds instead.
 
-    `folder` is where the program's process writes what it records. `keep_arguments` stores the program's arguments
-    and environment too, which may hold secrets.
+    `folder` is where the program's process writes the recording. `keep_arguments` also stores the program's arguments
+    and environment, which may hold secrets.
     """
 
     folder: str
@@ -36,21 +36,22 @@ class Settings:
     keep_arguments: bool = False
 
     def metadata(self) -> dict[str, object]:
-        """As a trace has them: all but the folder that the recording was written to."""
+        """Returns the settings as a trace has them: all but the folder."""
         return {name: value for name, value in asdict(self).items() if name != "folder"}
 
     def to_json(self) -> str:
-        """One line of ASCII, as an environment variable can hold it."""
+        """Returns one line of ASCII, which an environment variable can hold."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        """What `to_json` wrote. Raises ValueError or TypeError for anything else."""
+        """Parses the output of `to_json`. Raises ValueError or TypeError for anything else."""
         return cls(**json.loads(text))
 
 
 def check_choices(recorder: str, lines: str, *, shapes: bool) -> None:
-    """Raise UsageError for what this Python records nowhere: asked before the program runs, not once it is warm."""
+    """Raises UsageError for choices that this Python cannot record. Checked before the program runs, not after
+    warm-up."""
     for name, value, known in (("recorder", recorder, RECORDERS), ("lines", lines, LINE_CLOCKS)):
         if value not in known:
             raise UsageError(f"{name}: {value!r} is none of {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""The recorder that works wherever torch does: `torch.profiler`, with waits, and with operators and their shapes."""
+"""The recorder `torch`, which works wherever torch does. `torch.profiler` also records waits, operators and shapes."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from unstall.guest import device, steps
 
 FILE = "profile.json"
 CLOCK = "unstall.clock#"
-"""Prefix of the name of an annotation that carries our clock's time."""
+"""Prefix of the names of annotations that hold our clock's time."""
 _CLOCKS = 10
 
 
 class TorchProfiler:
-    """Records into `folder`, from `start` to `stop`, both on one thread of the program's, or to that thread's end.
+    """Records into `folder` from `start` to `stop`, both on one thread of the program, or until that thread ends.
 
-    Torch keeps a profile with the thread, and crashes where another one stops it.
+    Torch stores a profile with its thread, and crashes if another thread stops it.
     """
 
     name = "torch"
     any_thread = False
 
     def __init__(self, folder: Path, *, shapes: bool = False, stacks: bool = False, instead: str | None = None) -> None:
-        """`instead` says why it stands in for the recorder cupti, if it does.
+        """`instead` is the reason why it replaces the recorder cupti, if it does.
 
-        Raises UnstallError where the program has not imported torch.
+        Raises UnstallError if the program has not imported torch.
         """
         self.instead, self.stacks = instead, stacks
         if "torch" not in sys.modules:
@@ -59,8 +59,8 @@ class TorchProfiler:
         )
 
     def start(self) -> None:
-        """Begin to record. Raises UnstallError where torch's profiler is in use already."""
-        if device.profiler_is_on():  # it would not refuse, but end the other's profile
+        """Starts to record. Raises UnstallError if torch's profiler is already in use."""
+        if device.profiler_is_on():  # torch would not refuse, but end the other profile
             raise UnstallError(device.PROFILER_IS_ON)
         _let_forks_exit()
         try:
@@ -75,8 +75,8 @@ class TorchProfiler:
         self._tell_time()
 
     def stop(self) -> None:
-        """Record no more, and write the profile to the folder. Raises UnstallError on another thread than `start`."""
-        if self._stopped:  # with its thread
+        """Stops recording and writes the profile to the folder. Raises UnstallError on another thread than `start`."""
+        if self._stopped:  # it stopped when its thread ended
             return
         if threading.get_ident() != self._thread:
             raise UnstallError("torch's profiler ends only on the thread that it began on, which made no step since")
@@ -85,41 +85,42 @@ class TorchProfiler:
         begun_since = sys.getprofile()
         with steps.ignoring_steps():
             self._profile.stop()
-        self._at_its_end = threading.local()  # the other would keep us as long as the thread lives
+        self._at_its_end = threading.local()  # the old one would keep this object as long as the thread lives
         if self.stacks and begun_since is not self._python_profiler:
             _go_on(begun_since)
         self._profile.export_chrome_trace(str(self._path))
 
     def flush(self) -> None:
-        """Torch's profiler writes nothing before it has stopped."""
+        """Does nothing: torch's profiler writes only after it has stopped."""
         self.stop()
 
     def forked(self) -> None:
-        """In a forked child: the profile is its parent's.
+        """In a forked child: the profile belongs to the parent.
 
-        Torch would go on to keep in memory all that the child does. Ending the profile there would ask CUPTI, which
-        does not work in a fork: what torch calls at each operator is taken off instead.
+        Otherwise torch would keep in memory everything that the child does. Ending the profile would call CUPTI, which
+        does not work in a fork. Removing torch's callbacks at operators is enough.
         """
         self._stopped = True
         clear = getattr(self._torch._C._autograd, "_clear_callbacks", None)
-        if clear is not None:  # it is torch's own affair
+        if clear is not None:  # an internal of torch
             clear()
         if self.stacks and sys.getprofile() is self._python_profiler:
             sys.setprofile(None)
 
     def facts(self) -> dict[str, object]:
-        """Nothing beyond what the profile says."""
+        """Returns nothing: the profile has all facts."""
         return {}
 
     def _tell_time(self) -> None:
-        """Annotations named by our clock's time before each: by them the trace's clock and ours are held together."""
+        """Makes annotations whose names hold our clock's time just before each. They align the trace's clock with
+        ours."""
         for _ in range(_CLOCKS):
             with self._torch.profiler.record_function(f"{CLOCK}{time.perf_counter_ns()}"):
                 pass
 
 
 class _AtTheEnd:
-    """Kept in a `threading.local`, it acts on that thread as the thread ends."""
+    """Kept in a `threading.local`: acts when that thread ends, on that thread."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act
@@ -131,24 +132,24 @@ class _AtTheEnd:
 
 @functools.cache
 def _let_forks_exit() -> None:
-    """Have children that are forked from now on end without what C++ does at exit.
+    """Lets children that are forked from now on exit without C++ exit handlers.
 
-    Kineto's `ConfigLoader` waits there for a thread of its own, which a fork does not have: a child that ends by
-    `sys.exit` would hang for ever, as it does by torch.profiler itself (torch 2.13). Those of multiprocessing end by
+    Kineto's `ConfigLoader` waits there for its own thread, which a fork does not have. A child that ends by `sys.exit`
+    would hang forever, as it also does with torch.profiler alone (torch 2.13). Children of multiprocessing end by
     `os._exit`.
     """
-    if sys.platform != "linux" or not hasattr(libc := ctypes.CDLL(None), "on_exit"):  # glibc's
+    if sys.platform != "linux" or not hasattr(libc := ctypes.CDLL(None), "on_exit"):  # a function of glibc
         return
 
     def leave_early() -> None:
         atexit.register(libc.fflush, None)
-        libc.on_exit(libc._exit, None)  # with the exit code, before all that was registered in the parent
+        libc.on_exit(libc._exit, None)  # with the exit code, before the handlers that the parent registered
 
     os.register_at_fork(after_in_child=leave_early)
 
 
 def _go_on(profiler: Any) -> None:
-    """Go on with a profiler of Python that the program began in the meantime: torch takes it off with its own."""
+    """Resumes a Python profiler that the program started in the meantime: torch removes it along with its own."""
     of_cprofile: Any = getattr(sys.modules.get("_lsprof"), "Profiler", ())
     if isinstance(profiler, of_cprofile):
         profiler.enable()

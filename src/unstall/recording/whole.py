@@ -1,4 +1,4 @@
-"""A recording of one block of code, from its first instruction to its last. For what it journals see `session`."""
+"""A recording of one block of code, from its first instruction to its last. `session` describes its journal entries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BLOCK = "block"
 
 
 class Whole:
-    """Records from `begin` to `end`. Which boundaries in between are those of the block's steps is known at its end."""
+    """Records from `begin` to `end`. At the end it decides which step boundaries in between are those of the block."""
 
     under_way = active.RECORDING
 
@@ -41,14 +41,14 @@ class Whole:
         self._hooks: step_hooks.StepHooks | None = None
         self._own_profiler = OwnProfiler(lambda: self.end("profiler"))
         self._forget_import: Callable[[], None] = lambda: None
-        self._marks: list[tuple[StepSource, int, int]] = []  # with the time, and the thread
+        self._marks: list[tuple[StepSource, int, int]] = []  # (source, time, thread)
         self._begun_ns = 0
         self._over = False
 
     def begin(self) -> None:
-        """Record from now on. A failure is journaled, and the block goes on without.
+        """Starts to record. A failure is journaled, and the block continues without a recording.
 
-        Raises UsageError while there is another recording.
+        Raises UsageError if another recording is active.
         """
         active.activate(self)
         try:
@@ -64,12 +64,12 @@ class Whole:
             self._fail(error)
 
     def step_boundary(self, kind: str, who: int = 0) -> None:
-        """A step of the block ends here, or begins. Never raises."""
+        """Called when a step of the block ends or begins here. Never raises."""
         if not self._over and len(self._marks) < _MOST_MARKS:
             self._marks.append((StepSource(kind, who), self._now(), threading.get_native_id()))
 
     def end(self, why: str) -> None:
-        """Record no more. Never raises."""
+        """Stops recording. Never raises."""
         if self._over:
             return
         try:
@@ -86,13 +86,13 @@ class Whole:
         """In a forked child: it is not recorded."""
         self._over = True
         if self._window is not None:
-            self._window.forked()  # first: it has wrapped what the hooks have wrapped
+            self._window.forked()  # first, because it wrapped functions after the hooks did
         with suppress(Exception):
             self._unhook()
         self._journal.close()
 
     def _watch(self) -> None:
-        with suppress(Exception):  # a block without step boundaries is recorded all the same
+        with suppress(Exception):  # a block without step boundaries is still recorded
             self._hooks = step_hooks.install(self.step_boundary)
             self._own_profiler.watch()
 
@@ -109,7 +109,7 @@ class Whole:
         ((thread, _),) = threads.most_common(1)
         boundaries = step_boundaries(leader.kind, times, self._begun_ns, ended_ns)
         if len(self._marks) == _MOST_MARKS and leader.kind not in AT_THE_END:
-            boundaries.pop()  # more may have come: when the last step ended is not known
+            boundaries.pop()  # there may be more than `steps` boundaries: when the last step ended is unknown
         for number, at_ns in enumerate(boundaries):
             self._journal.write("mark", at=at_ns, kind=leader.kind, step=number, thread=thread)
         self._journal.write("recorded", by=leader.kind, steps=len(boundaries) - 1, settling=0)
@@ -138,5 +138,5 @@ class Whole:
 
 
 def step_boundaries(kind: str, times_ns: Sequence[int], begun_ns: int, ended_ns: int) -> list[int]:
-    """The boundaries of a block's steps, ns: those that its source set, and the block's own begin or end."""
+    """Returns the boundaries of a block's steps, ns: those that its source set, and the begin or end of the block."""
     return [begun_ns, *times_ns] if kind in AT_THE_END else [*times_ns, ended_ns]

@@ -1,4 +1,4 @@
-"""The recorded window: starts and stops what records, and journals what the run was recorded on."""
+"""The recorded window: starts and stops the recorders, and journals the machine and software of the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MakeLineClock = Callable[[], Recorder | None]
 
 
 class RecordedWindow:
-    """One window of one recorder, and of a line clock if there is one."""
+    """The window of one recorder, and of a line clock if there is one."""
 
     def __init__(self, journal: Journal, recorder: Recorder, lines: Recorder | None) -> None:
         self._journal = journal
@@ -37,11 +37,12 @@ class RecordedWindow:
 
     @property
     def may_stop_here(self) -> bool:
-        """Whether this thread may stop it: where a recorder is bound to a thread, that which made it while it lives."""
+        """Whether this thread may stop the window. If the recorder is bound to a thread, only that thread may while it
+        lives."""
         return self.any_thread or threading.current_thread() is self._thread or not self._thread.is_alive()
 
     def start(self) -> None:
-        """Record from now on. Where one of the recorders cannot, neither does, and its error is raised."""
+        """Starts to record. If one of the recorders cannot start, neither does, and its error is raised."""
         self._journal.write("machine", facts=device.machine())
         self._observe("before")
         with ExitStack() as undo:
@@ -62,13 +63,15 @@ class RecordedWindow:
             self._undo = undo.pop_all()
 
     def warmed_up(self) -> None:
-        """Describe now what the warm-up step showed: half a second later, that would take milliseconds of some step."""
+        """Writes descriptions of what the warm-up step ran. Half a second later this would take milliseconds of some
+        step."""
         if self._lines is not None:
-            with suppress(OSError):  # a disk that is full now may not be so at the end
+            with suppress(OSError):  # the disk may be full now but not at the end
                 self._lines.flush()
 
     def stop(self, wait: Callable[[], None] = device.synchronize) -> None:
-        """`wait` for the device, and record no more. All is undone, even where a part of that raises."""
+        """Waits for the device by calling `wait`, then stops recording. Undoes everything, even if a part of that
+        raises."""
         self._wait = wait
         self._undo.close()
         self._observe("after")
@@ -76,7 +79,7 @@ class RecordedWindow:
             self._journal.write("facts", of=recorder.name, facts=recorder.facts())
 
     def forked(self) -> None:
-        """In a forked child: neither files nor the device are touched."""
+        """In a forked child: touches neither files nor the device."""
         self._undo.pop_all()
         for recorder in filter(None, (self._recorder, self._lines)):
             with suppress(Exception):
@@ -98,7 +101,7 @@ class RecordedWindow:
 
 
 def give_up(window: RecordedWindow | None, journal: Journal, error: Exception) -> None:
-    """Undo what the window did, if there is one, and journal why. Never raises."""
+    """Undoes what the window did, if there is one, and journals the reason. Never raises."""
     if window is not None:
         with suppress(Exception):
             window.stop(lambda: None)
@@ -108,7 +111,8 @@ def give_up(window: RecordedWindow | None, journal: Journal, error: Exception) -
 
 
 def _before_os_exit(act: Callable[[], None]) -> Callable[[], None]:
-    """Have `act` called before `os._exit` leaves this process, not one forked from it. Returns the undoing."""
+    """Calls `act` before `os._exit` ends this process, but not in its forked children. Returns a function that undoes
+    this."""
     process = os.getpid()
 
     def leave(original: Callable[[int], NoReturn], status: int) -> NoReturn:

@@ -1,1 +1,1 @@
-"""Report → terminal, HTML, JSON, Markdown, GitHub annotations: one file a renderer, and none works anything out."""
+"""Builds the documents of results: one file for each verb."""

@@ -72,7 +72,7 @@ def _side(name: str, side: Side) -> tuple[Words, Words]:
 
 
 def _steps(side: Side) -> str:
-    """How long the steps are, and how much they differ."""
+    """Returns the length of the steps, and how much they differ."""
     steps = side.steps
     if steps.found_by == "whole":
         return f"the whole run, {duration(steps.wall_ns)}"
@@ -101,7 +101,7 @@ def _accounts(result: DiffResult) -> Table:
 
 
 def _launches(result: DiffResult) -> Table:
-    """How work gets to the device, if that differs."""
+    """Returns the table of launches, if the runs differ in how work gets to the device."""
     launches = result.launches
     counts = (
         ()
@@ -130,7 +130,7 @@ def _unchanged(result: DiffResult) -> str:
 
 
 def became(a: int, b: int, arrow: str = "→") -> str:
-    """Two durations, their unit once if it is the same."""
+    """Returns two durations; if they have the same unit, it is given once."""
     left, right = duration(a), duration(b)
     number, _, unit = left.partition(" ")
     alike = unit and unit == right.partition(" ")[2]
@@ -143,14 +143,14 @@ def signed(ns: int) -> str:
 
 
 def number(value: float) -> str:
-    """A count per step, which need not be whole."""
+    """Returns a count per step, which need not be whole."""
     if value and value < 0.1:
         return "<0.1"
     return f"{value:,.1f}".removesuffix(".0")
 
 
 def _numbers(count: Count) -> str:
-    """A count in both."""
+    """Returns a count in both runs."""
     return number(count.a) if count.same else f"{number(count.a)} → {number(count.b)}"
 
 
@@ -159,7 +159,7 @@ def _time(time: Time) -> str:
 
 
 def both_places(a: Where | None, b: Where | None) -> str:
-    """One place for both; `train.py:12→14 def step` where only the line differs."""
+    """Returns one place for both runs; `train.py:12→14 def step` if only the line differs."""
     if a is None or b is None:
         return _named(a or b or Where())
     a, b = (msgspec.structs.replace(where, called_from=None) for where in (a, b))
@@ -176,7 +176,7 @@ def _named(where: Where) -> str:
 
 
 def _change(title: Span, status: Status, figures: Sequence[str], *details: str) -> Row:
-    """One change. Its status stands below it, then what else is to be said."""
+    """Returns the row of one change. Its status is below it, followed by the details."""
     said = ", ".join(detail for detail in details if detail)
     label = "noise" if status == "within noise" else status
     below = words(Span(label, _ROLES[status]), Span(f", {said}", "dim") if said else "")
@@ -198,14 +198,15 @@ def _copy(change: CopyChange) -> Row:
 
 
 def _memory(change: CopyChange) -> str:
-    """The kind of host memory, where it is one and the same."""
+    """Returns the kind of host memory if it is the same in both runs."""
     pageable, pinned = (bool(kind.a or kind.b) for kind in (change.pageable, change.pinned))
     kind = "" if pageable == pinned else "pageable" if pageable else "pinned"
     return ", ".join(part for part in (kind, "blocking" if change.blocking.a or change.blocking.b else "") if part)
 
 
 def _kernels(changes: Sequence[KernelChange]) -> Iterator[Row]:
-    """Names are cut, unless two then look the same: kernels may differ in one template argument alone."""
+    """Yields a row for each kernel. Names are cut unless two would then look the same: kernels may differ in a single
+    template argument."""
     times = Counter(short(change.name, _LONGEST_KERNEL) for change in changes)
     for change in changes:
         longest = _LONGEST_KERNEL if times[short(change.name, _LONGEST_KERNEL)] == 1 else _LONGEST_ALIKE

@@ -1,4 +1,4 @@
-"""A `Run` as the picture that the HTML report draws."""
+"""Turns a `Run` into the picture that the HTML report draws."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from unstall.report.wording import place
 from unstall.timeline.columns import I32
 
 Draw: TypeAlias = Callable[[], Sequence[bytes]]
-"""Makes the pictures of runs, packed."""
+"""Draws the pictures of runs, and returns them packed."""
 
 _ALL_DEVICES = -1
 
 
 def no_pictures() -> Sequence[bytes]:
-    """Those of a result that was read back: its run is gone."""
+    """Returns no pictures: a result that was read back has no run."""
     return ()
 
 
 def pictures_of(runs: Sequence[Run], scrub: Scrub | None = None) -> Draw:
-    """Draws these runs. `scrub` is applied to every text of a picture."""
+    """Returns a function that draws these runs. `scrub` is applied to every text of a picture."""
     return lambda: [pack_picture(draw(run), scrub) for run in runs]
 
 
 def draw(run: Run) -> Picture:
-    """The timeline with its steps, idle causes, queue depth and source lines."""
+    """Returns the timeline with its steps, idle causes, queue depth and source lines."""
     host_place, names = _places(run)
     return picture_of(
         run.timeline,
@@ -46,7 +46,7 @@ def draw(run: Run) -> Picture:
 
 
 def _idle(run: Run) -> IdleIntervals:
-    """Of one device its own; of several those of each, and of all together."""
+    """Returns the idle intervals of a single device; of several devices those of each, and of all together."""
     each: list[tuple[int, Gaps]] = [(accounts.device, gaps) for accounts, gaps in run.by_device]
     if len(each) != 1:
         each.insert(0, (_ALL_DEVICES, run.gaps))
@@ -59,7 +59,7 @@ def _idle(run: Run) -> IdleIntervals:
 
 
 def _places(run: Run) -> tuple[I32, list[str]]:
-    """(by host row an index, the places it points at), as the findings print them."""
+    """Returns (index of each host row's place, or -1; the places), with places in the form that findings print."""
     known, index = np.unique(run.places.place, return_inverse=True)
     names = [place(run.places.where(int(number), -1, None)) for number in known]
     return index.reshape(-1).astype(np.int32), names

@@ -46,9 +46,9 @@ from unstall.report.wording import (
 from unstall.result import IDLE_CAUSES, Finding, Result, Where
 
 _UNSOUND = "something is missing or damaged, so figures may be wrong"
-_MUCH = 0.05  # of the step: a plan that ends as far above the floor names the findings without a known gain
-_LONGEST_PLACE = 35  # columns beside the figures of lines, of 80
-_PATH_TAIL = 2  # last components of a path that tables show
+_MUCH = 0.05  # of the step: a plan that ends this far above the floor names the findings without a known gain
+_LONGEST_PLACE = 35  # of 80 columns; leaves room for the figures of lines
+_PATH_TAIL = 2  # last components of a path that are shown in tables
 _START = {
     "plain step time": "now, as measured",
     "host-only steps": "now, with the host's times from host-only steps",
@@ -128,7 +128,7 @@ def _findings(result: Result) -> list[Block]:
 
 
 def _meaning(result: Result) -> tuple[Words, ...]:
-    """What the words of findings stand for."""
+    """Returns explanations of the terms used in findings."""
     steps = result.steps.count
     gains = [finding.gain_ns for finding in costly(result)]
     said = (
@@ -168,25 +168,26 @@ def _title(result: Result, finding: Finding, *, strong: bool = False) -> Words:
 
 
 def _details(finding: Finding, same: int | None) -> Iterator[tuple[str, Words]]:
-    """`same` is the number of the finding whose advice is this one's too."""
+    """Yields (label, text). `same` is the number of an earlier finding with the same advice."""
     yield "at", place_and_operator(finding.where)
     if finding.where.called_from:
         yield "from", words(Span(place(finding.where.called_from), "place"))
     advice = (("do", finding.fix), ("safe if", finding.safe_if)) if same is None else (("do", f"as in {same}"),)
     for label, text in (("saw", finding.saw), *advice):
-        if plain(text).strip(" -—"):  # a dash stands for nothing
+        if plain(text).strip(" -—"):  # a dash means that there is no text
             yield label, words(text)
 
 
 def _same_advice(findings: Sequence[Finding]) -> list[int | None]:
-    """For each finding the number, from 1 on, of the first before it with the same advice."""
+    """Returns for each finding the number, from 1 on, of the first finding before it with the same advice, or None."""
     first: dict[tuple[str, str], int] = {}
     numbers = [first.setdefault((finding.fix, finding.safe_if), i) for i, finding in enumerate(findings, 1)]
     return [number if number < i else None for i, number in enumerate(numbers, 1)]
 
 
 def often(result: Result, finding: Finding) -> str:
-    """How often it was seen: "16x a step", "48x in 1 of 3 steps", "once in 5 steps"; nothing for once in all."""
+    """Returns how often the finding occurred: "16x a step", "48x in 1 of 3 steps", "once in 5 steps"; empty if only
+    once."""
     count, steps, seen = finding.count, result.steps.count, finding.steps_seen
     if finding.wrong:
         return f"{count:,}x in the whole run" if count > 1 else ""
@@ -200,12 +201,12 @@ def often(result: Result, finding: Finding) -> str:
 
 
 def _over(result: Result) -> str:
-    """What the figures of findings and lines are for."""
+    """Returns the unit of the figures of findings and lines: per step, or in all."""
     return "in all" if result.steps.found_by == "whole" else "per step"
 
 
 def _gain(result: Result, finding: Finding) -> str:
-    """The time a step saves if the finding is fixed; empty if that is not known."""
+    """Returns the time that a step saves if the finding is fixed; empty if unknown."""
     if finding.gain_ns is None:
         return ""
     step_ns = result.replay.undistorted_mean_step_ns if result.replay else result.steps.mean_ns
@@ -213,7 +214,7 @@ def _gain(result: Result, finding: Finding) -> str:
 
 
 def _plan(result: Result) -> Table | None:
-    """The changes in order, from the step without the recorder to the floor."""
+    """Returns the changes in order, from the step without the recorder to the floor."""
     replay = result.replay
     if not result.plan or replay is None:
         return None
@@ -236,7 +237,7 @@ def _plan(result: Result) -> Table | None:
 
 
 def unplanned(result: Result) -> list[int]:
-    """The numbers, from 1 on, of the costly findings that cost much and whose gain is not known, if the plan ends far
+    """Returns the numbers, from 1 on, of costly findings with a high cost and an unknown gain, if the plan ends far
     above the floor."""
     if not result.plan or result.replay is None or result.floor_ns is None:
         return []
@@ -277,7 +278,7 @@ def _lines(result: Result) -> Table | None:
 
 
 def _rate(result: Result, count: int) -> str:
-    """A count over the window as a mean per step, in as many digits as tell small ones apart."""
+    """Returns a count over the window as a mean per step, with enough digits to distinguish small ones."""
     steps = max(result.steps.count, 1)
     if count % steps == 0 or count >= 10 * steps:
         return f"{round(count / steps):,}"
@@ -285,12 +286,12 @@ def _rate(result: Result, count: int) -> str:
 
 
 def _brief(where: Where) -> Words:
-    """The place, which is brief with no more of its path than tells files apart at a glance."""
+    """Returns the place. Its brief form has only as much of the path as distinguishes files at a glance."""
     if not where.file:
         return place_and_operator(where)
     number = len(f":{where.line}") if where.line is not None else 0
     tail = _tail(where.file, _PATH_TAIL)
-    # A longer one would be broken within the line's number.
+    # A longer text would be broken within the line number.
     tail = tail if len(tail) + number <= _LONGEST_PLACE else _tail(where.file, 1)
     first, *others = place_and_operator(where)
     return replace(first, brief=place(msgspec.structs.replace(where, file=tail))), *others
@@ -302,7 +303,7 @@ def _tail(path: str, most: int) -> str:
 
 
 def _annotations(result: Result) -> Iterator[Annotation]:
-    """The verdict, an error for each bug, then a warning for each finding that costs something."""
+    """Yields the verdict, an error for each bug, then a warning for each finding that costs something."""
     known = [f"{device_of(result.source)}"] if result.source.simulated else []
     yield Annotation("notice", "unstall", f"{result.verdict.text} ({'; '.join([*known, *run_lines(result)])})")
     for finding in wrong(result):

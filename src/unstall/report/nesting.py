@@ -1,4 +1,4 @@
-"""How deep events are nested, and which lane of a track each is drawn in."""
+"""Nesting depth of events, and the lane of a track in which each is drawn."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from unstall.timeline.columns import I32, I64, Bool
 
 
 def depth_within(parent: I32, is_counted: Bool) -> I32:
-    """For each row, how many of its ancestors are counted: its depth, had each the nearest counted one for a parent."""
+    """Returns for each row how many of its ancestors are counted, int32: its depth among the counted rows."""
     return depths(np.append(nearest(parent, is_counted), np.int32(-1))[parent])
 
 
 def shallowest(depth: I32, room: int) -> Bool:
-    """The rows of whole depths, outermost first, that `room` has place for."""
+    """Returns which rows to keep, bool: whole depths, outermost first, with at most `room` rows in all."""
     upto = np.cumsum(np.bincount(depth)) if len(depth) else np.zeros(0, np.int64)
     return np.asarray(depth < np.searchsorted(upto, room, side="right"))
 
 
 def lane_of_overlap(group: NDArray[np.integer], start: I64, end: I64, lanes: int = 8) -> I32:
-    """Spread the events of each group, sorted by start, over lanes in which they do not overlap.
+    """Returns the lane of each event, so that events of a group do not overlap within a lane. Events are sorted by
+    start.
 
-    A stream's ops follow each other, but those of one graph launch may run side by side. What overlaps more
-    than `lanes` deep shares the last lane.
+    A stream's ops follow each other, but those of one graph launch may run side by side. If more than `lanes` events
+    overlap, the rest share the last lane.
     """
     lane = np.zeros(len(start), np.int32)
     for number in np.unique(group):

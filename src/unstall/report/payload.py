@@ -1,8 +1,8 @@
-"""The form in which a picture lies in the HTML page, before that deflates it.
+"""The binary form of a picture in the HTML page, before the page deflates it.
 
-It is the length of a header (uint32, little-endian), the header as JSON, then the columns. A column is stored as bytes
-above its smallest value, or of its differences, and plane by plane: all lowest bytes first. Most planes then hold few
-different bytes, which deflate well. `web/src/decode.ts` reads it.
+It consists of the length of a header (uint32, little-endian), the header as JSON, then the columns. A column is stored
+as the differences to its smallest value, or as differences between its values. Its bytes are stored by plane: all
+lowest bytes first. Most planes then have few distinct bytes, which deflate well. `web/src/decode.ts` reads this form.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RISING = {"event.start", "lane.first", "queue.time"}
 
 
 def pack_picture(picture: Picture, scrub: Callable[[str], str] | None = None) -> bytes:
-    """`scrub` is applied to every text of the picture."""
+    """Packs a picture. `scrub` is applied to every text of it."""
     events, lanes, tracks, frames = picture.events, picture.lanes, picture.tracks, picture.frames
     columns: dict[str, NDArray[np.integer[Any]]] = {
         "track.kind": tracks.kind,
@@ -55,7 +55,7 @@ def pack_picture(picture: Picture, scrub: Callable[[str], str] | None = None) ->
 
 
 def pack_column(column: NDArray[np.integer[Any]], *, rising: bool) -> tuple[tuple[int, int, int, bool], bytes]:
-    """((length, bytes a value, smallest value, whether differences), planes)."""
+    """Returns ((length, bytes per value, smallest value, whether differences), planes) of an integer column."""
     values = column.astype(np.int64)
     if rising:
         values = np.diff(values, prepend=0)

@@ -1,8 +1,8 @@
-"""What the HTML report's timeline draws: one run as tracks of lanes of events, in numpy columns.
+"""The picture of one run on the HTML report's timeline: tracks of lanes of events, in numpy columns.
 
-A *track* is a band of the drawing: a stream, a thread's calls, a thread's Python frames, a device's idle
-time, the steps. A *lane* is one row in it: the events of one nesting depth, sorted by start. Events stand
-lane after lane, so that a lane is a slice, and what is visible of it is found by binary search.
+A *track* is a band of the drawing: a stream, a thread's calls, a thread's Python frames, a device's idle time, the
+steps. A *lane* is one row in it: the events of one nesting depth, sorted by start. Events are stored lane after lane,
+so that a lane is a slice, and a binary search finds its visible part.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EVENT_LIMIT = 2_000_000
 
 
 class TrackKind(IntEnum):
-    """What a track shows, in the order in which tracks of one device or host stand."""
+    """The content of a track, in the order in which tracks of one device or host are drawn."""
 
     STEPS = 0
     QUEUE = 1  # the launch queue's depth; it has no events
@@ -36,7 +36,8 @@ class TrackKind(IntEnum):
 
 
 class EventKind(IntEnum):
-    """The kinds beside those of `HostKind`, whose numbers they continue; IDLE + index of the cause is last."""
+    """Kinds of events in addition to those of `HostKind`, whose numbers they continue. IDLE + index of the cause is
+    last."""
 
     KERNEL = 15
     DEVICE_COPY = 16
@@ -48,11 +49,11 @@ class EventKind(IntEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tracks:
-    """From top to bottom."""
+    """The tracks, from top to bottom."""
 
     kind: I8  # TrackKind
     label: I32  # text
-    device: I32  # -1 for the host's, and for all devices together
+    device: I32  # -1 for the host's tracks, and for all devices together
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -60,7 +61,7 @@ class Tracks:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Lanes:
-    """Each lane is the events from `first` up to the next lane's."""
+    """The lanes. Each holds the events from its `first` up to that of the next lane."""
 
     track: I32
     depth: I32
@@ -72,16 +73,16 @@ class Lanes:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DrawnEvents:
-    """Sorted by (track, depth, start). Within a lane they overlap only where the recording is faulty."""
+    """The events, sorted by (track, depth, start). Within a lane they overlap only if the recording is faulty."""
 
     kind: I8  # HostKind or EventKind
     start: I64
     end: I64
     name: I32  # text
     place: I32  # text: the user's source line
-    detail: I32  # text: shapes, or what is copied or waited for
+    detail: I32  # text: shapes, or a description of the copy or wait
     stack: I32  # row of Frames
-    launch: I32  # row of the call that put a device op on its stream; many ops may share one
+    launch: I32  # row of the call that launched a device op; many ops may share one
 
     def __len__(self) -> int:
         return len(self.start)
@@ -91,7 +92,7 @@ class DrawnEvents:
 class Frames:
     """Call stacks as a prefix tree."""
 
-    parent: I32  # smaller than the own row; -1 at the root
+    parent: I32  # smaller than the row's own number; -1 at the root
     text: I32
 
     def __len__(self) -> int:
@@ -100,7 +101,7 @@ class Frames:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Picture:
-    """A run, ready to be drawn. Times are ns from the run's own zero."""
+    """A run that is ready to be drawn. Times are ns from the run's own zero."""
 
     strings: tuple[str, ...]
     tracks: Tracks
@@ -108,14 +109,14 @@ class Picture:
     events: DrawnEvents
     frames: Frames
     queue_time: I64
-    queue_depth: I32  # launches outstanding from that time on
-    window: tuple[int, int]  # what the accounts are about; recording may go on around it
-    notes: tuple[str, ...] = ()  # what is not drawn, one sentence each
+    queue_depth: I32  # outstanding launches from that time on
+    window: tuple[int, int]  # the accounted time, (start, end); the recording may extend beyond it
+    notes: tuple[str, ...] = ()  # one sentence for each kind of event that is not drawn
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class IdleIntervals:
-    """When devices had nothing to do; `device` is -1 for all of them together."""
+    """Times in which devices had no work; `device` is -1 for all devices together."""
 
     start: I64
     end: I64
@@ -136,8 +137,8 @@ def picture_of(
 ) -> Picture:
     """Lay a run out for drawing.
 
-    `queue` is the launch queue's (times, depths), `steps` their (starts, ends); `host_place` names, for each
-    host row, its source line among `places`. Of a run of more than `limit` events the deepest Python frames
+    `queue` is the launch queue's (times in ns, depths), `steps` their (starts, ends) in ns. `host_place` gives for each
+    host row the index of its source line in `places`. If a run has more than `limit` events, the deepest Python frames
     are left out first, then the deepest calls, then the shortest device ops.
     """
     host, device = timeline.host, timeline.device
@@ -202,7 +203,7 @@ def _notes(is_drawn: Bool, is_host_drawn: Bool, is_python: Bool, limit: int) -> 
 
 
 class _Layout:
-    """Gathers tracks and their events, then sorts all of them into lanes."""
+    """Collects tracks and their events, then sorts all of them into lanes."""
 
     def __init__(self, texts: Texts) -> None:
         self._texts = texts
@@ -214,7 +215,7 @@ class _Layout:
         return len(self._tracks) - 1
 
     def _add(self, **columns: NDArray[np.integer] | int) -> None:
-        """Columns of one length, or one number for all rows; what is left out is "none"."""
+        """Adds events. Columns have the same length, or are one number for all rows; a missing column is "none"."""
         length = next(len(column) for column in columns.values() if isinstance(column, np.ndarray))
         part = {name: np.broadcast_to(np.asarray(column), (length,)) for name, column in columns.items()}
         for name in ("depth", "place", "detail", "stack", "launch", "host"):
@@ -239,7 +240,7 @@ class _Layout:
         track_of_stream = _none(len(timeline.streams))
         for number in sorted({*devices, *np.unique(idle.device).tolist()}):
             if number == -1 and len(devices) == 1:
-                continue  # one device alone is the same as all of them
+                continue  # a single device is the same as all together
             of_device = np.flatnonzero(idle.device == number)
             if len(of_device):
                 self._add(
@@ -329,14 +330,14 @@ class _Layout:
 
 
 def _through(column: I32, row: NDArray[np.integer]) -> I32:
-    """The column's value at each row, -1 where there is no row."""
+    """Returns the column's value at each row, or -1 if there is no row."""
     if not len(column):
         return _none(len(row))
     return np.where(row >= 0, column[row], -1).astype(np.int32)
 
 
 def _threads_in_order(timeline: Timeline) -> I32:
-    """Those that launch work first, and of them the ones that began first."""
+    """Returns the threads: those that launch work first, in the order in which they began."""
     host = timeline.host
     is_launch = np.isin(host.kind, (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.COPY))
     launches = np.bincount(host.thread[is_launch], minlength=len(timeline.threads))
@@ -359,7 +360,7 @@ def _idle_label(device: int) -> str:
 
 
 def _frames(timeline: Timeline, stack: NDArray[np.integer], texts: Texts) -> tuple[Frames, I32]:
-    """The part of the run's stacks that the events use, and each event's row in it."""
+    """Returns the part of the run's stacks that the events use, and each event's row in it."""
     stacks, lines = timeline.stacks, timeline.lines
     is_used = np.zeros(len(stacks), np.bool_)
     fresh = np.unique(stack[stack >= 0])

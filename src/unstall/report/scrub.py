@@ -1,4 +1,4 @@
-"""Shorter paths: a report that can be shown to others names no home directory and no machine's folders."""
+"""Shortens paths, so that a report for others names no home directory and none of the machine's folders."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _ABSOLUTE = re.compile(r"^(?:[A-Za-z]:)?/+")
 
 
 def scrub(result: Result, other_paths: Iterable[str] = ()) -> Result:
-    """`result` with every path shortened, in its texts too. Scrubbing twice changes nothing more."""
+    """Returns `result` with every path shortened, in texts too. A second call changes nothing more."""
     return map_texts(result, scrubber(result, other_paths))
 
 
 def scrub_timeline(timeline: Timeline, result: Result) -> Timeline:
-    """The timeline that `result` is of, with every path shortened as in that result."""
+    """Returns the timeline of `result`, with every path shortened as in that result."""
     shorten, meta = scrubber(result, files_of(timeline)), timeline.meta
     return replace(
         timeline,
@@ -35,17 +35,17 @@ def scrub_timeline(timeline: Timeline, result: Result) -> Timeline:
 
 
 def files_of(timeline: Timeline) -> set[str]:
-    """Every path that the timeline names, the framework's too."""
+    """Returns every path that the timeline names, including the framework's."""
     return {timeline.text(index) for index in set(timeline.lines.file.tolist())}
 
 
 def scrubber(result: Result, other_paths: Iterable[str] = ()) -> Scrub:
-    """What shortens the paths of this result, and `other_paths`, wherever they stand in a text."""
+    """Returns a function that shortens the paths of this result, and `other_paths`, anywhere in a text."""
     return scrubber_of(result.source.path, {*_paths(result), *other_paths})
 
 
 def scrubber_of(source: str, paths: Iterable[str]) -> Scrub:
-    """What shortens these paths, and that of the trace itself."""
+    """Returns a function that shortens these paths, and that of the trace itself."""
     short = _shortened(paths)
     short[source] = re.split(r"[\\/]", source)[-1]
     changed = {path: to for path, to in short.items() if path != to}
@@ -63,7 +63,8 @@ def _paths(result: Result) -> set[str]:
 
 
 def _shortened(paths: Iterable[str]) -> dict[str, str]:
-    """Installed files below their library; the others below the deepest folder that holds them all."""
+    """Returns the short form of each path. Installed files are relative to their library, the others to the deepest
+    folder that contains all of them."""
     short: dict[str, str] = {}
     own: dict[str, list[str]] = {}
     for path in paths:
@@ -79,7 +80,7 @@ def _shortened(paths: Iterable[str]) -> dict[str, str]:
 
 
 def _common_folder(paths: list[list[str]]) -> int:
-    """How many leading parts all paths share, their file names left out."""
+    """Returns how many leading parts all paths share, without their file names."""
     depth = 0
     for parts in zip(*(path[:-1] for path in paths), strict=False):
         if len(set(parts)) > 1:
@@ -89,7 +90,7 @@ def _common_folder(paths: list[list[str]]) -> int:
 
 
 def scrub_diff(result: DiffResult, a: Result, b: Result) -> DiffResult:
-    """`result` with every path shortened, in its texts too; `a` and `b` are what it compares."""
+    """Returns `result` with every path shortened, in texts too; `a` and `b` are the results that it compares."""
     files = _files_compared(result)
     for run in (a, b):
         files |= {file for line in run.lines if (file := line.where.file)}
@@ -98,7 +99,7 @@ def scrub_diff(result: DiffResult, a: Result, b: Result) -> DiffResult:
 
 
 def _files_compared(result: DiffResult) -> set[str]:
-    """Every path that the comparison names."""
+    """Returns every path that the comparison names."""
     changes: list[WaitChange | CopyChange | KernelChange | LineChange]
     changes = [*result.waits, *result.copies, *result.kernels, *result.lines]
     wheres = [where for change in changes for where in (change.where_a, change.where_b) if where]

@@ -1,4 +1,4 @@
-"""The texts of a picture: interned, cut to what a screen shows, and made where the timeline has only codes."""
+"""The texts of a picture: interned, cut to the width of a screen, and generated if the timeline has only codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MEMORY = {HostMemory.PAGEABLE: "pageable", HostMemory.PINNED: "pinned"}
 
 
 class Texts:
-    """A table of interned texts that starts with the timeline's own, whose indices stay as they are."""
+    """A table of interned texts. It starts with the timeline's texts, which keep their indices."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._strings = list(strings)
@@ -47,7 +47,7 @@ class Texts:
         return np.array([self.add(text) for text in texts], np.int32)
 
     def keep(self, *columns: NDArray[np.integer]) -> I32:
-        """Drop all texts that no column holds; returns each text's new index, with -1 for -1 at the end."""
+        """Drops all texts that no column uses. Returns each text's new index, int32, with -1 at the end for -1."""
         used = np.unique(np.concatenate(columns))
         used = used[used >= 0]
         self._kept = used.tolist()
@@ -64,7 +64,8 @@ def _cut(text: str) -> str:
 
 
 def described_copies(texts: Texts, device: Device, rows: NDArray[np.integer]) -> I32:
-    """A text for each device op: "host → device, pageable, 1,048,576 bytes" for copies, none for kernels."""
+    """Returns a text index for each device op: "host → device, pageable, 1,048,576 bytes" for copies, -1 for
+    kernels."""
     detail = np.full(len(rows), -1, np.int32)
     at = np.flatnonzero(device.kind[rows] != DeviceKind.KERNEL)
     moved = rows[at]
@@ -86,7 +87,7 @@ def _copy_text(direction: int, memory: int, size_bytes: int) -> str:
 
 
 def described_waits(texts: Texts, timeline: Timeline) -> I32:
-    """A text for each host event: what a call waits for, else the operator's input shapes."""
+    """Returns a text index for each host event: the object that a call waits for, else the operator's input shapes."""
     waits, streams = timeline.waits, timeline.streams
     detail = timeline.host.shapes.copy()
     stream = np.where(waits.kind == WaitKind.STREAM_EVENT, waits.on_stream, waits.stream)

@@ -9,9 +9,9 @@ from unstall.report.wording import about, bars_of, parts, per_step, row, saved
 from unstall.result import WhatIf
 
 _SAME = 0.005  # of the step
-_STEADY = 0.02  # apart: the host gets ahead, or the device catches up, in what was recorded
+_STEADY = 0.02  # difference from the recorded step: the host gets ahead, or the device catches up
 _EXACT = 0.0005
-_NOTABLE = 0.001  # of the step: a smaller change of a part is not said
+_NOTABLE = 0.001  # of the step; smaller changes of a part are not mentioned
 
 
 def document(result: WhatIf, draw: Draw = no_pictures) -> Document:
@@ -32,7 +32,7 @@ def document(result: WhatIf, draw: Draw = no_pictures) -> Document:
 
 
 def conclusion(result: WhatIf) -> str:
-    """One sentence: what the edits would make of the step."""
+    """Returns one sentence on the step time after the edits."""
     before, after = result.undistorted_step_ns, result.predicted_step_ns
     if not result.edits:
         about = "about " if result.undistorted_by in ("usual cost", "host-only steps") else ""
@@ -47,7 +47,7 @@ def conclusion(result: WhatIf) -> str:
 
 
 def _steps(result: WhatIf) -> Table:
-    """From the measured step, by each edit, to the floor."""
+    """Returns the steps from the measured one, through each edit, to the floor."""
     rows = []
 
     def add(what: str, step_ns: int, *remarks: str, gain: str = "") -> None:
@@ -91,7 +91,7 @@ def _signed(part: float) -> str:
 
 
 def _bars(result: WhatIf) -> Bars | None:
-    """Both runs' accounts on one scale: a shorter step is a shorter bar. Without an edit there is one run."""
+    """Returns both runs' accounts on one scale: a shorter step is a shorter bar. Without an edit there is one run."""
     before, after = parts(result.before), parts(result.after)
     if not before or not after:
         return None

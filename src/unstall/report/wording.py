@@ -1,4 +1,4 @@
-"""What reports share: places, the run in two lines, the accounts as bars."""
+"""Shared parts of reports: places, the run in two lines, the accounts as bars."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _BOUNDARIES = {
     "explicit": "unstall.step()",
 }
 _BUSY_LABELS = {"both": "compute + copy"}
-_NOTHING = 0.0005  # of the step, as where findings are not worth changing; smaller than what plans have in them
+_NOTHING = 0.0005  # of the step; below this a finding is harmless, and below any gain in a plan
 
 
 def place(where: Where | Caller) -> str:
-    """`train.py:41 in step`; `train.py:41 def step` where only the function's first line is known."""
+    """Returns `train.py:41 in step`; `train.py:41 def step` if only the function's first line is known."""
     function = short(where.function or "")
     if not where.file:
         return function
@@ -34,20 +34,20 @@ def place(where: Where | Caller) -> str:
 
 
 def operator(where: Where) -> str:
-    """The operator, if the place does not name it already."""
+    """Returns the operator if the place does not already name it."""
     op = short(where.op or "")
     return "" if op == place(where) else op
 
 
 def place_and_operator(where: Where) -> Words:
-    """The place as a span, and the operator behind it."""
+    """Returns the place as a span, followed by the operator."""
     known, op = place(where), operator(where)
     behind = words(Span(" · ", "dim"), Span(op, "name")) if op else ()
     return words(Span(known, "place") if known else UNKNOWN_LINE, behind)
 
 
 def origin(where: Where) -> str:
-    """The place with all that is known about it: operator and caller."""
+    """Returns the place with everything known about it: operator and caller."""
     parts = [place(where), operator(where)]
     if where.called_from:
         parts.append(f"called from {place(where.called_from)}")
@@ -55,12 +55,12 @@ def origin(where: Where) -> str:
 
 
 def label_of(key: str, kind: str) -> str:
-    """What an account is called: "compute + copy", "idle: sync"."""
+    """Returns the label of an account: "compute + copy", "idle: sync"."""
     return f"idle: {key}" if kind == "idle" else _BUSY_LABELS.get(key, key)
 
 
 def parts(accounts: Accounts) -> list[Part]:
-    """The accounts that are not zero: busy ones, then idle ones by size."""
+    """Returns the accounts that are not zero: busy ones, then idle ones by size."""
     busy = [Part(key, label_of(key, "busy"), getattr(accounts.busy_ns, key)) for key in BUSY_PARTS]
     idle = [Part(f"idle: {key}", label_of(key, "idle"), getattr(accounts.idle_ns, key)) for key in IDLE_CAUSES]
     idle.sort(key=lambda part: -part.size)
@@ -68,7 +68,7 @@ def parts(accounts: Accounts) -> list[Part]:
 
 
 def bars_of(accounts: Accounts, steps: Steps, name: str) -> Bars:
-    """One run's accounts, each as a mean per step and as a share. `name` says what the times are for."""
+    """Returns one run's accounts, each as a mean per step and as a share. `name` is the heading of the times."""
     shown = parts(accounts)
     legend = tuple((part, (duration(per_step(steps, part.size)), share(part.size, accounts.wall_ns))) for part in shown)
     return Bars("device", (Bar(tuple(shown)),), (name, "share"), legend)
@@ -80,17 +80,17 @@ def idle_ns(accounts: Accounts) -> int:
 
 
 def wrong(result: Result) -> list[Finding]:
-    """The findings that are bugs rather than costs, in their order."""
+    """Returns the findings that are bugs rather than costs, in their order."""
     return [finding for finding in result.findings if finding.wrong]
 
 
 def costly(result: Result) -> list[Finding]:
-    """The findings worth acting on for what they cost, in their order."""
+    """Returns the findings that cost enough to act on, in their order."""
     return [finding for finding in result.findings if not finding.harmless and not finding.wrong]
 
 
 def harmless(result: Result) -> list[Finding]:
-    """The findings listed because people look for them."""
+    """Returns the harmless findings, which are listed because people look for them."""
     return [finding for finding in result.findings if finding.harmless and not finding.wrong]
 
 
@@ -100,7 +100,7 @@ def saved(gain_ns: int, step_ns: int, nothing: str = "nothing") -> str:
 
 
 def device_of(source: Source) -> str | None:
-    """The device's name, and whether it was a virtual one."""
+    """Returns the device's name, marked if it was a virtual one."""
     if not source.simulated:
         return source.device
     return f"simulated for {source.device}" if source.device else "simulated"
@@ -113,13 +113,13 @@ def about(result: Result | WhatIf) -> tuple[Words, ...]:
 
 
 def run_lines(result: Result | WhatIf) -> list[str]:
-    """The steps, and of a simulated run how far off such times were on known programs."""
+    """Returns a line on the steps and, for a simulated run, one on the usual error of such times."""
     known = result.source.known_error
     return [steps_line(result), *([f"known error: {plain(known)}"] if known else [])]
 
 
 def source_line(result: Result | WhatIf) -> str:
-    """What was recorded or simulated, and with what."""
+    """Returns what was recorded or simulated, and with which software."""
     source = result.source
     rank = None
     if source.rank is not None:
@@ -134,7 +134,7 @@ def source_line(result: Result | WhatIf) -> str:
 
 
 def software(source: Source) -> tuple[str | None, ...]:
-    """The device, and the versions that are known."""
+    """Returns the device, and the known versions."""
     return (
         device_of(source),
         f"torch {source.torch}" if source.torch else None,
@@ -143,7 +143,7 @@ def software(source: Source) -> tuple[str | None, ...]:
 
 
 def steps_line(result: Result | WhatIf) -> str:
-    """How many steps, how long, and how they were found."""
+    """Returns the number of steps, their length, and how they were found."""
     steps = result.steps
     name = f" {short(steps.plain_name)}" if steps.name else ""
     if not steps.wall_ns:
@@ -160,10 +160,10 @@ def steps_line(result: Result | WhatIf) -> str:
 
 
 def per_step(steps: Steps, window_ns: int) -> int:
-    """A sum over the window as a mean per step."""
+    """Returns a sum over the window as a mean per step."""
     return round(window_ns / max(steps.count, 1))
 
 
 def row(text: str | Words, *figures: str | Words, below: Sequence[Words] = ()) -> Row:
-    """A table's row."""
+    """Returns a table row."""
     return Row(words(text), figures, tuple(below))

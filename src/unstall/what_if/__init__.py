@@ -1,1 +1,1 @@
-"""What a change would gain: edits of a `Program`, replayed."""
+"""Predicts the gain of a change: edits of a `Program`, replayed."""

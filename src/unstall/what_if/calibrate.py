@@ -1,8 +1,8 @@
-"""Calibration: a program whose steps take as long as they did without the recorder, where that was measured.
+"""Calibration: adjusts a program so that its steps take the time measured without the recorder.
 
-It earned 3.5 points of a step: on six recordings of transformers (`python -m benchmarks.recorder_mechanisms`), gains
-are off by 1.8 points of the measured step in the median with it, and by 5.3 without. A search for the likeliest pair of
-host and device speeds earned 0.0 points more than the one speed that is searched for here, and is gone.
+Benefit: on six recordings of transformers (`python -m benchmarks.recorder_mechanisms`), the median error of gains is
+1.8 points of the measured step with it, and 5.3 without. A search for the most likely pair of host and device speeds
+gained 0.0 points over the single speed that is searched for here, and was removed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from unstall.what_if.undistort import USUAL, RecorderCost, undistort
 _MOST_SCALE = 4.0
 _DEVICE = (0.75, 1.25)
 _HOST = (0.5, 2.0)  # a shared host was seen to change its speed by 1.8
-# From the recorded steps to those timed without recording, how far the logarithm of either's speed strays: of a shared
-# host half of the changes were beyond 5 %, while a step that an H200 bounds kept to 0.5 %.
+# Standard deviations of the logarithm of each speed between the recorded steps and the plain ones. Half of the changes
+# of a shared host were beyond 5 %; a step limited by an H200 stayed within 0.5 %.
 _HOST_STRAYS, _DEVICE_STRAYS = 0.1, 0.01
 _NEARLY, _CLOSE = 1.005, 0.002
-_NEAR_ENOUGH = _CLOSE / 4  # of a step: nearer than this no search goes
+_NEAR_ENOUGH = _CLOSE / 4  # of a step: the search stops when it is this close
 _NOTHING = 1e-6  # of a step
 _MOST_TURNS = 40
 
@@ -34,15 +34,15 @@ _MOST_TURNS = 40
 def by_overhead(
     program: Program, plain_step_ns: float, elastic: Bool | None = None, cost: RecorderCost = USUAL
 ) -> tuple[Program, float]:
-    """The program without as much of the recorder's overhead as makes its steps take `plain_step_ns`.
+    """Removes as much of the recorder's overhead as makes the program's steps take `plain_step_ns`.
 
-    For recorders whose overhead is large and not well known, such as torch.profiler. If the host does not bound the
-    steps, the device's ops become faster or slower by up to a quarter; if that comes no nearer, they stay as they are.
+    For recorders whose overhead is large and not well known, such as torch.profiler. If the host does not limit
+    the steps, the device's ops become faster or slower by up to a quarter; if that does not help, they stay unchanged.
 
     Args:
         program: As recorded.
-        plain_step_ns: What a step takes without the recorder.
-        elastic: Which ops may change; all if None.
+        plain_step_ns: The time of a step without the recorder.
+        elastic: Which ops may change, bool by op; all if None.
         cost: The recorder's usual overhead, which is scaled.
 
     Returns:
@@ -57,7 +57,7 @@ def by_overhead(
     if step_ns(_MOST_SCALE) < plain_step_ns:
         scale = _root(lambda x: step_ns(x) - plain_step_ns, 0.0, _MOST_SCALE, near_ns)
     else:
-        # Even a host with no recorder at all leaves it slower than it was: what counts is the device.
+        # Even with all overhead removed the program is slower than it was, so the device limits it.
         scale = 1.0 if step_ns(1.0) < _NEARLY * step_ns(_MOST_SCALE) else _MOST_SCALE
     chosen, off_ns = undistort(program, scale, cost), abs(step_ns(scale) - plain_step_ns)
     if off_ns < _CLOSE * plain_step_ns:
@@ -74,19 +74,20 @@ def by_overhead(
 
 
 def by_speed(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) -> tuple[Program, float]:
-    """The program with a host, or else a device, whose speed makes its steps take `plain_step_ns`.
+    """Changes the speed of the host, or else of the device, so that the program's steps take `plain_step_ns`.
 
-    For the recorder `cupti`, whose overhead is small and known: what is left is a host that changed its speed.
+    For the recorder `cupti`, whose overhead is small and known: the remaining difference is a host that changed its
+    speed.
 
     Args:
         program: Without the recorder's overhead.
-        plain_step_ns: What a step takes without the recorder.
-        elastic: Which ops may change.
-        kept: Instructions whose work stays as slow as it was, such as data loading.
+        plain_step_ns: The time of a step without the recorder.
+        elastic: Which ops may change, bool by op.
+        kept: Instructions whose work keeps its length, such as data loading; bool by instruction.
 
     Returns:
-        The program with the likelier of both speeds, and the factor by which its elastic ops are longer. The program as
-        it is if neither comes at least half the way.
+        The program with the more likely of the two changes, and the factor by which its elastic ops are longer. If no
+        change closes at least half of the difference, the program is unchanged.
     """
     before_ns = steady_step_ns(program)
     off_ns = plain_step_ns - before_ns
@@ -95,7 +96,7 @@ def by_speed(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) 
     slower = off_ns > 0
 
     def found(change: Callable[[float], Program], ends: tuple[float, float], strays: float) -> tuple[float, float]:
-        """How unlikely a change of speed is that comes nearest, and its factor."""
+        """Returns (how unlikely the change of speed that comes closest is, its factor)."""
 
         @cache
         def off(factor: float) -> float:
@@ -125,7 +126,7 @@ def _to_one(end: float) -> tuple[float, float]:
 
 
 def _slower(program: Program, share: float, kept: Bool) -> Program:
-    """A host that takes such a share of its time, but for the work that is kept."""
+    """Scales the host's time by this factor, except for work that is kept."""
     do = program.instructions
     work, call = (np.rint(share * times).astype(np.int64) for times in (do.work, do.call))
     return replace(program, instructions=replace(do, work=np.where(kept, do.work, work), call=call))
@@ -137,7 +138,8 @@ def _stretched(program: Program, factor: float, which: Bool) -> Program:
 
 
 def _root(excess: Callable[[float], float], low: float, high: float, close: float) -> float:
-    """Where a falling function comes `close` to 0, or the end nearest to that: by Anderson-Björck secants."""
+    """Returns where a falling function comes within `close` of 0, or the end closest to that, by Anderson-Björck
+    secants."""
     at_low, at_high = excess(low), excess(high)
     if at_low <= 0 or at_high >= 0:
         return low if at_low <= 0 else high
@@ -147,7 +149,7 @@ def _root(excess: Callable[[float], float], low: float, high: float, close: floa
         at = excess(middle)
         if abs(at) < close:
             break
-        # An end that has stood for two turns counts less: the less, the less the last turn gained.
+        # An end that has not moved for two iterations gets less weight: the smaller the last gain, the less.
         if at > 0:
             at_high *= _weight(at / at_low) if last > 0 else 1.0
             low, at_low = middle, at

@@ -16,23 +16,23 @@ from unstall.what_if.edits import Edit, parse
 from unstall.what_if.model import Model
 from unstall.what_if.predict import WORTH, plan
 
-_MOST_EDITS = 24  # the costliest findings'
+_MOST_EDITS = 24  # findings with the highest cost
 
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """Of all findings."""
+    """The gains of all findings."""
 
     findings: tuple[Finding, ...]
     plan: tuple[PlanStep, ...]
-    floor_ns: int  # the device's own busy time a step, once the plan is carried out
+    floor_ns: int  # the device's own busy time per step once the whole plan is done
 
 
 COSTS_NOTHING = ": this costs next to nothing"
 """How a rule's `saw` ends if the finding does not cost device time; removed if fixing it gains something after all."""
 
 _NOTHING = 0.0005
-"""Of the step: nobody could measure so small a gain, and as much may be lost."""
+"""Share of the step. A smaller gain cannot be measured, and as much may be lost."""
 
 
 def _harmless(finding: Finding, gain: float, planned: Container[str]) -> bool:
@@ -65,7 +65,7 @@ def _saw(finding: Finding, gain: float, harmless: bool, planned: dict[str, tuple
 
 
 def _beyond(gain_ns: float, alone_ns: float, base_ns: float) -> list[str]:
-    """Why a step of the plan gains more than its finding does by itself."""
+    """Returns why a step of the plan gains more than its finding does alone."""
     if gain_ns - alone_ns < max(WORTH * base_ns, alone_ns):
         return []
     alone = duration(round(alone_ns)) if alone_ns >= _NOTHING * base_ns else "nothing"
@@ -73,14 +73,14 @@ def _beyond(gain_ns: float, alone_ns: float, base_ns: float) -> list[str]:
 
 
 def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
-    """Replay each finding's own edit, and look for the best order of all of them.
+    """Replay each finding's edit, and search for the best order of all edits.
 
     A finding may cost no idle time, such as a slow copy that keeps the device busy; it is not harmless if fixing it
     gains something. If findings share an edit, as those that a graph fixes do without stacks, only the one that exposes
     most has the gain.
     """
     base = model.undistorted_step_ns
-    # In an order of their own: neither that of the file nor other names decide between equals.
+    # Between equal findings, neither the order of the file nor names decide.
     costliest = sorted(findings, key=lambda f: (-f.exposed_ns, -f.wait_ns, f.rule, f.spans, str(f.where)))
     gained: dict[str, tuple[Edit, float]] = {}
     for finding in costliest:
@@ -88,7 +88,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
             try:
                 edit = parse(finding.edit)
                 gained[finding.edit] = edit, base - steady_step_ns(edit.apply(model.subject).program)
-            except UsageError:  # what was recorded there is no part of the program
+            except UsageError:  # what was recorded there is not part of the program
                 continue
     best = plan(model, [edit for edit, _ in gained.values()])
     planned = {step.edit.text: (number, round(step.gain_ns)) for number, step in enumerate(best, 1)}
@@ -101,7 +101,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
         if finding.edit not in gained or first[finding.edit] is not finding:
             return finding
         gain_ns = gained[finding.edit][1]
-        share = gain_ns / base if base else 0.0  # a step of which no op is in the program takes no time
+        share = gain_ns / base if base else 0.0  # if no op of a step is in the program, the step takes no time
         harmless = _harmless(finding, share, planned)
         saw = _saw(finding, share, harmless, planned, sharing[finding.edit])
         return msgspec.structs.replace(finding, gain_ns=round(gain_ns), harmless=harmless, saw=saw)

@@ -1,4 +1,4 @@
-"""A run made ready to ask what if: its program, checked, and without the recorder's cost."""
+"""A run prepared for what-if questions: its program, checked, without the recorder's overhead."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ UndistortedBy = Literal["plain step time", "usual cost", "nothing"]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Model:
-    """Times are ns a step."""
+    """A run's program and its step times. Times are ns per step."""
 
-    subject: Subject  # without the recorder's cost: what edits are made to
-    measured_step_ns: float  # the recorded window over its steps
-    replayed_step_ns: float  # the same of the replayed program
-    undistorted_step_ns: float  # what the program settles to without the recorder
+    subject: Subject  # without the recorder's overhead: edits apply to this
+    measured_step_ns: float  # the recorded window divided by its steps
+    replayed_step_ns: float  # the same for the replayed program
+    undistorted_step_ns: float  # the steady state of the program without the recorder
     undistorted_by: UndistortedBy
-    plain_step_ns: int | None  # as measured without recording, where that is known
-    left_out_ns: int  # pauses that only one of the steps had, in all
-    device_stretch: float  # the length of the device's ops against what was recorded, to meet the plain step time
+    plain_step_ns: int | None  # measured without recording; None if unknown
+    left_out_ns: int  # total of pauses that occurred in only one of the steps
+    device_stretch: float  # factor on the length of device ops that makes the step time match the plain one
 
     @property
     def error(self) -> float:
-        """How far the replay is from the measurement, as a share of it."""
+        """Error of the replay against the measurement, as a share of it."""
         return self.replayed_step_ns / max(self.measured_step_ns, 1) - 1
 
 
@@ -51,7 +51,8 @@ def model(
     plain_step_ns: int | None = None,
     as_recorded: bool = False,
 ) -> Model:
-    """Build and check a program. `plain_step_ns` defaults to what the file says. Raises UsageError if it is no time."""
+    """Build and check a program. `plain_step_ns` defaults to the file's. Raises UsageError if it is not a valid
+    time."""
     if plain_step_ns is not None and not _is_time(plain_step_ns):
         raise UsageError(f"plain_step_ns: {plain_step_ns!r} is no time: give nanoseconds, such as 28_900_000")
     simulated = timeline.meta.recorder == "virtual"
@@ -91,13 +92,12 @@ def model(
 
 
 def as_a_rule(recorded: Subject) -> tuple[Program, int]:
-    """A program without what the recorder did in between, and without pauses: the second result is how many ns these
-    were."""
+    """Returns (the program without the recorder's interruptions and without pauses, ns of these pauses)."""
     host, at_work = recorded.timeline.host, is_recorder_at_work(recorded.timeline, amid=True)
     own = own_work(
         recorded.program, recorded.since, recorded.recorded_span[0], (host.start[at_work], host.end[at_work])
     )
-    kept = recorded.loads_data  # whose wait for others is as long without what the recorder did meanwhile
+    kept = recorded.loads_data  # waits for other threads or processes stay as long as recorded
     return without_pauses(recorded.program, np.where(kept, 0, own), kept)
 
 
@@ -106,8 +106,11 @@ def _is_time(ns: float) -> bool:
 
 
 def _elastic(timeline: Timeline, program: Program) -> Bool:
-    """Which ops may be longer or shorter without the recorder. The link's copies and what waits for other devices keep
-    their length; the host itself stages pageable ones."""
+    """Returns which ops may change their length without the recorder.
+
+    Copies over the link and ops that wait for other devices keep their length; pageable copies change, as the host
+    stages them.
+    """
     device = timeline.device
     kernels = (device.kind == DeviceKind.KERNEL) & ~is_collective(timeline.strings, device.name)
     elastic: Bool = (kernels | (device.host_memory == HostMemory.PAGEABLE))[program.ops.device]

@@ -1,4 +1,4 @@
-"""Where an edit is made: a line, or a function, of the user's source."""
+"""The place of an edit: a line, or a function, of the user's source."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _FUNCTION = re.compile(r"(?P<file>.+):(?P<function>[^:]+)")
 
 @dataclass(frozen=True, slots=True)
 class EditPlace:
-    """A line with perhaps an outermost operator, or a function and all that it calls.
+    """A line, optionally with an outermost operator, or a function and everything it calls.
 
-    Without recorded stacks there is no file: then the operator alone is the place.
+    Without recorded stacks there is no file, and the operator alone is the place.
     """
 
     file: str | None
@@ -31,15 +31,18 @@ class EditPlace:
     function: str | None = None
 
     def chosen(self, places: Places) -> Bool:
-        """Which host events are there. Raises UsageError if none is."""
+        """Returns which host events are at this place, bool by host row. Raises UsageError if there are none."""
         chosen = self._in_function(places) if self.function is not None else self._on_line(places)
         if not chosen.any():
             raise UsageError(f"nothing was recorded at {self}{self._instead(places)}")
         return chosen
 
     def _instead(self, places: Places) -> str:
-        """A place that may have been meant, of the file of most nearly that name: the closest line at which something
-        was recorded, or the function of most nearly that name."""
+        """Suggests a place that may have been meant.
+
+        In the file with the most similar name, it is the closest line at which something was recorded, or the function
+        with the most similar name.
+        """
         timeline, lines = places.timeline, places.timeline.lines
         if self.file is None:
             return ""
@@ -100,7 +103,8 @@ class EditPlace:
 
 
 def parse_line(text: str) -> EditPlace:
-    """FILE:LINE or FILE:LINE:OP; `-` for a file and a line that are not known, or OP alone. Raises UsageError."""
+    """Parses FILE:LINE or FILE:LINE:OP; `-` stands for an unknown file or line. OP alone is also allowed. Raises
+    UsageError."""
     if _OPERATOR.fullmatch(text) and not _LINE.fullmatch(text):
         return EditPlace(file=None, op=text)
     if (match := _LINE.fullmatch(text)) is None:
@@ -110,7 +114,7 @@ def parse_line(text: str) -> EditPlace:
 
 
 def parse_function(text: str) -> EditPlace:
-    """FILE:FUNCTION. Raises UsageError."""
+    """Parses FILE:FUNCTION. Raises UsageError."""
     if (match := _FUNCTION.fullmatch(text)) is None:
         raise UsageError(f"{text!r} is no place: write FILE:FUNCTION, as in the findings")
     if match["function"].isdecimal():

@@ -13,12 +13,12 @@ from unstall.what_if.subject import Subject
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Prediction:
-    """After an edit, and all those before it. Times are ns a step."""
+    """The result of one edit after all edits before it. Times are ns per step."""
 
     edit: Edit
     subject: Subject
     step_ns: float
-    gain_ns: float  # against the step before this edit
+    gain_ns: float  # compared to the step before this edit
     notes: tuple[str, ...]  # what the edit could not do, and why
 
 
@@ -34,7 +34,7 @@ _MOST_STEPS = 8
 
 
 def plan(model: Model, edits: Sequence[Edit]) -> list[Prediction]:
-    """The edits in the order to make them, each the one that gains most after those before it.
+    """Returns the edits in the order to make them: at each point the edit that gains most comes next.
 
     Two waits on one path gain nothing one by one. So if no single edit gains any more, all remaining ones of a kind are
     tried together.
@@ -52,14 +52,14 @@ def plan(model: Model, edits: Sequence[Edit]) -> list[Prediction]:
             subject, step = best.subject, best.step_ns
             tried = [p.edit for p in made if p.gain_ns >= WORTH * step and p.edit is not best.edit] or left
         elif len(tried) < len(left):
-            tried = left  # what gained nothing before may now: a copy can overlap once it is pinned
+            tried = left  # edits that gained nothing before may now: a copy can overlap once it is pinned
         else:
             break
     return [*chosen, *_together(left, subject, step, _MOST_STEPS - len(chosen))]
 
 
 def _together(edits: Sequence[Edit], subject: Subject, step: float, most: int) -> list[Prediction]:
-    """Edits of the same name, one after the other, where all of them together gain; without those that do not help."""
+    """Returns edits of the same name, one after the other, if all together gain; without those that do not help."""
     for name in dict.fromkeys(edit.text.partition(":")[0] for edit in edits):
         group = [each for each in edits if each.text.partition(":")[0] == name][:most]
         made = _chain(group, subject, step)

@@ -32,17 +32,17 @@ class Subject:
     graphs: I32 = field(default_factory=lambda: np.zeros(0, dtype=np.int32))  # host rows that became graphs
 
     def with_program(self, program: Program, *notes: str) -> Subject:
-        """The same run after an edit."""
+        """Returns the same run with an edited program and further notes."""
         return replace(self, program=program, notes=(*self.notes, *notes))
 
     def host_rows(self, place: EditPlace | None) -> Bool:
-        """Which host events are at a place; all for None."""
+        """Returns which host events are at a place; all of them if it is None."""
         if place is None:
             return np.ones(len(self.timeline.host), dtype=np.bool_)
         return place.chosen(self.places)
 
     def at(self, place: EditPlace | None) -> Bool:
-        """Which instructions are those of host events at a place."""
+        """Returns which instructions belong to host events at a place."""
         host = self.program.instructions.host
         chosen = host >= 0
         chosen[chosen] = self.host_rows(place)[host[chosen]]
@@ -50,7 +50,8 @@ class Subject:
 
     @cached_property
     def recorded_span(self) -> tuple[I64, I64]:
-        """By instruction: (start, end) of its call as recorded, in ns; of a second one in the same call, its end.
+        """By instruction: (start, end) of its call as recorded, int64 ns. A second instruction of the same call has
+        (end, end).
 
         A thread that waits for another one (`Code.JOIN`) does so from the end of its last call, or from 0.
         """
@@ -72,7 +73,8 @@ class Subject:
 
     @cached_property
     def since(self) -> I64:
-        """By instruction: when the call before it on its thread had ended, as recorded, in ns: its work begins then."""
+        """By instruction: when the previous call on its thread ended as recorded, int64 ns. The instruction's work
+        starts then."""
         do = self.program.instructions
         start, end = self.recorded_span
         since = np.zeros(len(do), dtype=np.int64)
@@ -82,12 +84,12 @@ class Subject:
 
     @cached_property
     def loads_data(self) -> Bool:
-        """Which instructions come after work that is a DataLoader's, if only in part."""
+        """By instruction: whether any of the work before it is a DataLoader's."""
         loads: Bool = self.share_of_work(is_data_loading(self.timeline)) > 0
         return loads
 
     def share_of_work(self, chosen: Bool) -> NDArray[np.float64]:
-        """By instruction: what share of the work before it was within these host events, as recorded."""
+        """By instruction: the share of the work before it that was within these host events, as recorded."""
         do = self.program.instructions
         share = np.zeros(len(do), dtype=np.float64)
         for mine, begun, done in self._spans_by_thread(chosen):
@@ -97,7 +99,8 @@ class Subject:
         return share
 
     def cut(self, chosen: Bool, keep: Bool | None = None) -> Program:
-        """The program without these host events and all that they do, but for the instructions to keep."""
+        """Returns the program without these host events and everything they do, except for the instructions in
+        `keep`."""
         do = self.program.instructions
         inside = np.zeros(len(do), dtype=np.bool_)
         for mine, begun, done in self._spans_by_thread(chosen):
@@ -112,7 +115,7 @@ class Subject:
         return replace(program, instructions=replace(program.instructions, work=work))
 
     def _spans_by_thread(self, chosen: Bool) -> Iterator[tuple[I64, I64, I64]]:
-        """(instructions of a thread, starts and ends of what these host events cover there)."""
+        """Yields per thread (its instructions, starts and ends of the time that these host events cover there)."""
         host = self.timeline.host
         part = self.program.thread_of[host.thread]
         rows = np.flatnonzero(chosen & (part >= 0))
@@ -124,10 +127,10 @@ class Subject:
 
 
 def neutral(program: Program, chosen: Bool) -> Program:
-    """The program in which these instructions and their ops take no time and hold nothing up."""
+    """Returns the program with these instructions and their ops changed to take no time and delay nothing."""
     do, ops = program.instructions, program.ops
     gone = chosen[program.launcher]
-    # What another waits for stays to be waited for: it just takes no time.
+    # An instruction that others wait for must stay one; it just takes no time.
     code = np.where(chosen & ~np.isin(do.code, (Code.LAUNCH, Code.RECORD)), Code.CALL, do.code).astype(np.int8)
     return replace(
         program,
@@ -144,7 +147,7 @@ def neutral(program: Program, chosen: Bool) -> Program:
 
 
 def _covered(start: I64, end: I64, until: I64) -> I64:
-    """How much of these disjoint intervals lies before each time."""
+    """Returns how much of these disjoint intervals lies before each time."""
     total = np.append(0, np.cumsum(end - start))
     at = np.searchsorted(start, until, side="right")
     last = np.maximum(at - 1, 0)

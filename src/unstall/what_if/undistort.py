@@ -1,4 +1,4 @@
-"""`undistort`: take the recorder's own cost back out of a program."""
+"""`undistort`: removes the recorder's overhead from a program."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from unstall.timeline.grouping import groups, union
 
 @dataclass(frozen=True, slots=True)
 class RecorderCost:
-    """What recording one event adds, in ns: to the host for each kind of event, to the device for each op."""
+    """Overhead of recording one event, ns: on the host for each kind of event, on the device for each op."""
 
     operator: int
     frame: int
     call: int
     launch: int
-    node: int  # each op of a graph, to the host's call that launches it
+    node: int  # per op of a graph, in the host's call that launches it
     op: int  # between two ops of a stream
 
 
 USUAL = RecorderCost(operator=2400, frame=350, call=1500, launch=1500, node=900, op=200)
-"""Of torch.profiler, with or without stacks."""
+"""The overhead of torch.profiler, with or without stacks."""
 
 USUAL_OF: dict[Recorder | None, RecorderCost] = {
     None: USUAL,
-    # The line clock's frames are some 60 ns each, too little to count one by one.
+    # Frames of the line clock cost some 60 ns each, too little to model.
     "torch": replace(USUAL, frame=0),
-    # 2.5 to 6 us a launch in all, in paired runs of three programs on an H200 (docs/recording.md); how much of that is
-    # within the call is not told apart.
+    # 2.5 to 6 µs per launch in all, in paired runs of three programs on an H200 (docs/recording.md). The part within
+    # the call was not measured separately.
     "cupti": RecorderCost(operator=0, frame=0, call=1200, launch=3100, node=500, op=200),
-    "virtual": RecorderCost(operator=0, frame=0, call=0, launch=0, node=0, op=0),  # a virtual clock leaves it out
+    "virtual": RecorderCost(operator=0, frame=0, call=0, launch=0, node=0, op=0),  # its clock leaves overhead out
 }
-"""By recorder; None for what is none of unstall's own."""
+"""By recorder; None for recorders that are not unstall's."""
 
 LEAST_ERROR = 0.03
-"""How far the step time of a device-bound run is off without the usual cost, in 9 of 10: benchmarks/whatif.py."""
+"""Error of the step time of a device-bound run without the usual overhead, in 9 of 10 runs: benchmarks/whatif.py."""
 USUAL_ERROR = 0.35
-"""How far the host's time is off without the usual cost, in 9 of 10 runs that it bounds and that had no part in fitting
-it: benchmarks/whatif.py --fit."""
+"""Error of the host's time without the usual overhead, in 9 of 10 host-bound runs that were not used for fitting it:
+benchmarks/whatif.py --fit."""
 USUAL_ERROR_OF: dict[Recorder | None, float] = {
     **dict.fromkeys((None, "torch"), USUAL_ERROR),
     "cupti": 0.15,
     "virtual": 0.0,
 }
-"""By recorder. Cupti adds up to a quarter to a step that the host bounds, and the estimate of that may be off by half:
+"""By recorder. Cupti adds up to a quarter to a host-bound step, and the estimate of that may be off by half:
 docs/recording.md."""
 
 _PAUSE_TIMES, _PAUSE_NS = 4, 300_000
-_LEAST_WORK, _LEAST_CALL = 0.15, 0.25  # of what was recorded
+_LEAST_WORK, _LEAST_CALL = 0.15, 0.25  # of the recorded time
 
 
 def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) -> Program:
-    """The program without `scale` times the usual cost of the recorder."""
+    """Returns the program without `scale` times the recorder's usual overhead."""
     do, ops = program.instructions, program.ops
     events = do.recorded.astype(np.float64)
     on_work = scale * (
@@ -65,7 +65,7 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
     )
     launches = do.code == Code.LAUNCH
     on_call = scale * (cost.launch * events[:, Recorded.LAUNCH] + cost.node * events[:, Recorded.NODE])
-    # What a launching call does once its ops have arrived is an instruction of its own, and shares the cost.
+    # The part of a launching call after its ops have arrived is a separate instruction, and shares the overhead.
     rest = np.flatnonzero(launches[:-1] & do.goes_on[1:] & (do.code[1:] == Code.CALL))
     on_call[rest + 1] = np.minimum(on_call[rest], do.call[rest + 1] * (1 - _LEAST_CALL))
     on_call[rest] -= on_call[rest + 1]
@@ -79,12 +79,12 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
 
 
 def own_work(program: Program, since: I64, called: I64, own: tuple[I64, I64]) -> I64:
-    """By instruction: ns of the work before it in which the recorder was at work itself, as to make room for events.
+    """By instruction: ns of the work before it in which the recorder itself was at work, as when it makes room for
+    events.
 
-    `since` is when the call before each instruction had ended as recorded, `called` when its own began, `own` when the
-    recorder's work began and ended, in ns.
-    That is on no thread: it goes to the one whose next call begins soonest after it, of those that were between two
-    calls all the while.
+    `since` is when the previous call on its thread ended as recorded, `called` when its own began, `own` (starts, ends)
+    of the recorder's work, all in ns. That work is on no thread. It counts for a thread that was between two calls all
+    the while: of several, for the one whose next call begins first.
     """
     do = program.instructions
     begun, done = union(*own)
@@ -101,21 +101,21 @@ def own_work(program: Program, since: I64, called: I64, own: tuple[I64, I64]) ->
 
 
 def without_pauses(program: Program, own: I64 | None = None, kept: Bool | None = None) -> tuple[Program, int]:
-    """The program without the recorder's `own` work, and what else took far longer in one step than in all others.
+    """Removes the recorder's `own` work, and pauses: work that took far longer in one step than in all others.
 
-    The second result is how many ns that was: of a first use, a collection of garbage, what a step usually does not
-    have. Only steps of the same instructions are compared; of two only the first can have had a pause, as recording
-    began. What `kept` marks, such as data loading, is as slow as it was.
+    Returns the program, and the total ns of pauses, such as a first use or a garbage collection. Only steps with the
+    same instructions are compared. Of two steps only the first can have had a pause, because recording started there.
+    Work marked in `kept`, such as data loading, keeps its length.
     """
     do = program.instructions
     work, call, left_out = do.work - (0 if own is None else own), do.call.copy(), 0
     names = do.code.astype(np.int64) * (int(do.stream.max(initial=0)) + 2) + do.stream
     spans = [np.arange(start, end + 1) for start, end in zip(program.step_starts, program.step_ends, strict=True)]
     alike = [rows for rows in spans if np.array_equal(names[rows], names[spans[-1]])]
-    rows = np.stack(alike)[:, 1:]  # what is between steps is not theirs
+    rows = np.stack(alike)[:, 1:]  # work between steps belongs to no step
     for times, recorded in ((work, do.work[rows]), (call, do.call[rows])) if len(rows) > 1 else ():
-        usual = np.sort(times[rows], axis=0)[-2]  # of all but the longest
-        # The recorder's own work leaves its traces: it has pushed the program out of the caches.
+        usual = np.sort(times[rows], axis=0)[-2]  # the longest of all but one
+        # The recorder's own work also slows what follows: it evicts the program from the caches.
         longer = recorded > np.maximum(_PAUSE_TIMES * usual, usual + _PAUSE_NS)
         if len(rows) == 2:
             longer[1] = False

@@ -1,4 +1,4 @@
-"""One rule a file: a function of the file's name, `(Run) -> list[Finding]`. Adding a file adds the rule."""
+"""One rule per file: a function with the file's name, `(Run) -> list[Finding]`. A new file is a new rule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Rule = Callable[[Run], list[Finding]]
 
 
 def all_rules() -> Iterator[Rule]:
-    """Every rule of this package, by name."""
+    """Yields every rule of this package, sorted by name."""
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
         rule: Rule = getattr(importlib.import_module(f"{__name__}.{module.name}"), module.name)
         yield rule

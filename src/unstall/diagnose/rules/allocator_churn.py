@@ -1,4 +1,4 @@
-"""`cudaMalloc`, `cudaFree` and pinned allocation in the steady state, where the cache should serve all."""
+"""`cudaMalloc`, `cudaFree` and pinned allocation in the steady state, where the cache should serve everything."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GROWS = (
 
 
 def allocator_churn(run: Run) -> list[Finding]:
-    """One finding a line and kind of memory."""
+    """Returns one finding per line and kind of memory."""
     rows = churning(run)
     lost = run.lost_to("allocator")
     pinned = named(run.timeline, _PINNED, run.timeline.host.name[rows])

@@ -1,4 +1,4 @@
-"""Copies to the device that block the host, from memory of a kind that the file does not name: ROCm's never do."""
+"""Copies to the device that block the host, from memory whose kind is unknown: files of ROCm never name it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unstall.timeline.columns import HostMemory
 
 
 def blocking_copy(run: Run) -> list[Finding]:
-    """One finding a line where uploads from unknown memory were waited for; those that were not cannot be judged."""
+    """Returns one finding per line that waited for uploads from unknown memory. Without a wait nothing can be said."""
     copies = uploads(run, HostMemory.UNKNOWN)
     findings = []
     for group in run.groups(with_waits(run, copies)):

@@ -1,4 +1,4 @@
-"""Copies from pinned memory that block all the same: `non_blocking=True` is missing, or the call is synchronous."""
+"""Copies from pinned memory that still block: `non_blocking=True` is missing, or the call is synchronous."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from unstall.timeline.columns import HostKind, HostMemory
 
 
 def blocking_pinned_copy(run: Run) -> list[Finding]:
-    """One finding a line and way of waiting: in a sync right after the copy, or in a copy call that is synchronous."""
+    """Returns one finding per line and way of waiting: in a sync right after the copy, or in a synchronous copy
+    call."""
     host = run.timeline.host
     rows = with_waits(run, uploads(run, HostMemory.PINNED))
     rows = rows[run.waited[rows] > 0]

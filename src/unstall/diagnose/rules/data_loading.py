@@ -17,7 +17,7 @@ _WORTH = 0.005  # of the window
 
 
 def data_loading(run: Run) -> list[Finding]:
-    """One finding a line that asks a DataLoader for its next batch."""
+    """Returns one finding per line that asks a DataLoader for its next batch."""
     rows = run.activity.input_rows[run.inside[run.activity.input_rows]]
     gaps = run.gaps_by("input")
     rows = np.union1d(rows, run.gaps.culprit[gaps][run.gaps.culprit[gaps] >= 0]).astype(np.int64)
@@ -51,8 +51,11 @@ def data_loading(run: Run) -> list[Finding]:
 
 
 def _remedy(*, single: bool, ahead: bool, prefetched: bool, elsewhere: bool) -> tuple[str, str]:
-    """(why batches come late, what to do). `ahead`: a thread fetches them already, as `unstall.prefetch` does where it
-    gains something; `prefetched`: that is known to be asked; `elsewhere`: a thread fetches other batches ahead."""
+    """Returns (why batches come late, the advice).
+
+    `ahead`: a thread already fetches these batches in advance, as `unstall.prefetch` does if it gains time.
+    `prefetched`: unstall.prefetch is known to fetch them. `elsewhere`: a thread fetches other batches in advance.
+    """
     if single and ahead:
         return (
             "num_workers=0: a thread fetches ahead, but makes each batch itself and competes with the program for the "
@@ -89,12 +92,12 @@ def _ahead(run: Run, group: Group) -> bool:
 
 
 def _by_prefetch(run: Run, group: Group) -> bool:
-    """Whether it is unstall.prefetch that asks, where its frames were recorded."""
+    """Returns whether unstall.prefetch asks for the batches; known only if its frames were recorded."""
     return bool(run.within(group.rows[:1], _PREFETCH).any())
 
 
 def _in_this_process(run: Run, group: Group) -> bool:
-    """Whether torch's own annotation, around or within these events, names the single-process iterator."""
+    """Returns whether torch's annotation around or inside these events names the single-process iterator."""
     host = run.timeline.host
     named_so = np.flatnonzero(named(run.timeline, _SINGLE, host.name))
     low, high = host.start[group.rows].min(), host.end[group.rows].max()

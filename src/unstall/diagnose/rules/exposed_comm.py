@@ -12,7 +12,8 @@ _WORTH = 0.005  # of the window
 
 
 def exposed_comm(run: Run) -> list[Finding]:
-    """One finding a line that starts collectives. `exposed` is the time with a collective and no other work."""
+    """Returns one finding per line that starts collectives. `exposed` is the time with a collective and no other
+    work."""
     device = run.timeline.device
     beside = run.work(run.ops_inside & ~run.comm)
     collectives = np.flatnonzero(run.comm & run.ops_inside & (device.launch >= 0))

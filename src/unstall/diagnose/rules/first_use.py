@@ -13,7 +13,7 @@ _WORTH = 0.005  # of the window
 
 
 def first_use(run: Run) -> list[Finding]:
-    """One finding a line. `exposed` is the idle time while something ran for the first time, less the recorder's."""
+    """Returns one finding per line. `exposed` is the idle time during first use, without the recorder's part."""
     host, gaps = run.timeline.host, run.gaps
     allocating = run.gaps_by("allocator")
     idle = np.union1d(run.gaps_by("startup"), allocating[np.isin(gaps.culprit[allocating], growing(run))])

@@ -1,4 +1,4 @@
-"""Launches that block because the launch queue is full: back-pressure of a busy device, no problem."""
+"""Launches that block because the launch queue is full: back-pressure of a busy device, not a problem."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SLOW = 10  # times the median launch with a shallower queue
 
 
 def full_queue(run: Run) -> list[Finding]:
-    """At most one finding, harmless by nature: it explains why `cudaLaunchKernel` looks slow."""
+    """Returns at most one finding, always harmless: it explains why `cudaLaunchKernel` looks slow."""
     calls, depth = run.launch_depth
     chosen = run.inside[calls]
     calls, depth = calls[chosen], depth[chosen]

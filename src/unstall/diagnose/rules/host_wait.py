@@ -18,25 +18,25 @@ from unstall.timeline.columns import I32, I64, CopyDirection, HostKind
 from unstall.what_if.edits.remove_syncs import READ_BACK_BYTES
 from unstall.what_if.gains import COSTS_NOTHING
 
-_MOST_PLACES = 3  # in libraries, told of a finding
-_LONGEST, _MOST_FRAMES = 512, 64  # of the frames between the wait and the user's line
+_MOST_PLACES = 3  # in libraries, listed in a finding
+_LONGEST, _MOST_FRAMES = 512, 64  # characters and frames between the wait and the user's line
 _RECORDER = re.compile(r"torch/(autograd/)?profiler")
 _TENSORS_OWN = re.compile(r"torch/_tensor\.py|torch/_tensor_str\.py|torch/cuda/(__init__|streams)\.py")
 _ALLOCATOR = re.compile(r"torch/cuda/memory\.py.*empty_cache")
-# What unstall's helpers wait for while they measure or prove is nobody's to remove; to_host(…).result() is.
+# Waits of unstall's helpers while they measure or verify cannot be removed; those of to_host(…).result() can.
 _OURS = re.compile(r"(.*/)?unstall/(?!fix/to_host\.py)[^:]*\.py: ")
 _READS: tuple[Read, ...] = ("", "value", "data")
 
 
 def host_wait(run: Run) -> list[Finding]:
-    """One finding a line, operator and way of waiting. Waits for uploads are the copy rules' business."""
+    """Returns one finding per line, operator and way of waiting. Waits for uploads belong to the copy rules."""
     rows = other_waits(run)
     rows = rows[run.inside[rows]]
     ways = _ways(run, rows)
     findings = []
     for number, way in enumerate(WAYS):
         mine = rows[ways == number]
-        # What is told by its stack may wait in several operators: printing a tensor does.
+        # A way that is recognised by its stack may occur in several operators: printing a tensor does.
         grouped = run.groups(mine) if way.frame is None else run.lines(mine)
         findings += [_finding(run, way, group) for group in grouped]
     return findings
@@ -71,7 +71,7 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
 
 
 def _in_library(run: Run, group: Group) -> str:
-    """Where in a library that is not the user's these waits are, the commonest places; nothing where none is in one."""
+    """Returns the most common places in libraries where these waits are; empty if none is in a library."""
     keys = np.stack([run.timeline.host.stack[group.rows], run.places.frame[group.rows]])
     found: Counter[str] = Counter()
     for (stack, user), count in zip(*_distinct(keys), strict=True):
@@ -86,13 +86,14 @@ def _in_library(run: Run, group: Group) -> str:
 
 
 def _distinct(keys: NDArray[np.integer]) -> tuple[list[list[int]], list[int]]:
-    """Columns that differ, and how many there are of each."""
+    """Returns the distinct columns, and the count of each."""
     distinct, counts = np.unique(keys, axis=1, return_counts=True)
     return distinct.T.tolist(), counts.tolist()
 
 
 def _library_line(run: Run, stack: int, user: int) -> str:
-    """The innermost frame between a wait and the user's line that is no tensor's own; nothing where there is none."""
+    """Returns the innermost frame between a wait and the user's line that is not a tensor method; empty if there is
+    none."""
     timeline = run.timeline
     while stack >= 0 and stack != user:
         line = int(timeline.stacks.line[stack])
@@ -112,17 +113,17 @@ def _edit(run: Run, way: Way, group: Group) -> str:
 
 
 def _reads_data(run: Run, way: Way, group: Group) -> bool:
-    """Whether what to do about it is a copy into pinned memory that nobody waits for, as of data; a value stays where
-    it is."""
+    """Returns whether the advice is to copy data into pinned memory without waiting; a single value stays on the
+    device."""
     return way.rule == "sync-cpu" and bool((_bytes_read(run, group.rows) > READ_BACK_BYTES).any())
 
 
 def _for_what(run: Run, way: Way, group: Group) -> str:
-    """What is read on the host, where that is how the way was told."""
+    """Returns what is read on the host, if the way of waiting was recognised by that."""
     if way.read is None:
         return ""
     sizes = np.unique(_bytes_read(run, group.rows))
-    if not sizes[-1]:  # it waited for kernels alone
+    if not sizes[-1]:  # it waited only for kernels
         return ""
     most = size(int(sizes[-1]))
     if len(sizes) > 1:
@@ -131,12 +132,13 @@ def _for_what(run: Run, way: Way, group: Group) -> str:
 
 
 def _ways(run: Run, rows: I64) -> I64:
-    """Index into WAYS for each wait; -1 for those of the recorder, of `empty_cache` and of unstall's own helpers."""
+    """Returns an index into WAYS for each wait, or -1 for waits of the recorder, `empty_cache` and unstall's
+    helpers."""
     host, timeline = run.timeline.host, run.timeline
     top = run.places.top_op[rows]
     op = np.where(top >= 0, host.name[np.maximum(top, 0)], -1)
     bare = not has_operators(timeline)
-    # 0 for nothing, 1 for a value, 2 for more.
+    # 0: nothing, 1: a value, 2: more.
     read = np.digitize(_bytes_read(run, rows), [1, VALUE_BYTES + 1]) if bare else np.zeros_like(rows)
     kernel = np.where(read > 0, _last_kernel(run, rows), -1)
     keys = np.stack([op, host.name[rows], host.stack[rows], run.places.frame[rows], read, kernel]).astype(np.int64)
@@ -146,7 +148,8 @@ def _ways(run: Run, rows: I64) -> I64:
 
 
 def _way(run: Run, op: int, call: int, stack: int, user: int, read: int, kernel: int, *, bare: bool) -> int:
-    """The arguments are text indices, rows of Stacks, and whether a value (1) or more (2) is read."""
+    """Returns an index into WAYS. The arguments are text indices and rows of Stacks; `read` is 1 for a value, 2 for
+    more."""
     text = run.timeline.text
     frames = _frames(run, stack, user)
     if _RECORDER.search(frames) or _ALLOCATOR.search(frames) or _is_ours(frames):
@@ -157,13 +160,13 @@ def _way(run: Run, op: int, call: int, stack: int, user: int, read: int, kernel:
 
 
 def _is_ours(frames: str) -> bool:
-    """Whether unstall itself asked for the wait: a module that it calls may wait too, and that is the program's."""
+    """Returns whether unstall's own code asked for the wait. A wait in a module that it calls is the program's."""
     asking = (each for each in frames.splitlines() if not (each.startswith("<") or _TENSORS_OWN.search(each)))
     return _OURS.match(next(asking, "")) is not None
 
 
 def _bytes_read(run: Run, rows: I64) -> I64:
-    """How much is copied to the host in the copy call that each wait is for, or is; 0 for none."""
+    """Returns how many bytes are copied to the host in the copy call of each wait; 0 if none."""
     host, device = run.timeline.host, run.timeline.device
     down = np.flatnonzero((device.direction == CopyDirection.DEVICE_TO_HOST) & (device.launch >= 0))
     total = np.zeros(len(host) + 1, dtype=np.int64)
@@ -176,7 +179,7 @@ def _copy_call(run: Run, rows: I64) -> I64:
 
 
 def _last_kernel(run: Run, rows: I64) -> I32:
-    """The name of the op that the same thread launched last before the wait's copy, on the same line; -1 for none."""
+    """Returns the name of the op that the same thread launched last before the wait's copy, on the same line, or -1."""
     host, device = run.timeline.host, run.timeline.device
     launched = np.flatnonzero(device.launch >= 0)
     name = np.full(len(host), -1, dtype=np.int32)
@@ -191,7 +194,7 @@ def _last_kernel(run: Run, rows: I64) -> I32:
 
 
 def _frames(run: Run, stack: int, user: int) -> str:
-    """The frames from the innermost one out to the user's, a line each."""
+    """Returns the frames from the innermost one out to the user's, one per line of text."""
     timeline = run.timeline
     parent: I32 = timeline.stacks.parent
     frames = []

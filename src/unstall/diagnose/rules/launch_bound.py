@@ -50,7 +50,7 @@ def _finding(run: Run, late: Late, lost: I64) -> Finding:
 
 
 def _how_late(run: Run, group: Group, lost: I64) -> str:
-    """How many came after the device had run dry, and how far ahead the host was at the others."""
+    """Returns how many launches came after the device had run dry, and how far ahead the host was at the others."""
     calls, depth = run.launch_depth
     others = depth[np.isin(calls, group.rows[lost[group.rows] == 0])]
     late = len(group.rows) - len(others)
@@ -69,7 +69,7 @@ def _tiny(run: Run, late: Late, lost: I64) -> list[str]:
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
-    """The lines at which most of the idle time ends, where there are several."""
+    """Returns the lines at which most of the idle time ends, if there are several."""
     exposed = int(lost[group.rows].sum())
     parts = sorted(
         ((int(lost[part.rows].sum()), run.where(part)) for part in run.lines(group.rows)), key=lambda part: -part[0]
@@ -83,7 +83,7 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
-    """(what to do, when that is safe, the edit that models it)."""
+    """Returns (the advice, when it is safe, the edit that models it)."""
     replayed = run.timeline.host.kind[group.rows] == HostKind.GRAPH_LAUNCH
     if replayed.mean() > _MOSTLY:
         return (
@@ -117,17 +117,17 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
 
 
 def _is_module(run: Run, group: Group) -> bool:
-    """Whether the place is no function, so that nothing there can be captured as it stands."""
+    """Returns whether the place is at module level, so that it cannot be captured as it is."""
     return run.where(group).function == "<module>"
 
 
 def _generates(run: Run, group: Group) -> bool:
-    """Whether most is launched within `generate` of transformers, a loop that nobody can capture as it stands."""
+    """Returns whether most launches are within `generate` of transformers, a loop that cannot be captured as it is."""
     return bool(run.within(group.rows, _GENERATE).sum() > _MOSTLY * len(group.rows))
 
 
 def _in_graphs(run: Run, ops: I64) -> float:
-    """The share of these device ops that are parts of CUDA graphs."""
+    """Returns the share of these device ops that belong to CUDA graphs."""
     launch = run.timeline.device.launch[ops]
     known = launch[launch >= 0]
     return float((run.timeline.host.kind[known] == HostKind.GRAPH_LAUNCH).mean()) if len(known) else 0.0

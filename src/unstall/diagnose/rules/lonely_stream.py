@@ -1,4 +1,4 @@
-"""Work put on another stream that never overlaps with anything: the second stream gains nothing."""
+"""Work on another stream that never overlaps with anything: the second stream gains nothing."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from unstall.result import Finding
 from unstall.timeline.columns import Bool
 
 _WORTH = 0.005  # of the window
-_ADDS_GRADIENTS = "torch::autograd::AccumulateGrad"  # on a stream that autograd chooses, where no program can move it
+_ADDS_GRADIENTS = "torch::autograd::AccumulateGrad"  # autograd chooses its stream; no program can move it
 
 
 def lonely_stream(run: Run) -> list[Finding]:
-    """One finding a line. `exposed` is the time it ran alone; collectives have a rule of their own."""
+    """Returns one finding per line. `exposed` is the time that the stream ran alone. Collectives have their own
+    rule."""
     device = run.timeline.device
     findings = []
     for number in np.unique(device.device):
@@ -49,8 +50,10 @@ def lonely_stream(run: Run) -> list[Finding]:
 
 
 def _lonely(run: Run, number: int, here: Bool) -> dict[int, tuple[int, int]]:
-    """The device's streams, but for the one of most ops, that hardly overlap with any other: for how many ns each was
-    at work, and overlapped."""
+    """Returns the streams of the device that hardly overlap with any other, with (ns at work, ns of overlap).
+
+    The stream with the most ops is left out.
+    """
     device = run.timeline.device
     counts = np.bincount(device.stream[here], minlength=1)
     lengths = np.bincount(device.stream[here], (device.end - device.start)[here], minlength=1)

@@ -11,11 +11,11 @@ from unstall.figures import counted, size
 from unstall.result import Finding
 from unstall.timeline.columns import HostMemory
 
-_SMALL_BYTES = 64 << 10  # a copy; up to here the driver stages it and goes on
+_SMALL_BYTES = 64 << 10  # per copy; up to this size the driver stages the data and returns
 
 
 def pageable_copy(run: Run) -> list[Finding]:
-    """One finding a line. `wait` is the copy calls and the syncs that belong to them."""
+    """Returns one finding per line. `wait` is the time in the copy calls and in the syncs that belong to them."""
     device = run.timeline.device
     copies = uploads(run, HostMemory.PAGEABLE)
     findings = []
@@ -30,7 +30,7 @@ def pageable_copy(run: Run) -> list[Finding]:
         fix, safe_if, edit = _remedy(
             source_of_copies(run, np.unique(device.launch[mine]).astype(np.int64)), small=small
         )
-        # Of small copies the time is the call's, and a rate would say nothing.
+        # The time of small copies is mostly the call's, so a rate would be meaningless.
         rate = f", at {moved / taken:.1f} GB/s" if taken and not small else ""
         findings.append(
             run.finding(
@@ -53,7 +53,7 @@ def pageable_copy(run: Run) -> list[Finding]:
 
 
 def _remedy(source: CopySource, *, small: bool) -> tuple[str, str, str]:
-    """(what to do, when that is safe, the edit that models it)."""
+    """Returns (the advice, when it is safe, the edit that models it)."""
     if source == "made" and small:
         return (
             "the tensor is made anew on the host each time: make it on the device (torch.full, torch.arange with "

@@ -1,4 +1,4 @@
-"""Copies on a stream of their own that the computation hides only in part: the bus sets the pace, or they come late."""
+"""Copies on their own stream that the computation hides only in part: the bus is the limit, or they start late."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _WORTH = 0.05  # of the window
 
 
 def partial_overlap(run: Run) -> list[Finding]:
-    """One finding a line. `exposed` is the time in which these copies ran and nothing computed.
+    """Returns one finding per line. `exposed` is the time in which these copies ran and nothing computed.
 
-    Copies on a stream that overlaps with nothing at all are the business of lonely_stream.
+    Copies on a stream that overlaps with nothing belong to lonely_stream.
     """
     device = run.timeline.device
     kernels = (device.kind != DeviceKind.COPY) & run.ops_inside
@@ -64,7 +64,7 @@ def partial_overlap(run: Run) -> list[Finding]:
 
 
 def _streams(run: Run, ops: I64) -> list[tuple[int, int]]:
-    """(device, stream) of these device ops, each once."""
+    """Returns the distinct (device, stream) pairs of these device ops."""
     device = run.timeline.device
     pairs = np.unique(np.stack([device.device[ops], device.stream[ops]]), axis=1)
     return [(number, stream) for number, stream in pairs.T.tolist()]

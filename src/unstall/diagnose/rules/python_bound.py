@@ -1,4 +1,4 @@
-"""The device waits while the host does something that is no dispatching: Python, numpy, CPU operators, sleep."""
+"""The device waits while the host does not dispatch: Python, numpy, CPU operators, sleep."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unstall.timeline.grouping import groups
 
 _WORTH = 0.02  # of the window
 _MOSTLY = 0.5
-_MOST_PLACES = 3  # recording with stacks makes many small ones
+_MOST_PLACES = 3  # recordings with stacks have many small places
 _SLEEPS = "The device waits while the host sleeps, or waits for another process, a connection or a file"
 _WAITS = "The device waits while the host waits for another thread"
 _COMPUTES = "The device waits while the host computes in Python"
@@ -32,7 +32,8 @@ _WORK_ELSEWHERE = (
 
 
 def python_bound(run: Run) -> list[Finding]:
-    """One finding a line: the frame that ran meanwhile; where that is not known, the place that launched next."""
+    """Returns one finding per line: the frame that ran meanwhile, or if that is unknown, the place that launched
+    next."""
     lost, of_threads = run.lost_to("python"), is_waiting_for_thread(run.timeline)
     findings = []
     for group in run.lines(np.flatnonzero(lost)):
@@ -77,10 +78,11 @@ def _within(run: Run, group: Group) -> str:
 
 
 def _after(run: Run, group: Group) -> str:
-    """The line at which these threads had called before, where most of the group have the same, and not its own.
+    """Returns the line of these threads' previous call, if it is the same for most of the group and not the group's
+    own.
 
-    Of what autograd's threads call, it is of any thread: they begin when the one that calls backward() has them to.
-    Without operators no thread is known to be autograd's.
+    For calls on autograd's threads, the previous call of any thread counts, because backward() on another thread starts
+    them. Without recorded operators, autograd's threads cannot be identified.
     """
     host = run.timeline.host
     operation = run.places.operation[group.rows]

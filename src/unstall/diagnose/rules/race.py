@@ -1,4 +1,4 @@
-"""Data races: two accesses of the same memory that nothing orders. Found where the run says every access."""
+"""Data races: two accesses of the same memory that nothing orders. Found only if the run records every access."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Side:
 
     place: int
     op: str
-    stream: int  # row of Streams; -1: the host itself
+    stream: int  # row of Streams, or -1 for the host
 
     def told(self, run: Run) -> str:
         """ "aten::sum at train.py:12 on stream 7"; no line where it is not known."""
@@ -51,7 +51,8 @@ class _Side:
 
 
 def race(run: Run) -> list[Finding]:
-    """One finding for each kind and pair of places, at the later access; those of the whole run, not of its steps."""
+    """Returns one finding for each kind and pair of places, at the later access. It covers the whole run, not only its
+    steps."""
     races = run.timeline.races
     by_pair: dict[tuple[int, _Side, _Side], list[int]] = {}
     for row, kind in enumerate(races.kind.tolist()):

@@ -1,4 +1,4 @@
-"""Copies that run alone, in line with the computation on one stream, where they could overlap with it."""
+"""Copies that run alone on the stream of the computation, although they could overlap with it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _WORTH = 0.01  # of the window
 
 
 def serial_copy(run: Run) -> list[Finding]:
-    """One finding a line. `exposed` is the time in which these copies ran and nothing computed.
+    """Returns one finding per line. `exposed` is the time in which these copies ran and nothing computed.
 
-    Waits for them are the business of the rules of pageable and of pinned copies.
+    Waits for these copies belong to the rules on pageable and pinned copies.
     """
     device = run.timeline.device
     kernels = (device.kind != DeviceKind.COPY) & run.ops_inside

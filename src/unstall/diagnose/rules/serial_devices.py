@@ -1,4 +1,4 @@
-"""Devices that take turns: each holds a part of the model, and idles while another one computes."""
+"""Devices that take turns: each holds a part of the model and idles while another one computes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _WORTH = 0.05  # of the window
 
 
 def serial_devices(run: Run) -> list[Finding]:
-    """One finding a line whose launches were held. `exposed` is the mean over the devices: some other one was busy."""
+    """Returns one finding per line whose launches were held.
+
+    `exposed` is the mean over the devices of the idle time in which another one was busy.
+    """
     turns = waits_for_others(run)
     if not turns:
         return []

@@ -11,7 +11,7 @@ _WORTH = 0.005  # of the window
 
 
 def stream_wait(run: Run) -> list[Finding]:
-    """One finding a line whose launches were held."""
+    """Returns one finding per line whose launches were held."""
     lost = run.lost_to("event")
     findings = []
     for group in run.lines(np.flatnonzero(lost)):

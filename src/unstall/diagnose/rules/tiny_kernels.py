@@ -10,7 +10,8 @@ from unstall.result import Finding
 def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
     """One finding a line, except lines in a stretch of launch_bound, which is that of `function` if one is given.
 
-    `exposed` is the idle time between these kernels: launch and latency.
+    `function`, if given, is the function of that stretch. `exposed` is the idle time between these kernels: launches
+    and latency.
     """
     between = run.lost_to("launch", "latency")
     return [

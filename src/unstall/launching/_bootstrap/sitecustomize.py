@@ -1,11 +1,11 @@
-"""Arms a program before its first line: has unstall record it, or gives it a virtual GPU.
+"""Arms a program before its first line: lets unstall record it, or gives it a virtual GPU.
 
-Python imports this module by its name as it starts, because its folder is first on PYTHONPATH (`children.py`). It
-removes itself again: when the program begins, the environment, `sys.path` and `sys.modules` are the program's own, and
-whatever the program starts is plain Python. If this module hides another sitecustomize, that one runs in its place.
+Python imports this module by its name as it starts, because its folder is first on PYTHONPATH (`children.py`). The
+module then removes itself: when the program begins, the environment, `sys.path` and `sys.modules` are the program's
+own, and child processes are plain Python. If this module hides another sitecustomize, that one runs in its place.
 
-The environment names the module to arm the program with, by its function `arm(settings)`: UNSTALL_ARM for this process
-alone, or UNSTALL_ARM_ALL for its children too; then that and PYTHONPATH stay.
+The environment names the module that arms the program with its function `arm(settings)`: UNSTALL_ARM for this process
+only, or UNSTALL_ARM_ALL for its children too. In the second case, that variable and PYTHONPATH stay.
 """
 
 import os
@@ -36,7 +36,7 @@ def _restore() -> tuple[str | None, str | None, str | None, int, str]:
 
 
 def _arm(module: str, settings: str | None) -> None:
-    """Arm this process for itself. If that fails, the program runs all the same."""
+    """Arms this process. If that fails, the program runs anyway."""
     try:
         _arm_by(module, settings)
     except Exception as error:
@@ -44,7 +44,7 @@ def _arm(module: str, settings: str | None) -> None:
 
 
 def _arm_all(module: str, settings: str | None) -> None:
-    """Arm this process as its parent was armed. If that fails, the program ends: it was not to run without."""
+    """Arms this process as its parent was armed. If that fails, the program ends, since it must not run unarmed."""
     try:
         _arm_by(module, settings)
     except Exception as error:
@@ -61,7 +61,7 @@ def _arm_by(module: str, settings: str | None) -> None:
 
 
 def _import_own_unstall() -> None:
-    """Import the unstall that this file belongs to, whether or not the program could import it."""
+    """Imports the unstall that this file belongs to, even if the program could not import it."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     package = os.path.abspath(os.path.join(__file__, "..", "..", ".."))  # noqa: PTH100, PTH118
@@ -72,9 +72,9 @@ def _import_own_unstall() -> None:
 
 
 def _hand_over(names: set[str], folder: str) -> None:
-    """Forget those modules for which the program has its own of that name: it would be handed ours when it imports it.
+    """Forgets our modules of these names if the program has its own: an import would give it ours.
 
-    Ours were imported when the program's folder was not on the path yet, and stay with us.
+    Ours were imported before the program's folder was on the path, and our code keeps them.
     """
     for name in names:
         top = os.path.join(folder, name.partition(".")[0])  # noqa: PTH118
@@ -84,7 +84,7 @@ def _hand_over(names: set[str], folder: str) -> None:
 
 
 def _first_on_path() -> str:
-    """The folder that will be first on the path, where nobody has told."""
+    """Returns the folder that will be first on the path, if it was not passed in the environment."""
     from unstall.launching.launch import first_on_path, interpreter_flags
 
     words = sys.orig_argv[1 + len(interpreter_flags(sys.orig_argv)) :]
@@ -92,7 +92,7 @@ def _first_on_path() -> str:
 
 
 def _die_with(supervisor: int) -> None:
-    """Have Linux kill this process when the supervisor is killed: nobody would forward signals to it any more."""
+    """Makes Linux kill this process when the supervisor is killed: nothing would forward signals to it any more."""
     try:
         import ctypes
         import signal
@@ -109,7 +109,7 @@ def _die_with(supervisor: int) -> None:
 
 
 def _interrupted() -> None:
-    """End by Ctrl-C, as plain Python would in the program: here it would call it a fatal error of `site`."""
+    """Ends by Ctrl-C as plain Python would in the program. Otherwise Python would report a fatal error in `site`."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -131,6 +131,6 @@ if _own is not None or _everyones is not None:
     if not sys.flags.safe_path:
         _hand_over(set(sys.modules) - _before, _first or _first_on_path())
 
-# Where there is no other, this raises what tells Python that there is none.
+# If there is no other sitecustomize, this raises the error that tells Python so.
 del sys.modules["sitecustomize"]
 import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401

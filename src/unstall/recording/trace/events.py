@@ -1,4 +1,4 @@
-"""A recording as a Chrome trace: what Perfetto opens and `unstall.read` reads, as Kineto would have written it."""
+"""A recording as a Chrome trace in Kineto's form, which Perfetto opens and `unstall.read` reads."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ def device_events(activity: Activity, text: Text) -> Iterator[str]:
 
 
 def wait_events(activity: Activity, text: Text) -> Iterator[str]:
-    """What each wait waited for, and each query asked, in the words of CUPTI's own records of them."""
+    """Yields events for waits and queries that say what was waited for or queried, in the terms of CUPTI's own
+    records."""
     calls = activity.calls
     kernels = activity.tables[Kind.KERNEL]
     contexts, first = np.unique(kernels["context"], return_index=True)
@@ -107,12 +108,12 @@ def wait_events(activity: Activity, text: Text) -> Iterator[str]:
 
 
 def _sync_of(call: str) -> str | None:
-    """What CUPTI calls a wait, or a query, by this call."""
+    """Returns CUPTI's name for the kind of wait or query that this call makes."""
     return next((name for pattern, name in _SYNCS.items() if pattern in call), None)
 
 
 def _records_waited_for(waits: np.ndarray, records: np.ndarray) -> I64:
-    """By wait: the row of the last record of its event before it, or -1."""
+    """Returns for each wait the row of the last record of its event before it, or -1."""
     found = np.full(len(waits), -1, np.int64)
     events = np.unique(records["event"])
     for event in events[np.isin(events, waits["event"])]:
@@ -138,7 +139,7 @@ def slice_events(slices: Slices, process: int, text: Text) -> Iterator[str]:
 
 
 def _rows(table: np.ndarray) -> Iterator[dict[str, int]]:
-    """Rows as dictionaries of Python's own numbers."""
+    """Yields rows as dictionaries of Python ints."""
     names = table.dtype.names or ()
     columns = [table[name].tolist() for name in names]
     for row in zip(*columns, strict=True):

@@ -1,12 +1,12 @@
-"""The plain step time: what a step takes without recording, by the stretches that a session timed.
+"""The plain step time: the duration of a step without recording, from the stretches of steps that a session timed.
 
-It is of steps like the recorded ones. A pause that none of these had, as for an evaluation or a new epoch, is left out.
+It describes steps like the recorded ones. A pause that no recorded step had, such as an evaluation or a new epoch, is
+left out.
 
-Stretches and pauses earned this (`python -m benchmarks.recorder_mechanisms`): a plain step time, if it is that of the
-moment, takes the error of gains from 5.3 to 1.8 points of a step (median of six recordings). Pauses that are left out
-take it from 250 % to at most 2 % of simulated loops that had some (medians). A queue recursion, which
-distinguished waits for the device from pauses, earned 0.2 % at most and is gone: no more is left out than the device
-idled.
+Benefit (`python -m benchmarks.recorder_mechanisms`): an up-to-date plain step time reduces the error of gains from 5.3
+to 1.8 points of a step (median of six recordings). Leaving out pauses reduces the error from 250 % to at most 2 % in
+simulated loops with pauses (medians). A queue recursion that distinguished waits for the device from pauses gained at
+most 0.2 % and was removed; instead, no more is left out than the device idled.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from unstall.timeline.columns import I64
 
 _FAR_APART = 0.1
 _PAUSE_TIMES, _PAUSE_NS = 4, 300_000
-_MOST_PAUSES = 0.05  # of the steps, but for one; what comes more often, as with the batches of 8 workers, is usual
+_MOST_PAUSES = 0.05  # of all steps but one; a pause that is more frequent, as with the batches of 8 workers, is normal
 _NOTABLE = 0.03  # of the time
 
 
 @dataclass(frozen=True)
 class PlainStep:
-    """By the stretches before and after the recording; at least one."""
+    """The plain step time from the stretches before and after the recording; there is at least one."""
 
     stretches: tuple[Plain, ...]  # without their pauses
     with_pauses: tuple[Plain, ...]
-    paused: int  # steps that had one
+    paused: int  # number of steps with a pause
 
     @cached_property
     def ns(self) -> float:
-        """The mean, by the device's clock where it timed all."""
+        """The mean ns per step, by the device's clock if it timed all stretches."""
         return float(np.mean(_times(self.stretches)))
 
     @property
@@ -64,11 +64,11 @@ class PlainStep:
 
 
 def plain_step(measured: Sequence[Plain], recorded_ns: I64, own_ns: float) -> PlainStep:
-    """The plain step time by these stretches, one at least.
+    """Returns the plain step time from these stretches; at least one is required.
 
-    `recorded_ns` is how long each recorded step took, `own_ns` how long the device by itself takes for one
-    (`DeviceWork.own_time_ns`). If a recorded step had a pause too, or many of the others, nothing is left out: the
-    replay of the recorded steps has it as well, or it is a part of the program's work.
+    `recorded_ns` (int64) is the length of each recorded step. `own_ns` is the time that the device alone needs for a
+    step (`DeviceWork.own_time_ns`). If a recorded step had a pause too, or many of the others did, nothing is left out:
+    the pause is then also in the replay of the recorded steps, or part of the program's normal work.
     """
     took = [np.diff(np.array(each.marks_ns, np.int64)).astype(np.int64) for each in measured]
     pauses = [_pauses(each, own_ns) for each in took]
@@ -80,15 +80,15 @@ def plain_step(measured: Sequence[Plain], recorded_ns: I64, own_ns: float) -> Pl
 
 
 def _times(measured: Sequence[Plain]) -> list[float]:
-    """A step, by stretch: by the device's clock if it timed all of them."""
+    """Returns ns per step for each stretch, by the device's clock if it timed all of them."""
     on_device = [plain.device_ns for plain in measured if plain.device_ns is not None]
     return on_device if len(on_device) == len(measured) else [plain.host_ns for plain in measured]
 
 
 def _without(plain: Plain, pauses: NDArray[np.float64], own_ns: float) -> tuple[Plain, int]:
-    """A stretch as long as it would have been without its pauses, and how many steps had one.
+    """Returns the stretch without the time of its pauses, and the number of steps that had one.
 
-    No more is left out than the device's own clock has beyond what it takes for the steps by itself.
+    At most the difference between the device's measured time and its own time for the steps is left out.
     """
     out_ns = float(pauses.sum())
     if plain.device_ns is not None:
@@ -101,7 +101,7 @@ def _without(plain: Plain, pauses: NDArray[np.float64], own_ns: float) -> tuple[
 
 
 def _pauses(took_ns: I64, own_ns: float) -> NDArray[np.float64]:
-    """By step, how much longer it took the host than others, if that is far longer."""
+    """Returns for each step how much longer it took the host than other steps, if it is far longer; else 0."""
     if not len(took_ns):
         return np.zeros(0)
     usual = max(float(np.median(took_ns)), own_ns)

@@ -1,4 +1,4 @@
-"""Where threads were, as slices of time: one for each stretch that a frame spends on one line."""
+"""The lines that threads were at, as time slices: one for each stretch that a frame spends on one line."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from unstall.timeline.columns import I32, I64
 from unstall.timeline.grouping import groups
 
 _ENTRY = np.dtype([("time", "<i8"), ("place", "<i4"), ("thread", "<u2"), ("depth", "<u2")])
-_LEAST_NS = 20_000  # of the line clock's, shorter slices without a call are left out
-# Frames of a call that the call before did not come from were entered in between; when is not known. Where it is, in
-# torch.profiler's traces with stacks, of the time between two such calls 73 % is theirs if it is up to 200 us, and 41 %
-# if it is up to 1 ms.
+_LEAST_NS = 20_000  # shorter slices of the line clock are left out if they have no call
+# If a call has frames that the previous call did not have, they were entered in between; the time is unknown. In
+# torch.profiler's traces with stacks, 73 % of the time between two such calls belongs to these frames if it is up to
+# 200 µs, and 41 % if it is up to 1 ms.
 _ENTERED_NS = 200_000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Slices:
-    """Rows by thread; those of a caller enclose those of what it calls, and stand before them."""
+    """Slices by thread. Slices of a caller enclose those of its callees, and precede them."""
 
     thread: I64
     start: I64
     end: I64
-    frame: I32  # index into frames
+    frame: I32  # index of the slice's frame
     frames: list[Frame]
 
     def __len__(self) -> int:
@@ -45,11 +45,12 @@ NONE = Slices(_NO_TIMES, _NO_TIMES, _NO_TIMES, np.zeros(0, np.int32), [])
 def of_calls(
     calls: np.ndarray, stack: I32, places: LinePlaces, moments: tuple[I64, I64] = (_NO_TIMES, _NO_TIMES)
 ) -> Slices:
-    """From the stacks that calls were made from. `calls` are by thread and start; `stack` may be -1 for none.
+    """Makes slices from the stacks of calls. `calls` are sorted by thread and start; `stack` is -1 for calls without
+    one.
 
-    Of a stack the user's frames count, and those of frameworks within the innermost of them. Where a call's frames are
-    others than those of the call before, they began 200 us before it, but not before the other ended, nor before one of
-    the `moments` (threads, times) at which something else of the thread is known to have begun or ended.
+    The user's frames count, and frameworks' frames inside the innermost user frame. If a call has other frames than the
+    previous call, these begin 200 µs before the call, but not before the previous call ended, and not before any of the
+    `moments` (threads, times in ns) at which something else on the thread began or ended.
     """
     frames: dict[Frame, int] = {}
     known = sorted(places.stacks)
@@ -79,7 +80,7 @@ def of_calls(
 
 
 def _entered(thread: I64, start: I64, end: I64, moments: tuple[I64, I64]) -> I64:
-    """By call: when the frames that it is the first of began, at the earliest that is likely."""
+    """Returns for each call the earliest likely time at which its new frames began, ns."""
     entered = start.copy()
     others = {number: np.sort(moments[1][mine]) for number, mine in groups(moments[0])}
     for number, mine in groups(thread):
@@ -92,7 +93,7 @@ def _entered(thread: I64, start: I64, end: I64, moments: tuple[I64, I64]) -> I64
 
 
 def _chain(stack: tuple[Frame, ...], frames: dict[Frame, int]) -> list[int]:
-    """Numbers of a stack's frames that count, outermost first."""
+    """Returns the numbers of the frames in a stack that count, outermost first."""
     users = [not is_framework(file) for file, _, _ in stack]
     innermost = users.index(True) if True in users else len(stack)
     kept = [frame for row, frame in enumerate(stack) if row <= innermost or users[row]]
@@ -100,13 +101,13 @@ def _chain(stack: tuple[Frame, ...], frames: dict[Frame, int]) -> list[int]:
 
 
 def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 0) -> Slices:
-    """From the line clock's entries: all slices of 20 us or more, and those around one of the `calls`.
+    """Makes slices from the line clock's entries: those of 20 µs or more, and those around one of the `calls`.
 
-    A thread stays on its last line until the end of its last call. Where the calls' clock may be `off_ns` from the line
-    clock's, a change of line that is so little within a call is taken to be at its start or end.
+    A thread stays on its last line until the end of its last call. If the calls' clock may differ from the line clock
+    by `off_ns`, a change of line this close to the start or end of a call is moved to it.
     """
     log = _entries(folder)
-    # A full disk may have kept a line or a thread from being described.
+    # The disk may have been full, so that a line or a thread has no description.
     log = log[np.isin(log["thread"], list(places.clocked))]
     frames = dict.fromkeys(places.lines.values())
     number = {frame: row for row, frame in enumerate(frames)}
@@ -124,10 +125,10 @@ def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 
         called = np.sort(made["start"].astype(np.int64))
         over = max(int(mine["time"][-1]), int(made["end"].max(initial=0)))
         for level in range(1, int(mine["depth"].max(initial=0)) + 1):
-            # A deeper entry leaves this level as it was.
+            # A deeper entry does not change this level.
             near = mine[mine["depth"] <= level]
             if not len(near):
-                continue  # what a full ring has dropped said where that was
+                continue  # the entries were overwritten in a full ring
             place = np.where(near["depth"] == level, near["place"], NOWHERE)
             change = np.flatnonzero(np.append(True, place[1:] != place[:-1]))
             time, place = near["time"][change], place[change]
@@ -142,7 +143,7 @@ def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 
 
 
 def _beside(time: I64, calls: np.ndarray, off_ns: int) -> I64:
-    """Times, in order, none of which is within an outermost call and less than `off_ns` from its start or end."""
+    """Returns the times, in order, that are not inside an outermost call within `off_ns` of its start or end."""
     calls = outermost(calls)
     start, end = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
     at = np.searchsorted(start, time, side="right") - 1
@@ -154,7 +155,7 @@ def _beside(time: I64, calls: np.ndarray, off_ns: int) -> I64:
 
 
 def _entries(folder: Path) -> np.ndarray:
-    """The ring, oldest entry first."""
+    """Returns the ring's entries, oldest first."""
     with (folder / FILE).open("rb") as file:
         try:
             magic, capacity, written = HEADER.unpack(file.read(HEADER.size))

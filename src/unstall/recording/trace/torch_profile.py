@@ -1,4 +1,4 @@
-"""What the recorder `torch` wrote → its events as they are, and its calls by our clock."""
+"""Reads the output of the recorder `torch`: its events as text, and its calls in our clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unstall.recording.torch_profiler import CLOCK, FILE
 from unstall.recording.trace.on_device import DeviceWork, on_device
 
 CLOCK_OFF_NS = 3_000
-"""How far from ours the profile's clock may be: Python reads ours, which takes some of that; torch corrects its own."""
+"""Largest offset between our clock and the profile's. Python's time to read our clock causes part of it."""
 _OF_HOST = frozenset({"cpu_op", "cuda_runtime", "cuda_driver"})
 _OF_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 CALL = np.dtype([("start", "<u8"), ("end", "<u8"), ("thread", "<u4")])
@@ -24,16 +24,16 @@ CALL = np.dtype([("start", "<u8"), ("end", "<u8"), ("thread", "<u4")])
 
 
 class _Arguments(msgspec.Struct):
-    correlation: int = -1  # of a call, and of what it put on the device
+    correlation: int = -1  # links a call to its device op
 
 
 class _Event(msgspec.Struct):
-    """What is looked at of an event."""
+    """The fields of an event that are read."""
 
     name: str = ""
     cat: str = ""
     tid: int | str = 0
-    ts: Decimal = Decimal(0)  # µs since months ago: more digits than a float has
+    ts: Decimal = Decimal(0)  # µs since months ago, with more digits than a float holds
     dur: Decimal = Decimal(0)
     args: _Arguments = msgspec.field(default_factory=_Arguments)
 
@@ -42,15 +42,15 @@ class _Event(msgspec.Struct):
 class TorchProfile:
     """A profile that torch wrote."""
 
-    head: dict[str, Any]  # what stands around the events, as JSON
-    events: list[str]  # as JSON
-    zero_ns: int  # what our clock showed at the events' time 0
+    head: dict[str, Any]  # the JSON fields around the events
+    events: list[str]  # each as JSON
+    zero_ns: int  # our clock's time at the profile's time 0
     calls: np.ndarray  # operators and calls, with the columns of CALL
     on_device: DeviceWork
 
 
 def read_profile(folder: Path) -> TorchProfile:
-    """The profile in a recording's folder. Raises TraceError where there is none, or it is not whole."""
+    """Reads the profile in a recording's folder. Raises TraceError if there is none or it is incomplete."""
     try:
         head = msgspec.json.decode((folder / FILE).read_bytes(), type=dict[str, msgspec.Raw])
         raw = head.pop("traceEvents")
@@ -83,10 +83,10 @@ def _times(event: _Event, zero_ns: int) -> tuple[int, int]:
 
 
 def _zero_ns(clocks: list[tuple[int, int, int]]) -> int:
-    """What our clock showed at the profile's time 0, from annotations: our time before it, its start and its end.
+    """Returns our clock's time at the profile's time 0, from annotations: (our time before it, its start, its end).
 
-    Each begins after the time it names and ends before the one that the next one names: between the closest of both
-    there are some 2 us, and the middle is taken.
+    Each annotation begins after the time in its name and ends before the time in the name of the next. The tightest of
+    these bounds are some 2 µs apart; the result is their middle.
     """
     clocks = sorted(clocks)
     least = max((ours - start for ours, start, _ in clocks), default=0)

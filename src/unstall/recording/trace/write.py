@@ -1,4 +1,4 @@
-"""A recording's folder → a trace file."""
+"""Writes a recording's folder as a trace file."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from unstall.recording.trace.plain_step import PlainStep, plain_step
 from unstall.timeline.columns import I32, I64
 
 _SCHEMA = "unstall.recording/1"
-_WARMUP = 1  # of a recording that was cut short, the first step
+_WARMUP = 1  # steps; used for a recording that was cut short
 _STEP = "unstall.step#{}"
-_BEGINS = ("threading.py", "_bootstrap")  # a thread's outermost frame
+_BEGINS = ("threading.py", "_bootstrap")  # outermost frame of a thread
 
 
 def write_trace(folder: Path, path: Path) -> None:
-    """Write what a recording's folder holds as a trace (.json or .json.gz), whether or not it came to its end.
+    """Writes the contents of a recording's folder as a trace (.json or .json.gz), even if the recording was cut short.
 
-    Raises TraceError where nothing was recorded, UsageError where `path` cannot be written.
+    Raises TraceError if nothing was recorded, UsageError if `path` cannot be written.
     """
     story = _Story(chrome_trace.readable(journal.read(folder)))
     if story.recorder is None:
@@ -78,11 +78,11 @@ def _cupti_events(folder: Path, story: _Story, activity: Activity, places: LineP
 
 
 def _plain_step(story: _Story, on_device: DeviceWork) -> PlainStep | None:
-    """The step time without recording, if it was timed; `on_device` is what was recorded."""
+    """Returns the step time without recording, if it was timed. `on_device` are the recorded device ops."""
     measured = [Plain(**_without(event, "event", "at")) for event in story.all("plain")]
     if not measured:
         return None
-    # All that was recorded, not only between the boundaries: the device may be many steps behind the host then.
+    # Uses everything that was recorded, not only between the boundaries: the device may lag many steps behind the host.
     steps, recorded_ns = len(story.all("mark")) - 1, np.diff(np.array(story.boundaries, np.int64)).astype(np.int64)
     return plain_step(measured, recorded_ns, on_device.own_time_ns / max(steps, 1))
 
@@ -102,9 +102,10 @@ def _backward_spans(places: LinePlaces) -> list[int]:
 
 
 def _with_backward(activity: Activity, places: LinePlaces) -> I32:
-    """The stack of each call; of those on autograd's threads, which run no Python, that of the backward() under way.
+    """Returns the stack of each call. Calls on autograd's threads, which run no Python, get the stack of the current
+    backward().
 
-    Python knows these threads, for they may come to run some, so that their calls are like those from code not known.
+    Python knows these threads, because they may run Python. Their calls therefore look like calls from unknown code.
     """
     calls, spans = activity.calls, activity.spans
     stack = calls["stack"].astype(np.int32)
@@ -113,7 +114,7 @@ def _with_backward(activity: Activity, places: LinePlaces) -> I32:
     python = list(places.threads | _ended(calls, places))
     lost = np.flatnonzero((stack < 0) & ~np.isin(calls["thread"], python))
     lost = lost[np.argsort(calls["start"][lost], kind="stable")]
-    # Later ones last: a backward() within another one, as of checkpoints, has what is called in it.
+    # Later spans overwrite earlier ones: calls within a nested backward(), as in checkpoints, belong to that.
     for span in spans:
         first, stop = np.searchsorted(calls["start"][lost], (span["start"], span["end"]))
         within = lost[first:stop]
@@ -122,14 +123,14 @@ def _with_backward(activity: Activity, places: LinePlaces) -> I32:
 
 
 def _ended(calls: np.ndarray, places: LinePlaces) -> dict[int, str]:
-    """Threads that `threading` began, as their stacks show, and that ended before anyone asked for their names."""
+    """Returns threads that `threading` started, as their stacks show, and that ended before their names were read."""
     begun = [number for number, frames in places.stacks.items() if frames[-1:] and frames[-1][::2] == _BEGINS]
     threads = np.unique(calls["thread"][np.isin(calls["stack"], begun)]).tolist()
     return dict.fromkeys((each for each in threads if each not in places.threads), "a thread that ended")
 
 
 def _thread_names(calls: np.ndarray, places: LinePlaces, process: int) -> dict[int, str]:
-    """Names of the threads that made calls."""
+    """Returns names of the threads that made calls."""
     threads = np.unique(calls["thread"]).tolist()
     known = places.threads | _ended(calls, places)
     return {each: known.get(each, "native") for each in threads} | (
@@ -138,7 +139,8 @@ def _thread_names(calls: np.ndarray, places: LinePlaces, process: int) -> dict[i
 
 
 def _moments(story: _Story, activity: Activity) -> tuple[I64, I64]:
-    """Threads and times at which something began or ended that is known to: steps, and spans of watched functions."""
+    """Returns (threads, times) at which something is known to have begun or ended: steps, and spans of watched
+    functions."""
     spans, boundaries = activity.spans, np.array(story.boundaries, np.int64)
     threads = np.concatenate([spans["thread"], spans["thread"], np.full(len(boundaries), story.driver)])
     times = np.concatenate([spans["start"].astype(np.int64), spans["end"].astype(np.int64), boundaries])
@@ -151,7 +153,7 @@ def _steps(story: _Story, text: Text) -> Iterator[str]:
 
 
 def _loading(activity: Activity, places: LinePlaces, process: int, text: Text) -> Iterator[str]:
-    """Waits for a DataLoader's next batch."""
+    """Yields the waits for a DataLoader's next batch."""
     loading = [number for number, name in places.spans.items() if name == LOADING]
     for span in activity.spans[np.isin(activity.spans["what"], loading)].tolist():
         start, end, _, _, thread = span[:5]
@@ -159,7 +161,7 @@ def _loading(activity: Activity, places: LinePlaces, process: int, text: Text) -
 
 
 def _head(story: _Story, activity: Activity) -> dict[str, object]:
-    """What stands before the events, as Kineto writes it."""
+    """Returns the fields before the events, in Kineto's form."""
     cuda = str(story.machine.get("cuda") or "").split(".")
     devices: list[dict[str, object]] = story.machine.get("devices") or []
     head: dict[str, object] = {
@@ -174,7 +176,7 @@ def _head(story: _Story, activity: Activity) -> dict[str, object]:
     }
     if len(cuda) >= 2 and cuda[0].isdecimal() and cuda[1].isdecimal():
         head["cuda_runtime_version"] = int(cuda[0]) * 1000 + int(cuda[1]) * 10
-    rank, size = (str(story.machine.get(name)) for name in ("rank", "world_size"))  # of the environment: any text
+    rank, size = (str(story.machine.get(name)) for name in ("rank", "world_size"))  # from the environment, so any text
     if rank.isdecimal():
         head["distributedInfo"] = {"rank": int(rank), "world_size": int(size) if size.isdecimal() else None}
     return head
@@ -182,7 +184,7 @@ def _head(story: _Story, activity: Activity) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class _Story:
-    """The journal of a recording."""
+    """The journal of a recording, parsed."""
 
     events: list[Event]
 
@@ -192,7 +194,7 @@ class _Story:
 
     @property
     def lines(self) -> str | None:
-        """How lines were followed, if they were."""
+        """How lines were recorded; None if they were not."""
         return self._last("window").get("lines")
 
     @property
@@ -201,7 +203,7 @@ class _Story:
 
     @property
     def driver(self) -> int:
-        """The thread that steps run on: the one that set most boundaries."""
+        """The thread that runs the steps: the one that set most boundaries."""
         threads = Counter(event["thread"] for event in self.all("mark") if event.get("thread"))
         return int(next((thread for thread, _ in threads.most_common(1)), self.process))
 
@@ -220,13 +222,13 @@ class _Story:
 
     @property
     def boundaries(self) -> list[int]:
-        """Between steps, ns; without the steps for warm-up."""
+        """Times between steps, ns; without warm-up steps."""
         marks = [event["at"] for event in self.events if event["event"] == "mark"]
         recorded = self._last("recorded")
         return marks[recorded.get("settling", 0 if len(marks) < 3 else _WARMUP) :]
 
     def metadata(self, plain: PlainStep | None) -> dict[str, object]:
-        """What the trace has under "unstall"."""
+        """Returns the trace's "unstall" field."""
         by = self._last("recorded").get("by") or next(
             (event.get("kind") for event in self.events if event["event"] == "mark"), None
         )
@@ -279,7 +281,7 @@ def _of_plain(plain: PlainStep) -> dict[str, object]:
 
 
 def _uuids(ours: Iterable[object]) -> set[str]:
-    """As the driver writes them: torch leaves out the "GPU-" before one."""
+    """Returns UUIDs as the driver writes them: torch omits the "GPU-" prefix."""
     return {text for uuid in ours for text in (str(uuid), f"GPU-{uuid}")}
 
 

@@ -13,27 +13,27 @@ from unstall.what_if.subject import Subject
 
 
 class Module(Protocol):
-    """What a file in this folder offers. Its docstring's first line says what the edit does."""
+    """Interface of a file in this folder. The first line of its docstring says what the edit does."""
 
     __doc__: str | None
 
     def prepare(self, text: str | None) -> object:
-        """Parse what stands behind the edit's name; None if nothing does. Raises UsageError."""
+        """Parses the text after the edit's name, None if there is none. Raises UsageError."""
 
     def apply(self, subject: Subject, argument: object) -> Subject:
-        """Make the edit."""
+        """Returns the subject with the edit made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change to a program, such as `remove-syncs:train.py:41:aten::item`."""
+    """One edit, such as `remove-syncs:train.py:41:aten::item`."""
 
     text: str
     module: Module
     argument: object
 
     def apply(self, subject: Subject) -> Subject:
-        """The subject with the change made, as far as that is legal; its notes say what stopped the rest."""
+        """Returns the subject with the edit made as far as it is legal. Its notes say what prevented the rest."""
         return self.module.apply(subject, self.argument)
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ def names() -> list[str]:
 
 
 def parse(text: str) -> Edit:
-    """An edit as users write it. Raises UsageError."""
+    """Parses an edit as users write it. Raises UsageError."""
     name, colon, rest = text.partition(":")
     if name not in names():
         raise UsageError(f"there is no edit {name!r}; there are: {', '.join(names())}")
@@ -55,7 +55,7 @@ def parse(text: str) -> Edit:
 
 
 def about(edit: Edit) -> str:
-    """What it does, in a sentence."""
+    """Returns a sentence on what the edit does."""
     return (edit.module.__doc__ or "").split("\n\n")[0].replace("\n", " ").strip()
 
 

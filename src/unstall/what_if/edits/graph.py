@@ -13,14 +13,14 @@ from unstall.timeline.grouping import groups
 from unstall.what_if.place import EditPlace, parse_function
 from unstall.what_if.subject import SYNCS, Subject
 
-# Measured on an H200 with CUDA 13, without a profiler (benchmarks/device_delays.py), and as the difference between
-# graphs' plain times and the sum of their ops' lengths when launched one by one (benchmarks/whatif_programs.py).
+# Measured on an H200 with CUDA 13 without a profiler (benchmarks/device_delays.py), and as the difference between the
+# plain times of graphs and the total length of their ops when launched one by one (benchmarks/whatif_programs.py).
 _CALL_NS, _CALL_NS_A_NODE = 4_000, 165
-_GAP_NS = 220  # from one kernel to the next within a graph; a stream takes 700 to 900 ns
+_GAP_NS = 220  # between two kernels of a graph; on a stream it is 700 to 900 ns
 _BEFORE_MEMSET_NS, _AFTER_MEMSET_NS = 1_100, 4_100
 _FEWEST = 2
 _UNNAMED = "Python's time between operators stays, as no function was named: graph:FILE:FUNCTION removes that too"
-_LONG_NS = 1_000_000  # Python between two operators takes less, also while it is recorded
+_LONG_NS = 1_000_000  # Python between two operators takes less, even when recorded
 
 
 def prepare(text: str | None) -> EditPlace | None:
@@ -28,12 +28,13 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Each longest row of launches that can be captured, within the steps, becomes one graph.
+    """Each longest row of launches within the steps that can be captured becomes one graph.
 
-    A wait, a copy that blocks, one to or from pageable memory, an event, or a launch of another thread ends a
-    stretch; so does what a graph would not do away with: data loading, allocation, long work outside any operator.
-    What operators do before the first launch and after the last goes, where all that they launch is in the graph, and
-    at a place so does what its function does, and what that calls. What calls the function stays.
+    A stretch ends at a wait, a blocking copy, a copy to or from pageable memory, an event, or a launch of another
+    thread. It also ends at work that a graph would not remove: data loading, allocation, long work outside any
+    operator. If everything that an operator launches is in the graph, its work before the first launch and after the
+    last is removed too. If the edit has a place, so is the work of its function and of what that calls. The caller of
+    the function stays unchanged.
     """
     program = subject.program
     do, ops = program.instructions, program.ops
@@ -43,7 +44,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     if not len(first):
         return subject.with_program(program, "no stretch of launches could be captured")
     last = np.flatnonzero((stretch >= 0) & np.append(stretch[1:] != stretch[:-1], True))
-    nodes = np.append(0, np.cumsum(ops.duration > 0))  # not what an edit before this one took away
+    nodes = np.append(0, np.cumsum(ops.duration > 0))  # without ops that a previous edit removed
     counts = nodes[do.ops[last]] - nodes[np.where(first > 0, do.ops[np.maximum(first - 1, 0)], 0)]
 
     keep = np.zeros(len(do), dtype=np.bool_)
@@ -80,7 +81,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def _stretches(subject: Subject, place: EditPlace | None, breaks: Bool) -> I64:
-    """By instruction the number of the stretch it is in, ascending; -1 for none."""
+    """Returns the number of each instruction's stretch, ascending, or -1 if it is in none."""
     program = subject.program
     do = program.instructions
     launches = _launching(subject)
@@ -105,13 +106,15 @@ def _stretches(subject: Subject, place: EditPlace | None, breaks: Bool) -> I64:
 
 
 def _of_one_stretch(subject: Subject, stretch: I64) -> Bool:
-    """Operators and frames that launch something, all of it in one stretch, wait for nothing and are not around a whole
-    step."""
+    """Returns the operators and frames whose launches are all in one stretch.
+
+    They launch at least one op, wait for nothing and do not contain a whole step.
+    """
     host, program = subject.timeline.host, subject.program
     part = program.thread_of[host.thread]
     do = program.instructions
     outside = (do.code != Code.CALL) & (stretch < 0)
-    # What a call does as it ends is of that call, also where a frame begins at that moment.
+    # Work at the end of a call belongs to that call, even if a frame begins at the same time.
     called = np.where(do.host >= 0, host.start[np.maximum(do.host, 0)], subject.recorded_span[0])
     chosen = np.zeros(len(host), dtype=np.bool_)
     for number, mine in groups(do.thread):
@@ -129,7 +132,8 @@ def _of_one_stretch(subject: Subject, stretch: I64) -> Bool:
 
 
 def _breaks(subject: Subject) -> Bool:
-    """Instructions before which the host does what is no part of a graph, and would still do with one."""
+    """Returns the instructions before which the host does work that is not part of a graph and would remain with
+    one."""
     host, do = subject.timeline.host, subject.program.instructions
     outside = do.work * (1 - subject.share_of_work(host.kind <= HostKind.CALL))
     chosen: Bool = (subject.share_of_work(is_no_code(subject.timeline)) > 0) | (outside >= _LONG_NS)
@@ -143,7 +147,7 @@ def _launching(subject: Subject) -> Bool:
 
 
 def _uncapturable(subject: Subject) -> Bool:
-    """Copies that the host waits for in the same operation, or in the call itself, and what is a graph already."""
+    """Returns copies that the host waits for in the call or in the same operation, and launches of existing graphs."""
     timeline, program = subject.timeline, subject.program
     do, operation = program.instructions, subject.places.operation
     host = timeline.host
@@ -163,7 +167,7 @@ def _uncapturable(subject: Subject) -> Bool:
 
 
 def _stops(subject: Subject, stretch: I64) -> list[str]:
-    """What kept the captured stretches of one step apart."""
+    """Returns reasons why the captured stretches of one step are separate."""
     program = subject.program
     waits = np.flatnonzero(np.isin(program.instructions.code, SYNCS))
     graphs = between = 0

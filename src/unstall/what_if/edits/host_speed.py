@@ -11,7 +11,7 @@ from unstall.errors import UsageError
 from unstall.locate.kinds import OF_THE_DRIVER, is_no_code
 from unstall.what_if.subject import Subject
 
-_LEAST = 1e-3  # a thousand times slower
+_LEAST = 1e-3  # 1000 times slower
 
 
 def prepare(text: str | None) -> float:
@@ -19,7 +19,7 @@ def prepare(text: str | None) -> float:
 
 
 def apply(subject: Subject, factor: float) -> Subject:
-    """Waiting for data, sleep, allocation and loading of modules take as long as they did."""
+    """Makes the host faster. Waiting for data, sleep, allocation and module loading keep their length."""
     timeline, do = subject.timeline, subject.program.instructions
     kept = subject.share_of_work(is_no_code(timeline))
     kind = timeline.host.kind[np.maximum(do.host, 0)] if len(timeline.host) else np.zeros(len(do), dtype=np.int8)
@@ -30,7 +30,7 @@ def apply(subject: Subject, factor: float) -> Subject:
 
 
 def parse_factor(name: str, text: str | None) -> float:
-    """The K of NAME:K, which may be `inf`. Raises UsageError."""
+    """Returns the K of NAME:K, which may be `inf`. Raises UsageError."""
     try:
         factor = float(text or "")
     except ValueError:

@@ -19,8 +19,11 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """The operations of the copies are gone, and with them their waits. What fills the tensor on the device takes the
-    host what the operators of this run that launch one kernel usually do. What made it on the host stays."""
+    """Removes the operations of the copies and their waits.
+
+    The operator that makes the tensor on the device takes as long on the host as operators in this run that launch one
+    kernel. Making the tensor on the host keeps its cost.
+    """
     timeline, program, operation = subject.timeline, subject.program, subject.places.operation
     up = (timeline.device.direction == CopyDirection.HOST_TO_DEVICE)[program.ops.device]
     up &= subject.at(place)[program.launcher]
@@ -36,7 +39,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     operator, call = usual_launch(subject)
     do, ops = cut.instructions, cut.ops
     work, calls = do.work.copy(), do.call.copy()
-    # No launch of the model's own costs more than what it replaces.
+    # A modelled launch never costs more than the one it replaces.
     work[copying] += max(operator - call, 0)
     calls[copying] = call
     waits = np.flatnonzero(do.goes_on & np.append(False, keep[:-1]))
@@ -56,7 +59,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def usual_launch(subject: Subject) -> tuple[int, int]:
-    """ns that an operator with one kernel, and the launching call in it, usually take the host in this program."""
+    """Returns the usual host time, ns, of (an operator that launches one kernel, the launching call in it)."""
     host, do = subject.timeline.host, subject.program.instructions
     launching = np.flatnonzero((do.code == Code.LAUNCH) & (do.host >= 0))
     launching = launching[host.kind[do.host[launching]] == HostKind.LAUNCH]
@@ -67,6 +70,6 @@ def usual_launch(subject: Subject) -> tuple[int, int]:
     single, times = np.unique(top[top >= 0], return_counts=True)
     single = single[times == 1]
     recorded = int(np.median(host.end[single] - host.start[single])) if len(single) else 0
-    # As long as the host's work is without the recorder.
+    # The host's work without the recorder's overhead.
     work = int(np.median(do.work[launching]))
     return (min(recorded, work + call) if recorded else work + call), call

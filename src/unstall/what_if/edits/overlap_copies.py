@@ -20,10 +20,11 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """An upload no longer waits for what its stream computes, only for the buffer of the last but one to be free.
+    """An upload no longer waits for the computation on its stream, only until the buffer of the copy before last is
+    free.
 
-    What follows it on the computing stream waits for it, as it would for the copy's event. Downloads stay: somebody
-    on the host waits for them.
+    The next op on the computing stream waits for the upload, as it would for the copy's event. Downloads stay
+    unchanged, because something on the host waits for them.
     """
     program, device = subject.program, subject.timeline.device
     ops = program.ops
@@ -56,7 +57,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def _tied(program: Program) -> Bool:
-    """Which ops stand between events and waits of their stream, or before an op that follows yet another one."""
+    """Returns which ops are between events and waits of their stream, or before an op that also follows another op."""
     do, ops = program.instructions, program.ops
     tied = np.zeros(len(ops), dtype=np.bool_)
     marks = np.isin(do.code, (Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM))
@@ -71,15 +72,16 @@ def _tied(program: Program) -> Bool:
 
 
 def _let_ahead(mine: I64, at: I64, step: I64, after: I64, lag: I64) -> None:
-    """Uploads `mine[at]` of a stream's ops `mine`: each ahead of what follows, two buffers between them.
+    """Lets uploads `mine[at]` run ahead of the other ops `mine` of their stream, with two buffers.
 
-    Where a step has several, as when weights are fetched layer by layer, its first one waits for the step before.
+    If a step has several uploads, as when weights are fetched layer by layer, the first one waits for the previous
+    step.
     """
     following = at + 1
     uses = following[(following < len(mine)) & ~np.isin(following, at)]
     after[mine[uses]] = mine[uses - 1]
     lag[mine[uses]] = LAG_NS
-    # The buffer of the last but one is free when what was computed before the last one's copy is done.
+    # The buffer of the copy before last is free when the computation before the last copy is done.
     after[mine[at]] = -1
     opens = np.append(True, step[at][1:] != step[at][:-1])
     several = np.bincount(step[at])[step[at]] > 1
@@ -90,7 +92,7 @@ def _let_ahead(mine: I64, at: I64, step: I64, after: I64, lag: I64) -> None:
 
 
 def _waited_for(subject: Subject) -> Bool:
-    """Which instructions launch copies that the host waits for, in the call or in the same operation."""
+    """Returns which instructions launch copies that the host waits for, in the call or in the same operation."""
     timeline, do = subject.timeline, subject.program.instructions
     operation = operations(timeline, timeline.host.op)
     waits = np.isin(do.code, SYNCS) & (do.host >= 0)
@@ -102,7 +104,7 @@ def _waited_for(subject: Subject) -> Bool:
 
 
 def _with(program: Program, stream: I64, after: I64, lag: I64, device_of_stream: list[int]) -> Program:
-    # Where a call was made decides what a graph follows; a single op follows its own stream.
+    # A graph follows the stream of the call that launches it; a single op follows its own stream.
     do = program.instructions
     launched = do.stream.copy()
     moved = program.launcher[stream != program.ops.stream]

@@ -13,9 +13,9 @@ from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostM
 from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.subject import SYNCS, Subject
 
-# Bytes per ns of a large copy from or to pinned memory, by the link that a GPU has to its host: an H200 on PCIe 5 does
-# 55.4 (benchmarks/results/device_delays_h200.json), and older links a half and a quarter. Where a GPU is nearer to its
-# host than that (GH200), a copy becomes no slower than it was.
+# Bytes per ns of a large copy from or to pinned memory, by the link between GPU and host. An H200 on PCIe 5 reaches
+# 55.4 (benchmarks/results/device_delays_h200.json), older links a half and a quarter of that. If a GPU has a faster
+# link to its host (GH200), no copy becomes slower than it was.
 _RATES = ((re.compile(r"\b(H100|H200|H20|H800|B100|B200|B300|RTX PRO|RTX 50|MI300|MI325|MI350)"), 55.0),)
 _RATE_PCIE_4, _RATE_PCIE_3 = 25.0, 12.0
 _PCIE_3 = re.compile(r"\b(V100|T4|P100|P4|P40|K80|RTX 20|GTX|TITAN|Quadro)")
@@ -30,12 +30,12 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """A download stays a wait: whoever asked for the value needs it."""
+    """Pins the copies. A download is still waited for: its value is needed on the host."""
     return pinned(subject, subject.at(place)[subject.program.launcher])
 
 
 def pinned(subject: Subject, among: Bool) -> Subject:
-    """Those of these ops that cross between host and device do so from and to pinned memory."""
+    """Makes these ops use pinned memory if they copy between host and device."""
     timeline, program = subject.timeline, subject.program
     device, do, ops = timeline.device, program.instructions, program.ops
     row = ops.device
@@ -56,7 +56,7 @@ def pinned(subject: Subject, among: Bool) -> Subject:
     uploads = np.zeros(len(do), dtype=np.bool_)
     uploads[program.launcher[upload]] = True
     call = np.where(blocking, np.minimum(do.call, _CALL_NS), do.call)
-    # It arrives after the call rather than within it, and no later than before.
+    # The copy arrives after the call rather than within it, and no later than before.
     latest = ops.latency + (do.call - call)[program.launcher]
     latency = np.where(blocking[program.launcher], np.minimum(latest, _LATENCY_NS), ops.latency)
     code = do.code.copy()
@@ -72,7 +72,7 @@ def pinned(subject: Subject, among: Bool) -> Subject:
 
 
 def _waits_for(subject: Subject, uploads: Bool) -> I64:
-    """The waits that the same operations make for their uploads: `non_blocking=True` does without."""
+    """Returns the waits of the same operations for their uploads: `non_blocking=True` removes them."""
     timeline, do = subject.timeline, subject.program.instructions
     operation = operations(timeline, timeline.host.op)
     around = operation[do.host[uploads]]
@@ -83,7 +83,8 @@ def _waits_for(subject: Subject, uploads: Bool) -> I64:
 
 
 def pinned_rate(timeline: Timeline, direction: CopyDirection) -> float:
-    """Bytes per ns of large pinned copies that way: as seen in this run, else what the first device's link does."""
+    """Returns bytes per ns of large pinned copies in this direction: as seen in this run, else by the first device's
+    link."""
     device = timeline.device
     seen = (device.host_memory == HostMemory.PINNED) & (device.bytes >= _LARGE_BYTES) & (device.direction == direction)
     if seen.any():

@@ -19,7 +19,7 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """The copies stay on their stream; the waits for them are gone, and those for anything else stay."""
+    """Removes the waits for these copies. The copies stay on their stream, and so do waits for anything else."""
     timeline, ops = subject.timeline, subject.program.ops
     down = (timeline.device.direction == CopyDirection.DEVICE_TO_HOST)[ops.device]
     chosen = down & subject.at(place)[subject.program.launcher]
@@ -30,7 +30,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def _waits_for(subject: Subject, copies: Bool) -> Bool:
-    """Which instructions wait for these ops: in the call that launches them, or in the same operation."""
+    """Returns which instructions wait for these ops: in the call that launches them, or in the same operation."""
     timeline, program = subject.timeline, subject.program
     do = program.instructions
     launching = np.zeros(len(do), dtype=np.bool_)

@@ -10,7 +10,7 @@ from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.subject import SYNCS, Subject, neutral
 
 READ_BACK_BYTES = 4096
-"""What is read back as a value rather than as data, at most."""
+"""The most bytes that count as reading a value rather than data."""
 
 
 def prepare(text: str | None) -> EditPlace | None:
@@ -31,14 +31,14 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def _within_copy(subject: Subject) -> Bool:
-    """Which instructions are the blocking part of a copy's own call."""
+    """Returns which instructions are the blocking part of a copy's own call."""
     do = subject.program.instructions
     chosen: Bool = np.append(False, (do.code[:-1] == Code.LAUNCH) & do.goes_on[1:])
     return chosen
 
 
 def _read_backs(subject: Subject, waits: Bool) -> Bool:
-    """Host events that are gone with these waits: operations that do nothing but read a value and wait."""
+    """Returns the host events to remove with these waits: operations that only read a value and wait."""
     timeline, operation = subject.timeline, subject.places.operation
     do, device = subject.program.instructions, timeline.device
     around = np.unique(operation[do.host[waits]])
@@ -51,7 +51,7 @@ def _read_backs(subject: Subject, waits: Bool) -> Bool:
     other = np.unique(operation[launched[~reads[launched]]])
     gone = np.zeros(len(timeline.host), dtype=np.bool_)
     gone[np.setdiff1d(around, other)] = True
-    # Of an operation that also computes, the reading goes and the rest stays.
+    # If an operation also computes, only its reading is removed.
     copies = launched[reads[launched]]
     gone[copies[np.isin(operation[copies], around)]] = True
     return gone

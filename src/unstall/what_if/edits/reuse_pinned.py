@@ -20,7 +20,7 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """As pin-copies for the uploads, with what the copy into pinned memory takes the host."""
+    """Pins the uploads as pin-copies does, and adds the host time of the copy into pinned memory."""
     device, program = subject.timeline.device, subject.program
     row = program.ops.device
     chosen = (device.direction[row] == CopyDirection.HOST_TO_DEVICE) & subject.at(place)[program.launcher]
