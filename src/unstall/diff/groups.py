@@ -32,6 +32,6 @@ class Grouped:
 
 
 def common(a: I64, b: I64) -> tuple[I64, I64, int]:
-    """Returns (group of each row of A, of each row of B, number of groups). Equal keys share a group; ordered by key."""
+    """Returns (group of each row of A, of each row of B, number of groups). Groups are the distinct keys, ascending."""
     keys, which = distinct(np.concatenate((a, b)))
     return which[: len(a)], which[len(a) :], len(keys)

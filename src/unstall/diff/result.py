@@ -166,7 +166,7 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a report of two runs shows. Parts that the data does not support are null, or empty with a caveat."""
+    """Everything that a report of two runs shows. Parts without sufficient data are null, or empty with a caveat."""
 
     schema: str = SCHEMA
     version: str
