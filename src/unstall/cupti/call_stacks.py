@@ -4,8 +4,8 @@ It has no overhead per line of the program: a callback in C follows a thread's c
 calls CUDA (`_frames.c`). It saves 2.5 µs per launch of a transformers model: it takes 0.05 to 0.1 µs for 30 frames,
 instead of 13 line events of 0.2 µs each (`python -m benchmarks.cupti_parts`; docs/recording.md).
 
-Code objects must be registered beforehand. From Python 3.12 on, `sys.monitoring` reports each when it first runs. Before
-that, all existing functions are registered when the recording starts.
+Code objects must be registered beforehand. From Python 3.12 on, `sys.monitoring` reports each when it first runs.
+Before that, all existing functions are registered when the recording starts.
 
 `places.jsonl` gets a line for each stack: {"stack": number, "frames": [[file, line, function], …]}, innermost first.
 """
@@ -212,7 +212,7 @@ def _watched() -> Iterator[_Watched]:
 
 
 def _noted(code: CodeType) -> Callable[..., Any]:
-    """Returns a decorator that tells the recorder when a function begins and ends."""
+    """Returns a wrapper that tells the recorder when a function begins and ends."""
 
     def call(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         _cupti.py_start(code, 0)

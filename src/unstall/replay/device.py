@@ -206,7 +206,7 @@ def engines(timeline: Timeline) -> int:
 
 
 def _launches(timeline: Timeline) -> I32:
-    """Returns the host row of each device op's call. An op whose call is lost gets that of the op before it, else -1."""
+    """Returns the host row of each device op's call, or -1. An op whose call is lost gets that of the op before it."""
     launch = timeline.device.launch.copy()
     kind = timeline.host.kind[np.maximum(launch, 0)]
     launch[(kind < HostKind.LAUNCH) | (kind > HostKind.MEMSET)] = -1  # processes in one file share ids
