@@ -18,7 +18,7 @@ FoundBy = Literal["annotation", "optimizer", "period", "whole"]
 
 _PROFILER_STEP = re.compile(r"ProfilerStep(#\d+|\*)?$")
 RECORDED_STEP = "unstall.step"
-"""What unstall's own recorder calls the annotation around a step, but for its number."""
+"""Prefix of the annotation that unstall's recorder puts around each step; the step number follows."""
 
 _RECORDED_STEP = re.compile(r"unstall\.step(#\d+)?$")
 _OPTIMIZER_STEP = re.compile(r"Optimizer\.step#")
