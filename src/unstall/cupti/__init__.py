@@ -1,1 +1,1 @@
-"""CUPTI: what the device did and which calls the host made, recorded by NVIDIA's own library."""
+"""Records device work and driver calls with CUPTI, NVIDIA's profiling library."""

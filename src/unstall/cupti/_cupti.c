@@ -1,21 +1,20 @@
-/* Records what a CUDA program does, through CUPTI and without Python: what the device did, and the host's calls, each with
-   the stack that it was made from.
+/* Records a CUDA program through CUPTI and without Python: device ops, and driver calls with their Python stacks.
 
-   libcupti is loaded at run time and declared here as far as it is used, so that building needs no CUDA.
+   libcupti is loaded at run time, and the functions used are declared here, so that building needs no CUDA.
 
-   What the device did are activity records, which CUPTI writes. Its buffers are chunks of a file mapped into memory: a
-   record is on its way to disk the moment it is written, and a process that is killed leaves what it had. A chunk is
-   zeroed, and 0 is no kind of record, so each ends at its first 0: the file needs no index. Layouts of records are
-   layouts.py's business; here only their sizes are held against those that libcupti itself steps by.
+   Device ops are activity records, which CUPTI writes. Its buffers are chunks of a file mapped into memory, so the
+   records of a killed process are kept. A chunk is zeroed, and no record has kind 0, so each chunk ends at its first 0
+   and the file needs no index. layouts.py has the layouts of records; here only their sizes are compared with those
+   that libcupti uses.
 
-   Kernel names are pointers into libcupti. Each is written to a second file, demangled, when it is first seen:
+   Kernel names are pointers into libcupti. When one is first seen, it is written to a second file, demangled:
    the pointer (8 bytes), the length (4 bytes), the text.
 
-   Calls are records of our own (Call), in chunks of a third file, written by a callback that CUPTI calls around each call
-   of the driver that was asked for. Calls of the runtime end in one of the driver, so that these are all. They also tell
-   what is waited for. Measured on an H200: activity records of calls cost three times as much as these callbacks, those
-   of waits and events made all launches slower by a fifth, and once CUPTI has been used it leaves every call slower by
-   5 % to 30 % until it is finalized. */
+   Calls are our own records (Call), in chunks of a third file. A callback writes them, which CUPTI calls around each
+   selected driver call. Runtime calls make driver calls, so these suffice. They also have the awaited stream or event.
+   Measured on an H200: CUPTI's activity records of calls have three times the overhead of these callbacks; those of
+   waits and events slow down all launches by a fifth. After use, CUPTI slows down every call by 5 % to 30 % until it is
+   finalized. */
 
 #include "../lines/_frames.h"
 
@@ -48,7 +47,7 @@ enum { SUCCESS = 0, MOST_KINDS = 64, CONCURRENT_KERNEL = 10, KERNEL_NAME = 104, 
 enum { ENTER = 0, DRIVER_API = 1, CTX_GET_CURRENT = 304 };
 
 typedef struct {
-    int site; /* ENTER, or 1 at the call's exit */
+    int site; /* ENTER, or 1 at the exit of the call */
     const char *function;
     const void *parameters;
     void *result;
@@ -107,14 +106,14 @@ typedef struct {
 } Spill; /* a file of chunks, mapped into memory */
 
 typedef struct {
-    uint64_t start; /* CLOCK_MONOTONIC, ns; written last: 0 says that there is no call here yet */
+    uint64_t start; /* CLOCK_MONOTONIC, ns; written last: 0 means that there is no call here yet */
     uint64_t end;
     uint32_t what;       /* the driver's callback id, or SPAN + the number of a watched function */
     uint32_t correlation;
     uint32_t thread; /* the system's id */
     int32_t stack;
-    uint64_t event;   /* the handle of the one that is recorded or waited for, or 0 */
-    uint32_t stream;  /* CUPTI's id of the one that a record, a wait or a query is of, or NO_STREAM */
+    uint64_t event;   /* the handle of the event that is recorded or waited for, or 0 */
+    uint32_t stream;  /* CUPTI's id of the stream of a record, a wait or a query, or NO_STREAM */
     uint32_t context; /* CUPTI's id */
     uint64_t spare[2];
 } Call; /* as long as a cache line */
@@ -123,9 +122,9 @@ _Static_assert(sizeof(Call) == 64, "decode.py reads calls of 64 bytes");
 
 enum { NO_STREAM = UINT32_MAX };
 
-/* What of a call's parameters is kept: cuda.h has them in this order since CUDA 4.0. */
+/* Which parameters of a call are kept, in their order in cuda.h since CUDA 4.0. */
 enum { OF_STREAM = 1, OF_EVENT, OF_EVENT_STREAM, OF_STREAM_EVENT };
-enum { LEGACY, PER_THREAD }; /* which stream 0 is: the latter for calls in _ptsz */
+enum { LEGACY, PER_THREAD }; /* the meaning of stream 0: PER_THREAD for calls in _ptsz */
 
 static const struct {
     uint32_t id;
@@ -142,10 +141,10 @@ static const struct {
 
 enum { SPAN = 1 << 30, MOST_WATCHED = 32, MOST_OPEN = 16, CALLS_CHUNK = 64 << 10 };
 
-/* What libcupti's threads and the program's share; changed under the lock, but for what is set while nothing records. */
+/* Shared by libcupti's threads and the program's. Changed under the lock, or while nothing is recorded. */
 static struct {
     pthread_mutex_t lock;
-    _Atomic uint64_t recording; /* which start() this is, from 1: what threads have of their own is of one; 0: none */
+    _Atomic uint64_t recording; /* number of the start(), from 1, which thread-local state belongs to; 0: none */
     Spill records, calls;
     int names_file;
     uint32_t size_of[MOST_KINDS];
@@ -170,14 +169,13 @@ static __thread struct {
 } mine;
 
 static void *subscriber;
-static int recorded; /* between start() and stop(), of which no two threads do the same; under the GIL */
+static int recorded; /* between start() and stop(), which never run concurrently; under the GIL */
 static uint64_t epoch;            /* the last start()'s */
-static _Atomic int within;        /* threads in a callback: maps and known code stay while there are any */
-static _Atomic int detach_wanted; /* whoever makes it 0 finalizes CUPTI: once, that is */
+static _Atomic int within;        /* threads in a callback: while there are any, maps and known code are kept */
+static _Atomic int detach_wanted; /* the thread that sets it to 0 finalizes CUPTI, so it happens once */
 
-/* Take blocks of the disk for the next bytes, so that writing through the map cannot fail later: a full disk would
-   otherwise end the program by SIGBUS. 0, or the reason as errno has it; there is no room then from now on, as asking
-   again at every call would cost the program more than recording does. */
+/* Allocates disk blocks for the next bytes, so that writing through the map cannot fail: a full disk would otherwise
+   raise SIGBUS. Returns 0 or an errno. After a failure it does not try again: that would take longer than recording. */
 static int
 reserve(Spill *to, size_t bytes)
 {
@@ -186,7 +184,7 @@ reserve(Spill *to, size_t bytes)
         error = posix_fallocate(to->file, (off_t)to->reserved_bytes, (off_t)bytes);
     }
     if (error) {
-        (void)!ftruncate(to->file, (off_t)to->reserved_bytes); /* some may have been taken */
+        (void)!ftruncate(to->file, (off_t)to->reserved_bytes); /* some may have been allocated */
         to->most_bytes = to->reserved_bytes;
         return error;
     }
@@ -195,7 +193,7 @@ reserve(Spill *to, size_t bytes)
     return 0;
 }
 
-/* NULL where there is no room. */
+/* Returns NULL if there is no room. */
 static uint8_t *
 next_chunk(Spill *from)
 {
@@ -221,7 +219,7 @@ buffer_requested(uint8_t **buffer, size_t *size, size_t *most_records)
     *most_records = 0;
 }
 
-/* Whether something records; what this thread has of its own is then of that recording. */
+/* Returns whether a recording is active; if so, thread-local state then belongs to it. */
 static int
 recording_here(void)
 {
@@ -282,7 +280,7 @@ finalize_once(void)
 static void
 begin(Call *call, uint32_t what, const CallbackData *data)
 {
-    uint64_t start = now(); /* before the stack is read: what that takes is the call's */
+    uint64_t start = now(); /* before the stack is read, so that the call includes that time */
     *call = (Call){.start = start, .what = what, .thread = mine.thread, .stack = frames_here(), .stream = NO_STREAM,
                    .correlation = data ? data->correlation : 0, .context = data ? data->context_id : 0};
 }
@@ -306,9 +304,9 @@ static void
 around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
 {
     (void)nothing, (void)domain;
-    within++; /* before it is asked whether something records: stop() says that nothing does, then looks at this */
+    within++; /* before `recording` is read: stop() first clears that, then reads this */
     if (data->site != ENTER && detach_wanted) {
-        finalize_once(); /* at the end of a call, where it is safe for threads that are within others */
+        finalize_once(); /* at the end of a call, where it is safe for threads inside other calls */
     }
     else if (recording_here()) {
         follow(id, data);
@@ -363,14 +361,14 @@ keep_name(const char *name)
     char *readable = spill.demangle ? spill.demangle(name, NULL, NULL, &status) : NULL;
     const char *text = status == 0 && readable ? readable : name;
     uint32_t length = (uint32_t)strnlen(text, LONGEST_NAME);
-    static uint8_t entry[12 + LONGEST_NAME]; /* as threads may have small stacks; the lock is held */
+    static uint8_t entry[12 + LONGEST_NAME]; /* static, because threads may have small stacks; the lock is held */
     uint64_t pointer = (uint64_t)(uintptr_t)name;
     memcpy(entry, &pointer, 8);
     memcpy(entry + 8, &length, 4);
     memcpy(entry + 12, text, length);
     free(readable);
     if (write(spill.names_file, entry, 12 + length) != (ssize_t)(12 + length)) {
-        close(spill.names_file); /* the disk is full: after a name that is cut short the reader finds no other */
+        close(spill.names_file); /* the disk is full, and the reader stops at a truncated name */
         spill.names_file = -1;
     }
 }
@@ -407,7 +405,7 @@ buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, s
     pthread_mutex_unlock(&spill.lock);
 }
 
-/* -1, with an exception, unless CUPTI said that it did as asked. */
+/* Returns -1 with an exception if CUPTI reported an error. */
 static int
 check(int result, const char *what)
 {
@@ -504,7 +502,7 @@ enum { FILES = 3 };
 
 static int *const files[FILES] = {&spill.records.file, &spill.calls.file, &spill.names_file};
 
-/* The maps stay until the next recording: a record that is late must find its chunk. */
+/* The maps are kept until the next recording: a late record must find its chunk. */
 static void
 close_spill(void)
 {
@@ -522,7 +520,7 @@ close_spill(void)
     pthread_mutex_unlock(&spill.lock);
 }
 
-/* Threads are within our callbacks for microseconds, and for longer only where CUPTI is finalized in one. */
+/* Threads are in our callbacks for microseconds, or longer if CUPTI is finalized in one. */
 static void
 wait_for_callbacks(void)
 {
@@ -531,7 +529,7 @@ wait_for_callbacks(void)
     }
 }
 
-/* A file's descriptor; -1 with an exception. */
+/* Returns a file descriptor, or -1 with an exception. */
 static int
 create(const char *path)
 {
@@ -568,7 +566,7 @@ open_file(Spill *to, const char *path, size_t chunk, size_t first, size_t most)
     return 0;
 }
 
-/* After a failure: no file that was made is left. */
+/* After a failure: removes the files that were created. */
 static void
 discard_spill(const char *const paths[FILES])
 {
@@ -606,7 +604,7 @@ open_spill(const char *const paths[FILES], size_t chunk, size_t first, size_t mo
     return 0;
 }
 
-/* Each number of a sequence handed to `use`; -1 with an exception where one is none. */
+/* Passes each number of a sequence to `use`. Returns -1 with an exception if an item is not a valid number. */
 static int
 each(PyObject *numbers, int (*use)(uint32_t))
 {
@@ -654,8 +652,8 @@ enable_call(uint32_t id)
     return 0;
 }
 
-/* Leave the process as it was before CUPTI came, at the end of a call of our own: one that waits for nothing, as the
-   device may never be done, and that a graph being captured does not mind. */
+/* Restores the process to its state before CUPTI, at the end of a call of our own. That call must not wait, because the
+   device may never be done, and must be allowed during graph capture. */
 static void
 detach(void)
 {
@@ -668,15 +666,15 @@ detach(void)
     if (get_current) {
         get_current(&context);
     }
-    finalize_once(); /* if no callback came, as where CUDA is not there */
+    finalize_once(); /* if there was no callback, as without CUDA */
     if (driver) {
         dlclose(driver);
     }
     subscriber = NULL;
 }
 
-/* CUPTI hands records over when it likes, or when asked: a thread asks now and then, for the sake of what a process that
-   is killed leaves behind. */
+/* CUPTI delivers records at its own discretion, or on request. This thread requests them regularly, so that a killed
+   process leaves its records. */
 static struct {
     pthread_t thread;
     pthread_mutex_t lock;
@@ -705,7 +703,7 @@ keep_flushing(void *nothing)
 static void
 start_flusher(unsigned period_ms)
 {
-    /* Signals are for the program's threads: one that waits would not be interrupted by what is handled in this one. */
+    /* Signals must go to the program's threads: handled here, they would not interrupt a thread that waits. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_condattr_t monotonic;
@@ -719,7 +717,7 @@ start_flusher(unsigned period_ms)
     int failed = pthread_create(&flusher.thread, NULL, keep_flushing, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed) {
-        flusher.running = 0; /* records then come when recording stops */
+        flusher.running = 0; /* without the thread, records are delivered when recording stops */
         pthread_cond_destroy(&flusher.end);
     }
 }
@@ -740,8 +738,8 @@ stop_flusher(void)
     }
 }
 
-/* In a forked child there is no CUDA, but calls to it may still be told of, and the files are the parent's. Locks may be
-   held by threads that are not there. */
+/* In a forked child CUDA does not work, but callbacks may still come, and the files are the parent's. Threads that no
+   longer exist may have held locks. */
 static void
 forked(void)
 {
@@ -754,8 +752,8 @@ forked(void)
     frames_forked();
 }
 
-/* Not when loaded, which reading a recording needs as well. What libcupti and the driver do at exit, they have asked for
-   before: it comes after the flusher's end. */
+/* Not done when loading, because reading a recording loads this too. libcupti and the driver registered their exit
+   handlers earlier, so these run after the flusher's end. */
 static int
 watch_process(void)
 {
@@ -775,7 +773,7 @@ PyDoc_STRVAR(start_doc,
 "when `most_bytes` are full the rest is dropped and counted. What is done is flushed every `flush_ms` milliseconds, if not\n"
 "0. Raises OSError, or RuntimeError with CUPTI's reason. subscribe() comes first.");
 
-/* CUPTI's part of start(). On failure nothing is enabled any more, and CUPTI holds no chunk. */
+/* CUPTI's part of start(). After a failure nothing is enabled, and CUPTI holds no chunk. */
 static int
 enable(PyObject *kinds, PyObject *wanted)
 {
@@ -849,7 +847,7 @@ static PyObject *
 flush(PyObject *self, PyObject *nothing)
 {
     (void)self, (void)nothing;
-    if (!recorded) { /* to ask CUPTI for anything would bring it back */
+    if (!recorded) { /* any call to CUPTI would reactivate it */
         Py_RETURN_NONE;
     }
     int result;
@@ -879,7 +877,7 @@ stop(PyObject *self, PyObject *nothing)
     Py_BEGIN_ALLOW_THREADS
     stop_flusher();
     disable_kinds();
-    cupti.ActivityFlushAll(1); /* forced: no chunk may be written to once it is unmapped */
+    cupti.ActivityFlushAll(1); /* forced: chunks must not be written to after they are unmapped */
     detach();
     close_spill();
     wait_for_callbacks();
@@ -987,7 +985,7 @@ know_or_tell(PyObject *code)
     }
 }
 
-/* PY_START and PY_RESUME of all code: once each, but for what is watched. */
+/* PY_START and PY_RESUME of all code: once each, except for watched functions. */
 static PyObject *
 py_start(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -1009,7 +1007,7 @@ py_start(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Py_RETURN_NONE;
 }
 
-/* PY_THROW of all code, which cannot be disabled: a generator may be closed that went on last before all this. */
+/* PY_THROW of all code, which cannot be disabled: it may be the first event of a generator that is closed. */
 static PyObject *
 py_throw(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -1021,7 +1019,7 @@ py_throw(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Py_RETURN_NONE;
 }
 
-/* PY_RETURN of what is watched, and PY_UNWIND of all code. */
+/* PY_RETURN of watched functions, and PY_UNWIND of all code. */
 static PyObject *
 py_end(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -1053,7 +1051,7 @@ walk(PyObject *self, PyObject *arguments)
     const uint32_t kinds = (uint32_t)(sizes.len / 4);
     uint32_t kind, size;
     int64_t count = 0, at = 0, *offsets = NULL;
-    /* Twice: to count, and to write. */
+    /* Two passes: count, then write. */
     for (int pass = 0; pass < 2; pass++) {
         count = 0;
         for (at = 0; at + 4 <= records.len; at += size, count++) {

@@ -1,11 +1,11 @@
-"""The stack that each call to CUDA is made from, read off the calling thread at that moment.
+"""Records the stack of each call to CUDA, read from the calling thread at that moment.
 
-It costs nothing per line of the program: where a thread is matters only when it calls CUDA, and then a callback in C
-follows its chain of frames (`_frames.c`). It earned 2.5 µs a launch of a transformers model: 0.05 to 0.1 µs for 30
-frames, where 13 line events of 0.2 µs come (`python -m benchmarks.cupti_parts`; docs/recording.md).
+It has no overhead per line of the program: a callback in C follows a thread's chain of frames only when the thread
+calls CUDA (`_frames.c`). It saves 2.5 µs per launch of a transformers model: it takes 0.05 to 0.1 µs for 30 frames,
+instead of 13 line events of 0.2 µs each (`python -m benchmarks.cupti_parts`; docs/recording.md).
 
-Code objects must be known beforehand. From Python 3.12 on `sys.monitoring` reports each once, as it first runs; before
-that, all functions that exist are looked up when the recording starts.
+Code objects must be registered beforehand. From Python 3.12 on, `sys.monitoring` reports each when it first runs.
+Before that, all existing functions are registered when the recording starts.
 
 `places.jsonl` gets a line for each stack: {"stack": number, "frames": [[file, line, function], …]}, innermost first.
 """
@@ -33,20 +33,20 @@ from unstall.lines.clock import PLACES, line_at, running_frames
 try:
     from unstall.cupti import _cupti
 except ImportError:
-    _cupti = None  # type: ignore[assignment]  # built only on Linux, where there is a C compiler
+    _cupti = None  # type: ignore[assignment]  # built only on Linux with a C compiler
 
 BACKWARD, LOADING = "backward", "enumerate(DataLoader)#__next__"
 _DESCRIBE_S = 0.5
-# Calls of these are spans: (module, names to it, what the span is called).
+# Calls of these functions are spans: (module, attribute path, name of the span).
 _WATCHED = (
-    ("torch.autograd", ("_engine_run_backward",), BACKWARD),  # of that name all callers take it
+    ("torch.autograd", ("_engine_run_backward",), BACKWARD),  # all callers look it up by this name
     ("torch.utils.data.dataloader", ("_BaseDataLoaderIter", "__next__"), LOADING),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """A function whose calls are spans: what it is of what, and its code without anybody's wrappers."""
+    """A function whose calls are spans: its owner, its name, and its code without wrappers."""
 
     owner: object
     name: str
@@ -55,13 +55,13 @@ class _Watched:
 
 
 class CallStacks:
-    """Makes the stacks of calls known to the recorder `cupti`, and describes them in `folder`."""
+    """Lets the recorder `cupti` read the stacks of calls, and describes them in `folder`."""
 
     name = "calls"
     any_thread = True
 
     def __init__(self, folder: Path) -> None:
-        """Raises UnstallError where stacks cannot be read."""
+        """Raises UnstallError if stacks cannot be read."""
         why = unavailable()
         if why is not None:
             raise UnstallError(why)
@@ -76,7 +76,7 @@ class CallStacks:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Know the code there is, and that which comes. Raises UnstallError where no tool of sys.monitoring is free."""
+        """Register existing and new code. Raises UnstallError if sys.monitoring has no free tool id."""
         watched = list(_watched())
         self._watched = [each.code for each in watched]
         self._write([{"span": number, "name": each.span} for number, each in enumerate(watched)])
@@ -91,14 +91,14 @@ class CallStacks:
             undo.pop_all()
 
     def stop(self) -> None:
-        """Watch no more, and describe the stacks that were seen."""
+        """Stop watching, and describe the stacks that were seen."""
         self._leave()
         self.flush()
         with self._lock:
-            _cupti.know([], [], None)  # it kept all code alive
+            _cupti.know([], [], None)  # it keeps all code alive
 
     def flush(self) -> None:
-        """Describe the stacks that are new, and Python's threads, which may have ended when recording does."""
+        """Describe new stacks, and Python's threads, which may end before the recording does."""
         with self._lock:
             stacks = _cupti.stacks(self._described)
             self._write(
@@ -114,11 +114,11 @@ class CallStacks:
             self._threads |= threads
 
     def forked(self) -> None:
-        """In a forked child: watch no more."""
+        """In a forked child: stop watching."""
         self._leave()
 
     def facts(self) -> dict[str, object]:
-        """How many different stacks there were."""
+        """Returns the number of distinct stacks."""
         return {"stacks": self._described}
 
     def _monitor(self) -> None:
@@ -140,11 +140,11 @@ class CallStacks:
         monitoring.set_events(tool, events.PY_START | events.PY_RESUME | events.PY_THROW | events.PY_UNWIND)
         for code in self._watched:
             monitoring.set_local_events(tool, code, events.PY_START | events.PY_RETURN)
-        # Events that an earlier recording disabled come again.
+        # Re-enable events that an earlier recording disabled.
         monitoring.restart_events()
 
     def _wrap(self, watched: list[_Watched]) -> None:
-        """Before Python 3.12: wrappers in place of sys.monitoring, for calls that are spans."""
+        """Before Python 3.12: wrap the functions whose calls are spans, instead of using sys.monitoring."""
         for each in watched:
             self._wrappers.callback(wrap(each.owner, each.name, _noted(each.code)))
 
@@ -156,7 +156,7 @@ class CallStacks:
             self._tool = None
 
     def _keep_describing(self) -> None:
-        """So that a process that is killed leaves its lines too."""
+        """Describe stacks repeatedly, so that a killed process leaves its lines too."""
         while not self._over.wait(_DESCRIBE_S):
             with suppress(OSError):  # a disk that is full now may not be so at the end
                 self.flush()
@@ -172,7 +172,7 @@ class CallStacks:
 
 
 def unavailable() -> str | None:
-    """Why stacks cannot be read at calls here; None where they can."""
+    """Returns why stacks cannot be read at calls here, or None if they can."""
     if _cupti is None:
         return "the C extension is not built: install a C compiler, then unstall again"
     if not _cupti.frames_supported():
@@ -181,7 +181,7 @@ def unavailable() -> str | None:
 
 
 def _reads_rightly() -> bool:
-    """Whether C finds the same frames as Python."""
+    """Returns whether C finds the same frames as Python."""
 
     frame = sys._getframe()
     expected, outer = [], frame.f_back
@@ -189,7 +189,7 @@ def _reads_rightly() -> bool:
         expected.append((outer.f_code, outer.f_lineno or 0))
         outer = outer.f_back
     _cupti.know([frame.f_code, *(code for code, _ in expected)], [], None)
-    # On one line, so that both see the same one.
+    # On one line, so that both see the same line.
     number, line = _cupti.here(), frame.f_lineno
     if number < 0:
         return False
@@ -201,7 +201,7 @@ _MOST_FRAMES = 96
 
 
 def _watched() -> Iterator[_Watched]:
-    """The functions whose calls are spans, as far as the program has imported them."""
+    """Yields the functions whose calls are spans, if the program has imported them."""
     for module, path, span in _WATCHED:
         owner: object = sys.modules.get(module)
         for part in path[:-1]:
@@ -212,7 +212,7 @@ def _watched() -> Iterator[_Watched]:
 
 
 def _noted(code: CodeType) -> Callable[..., Any]:
-    """A wrapper that notes for the recorder when a function begins and ends."""
+    """Returns a wrapper that tells the recorder when a function begins and ends."""
 
     def call(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         _cupti.py_start(code, 0)
@@ -225,10 +225,11 @@ def _noted(code: CodeType) -> Callable[..., Any]:
 
 
 def _all_code() -> Iterator[CodeType]:
-    """The code of all functions there are, and of those that they would make, and of frames that run; none of ours,
-    whose wrappers are no part of the program's stacks."""
-    seen: dict[int, CodeType] = {}  # by which object it is: code of two files may be equal
-    # By type: isinstance would run the program's own __class__ properties.
+    """Yields the code of all existing functions, of functions nested in them, and of running frames.
+
+    Leaves out our own code, whose wrappers are not part of the program's stacks."""
+    seen: dict[int, CodeType] = {}  # by id(): code objects of two files may be equal
+    # Uses type(): isinstance would run the program's own __class__ properties.
     waiting = [each.__code__ for each in _objects() if type(each) is FunctionType]
     waiting += [frame.f_code for frame in running_frames()]
     while waiting:
@@ -240,7 +241,7 @@ def _all_code() -> Iterator[CodeType]:
 
 
 def _objects() -> list[object]:
-    """All that the collector tells of, and of what `gc.freeze()` hid from it all that modules lead to."""
+    """Returns all objects that the garbage collector tracks, and those hidden by `gc.freeze()` that modules reach."""
     found = gc.get_objects()
     if not gc.get_freeze_count():
         return found

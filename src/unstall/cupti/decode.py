@@ -1,4 +1,4 @@
-"""What the recorder `cupti` wrote → tables, as numpy sees them."""
+"""Reads the files of the recorder `cupti` into numpy tables."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ SPAN = 1 << 30  # as in _cupti.c
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Activity:
-    """Records by kind, each table of the type of `record_types`, in no order; calls, and spans of watched
-    functions (`what` is a span's number), by thread and start; kernels' names by pointer."""
+    """Everything that was recorded.
+
+    Records are tables by kind, with the types of `record_types`, unsorted. Calls, and spans of watched functions
+    (whose `what` is the span's number), are sorted by thread and start. Kernel names are by pointer."""
 
     tables: dict[Kind, np.ndarray]
     calls: np.ndarray
@@ -48,7 +50,7 @@ class Activity:
 
 
 def read_activity(folder: Path) -> Activity:
-    """All that was recorded; of a killed process, whatever it left. Raises TraceError where that is nothing or gone."""
+    """Read a recording, even one of a killed process. Raises TraceError if it is empty or missing."""
     try:
         about = json.loads((folder / VERSION).read_text())
     except (OSError, ValueError) as error:
@@ -67,7 +69,7 @@ def read_activity(folder: Path) -> Activity:
 
 
 def record_types(of_kind: dict[Kind, int]) -> dict[Kind, np.dtype[np.void]]:
-    """The numpy type of one record by kind."""
+    """Returns the numpy type of a record by kind, given the record sizes in bytes."""
     return {kind: _type(kind, size) for kind, size in of_kind.items()}
 
 
@@ -99,7 +101,7 @@ def _type(kind: Kind, size: int) -> np.dtype[np.void]:
 
 
 def rows(chunk: np.ndarray, offsets: I64, kind: Kind, of_kind: dict[Kind, int]) -> np.ndarray:
-    """The records of one kind in a chunk of bytes, of the type of `record_types`; `offsets` are of all its records."""
+    """Returns the records of one kind in a chunk of bytes, as `record_types`. `offsets` are those of all records."""
     if not len(offsets):
         return np.zeros(0, _type(kind, of_kind[kind]))
     kinds = chunk[offsets[:, None] + np.arange(4)].view(np.uint32)[:, 0]
@@ -109,14 +111,14 @@ def rows(chunk: np.ndarray, offsets: I64, kind: Kind, of_kind: dict[Kind, int]) 
 
 
 def _calls(path: Path) -> np.ndarray:
-    """What was written of each chunk: the rest of it is zero."""
+    """Returns the written part of each chunk: the rest is zero."""
     rows = np.fromfile(path, _CALL, count=path.stat().st_size // _CALL.itemsize)
     rows = rows[rows["start"] > 0]
     return rows[np.lexsort((rows["start"], rows["thread"]))]
 
 
 def _names(text: bytes) -> dict[int, str]:
-    """Names by pointer, up to the first that is cut off."""
+    """Returns names by pointer, up to the first that is cut off."""
     names, at = {}, 0
     while at + _NAME_HEAD.size <= len(text):
         pointer, length = _NAME_HEAD.unpack_from(text, at)
@@ -129,9 +131,9 @@ def _names(text: bytes) -> dict[int, str]:
 
 
 def outermost(calls: np.ndarray) -> np.ndarray:
-    """Without those made within another one of the same thread, in the order that they begin in.
+    """Returns the calls that are not inside another call of the same thread, in order of their starts.
 
-    `calls` have a start, an end and a thread; of two that begin together the longer one is around the other.
+    `calls` have a start, an end and a thread. Of two that begin together, the longer encloses the other.
     """
     calls = calls[np.lexsort((-calls["end"].astype(np.int64), calls["start"]))]
     chosen = np.ones(len(calls), np.bool_)

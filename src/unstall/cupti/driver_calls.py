@@ -1,7 +1,7 @@
-"""The calls of CUDA's driver that are recorded: those that put work on a stream, wait, or take and give back memory.
+"""The CUDA driver calls that are recorded: those that launch work, wait, or allocate and free memory.
 
-Every such call of the runtime ends in one of these. CUPTI calls them by number ("callback id"), which it never reuses:
-these are the same from CUDA 11.7 to 13.5 (`cupti_driver_cbid.h`).
+Every such runtime call makes one of these. CUPTI identifies them by "callback id", which it never reuses: the ids are
+the same from CUDA 11.7 to 13.5 (`cupti_driver_cbid.h`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records a few calls in this process by CUPTI, and returns what they did on the device and asked of the driver."""
+"""Records a few calls in this process with CUPTI, and returns their device ops and driver calls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class OpColumns:
     start: I64
     end: I64
     stream: I64
-    graph: Bool  # whether the launch of a CUDA graph put it there
+    graph: Bool  # whether a CUDA graph launched it
     kind: I8  # DeviceKind
     direction: I8  # CopyDirection
     bytes: I64  # -1: not known
@@ -123,7 +123,7 @@ class FewCalls:
                 stacks = read_places(self._folder, str(Path.cwd())).stacks if self._has_stacks else {}
                 self.records = call_records(read_activity(self._folder), stacks)
 
-    # As the active recording of the process: step boundaries do not matter, and it ends before its caller goes on.
+    # The interface of an active recording. It ignores step boundaries, and ends before its caller continues.
 
     def step_boundary(self, kind: str, who: int = 0) -> None: ...
 
@@ -133,7 +133,7 @@ class FewCalls:
 
 
 def call_records(activity: Activity, stacks: dict[int, tuple[Frame, ...]]) -> CallRecords:
-    """Sorts and joins CUPTI's tables."""
+    """Returns CUPTI's tables, sorted and joined."""
     calls = activity.calls[np.argsort(activity.calls["start"], kind="stable")]
     names = (DRIVER.get(int(what), "").removesuffix("_ptsz").removesuffix("_ptds") for what in calls["what"])
     columns = DriverColumns(
@@ -165,7 +165,7 @@ def _ops(activity: Activity, of_calls: I64) -> OpColumns:
 
 
 def _column(table: np.ndarray, name: str) -> I64:
-    """-1 if records of this kind do not have it."""
+    """Returns a column of the table, or -1 for each row if records of this kind do not have it."""
     has = name in (table.dtype.names or ())
     return table[name].astype(np.int64) if has else np.full(len(table), -1, np.int64)
 
@@ -178,7 +178,7 @@ def _direction(table: np.ndarray) -> I8:
 
 
 def _rows_of(known: I64, wanted: I64) -> I64:
-    """For each wanted number the row of `known` that holds it, or -1."""
+    """Returns, for each wanted number, the row of `known` that holds it, or -1."""
     if not len(known):
         return np.full(len(wanted), -1, np.int64)
     order = np.argsort(known, kind="stable")

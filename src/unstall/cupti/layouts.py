@@ -1,9 +1,9 @@
-"""Where the fields of CUPTI's activity records stand, by version of its API.
+"""Offsets of the fields of CUPTI's activity records, by version of its API.
 
-Read off `cupti_activity.h` of CUDA 11.7 to 13.5. Records have only ever grown at their end, so that offsets hold for
-all of these versions and sizes tell them apart. What a later version does is not known, and not guessed.
+Taken from `cupti_activity.h` of CUDA 11.7 to 13.5. Records have only grown at their end, so offsets hold for all these
+versions and only sizes differ. Later versions are unknown, and are not guessed.
 
-Recorders ask for sizes in the program's own process, so it imports next to nothing.
+Recorders import this into the recorded program, so it imports next to nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from unstall.errors import UnstallError
 
 
 class Kind(IntEnum):
-    """CUpti_ActivityKind, as far as it is recorded."""
+    """The values of CUpti_ActivityKind that are recorded."""
 
     MEMCPY = 1
     MEMSET = 2
@@ -66,11 +66,11 @@ _ORDER = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET, Kind.OVERHEAD
 
 
 class UnknownLayoutError(UnstallError):
-    """This CUPTI's records are laid out in a way that is not known."""
+    """The record layout of this CUPTI version is unknown."""
 
 
 def sizes(version: int, library: str = "") -> dict[Kind, int]:
-    """Bytes of one record by kind, for `cuptiGetVersion`'s number and the library's file name.
+    """Returns the size of a record in bytes by kind, for the version of `cuptiGetVersion` and the library's file name.
 
     Raises UnknownLayoutError for a version that is not in the table.
     """
@@ -85,7 +85,7 @@ def sizes(version: int, library: str = "") -> dict[Kind, int]:
 
 
 def size_table(of_kind: dict[Kind, int]) -> bytes:
-    """The same as uint32 by number of the kind, 0 for those not recorded: what the C extension takes."""
+    """Returns the sizes as uint32 by number of the kind, 0 if it is not recorded, for the C extension."""
     table = [0] * MOST_KINDS
     for kind, size in of_kind.items():
         table[kind] = size

@@ -1,7 +1,7 @@
-"""The cheap recorder: CUPTI activity records, which libcupti writes into a file without Python.
+"""The recorder with low overhead: CUPTI activity records, written to a file without Python.
 
-What is recorded: kernels, copies and memsets, and those of the driver's calls that are in `calls`, with what waits wait
-for, and each with the stack that it was made from, if `CallStacks` made code known.
+It records kernels, copies, memsets and the calls in `driver_calls`. Waits have the event or stream waited for. Calls
+have their stack if `CallStacks` registered code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from unstall.guest import device
 try:
     from unstall.cupti import _cupti
 except ImportError:
-    _cupti = None  # type: ignore[assignment]  # built only on Linux, where there is a C compiler
+    _cupti = None  # type: ignore[assignment]  # built only on Linux with a C compiler
 
 RECORDS, NAMES, CALLS, VERSION = "activity.bin", "names.bin", "calls.bin", "cupti.json"
 CHUNK_BYTES = 2 << 20
@@ -34,19 +34,19 @@ _KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET, Kind.OVERHEAD
 
 
 class CuptiError(UnstallError):
-    """CUPTI cannot be used here, or not now."""
+    """CUPTI cannot be used here, or not at the moment."""
 
 
 class Cupti:
-    """Records the device's activities and the host's calls into `folder`, from `start` to `stop`."""
+    """Records device ops and driver calls into `folder`, from `start` to `stop`."""
 
     name = "cupti"
     any_thread = True
 
     def __init__(self, folder: Path) -> None:
-        """Load libcupti, and see whether it takes a client.
+        """Load libcupti, and check that it accepts a client.
 
-        Raises CuptiError where that cannot be, UnknownLayoutError where its records are not known.
+        Raises CuptiError if it does not, UnknownLayoutError if its record layout is unknown.
         """
         if _cupti is None:
             raise CuptiError(_NOT_BUILT)
@@ -60,7 +60,7 @@ class Cupti:
         self._library, self._folder = library, folder
         self._sizes = layouts.sizes(self._version, library.name)
         self._counts: dict[str, object] = {}
-        # Only asked for here: who never starts must not keep others away.
+        # Only a test: a recorder that never starts must not block other clients.
         try:
             _cupti.subscribe()
         except RuntimeError as error:
@@ -90,19 +90,19 @@ class Cupti:
             raise CuptiError(_why(error)) from error
 
     def flush(self) -> None:
-        """Have what is done written to the folder."""
+        """Write the records of finished work to the folder."""
         _cupti.flush()
 
     def stop(self) -> None:
-        """Record no more, and let go of CUPTI. The device should be done with what was launched."""
+        """Stop recording, and release CUPTI. The device should have finished all launched work."""
         _cupti.flush()
         self._counts = _cupti.stop()
 
     def forked(self) -> None:
-        """In a forked child: CUDA is not usable there, and so nothing is recorded."""
+        """In a forked child: CUDA does not work there, so nothing is recorded."""
 
     def facts(self) -> dict[str, object]:
-        """What the trace says of this recorder."""
+        """Returns the metadata of this recorder for the trace."""
         return {"version": self._version, "library": self._library.name, **self._counts}
 
 
@@ -117,14 +117,14 @@ def _why(error: Exception) -> str:
 
 
 def unavailable() -> str | None:
-    """Why CUPTI records nothing here, as far as that is known before a program runs; None where it may work."""
+    """Returns why CUPTI cannot record here, as far as known before the program runs; None if it may work."""
     if _cupti is None:
         return _NOT_BUILT
     return None if device.has_driver() else _NO_DRIVER
 
 
 def find_library() -> Path | None:
-    """libcupti: the one that is loaded, else the one that torch brings, else the toolkit's."""
+    """Returns the path of libcupti: the loaded one, else torch's, else the toolkit's."""
     return _loaded() or next(filter(Path.is_file, _candidates()), None)
 
 
@@ -148,7 +148,7 @@ def _candidates() -> list[Path]:
 
 
 def _packages(name: str) -> list[Path]:
-    """The folders of an installed package, which is not imported."""
+    """Returns the folders of an installed package without importing it."""
     if name in sys.modules:
         return [Path(folder) for folder in sys.modules[name].__path__]
     try:

@@ -1,1 +1,1 @@
-"""Which line of the source runs: read off frames, or followed by a clock; and what its numbers stand for."""
+"""Records which source line each thread runs: read from frames at calls, or followed by the line clock."""

@@ -1,4 +1,4 @@
-/* The one clock of all recorders: what time.perf_counter_ns reads on Linux. */
+/* The clock of all recorders, which time.perf_counter_ns reads on Linux. */
 
 #ifndef UNSTALL_CLOCK_H
 #define UNSTALL_CLOCK_H

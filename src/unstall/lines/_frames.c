@@ -1,12 +1,12 @@
-/* Where a thread is in Python, read without the GIL by the thread itself.
+/* Reads a thread's Python stack, in that thread and without the GIL.
 
-   A thread that runs C code, called from Python, has a chain of frames that nothing else changes, so it can follow them
-   even while it has let go of the GIL. What it finds are addresses of code objects, and how far each frame has got. An
-   address counts only if it is known: each code object is made known beforehand, under the GIL, and kept alive.
-   Nothing but the chain itself is read through.
+   While a thread runs C code called from Python, nothing else changes its chain of frames. So it can follow the chain
+   even after releasing the GIL. It finds the address of each frame's code object and the frame's current instruction.
+   An address counts only if it is registered: code objects are registered beforehand, under the GIL, and kept alive.
+   Only pointers of the chain itself are dereferenced.
 
-   Where things are in a frame is a matter of Python's version (pycore_frame.h, pystate.h), and checked against
-   sys._getframe() before it is relied on: frames.py. */
+   The layout of frames depends on Python's version (pycore_frame.h, pystate.h). It is checked against sys._getframe()
+   before use, in call_stacks.py. */
 
 #include "_frames.h"
 
@@ -15,12 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* MOST_STEPS: of frames, known or not, that are followed. MOST_PLACES: 128 MiB of stacks that are told apart. */
+/* MOST_STEPS limits the frames followed, known or not. MOST_PLACES limits the distinct stacks to 128 MiB. */
 enum { MOST_FRAMES = 96, MOST_STEPS = 2048, BATCH = 1024, MOST_PLACES = 1 << 24, RECENT = 1024 };
 
 typedef struct {
-    size_t frame_of_thread; /* in PyThreadState; of what `indirect` says */
-    size_t indirect;        /* 1: that is a pointer to a struct in which the frame's stands at `frame_in_it` */
+    size_t frame_of_thread; /* in PyThreadState: the frame, or see `indirect` */
+    size_t indirect;        /* 1: a pointer to a struct with the frame at `frame_in_it` */
     size_t frame_in_it;
     size_t code, previous, instruction; /* in _PyInterpreterFrame */
     size_t code_start;                  /* of the instructions in PyCodeObject */
@@ -36,7 +36,7 @@ static const struct {
 };
 
 typedef struct {
-    const char *_Atomic code; /* a PyObject; set after `number`, so that who finds it finds that too */
+    const char *_Atomic code; /* a PyObject; set after `number`, so that readers find both */
     uint32_t number;
 } Known;
 
@@ -54,8 +54,8 @@ typedef struct {
     uint32_t first, count; /* of `places` */
 } Stack;
 
-/* Threads look code up while one that has the GIL adds some: a table that has grown is replaced, and what it replaced
-   is kept until all is forgotten. */
+/* Threads look up code while the thread with the GIL adds some. So a table that grows is replaced, and the old one is
+   kept until frames_forget(). */
 static Table *_Atomic known;
 static const Layout *layout; /* set before anything is known */
 static Table **outgrown;
@@ -63,11 +63,11 @@ static size_t outgrown_count;
 static PyObject **codes; /* by number */
 static uint32_t code_count, code_room;
 
-/* Goes up with each code that becomes known, and when all is forgotten. While it stays, the same chain is the same stack:
-   code that is known stays where it is, and what is not known counts for nothing, whatever has its address. */
+/* Incremented when code is registered, and when all code is forgotten. While it is constant, equal chains are equal
+   stacks: registered code stays at its address, and unregistered code is ignored. */
 static _Atomic uint64_t generation = 1;
 
-/* A thread's own: the stacks that it was last at, by a hash of their chains. Most calls are made again and again. */
+/* Per thread: its recent stacks, by a hash of their chains. Most calls are repeated. */
 static __thread struct {
     uint64_t generation;
     struct {
@@ -85,7 +85,7 @@ static struct {
     size_t stack_count, stack_room, place_count, place_room;
 } seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* NULL where it is not known, as before a first release candidate. */
+/* Returns NULL if the layout is unknown, as before a first release candidate. */
 static const Layout *
 layout_of(unsigned long version)
 {
@@ -103,7 +103,7 @@ frames_supported(void)
     return layout_of(Py_Version) != NULL;
 }
 
-/* Where this code is, or else is to be: at a slot whose code is NULL. */
+/* Returns the slot of this code, or the empty slot where it belongs. */
 static Known *
 slot_of(Table *table, const void *code)
 {
@@ -188,11 +188,11 @@ frames_know(PyObject *code)
     }
     codes[code_count] = Py_NewRef(code);
     put(table, (const char *)code, code_count++);
-    atomic_fetch_add(&generation, 1); /* only now: who reads the new one finds the code */
+    atomic_fetch_add(&generation, 1); /* last: a thread that reads the new value finds the code */
     return 1;
 }
 
-/* The number of this stack, a new one if it was not seen before; NO_FRAME without room. */
+/* Returns the number of this stack, a new one if it is new; NO_FRAME if there is no room. */
 static int32_t
 number_of(const Place *places, uint32_t count, uint64_t hash)
 {
@@ -262,7 +262,7 @@ pointer_at(const char *base, size_t offset)
     return pointer;
 }
 
-/* A hash of where each frame of a chain is, known or not. */
+/* Returns a hash of the position of each frame of a chain, known or not. */
 static uint64_t
 chain_of(const char *frame)
 {
@@ -277,7 +277,7 @@ chain_of(const char *frame)
     return hash;
 }
 
-/* The number of the stack that the known frames of this chain are. */
+/* Returns the number of the stack of the known frames of this chain. */
 static int32_t
 stack_of(Table *table, const char *frame)
 {
@@ -304,7 +304,7 @@ int32_t
 frames_here(void)
 {
     Table *table = known;
-    /* From when the interpreter ends, states of threads that still run are freed. */
+    /* When the interpreter ends, it frees the states of threads that still run. */
     const char *thread = Py_IsInitialized() ? (const char *)PyGILState_GetThisThreadState() : NULL;
     if (!thread) {
         return NO_PYTHON;
@@ -331,7 +331,7 @@ frames_here(void)
     return recent.slots[at].number;
 }
 
-/* Whether each frame's code is known; with `know`, and the GIL, what is not becomes so as far as it can. */
+/* Returns whether each frame's code is registered. With `know` and the GIL, registers missing code if possible. */
 static int
 chain_known(const char *frame, int know)
 {
@@ -339,7 +339,7 @@ chain_known(const char *frame, int know)
     for (int left = MOST_STEPS; frame && left; left--, frame = pointer_at(frame, where->previous)) {
         const char *code = pointer_at(frame, where->code);
         Table *table = known;
-        /* Frames that stand for C have None for their code in Python 3.13. */
+        /* In Python 3.13, frames of C code have None as their code. */
         if (!code || code == (const char *)Py_None || slot_of(table, code)->code) {
             continue;
         }
@@ -400,8 +400,8 @@ frames_here_all(void)
 PyObject *
 frames_stacks(uint32_t first)
 {
-    /* Copied under the lock, turned into objects without it: making objects may run the collector, and that anything,
-       even frames_forget. Hence the references. */
+    /* Copied under the lock, converted to objects without it: creating objects may run the garbage collector, and that
+       any code, even frames_forget. So references are held. */
     pthread_mutex_lock(&seen.lock);
     size_t count = seen.stack_count > first ? seen.stack_count - first : 0;
     size_t start = count ? seen.stacks[first].first : 0, place_count = count ? seen.place_count - start : 0;
@@ -467,7 +467,7 @@ frames_forget(void)
     seen.places = NULL;
     seen.room = seen.stack_count = seen.stack_room = seen.place_count = seen.place_room = 0;
     pthread_mutex_unlock(&seen.lock);
-    /* Last: code that goes may run Python's, which finds nothing known. */
+    /* Last: freeing code may run Python code, which must find nothing registered. */
     PyObject **gone = codes;
     uint32_t count = code_count;
     codes = NULL;

@@ -1,4 +1,4 @@
-/* Where a thread is in Python, read without the GIL by the thread itself. See _frames.c. */
+/* Reads a thread's Python stack, in that thread and without the GIL. See _frames.c. */
 
 #ifndef UNSTALL_FRAMES_H
 #define UNSTALL_FRAMES_H
@@ -15,7 +15,7 @@
 #error "this needs CPython with its GIL"
 #endif
 
-/* A hash of a pointer whose low bits are good: of pointers themselves those are always 0. */
+/* Returns a hash of a pointer with well-mixed low bits: those of the pointer itself are always 0. */
 static inline size_t
 frames_hash(const void *pointer)
 {
@@ -25,26 +25,26 @@ frames_hash(const void *pointer)
 
 enum { NO_PYTHON = -1, NO_FRAME = -2 };
 
-/* The number of the calling thread's stack of known code; NO_PYTHON for a thread that Python does not know, NO_FRAME
-   where none of its frames is known. Takes no GIL; only for the thread that calls it. */
+/* Returns the number of the calling thread's stack of registered code: NO_PYTHON if Python does not know the thread,
+   NO_FRAME if none of its frames is registered. Does not take the GIL. */
 int32_t frames_here(void);
 
-/* The same, of all code: what is not known becomes so, for which the GIL is taken. The caller holds no lock. */
+/* The same for all code: takes the GIL to register missing code. The caller must hold no lock. */
 int32_t frames_here_all(void);
 
-/* Know this code from now on. 1: it was not known before; 0: it was; -1: with an exception. Needs the GIL. */
+/* Registers this code. Returns 1 if it is new, 0 if not, -1 with an exception. Needs the GIL. */
 int frames_know(PyObject *code);
 
-/* The stacks from number `first` on, as a list of lists of (code, offset in bytes), innermost frame first. */
+/* Returns the stacks from number `first` on, as lists of (code, offset in bytes), innermost frame first. */
 PyObject *frames_stacks(uint32_t first);
 
-/* Whether frames can be read in this version of Python. */
+/* Returns whether frames can be read in this version of Python. */
 int frames_supported(void);
 
-/* In a forked child: a thread that is not there any more may have held the lock. */
+/* In a forked child: resets the lock, which a thread that no longer exists may have held. */
 void frames_forked(void);
 
-/* Forget all code and stacks: nothing may call frames_here meanwhile. */
+/* Forgets all code and stacks. No thread may call frames_here meanwhile. */
 void frames_forget(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* The line clock in C: which line of the user's each thread is on, and since when. Its reference implementation,
-   reference.py, defines what it does; the file that both write is described in clock.py.
+/* The line clock in C: records which line of the user's code each thread is on. Its reference implementation,
+   reference.py, defines its behaviour; clock.py describes the file that both write.
 
    The functions are callbacks for sys.monitoring (from Python 3.12 on) or sys.settrace. They keep a stack of the user's
    frames for each thread, so that after a call returns the caller's line is the current one again, and write an entry
@@ -35,14 +35,14 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-/* The file's size is one of memory too: on a machine of 32 bits it is 1 GiB at most. */
+/* The file is mapped into memory, so on 32-bit machines it is limited to 1 GiB. */
 #define MOST_CAPACITY (SIZE_MAX > UINT32_MAX ? UINT64_C(1) << 32 : UINT64_C(1) << 26)
 
 enum { HEADER_BYTES = 4096, MOST_DEPTH = UINT16_MAX, MOST_THREADS = UINT16_MAX, NOWHERE = -1 };
 
 typedef struct {
     int64_t time;  /* CLOCK_MONOTONIC, ns */
-    int32_t place; /* NOWHERE: no frame of the user's */
+    int32_t place; /* NOWHERE: not in the user's code */
     uint16_t thread, depth;
 } Entry;
 
@@ -74,13 +74,13 @@ typedef struct {
 
 typedef struct {
     PyObject *code;
-    int64_t number; /* a line; 0 where the function begins; -1 - offset of an instruction it goes on at */
+    int64_t number; /* a line; 0: the function's beginning; -1 - offset of the instruction where it resumes */
     int32_t place;
 } Place;
 
 typedef struct {
     int on;
-    uint64_t epoch; /* which start() this is: threads' own pointers are of one */
+    uint64_t epoch; /* number of the start(): pointers that threads keep are valid for one only */
     Header *header;
     Entry *entries;
     size_t map_bytes;
@@ -141,15 +141,15 @@ slot_of_place(Place *table, size_t room, PyObject *code, int64_t number)
     return &table[at];
 }
 
-/* While a function of Python's runs, another thread may stop the clock, and even start it anew. What then asks finds that
-   it is gone, and fails without an exception. */
+/* While Python code runs, another thread may stop the clock, and even restart it. The caller then finds that its clock
+   is gone, and fails without an exception. */
 static int
 gone_since(uint64_t epoch)
 {
     return !clock_.on || clock_.epoch != epoch;
 }
 
-/* 1: the user's; 0: not; -1: failed. */
+/* Returns 1 if the code is the user's, 0 if not, -1 on failure. */
 static int
 is_users(PyObject *code)
 {
@@ -276,7 +276,7 @@ note(const Thread *thread)
         (int64_t)now(), depth ? thread->stack[depth - 1].place : NOWHERE, thread->index,
         (uint16_t)(depth < MOST_DEPTH ? depth : MOST_DEPTH),
     };
-    /* After the entry: a process may be killed here. */
+    /* Written after the entry: the process may be killed in between. */
     atomic_store_explicit(&clock_.header->written, written + 1, memory_order_release);
 }
 
@@ -312,7 +312,7 @@ enter(PyObject *code, int64_t number)
     return 0;
 }
 
-/* The frame of this code is on this line; frames above it must be gone. */
+/* Sets the line of this code's frame. Frames above it must have ended. */
 static int
 go_to(PyObject *code, int64_t number)
 {
@@ -355,8 +355,8 @@ leave(PyObject *code)
     return 0;
 }
 
-/* What goes wrong here is never the program's: it is told to sys.unraisablehook, and the clock stops. But for what is no
-   Exception, such as Ctrl-C: Python handles signals in whatever function of its runs, which may be one of the clock's. */
+/* Errors here are never the program's: they go to sys.unraisablehook, and the clock stops. Only a BaseException that is
+   no Exception, such as Ctrl-C, is passed on: Python may handle signals within the clock's own functions. */
 static PyObject *
 done(int failed)
 {
@@ -466,9 +466,9 @@ py_unwind(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return done(users < 0 || (users && leave(args[0])));
 }
 
-static PyObject *trace_function; /* `trace` itself, as Python sees it: what a frame's own trace function is */
+static PyObject *trace_function; /* the Python object of `trace`, set as f_trace of frames */
 
-/* Only a thread itself can end its being traced, and the clock is stopped on another. */
+/* Each thread must end its own tracing: the clock may be stopped on another thread. */
 static void
 trace_no_more(void)
 {
@@ -517,7 +517,7 @@ forget(void)
 {
     Clock old = clock_;
     clock_ = (Clock){.epoch = old.epoch};
-    /* From here on what goes may run Python's code, and that may start the clock anew. */
+    /* From here on, freeing objects may run Python code, which may restart the clock. */
     if (old.header) {
         munmap(old.header, old.map_bytes);
     }
@@ -538,7 +538,7 @@ forget(void)
     Py_XDECREF(old.disable);
 }
 
-/* Blocks are taken now: writing to a hole of a full disk would end the program by SIGBUS. 0, or the reason. */
+/* Allocates disk blocks now: writing to a hole on a full disk would raise SIGBUS. Returns 0 or an errno. */
 static int
 reserve(int file, size_t bytes)
 {
@@ -570,7 +570,7 @@ open_ring(const char *path, unsigned long long capacity)
     }
     close(file);
     if (error) {
-        unlink(path); /* it may have taken what was left of the disk */
+        unlink(path); /* it may have used up the disk */
         errno = error;
         PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
         return -1;
@@ -583,7 +583,7 @@ open_ring(const char *path, unsigned long long capacity)
     return 0;
 }
 
-/* Stacks of threads that are running: a list of (native id, [(code, line), …]), outermost frame first. */
+/* Reads the stacks of running threads: a list of (native id, [(code, line), …]), outermost frame first. */
 static int
 seed(PyObject *stacks)
 {
@@ -607,7 +607,7 @@ seed(PyObject *stacks)
                 return -1;
             }
             if (users) {
-                note(thread); /* each frame has its entry */
+                note(thread); /* one entry per frame */
             }
         }
         if (depth < 0) {
@@ -621,7 +621,7 @@ PyDoc_STRVAR(start_doc,
 "start(path, capacity, stacks, wants, describe, new_thread, disable) -> None\n\n"
 "Write entries to a new file, the last `capacity` of them. See reference.ReferenceLineClock.");
 
-/* The file is the parent's. Python's own hook, pause(), comes only after those of others have run. */
+/* In a forked child: the file is the parent's. Python's own hook, pause(), runs only after other hooks. */
 static void
 forked(void)
 {

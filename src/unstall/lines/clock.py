@@ -1,15 +1,15 @@
-"""The line clock: which line of the user's code each thread is on, at any time of a recording.
+"""The line clock: records which line of the user's code each thread is on at any time.
 
-It earned exact lines for the recorder `torch`, with shapes too, and for `cupti` on Pythons whose frames `_frames.c`
-does not know: torch.profiler's own stacks know only where functions begin, and steps take 1.49 to 1.75 times as long
-with them, 1.27 to 1.42 with this clock (`python -m benchmarks.recording`, programs that the host bounds).
+It gives exact lines to the recorder `torch`, also with shapes, and to `cupti` on Python versions that `_frames.c` does
+not support. torch.profiler's own stacks have only the first lines of functions. Steps take 1.49 to 1.75 times as long
+with them, 1.27 to 1.42 times with this clock (`python -m benchmarks.recording`, host-bound programs).
 
-From Python 3.12 on `sys.monitoring` calls back for each line and each call and return of the user's functions, and for
-no others; before that `sys.settrace` does, which costs more. Callbacks are in C where that was built.
+From Python 3.12 on, `sys.monitoring` calls back for each line, call and return of the user's functions only. Before
+that, `sys.settrace` does, which costs more. Callbacks are in C if the extension was built.
 
 `lines.bin` is a header of 4096 bytes (magic, capacity, entries written in all) and a ring of entries of 16 bytes: time
-in ns (CLOCK_MONOTONIC), place, thread, depth of the stack. An entry says that from then on the thread is at that place;
--1 is no place of the user's. `places.jsonl` has what places and threads are, in lines of JSON.
+in ns (CLOCK_MONOTONIC), place, thread, depth of the stack. From that time on, the thread is at that place; -1 is
+outside the user's code. `places.jsonl` describes places and threads, in lines of JSON.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from unstall.lines.reference import ReferenceLineClock
 try:
     from unstall.lines import _lines
 except ImportError:
-    _lines = None  # type: ignore[assignment]  # built only where there is a C compiler
+    _lines = None  # type: ignore[assignment]  # built only if there is a C compiler
 
 Mode = Literal["monitoring", "settrace"]
 FILE, PLACES = "lines.bin", "places.jsonl"
-CAPACITY = 1 << 22  # entries: 64 MiB, some 4 million changes of line
+CAPACITY = 1 << 22  # entries: 64 MiB, about 4 million line changes
 
 _TOOL_NAME = "unstall lines"
 
 
 def available() -> Mode:
-    """How lines are clocked on this Python."""
+    """Returns how the line clock works on this Python."""
     return "monitoring" if sys.version_info >= (3, 12) else "settrace"
 
 
 class LineClock:
-    """Writes where each thread is, into the two files in `folder`, from `start` to `stop`."""
+    """Writes the place of each thread into the two files in `folder`, from `start` to `stop`."""
 
     name: str
     any_thread: bool
@@ -53,7 +53,7 @@ class LineClock:
     def __init__(
         self, folder: Path, mode: Mode, wants: Callable[[str], bool], *, capacity: int = CAPACITY, in_c: bool = True
     ) -> None:
-        """`wants` says of a file's name whether it is the user's."""
+        """`wants` returns whether a file name is the user's. `capacity` is in entries."""
         self.name, self.any_thread = mode, mode == "monitoring"
         self._path, self._places_path = folder / FILE, str(folder / PLACES)
         self._mode, self._wants_file, self._capacity = mode, wants, capacity
@@ -65,15 +65,15 @@ class LineClock:
         self._undo: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Raises UnstallError where no tool of sys.monitoring is free, or something else traces; OSError on a full
-        disk."""
+        """Raises UnstallError if sys.monitoring has no free tool id or another tracer is active, OSError if the disk is
+        full."""
         tool = take(_TOOL_NAME) if self._mode == "monitoring" else None
         disable = getattr(getattr(sys, "monitoring", None), "DISABLE", None)
         if tool is not None:
             self._undo = lambda: let_go(tool, self._watched)
         with ExitStack() as undo:
             undo.callback(lambda: self._undo())
-            self._path.unlink(missing_ok=True)  # Ctrl-C may have ended a first start of the window, not the program
+            self._path.unlink(missing_ok=True)  # Ctrl-C may have interrupted an earlier start, but not the program
             self._engine.start(
                 str(self._path),
                 self._capacity,
@@ -92,22 +92,22 @@ class LineClock:
             undo.pop_all()
 
     def stop(self) -> None:
-        """Undo all, and close the files."""
+        """Undo everything, and close the files."""
         self._undo()
         for thread in threading.enumerate():
             self._write({"python_thread": thread.native_id, "name": thread.name})
         self._written = self._engine.stop()
 
     def flush(self) -> None:
-        """Nothing is held back: the files are memory that is shared with them."""
+        """Does nothing: the files are memory-mapped, so nothing is buffered."""
 
     def facts(self) -> dict[str, object]:
-        """How many entries were written, how many of them the ring holds, and what ended it early, if anything."""
+        """Returns the number of entries written, the ring's capacity, and the reason if the clock ended early."""
         ended = {} if self._ended_by is None else {"ended_by": self._ended_by}
         return {"entries": self._written, "capacity": self._capacity, **ended}
 
     def forked(self) -> None:
-        """In a forked child: write no more, and be called no more."""
+        """In a forked child: stop writing, and remove the callbacks."""
         self._engine.pause()
         self._undo()
 
@@ -126,9 +126,9 @@ class LineClock:
             (events.PY_UNWIND, engine.py_unwind),
         ):
             monitoring.register_callback(tool, event, callback)
-        # All code is asked about once, when it first runs; what is the user's then gets events of its own.
+        # Each code object is checked once, when it first runs. The user's code then gets local events.
         monitoring.set_events(tool, events.PY_START | events.PY_RESUME | events.PY_THROW | events.PY_UNWIND)
-        # Events that an earlier tool of this number disabled come again.
+        # Re-enable events that an earlier tool with this id disabled.
         monitoring.restart_events()
 
     def _trace(self) -> None:
@@ -137,7 +137,7 @@ class LineClock:
         trace = self._engine.trace
         before = threading.gettrace()
 
-        def undo() -> None:  # what the program has set since is its own; other threads leave by themselves
+        def undo() -> None:  # keep a tracer that the program set since; other threads end their tracing themselves
             if sys.gettrace() is trace:
                 sys.settrace(None)
             if threading.gettrace() is trace:
@@ -158,7 +158,7 @@ class LineClock:
         if wanted and sys.version_info >= (3, 12):
             events = sys.monitoring.events
             self._watched.append(code)
-            with suppress(ValueError):  # another thread has stopped the clock meanwhile, and the tool is nobody's
+            with suppress(ValueError):  # another thread stopped the clock meanwhile and freed the tool id
                 sys.monitoring.set_local_events(tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
         return wanted
 
@@ -171,7 +171,7 @@ class LineClock:
         self._write({"thread": index, "id": native_id, "name": name})
 
     def _write(self, what: dict[str, object]) -> None:
-        """Describe something. What cannot be, as on a full disk, is not followed either: the program goes on."""
+        """Describe a place or a thread. If that fails, as on a full disk, it is not followed: the program goes on."""
         try:
             append_json_lines(self._places_path, [what])
         except OSError as error:
@@ -182,7 +182,7 @@ class LineClock:
 
 
 def _running_stacks() -> list[tuple[int, list[tuple[CodeType, int]]]]:
-    """The frames of every thread that runs Python, without those of this file."""
+    """Returns the frames of every thread that runs Python, without those of this file."""
     native = {thread.ident: thread.native_id for thread in threading.enumerate()}
     stacks = []
     for ident, innermost in sys._current_frames().items():
@@ -194,7 +194,7 @@ def _running_stacks() -> list[tuple[int, list[tuple[CodeType, int]]]]:
 
 
 def running_frames() -> Iterator[FrameType]:
-    """The frames of all threads that run Python."""
+    """Yields the innermost frame of every thread that runs Python."""
     for innermost in sys._current_frames().values():
         yield from _outward(innermost)
 
@@ -206,7 +206,7 @@ def _outward(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def line_at(code: CodeType, offset: int) -> int:
-    """The line of the instruction at this offset."""
+    """Returns the line of the instruction at this offset."""
     for start, end, line in code.co_lines():
         if start <= offset < end and line is not None:
             return line

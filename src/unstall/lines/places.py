@@ -1,4 +1,4 @@
-"""What the numbers of stacks, lines and threads in a recording stand for: `places.jsonl`."""
+"""Reads `places.jsonl`, which describes the numbers of stacks, lines and threads in a recording."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Frame = tuple[str, int, str]
 
 @dataclass(slots=True)
 class LinePlaces:
-    """By number. Paths are as a user would write them, from the folder that the program was started in."""
+    """Descriptions by number. Paths are relative to the folder that the program was started in."""
 
     stacks: dict[int, tuple[Frame, ...]] = field(default_factory=dict)  # innermost first
     spans: dict[int, str] = field(default_factory=dict)
     lines: dict[int, Frame] = field(default_factory=dict)
-    clocked: dict[int, int] = field(default_factory=dict)  # the line clock's threads: their system's ids
-    threads: dict[int, str] = field(default_factory=dict)  # names of Python's threads, by the system's ids
+    clocked: dict[int, int] = field(default_factory=dict)  # native ids of the line clock's threads
+    threads: dict[int, str] = field(default_factory=dict)  # names of Python's threads, by native id
 
 
 def read_places(folder: Path, started_in: str) -> LinePlaces:
-    """All that was described, up to a line that is cut off."""
+    """Read all descriptions, up to a line that is cut off."""
     places, short = LinePlaces(), Shortened(started_in)
     try:
         text = (folder / PLACES).read_bytes()
@@ -62,9 +62,9 @@ _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages)/|^.*/lib/python3\.
 
 
 class Shortened(dict[str, str]):
-    """Paths without the folder that the program was started in, or that packages are installed in.
+    """Maps paths to paths without the start folder of the program, or the folder of installed packages.
 
-    A path stays whole if it is the user's, and would be taken for a framework's without that folder.
+    A user's path stays whole if it would look like a framework's path without that folder.
     """
 
     def __init__(self, started_in: str) -> None:

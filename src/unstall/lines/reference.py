@@ -1,4 +1,4 @@
-"""The line clock in Python: the definition of what `_lines.c` does, and what runs where that was not built."""
+"""The line clock in Python: the reference implementation of `_lines.c`, and the fallback if that was not built."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ Stack = tuple[int, list[tuple[CodeType, int]]]
 
 
 class ReferenceLineClock:
-    """Callbacks that keep each thread's stack of the user's frames, and write where it is whenever that changes.
+    """Callbacks that keep each thread's stack of the user's frames, and write an entry whenever its place changes.
 
-    A place is a pair of code and number: a line, or 0 for where the function begins, or -1 - offset for the instruction
-    at which a generator goes on.
+    A place is a pair (code, number). The number is a line, 0 for the beginning of the function, or -1 - offset of the
+    instruction at which a generator resumes.
     """
 
     def __init__(self) -> None:
         self._on = False
         self._map: mmap.mmap | None = None
-        self._codes: dict[int, CodeType] = {}  # by which object it is: code of two files may be equal
+        self._codes: dict[int, CodeType] = {}  # by id(): code objects of two files may be equal
         self._users: dict[int, bool] = {}
         self._places: dict[tuple[int, int], int] = {}
         self._threads: dict[int, int] = {}
@@ -53,9 +53,9 @@ class ReferenceLineClock:
     ) -> None:
         """Write entries to a new file, the last `capacity` of them.
 
-        `wants` says whether code is the user's, asked once for each; `describe` is told each new place's number,
-        `new_thread` each new thread's, with its native id. `stacks` are those of running threads. `disable` is what
-        callbacks of sys.monitoring return where they need not be called again.
+        `wants` returns whether code is the user's, and is called once per code object. `describe` gets each new place
+        with its number, `new_thread` each new thread's number with its native id. `stacks` are those of the running
+        threads. Callbacks return `disable` to sys.monitoring if they need not be called again.
         """
         if self._map is not None:
             raise RuntimeError("the line clock is running already")
@@ -75,10 +75,10 @@ class ReferenceLineClock:
             for code, number in frames:
                 if self._is_users(code):
                     stack.append((code, self._place(code, number)))
-                    self._note(native_id)  # each frame has its entry
+                    self._note(native_id)  # one entry per frame
 
     def stop(self) -> int:
-        """Close the file. How many entries were written in all."""
+        """Close the file. Returns how many entries were written in all."""
         if self._map is None:
             raise RuntimeError("the line clock is not running")
         self._on = False
@@ -88,7 +88,7 @@ class ReferenceLineClock:
         return self._written
 
     def pause(self) -> None:
-        """Write no more, but keep the file: a forked child shares it with its parent."""
+        """Stop writing, but keep the file: a forked child shares it with its parent."""
         self._on = False
 
     def py_start(self, code: CodeType, offset: int) -> object:
@@ -113,7 +113,7 @@ class ReferenceLineClock:
             self._leave(code)
 
     def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """For sys.settrace. Once the clock is stopped, a thread that is traced still ends that."""
+        """For sys.settrace. After the clock has stopped, it removes itself from the thread that calls it."""
         if not self._on:
             if sys.gettrace() == self.trace:
                 sys.settrace(None)
@@ -140,7 +140,7 @@ class ReferenceLineClock:
         return None
 
     def _go_to(self, code: CodeType, line: int) -> None:
-        """The frame of this code is on this line; frames above it must be gone."""
+        """Set the line of this code's frame. Frames above it must have ended."""
         native_id = threading.get_native_id()
         stack = self._stack(native_id)
         depth = self._depth(stack, code)
@@ -157,7 +157,7 @@ class ReferenceLineClock:
 
     @staticmethod
     def _depth(stack: list[tuple[CodeType, int]], code: CodeType) -> int:
-        """How deep the innermost frame of this code is; 0 where there is none."""
+        """Returns the depth of the innermost frame of this code, or 0 if there is none."""
         return next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1][0] is code), 0)
 
     def _is_users(self, code: CodeType) -> bool:
@@ -176,7 +176,7 @@ class ReferenceLineClock:
         return place
 
     def _number(self, code: CodeType) -> int:
-        """Its own, as it is kept."""
+        """Returns the number of this code, which is kept alive."""
         self._codes.setdefault(id(code), code)
         return id(code)
 

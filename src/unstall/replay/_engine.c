@@ -1,11 +1,11 @@
-/* The replay engine in C. The reference implementation, interpreter.py, defines what it does, and validate.py what it
-   refuses, in the same sentences.
+/* The replay engine in C. The reference implementation, interpreter.py, defines its results; validate.py
+   defines its errors, with the same messages.
 
-   A replay can be fed a program part by part: what `State` holds stays between the parts. Targets, and ops that others
-   follow, count from the first part's beginning; the ends of an instruction's ops from its own part's.
+   A replay can be fed a program part by part: `State` is kept between the parts. `target` and `op_after` count from the
+   beginning of the first part; the ends of an instruction's ops count from the beginning of its own part.
 
-   A column is refused unless it is what it should be, and those that hold indices are copied before they are checked:
-   the loop runs without the GIL, so another thread could change the caller's. */
+   Columns are checked for type and length. Columns of indices are copied before they are checked: the loop runs without
+   the GIL, so another thread could change the caller's columns. */
 
 #define Py_LIMITED_API 0x030B0000 /* from 3.11 on it has the buffer protocol */
 #define PY_SSIZE_T_CLEAN
@@ -16,7 +16,7 @@
 
 enum { CALL, LAUNCH, RECORD, STREAM_WAIT, SYNC_STREAM, SYNC_DEVICE, SYNC_EVENT, JOIN, CODES };
 
-/* Every time is the sum of some of the program's times, each taken once: while they all add up to this, none overflows. */
+/* Every time is a sum of distinct times of the program. If all of them add up to at most this, no sum overflows. */
 #define MOST_NS ((uint64_t)1 << 62)
 #define MOST_THREADS ((long long)1 << 24)
 #define MOST_CAPACITY INT32_MAX
@@ -31,7 +31,7 @@ static const struct {
     const char *name;
     int bytes;
     int indices;
-    int like; /* the column that it is as long as */
+    int like; /* the column that has the same length */
 } columns[COLUMNS] = {
     {"instructions.code", 1, 1, CODE},          {"instructions.thread", 4, 1, CODE},
     {"instructions.stream", 4, 1, CODE},        {"instructions.target", 4, 1, CODE},
@@ -50,19 +50,19 @@ typedef struct {
     long long threads, engines, capacity;
     const int8_t *code;
     const int32_t *thread, *stream, *target;
-    const int64_t *work, *call, *latency, *ends; /* `ends`: of an instruction's ops */
+    const int64_t *work, *call, *latency, *ends; /* `ends`: the end of an instruction's ops */
     const int32_t *op_stream, *op_engine, *op_after;
     const int64_t *op_duration, *op_latency, *op_gap, *op_lag;
     const int32_t *device_of_stream;
 } Program;
 
 typedef struct {
-    int64_t ready; /* when all that it has been given is done */
+    int64_t ready; /* when all its work so far is done */
     int64_t held;  /* until when an event holds its next op */
     int32_t index; /* of its device */
-    Py_ssize_t device; /* row of that */
-    int64_t *outstanding; /* a ring: when its last launches are done */
-    long long room, next; /* `room` is the capacity, or all launches so far where they are fewer */
+    Py_ssize_t device; /* row of its device */
+    int64_t *outstanding; /* a ring: the ends of its last launches */
+    long long room, next; /* `room` is the capacity, or the launches so far if fewer */
     long long launches; /* in the part at hand, up to the capacity */
     int full;
 } Stream;
@@ -77,24 +77,24 @@ typedef struct {
 
 typedef struct {
     int32_t index;
-    int64_t done; /* when all that its streams have been given is done, and no event holds them */
+    int64_t done; /* when its streams are done with their work, and no event holds them */
 } Device;
 
 typedef struct {
     long long capacity, threads, engines;
-    int fills_gaps; /* engines serve whoever comes first, not whoever was launched first */
+    int fills_gaps; /* engines serve ops by arrival, not by launch order */
     Py_ssize_t length, ops, streams_known; /* of the parts before */
     Py_ssize_t length_room, ops_room;
     uint64_t total; /* of all times before */
     int64_t *clock; /* by thread */
-    int64_t *free;  /* by engine: when it has done all that it was given */
-    Gaps *gaps;     /* … before that; NULL where none are filled */
+    int64_t *free;  /* by engine: when all its work so far is done */
+    Gaps *gaps;     /* by engine: earlier idle times; NULL unless gaps are filled */
     int64_t *marked, *ends; /* by instruction */
     int8_t *code;
     int32_t *thread;
     int64_t *op_ends; /* by op */
     Stream *streams;
-    Device *devices; /* a row for each stream, in order of indices: the first of an index is the one in use */
+    Device *devices; /* one row per stream, sorted by index: the first row of an index is in use */
     int64_t done; /* of all devices */
     int64_t *start, *end, *op_start, *op_end; /* of the part at hand */
 } State;
@@ -260,14 +260,14 @@ later(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Without undefined behaviour, whatever another thread has done to the times since they were checked. */
+/* Adds without undefined behaviour: another thread may have changed the times since they were checked. */
 static inline int64_t
 plus(int64_t a, int64_t b)
 {
     return (int64_t)((uint64_t)a + (uint64_t)b);
 }
 
-/* A stream is never done sooner than it was, so that maxima over streams can be kept rather than looked for. */
+/* A stream's end never decreases, so that maxima over streams can be updated instead of recomputed. */
 static inline void
 keep_done(State *s, const Stream *stream)
 {
@@ -299,7 +299,7 @@ forget_first(Gaps *gaps, int until)
     memmove(gaps->end, gaps->end + 1, (size_t)until * sizeof(int64_t));
 }
 
-/* Takes a time out of a gap that holds it. */
+/* Removes a time span from the gap that contains it. */
 static void
 fill(Gaps *gaps, int gap, int64_t begun, int64_t done)
 {
@@ -328,7 +328,7 @@ fill(Gaps *gaps, int gap, int64_t begun, int64_t done)
     }
 }
 
-/* When an engine serves an op that could begin at `time`. */
+/* Returns when an engine starts an op that could begin at `time`. */
 static int64_t
 serve(State *s, int32_t engine, int64_t time, int64_t duration)
 {
@@ -451,7 +451,7 @@ by_index(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* What all streams of a device are done with is what it is done with. */
+/* Updates when a device is done: when all its streams are. */
 static void
 number_devices(const Program *p, State *s)
 {
@@ -468,7 +468,7 @@ number_devices(const Program *p, State *s)
     }
 }
 
-/* Rows of which the first `kept` stay as they are and the others are zero. */
+/* Resizes rows. Keeps the first `kept` and zeroes the others. */
 static int
 grow(void *place, Py_ssize_t kept, Py_ssize_t count, size_t size)
 {
@@ -476,7 +476,7 @@ grow(void *place, Py_ssize_t kept, Py_ssize_t count, size_t size)
     if (*rows && count <= kept) {
         return 0;
     }
-    /* No row of length 0, whose address may be anything. */
+    /* At least one row: the address of an empty allocation is unspecified. */
     const size_t wanted = count ? (size_t)count : 1;
     void *more = !*rows ? PyMem_Calloc(wanted, size)
                  : wanted <= PY_SSIZE_T_MAX / size ? PyMem_Realloc(*rows, wanted * size)
@@ -492,7 +492,7 @@ grow(void *place, Py_ssize_t kept, Py_ssize_t count, size_t size)
     return 0;
 }
 
-/* How much room for `needed` rows, with some for more parts to come. */
+/* Returns the capacity for `needed` rows, with some extra for later parts. */
 static Py_ssize_t
 room_for(Py_ssize_t room, Py_ssize_t needed)
 {
@@ -572,7 +572,7 @@ times(Py_ssize_t count, int64_t **rows)
     if (count > PY_SSIZE_T_MAX / (Py_ssize_t)sizeof(int64_t)) {
         return PyErr_NoMemory();
     }
-    /* Not at once of that size: where there is no memory for it, CPython 3.11 reads what it has not yet set. */
+    /* Created empty and then resized: CPython 3.11 reads unset memory if creating it at full size fails. */
     PyObject *array = PyByteArray_FromStringAndSize(NULL, 0);
     if (!array || PyByteArray_Resize(array, count * (Py_ssize_t)sizeof(int64_t)) < 0) {
         Py_XDECREF(array);
@@ -582,7 +582,7 @@ times(Py_ssize_t count, int64_t **rows)
     return array;
 }
 
-/* (start, end, op_start, op_end) of a part, each the bytes of int64 */
+/* Returns (start, end, op_start, op_end) of a part, each as bytes of int64. */
 static PyObject *
 feed_checked(const Program *p, State *s)
 {
@@ -668,7 +668,7 @@ take_count(PyObject *object, const char *name, long long least, long long most, 
     return 0;
 }
 
-/* Feeds `state` what the arguments say, or a new state if it is NULL: the last argument is then its capacity. */
+/* Feeds a part to `state`. If it is NULL, feeds a new state, and the last argument is its capacity. */
 static PyObject *
 feed_arguments(PyObject *const *arguments, State *state)
 {
@@ -757,7 +757,7 @@ replay(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count
 typedef struct {
     PyObject_HEAD
     State state;
-    int busy; /* within a feed, which lets go of the GIL */
+    int busy; /* within a feed, which releases the GIL */
 } Replay;
 
 static PyObject *
@@ -815,7 +815,7 @@ replay_feed(Replay *self, PyObject *const *arguments, Py_ssize_t count)
     return result;
 }
 
-/* The index that was asked for; -1 with an IndexError. */
+/* Returns the index in the argument, or -1 with an IndexError. */
 static long long
 index_below(PyObject *argument, long long count, const char *what)
 {

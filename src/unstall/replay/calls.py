@@ -14,7 +14,7 @@ from unstall.timeline.columns import Bool, HostKind, Timeline
 from unstall.timeline.grouping import groups
 
 LAUNCH_NS = 5_000
-"""A launch that need not wait for room, the recorder at work: H200, CUDA 13."""
+"""Length of a launch that does not wait for room, while recording (H200, CUDA 13)."""
 
 _SURELY_ROOM = 256  # launches outstanding
 _LONG_CALL = 5  # times the usual length: such a call waited for room in the launch queue

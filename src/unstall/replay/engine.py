@@ -103,10 +103,10 @@ ENGINES: dict[str, Callable[[Program], Replayed]] = {
     **({"c": _replay_in_c} if _engine else {}),
     "python": interpreter.replay,
 }
-"""The engines that there are, the preferred one first."""
+"""The available engines, the preferred one first."""
 
 RESUMABLE: dict[str, Callable[[int, bool], Resumable]] = {
     **({"c": _ReplayInC} if _engine else {}),
     "python": interpreter.Replay,
 }
-"""Likewise, for programs that are fed part by part."""
+"""The available engines for programs that are fed part by part, the preferred one first."""

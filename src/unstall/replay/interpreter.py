@@ -8,7 +8,7 @@ from unstall.replay.program import Code, Program, Replayed
 from unstall.replay.validate import Before, check
 
 GAPS = 64
-"""The last times that an engine was idle, which a replay that fills gaps remembers."""
+"""Number of idle gaps per engine that a replay with `fills_gaps` remembers: the latest ones."""
 
 
 def replay(program: Program) -> Replayed:

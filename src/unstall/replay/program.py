@@ -40,7 +40,7 @@ class Recorded(IntEnum):
 
 
 QUEUE_CAPACITY = 1022
-"""Launches outstanding on a stream when the next one blocks: measured on an H200 with CUDA 13."""
+"""Outstanding launches on a stream at which the next launch blocks (H200, CUDA 13)."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -11,7 +11,7 @@ from unstall.replay.program import Code, Program
 from unstall.timeline.columns import I8, I32, I64, Bool
 
 MOST_NS = 1 << 62
-"""Every time is the sum of some of the program's times, each taken once: while all add up to this, none overflows."""
+"""Every time is a sum of distinct times of the program. If all of them add up to at most this, no sum overflows."""
 MOST_THREADS = 1 << 24
 MOST_CAPACITY = (1 << 31) - 1
 

@@ -14,9 +14,9 @@ from unstall.timeline.columns import I32, I64, Timeline, WaitKind
 from unstall.timeline.grouping import groups
 
 SYNC_NS = 3_000
-"""A wait that finds everything done: H200, CUDA 13."""
+"""Length of a wait if everything is already done (H200, CUDA 13)."""
 RETURN_NS = 6_000
-"""From the end of what is waited for to the return of the call: H200, CUDA 13."""
+"""From the end of the awaited work to the return of the call (H200, CUDA 13)."""
 
 _SKEW_NS = 2_000
 _PROMPT_NS = 50_000  # from the end of the awaited work to the return
