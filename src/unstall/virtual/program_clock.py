@@ -59,7 +59,7 @@ class ProgramClock:
         self._clock: Clock | None = None
         self._undo = ExitStack()
         self._within = threading.local()
-        self._offsets = (0, 0)  # ns of (perf_counter, time) ahead of the virtual clock while it runs, or of the real one
+        self._offsets = (0, 0)  # ns, (perf_counter, time): added to the virtual clock if it runs, else to the real
         self._began = 0  # the virtual time in ns of threads that have not read the clock
         self._perf_counter_ns, self._time_ns = time.perf_counter_ns, time.time_ns
 
@@ -74,7 +74,7 @@ class ProgramClock:
                 (time.time_ns, lambda: self._time()),
             )
         }
-        originals[time.sleep] = followed(time.sleep, self._slept)  # after a Ctrl-C, the traceback has only the program's frames
+        originals[time.sleep] = followed(time.sleep, self._slept)  # keeps our frames out of a Ctrl-C's traceback
         for module in (time, *_holders()):
             for name, value in list(vars(module).items()):
                 if _is_any(value, originals):
@@ -157,8 +157,7 @@ def _is_any(value: object, originals: dict[object, object]) -> bool:
 
 
 def _holders() -> Iterator[ModuleType]:
-    """Yields the modules that may hold a copy of a function (`from time import perf_counter`): the user's, and timeit.
-    """
+    """Yields the modules that may hold a copy of a function (`from time import perf_counter`): the user's, and timeit."""
     for name, module in list(sys.modules.items()):
         if isinstance(module, ModuleType) and (name in _TAKING_COPIES or _is_users(module)):
             yield module
