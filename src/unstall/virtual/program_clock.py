@@ -157,7 +157,7 @@ def _is_any(value: object, originals: dict[object, object]) -> bool:
 
 
 def _holders() -> Iterator[ModuleType]:
-    """Yields the modules that may hold a copy of a function (`from time import perf_counter`): the user's, and timeit."""
+    """Yields modules that may hold a copy of a function (`from time import perf_counter`): the user's, and timeit."""
     for name, module in list(sys.modules.items()):
         if isinstance(module, ModuleType) and (name in _TAKING_COPIES or _is_users(module)):
             yield module

@@ -129,7 +129,7 @@ def _nodes(stacks: Stacks) -> I32:
 
 
 def _common(chains: I32, stack: I32, outer: I32) -> I64:
-    """Returns the number of frames that each stack shares with the enclosing event's stack, which already shows them."""
+    """Returns the number of frames that each stack shares with the enclosing event's stack, which shows them."""
     alike = np.zeros(len(stack), np.int64)
     going = outer >= 0
     for level in range(chains.shape[1]):

@@ -100,7 +100,7 @@ TUNABLE_SETTINGS: dict[str, object] = {
 
 
 def tunable_names() -> dict[str, object]:
-    """Returns the functions of `torch._C` for TunableOp, by name. Its settings are kept, but turning it on is refused."""
+    """Returns the functions of `torch._C` for TunableOp, by name. Settings are kept, but turning it on is refused."""
     settings = dict(TUNABLE_SETTINGS)
     names: dict[str, object] = {
         "_cuda_record_untuned_is_enabled": lambda: False,

@@ -102,7 +102,7 @@ def make_storages(module: ModuleType, shim: StorageShim) -> None:
 
 
 def log_host_reads(module: ModuleType, shim: StorageShim) -> None:
-    """Logs `Tensor.tolist`, since it reads the values at once. `Tensor.numpy` reads nothing yet, so it is not logged."""
+    """Logs `Tensor.tolist`, since it reads values at once. `Tensor.numpy` reads nothing yet, so it is not logged."""
     tolist = module.Tensor.tolist
 
     @functools.wraps(tolist)

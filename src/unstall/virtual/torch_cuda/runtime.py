@@ -184,6 +184,6 @@ class Runtime:
         sys.modules["torch.cuda"]._lazy_init()
 
     def refuse_in_capture(self, call: str) -> None:
-        """Raises torch.AcceleratorError if `call`, which waits for the current stream, is not allowed during a capture."""
+        """Raises torch.AcceleratorError if `call`, which waits for the current stream, is illegal during a capture."""
         if self.captures.running and self.shim.refused_in_capture(*self.current_stream()):
             raise cuda_error(self.torch_c, CAPTURING, call)
