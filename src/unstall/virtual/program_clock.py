@@ -1,6 +1,6 @@
 """The clock that a program sees while the virtual GPU is on: `time.perf_counter`, `time.time` and `time.sleep`.
 
-`time.monotonic`, which threads, queues and locks go by, stays the machine's; so do `datetime`, `time.process_time` and
+`time.monotonic`, which threads, queues and locks use, stays real. So do `datetime`, `time.process_time` and
 `time.clock_gettime`.
 """
 
@@ -20,21 +20,21 @@ from unstall.guest.patching import followed
 
 _NS = 1_000_000_000
 _TAKING_COPIES = ("timeit",)
-_WITH_TIMERS = ("Timer", "timeit", "repeat")  # of timeit: their default timers were chosen when it was imported
+_WITH_TIMERS = ("Timer", "timeit", "repeat")  # in timeit: their default timers were bound at import
 
 
 class Clock(Protocol):
     """The virtual host clock."""
 
     def now_ns(self) -> int:
-        """Nanoseconds since it began; never decreases."""
+        """Returns the ns since the clock began. Never decreases."""
 
     def advance(self, ns: int) -> None:
-        """Add ns to the calling thread's time."""
+        """Adds `ns` to the calling thread's time."""
 
 
 class _StandIn:
-    """Replaces a built-in function: like one, it does not bind as a method, and is pickled by its name."""
+    """Replaces a built-in function. Like a built-in, it does not bind as a method and is pickled by name."""
 
     def __init__(self, function: Callable[[], float], instead: Callable[[], float]) -> None:
         functools.update_wrapper(self, function)
@@ -59,12 +59,12 @@ class ProgramClock:
         self._clock: Clock | None = None
         self._undo = ExitStack()
         self._within = threading.local()
-        self._offsets = (0, 0)  # of perf_counter and time, ns: to the virtual clock while it runs, else to the real one
-        self._began = 0  # the virtual time of a thread that has not read the clock
+        self._offsets = (0, 0)  # ns, (perf_counter, time): added to the virtual clock if it runs, else to the real
+        self._began = 0  # the virtual time in ns of threads that have not read the clock
         self._perf_counter_ns, self._time_ns = time.perf_counter_ns, time.time_ns
 
     def install(self) -> None:
-        """Replace the functions in `time`, in `timeit` and in the user's modules that hold them."""
+        """Replaces the functions in `time`, in `timeit` and in the user's modules that imported them."""
         originals: dict[object, object] = {
             function: _StandIn(function, instead)
             for function, instead in (
@@ -74,7 +74,7 @@ class ProgramClock:
                 (time.time_ns, lambda: self._time()),
             )
         }
-        originals[time.sleep] = followed(time.sleep, self._slept)  # a Ctrl-C in it shows only the program's frames
+        originals[time.sleep] = followed(time.sleep, self._slept)  # keeps our frames out of a Ctrl-C's traceback
         for module in (time, *_holders()):
             for name, value in list(vars(module).items()):
                 if _is_any(value, originals):
@@ -85,24 +85,24 @@ class ProgramClock:
             self._put_default(vars(function)["__init__"] if isinstance(function, type) else function, originals)
 
     def start(self, clock: Clock) -> None:
-        """Use the virtual clock from now on."""
+        """Switches to the virtual clock."""
         self._within.last = self._began = clock.now_ns()
         self._shift(-self._began, 1)
         self._clock = clock
 
     def stop(self) -> None:
-        """Let real time pass from now on, from the current virtual time."""
+        """Switches to real time, continuing from the current virtual time."""
         if self._clock is not None:
             last, self._clock = self._virtual(), None
             self._shift(last, -1)
 
     def remove(self) -> None:
-        """Restore the real clock, also for copies of the functions that were kept."""
+        """Restores the real clock, including for copies of the functions that the program kept."""
         self._undo.close()
         self._clock, self._offsets = None, (0, 0)
 
     def _shift(self, virtual_ns: int, sign: int) -> None:
-        """Have both clocks continue from their current times."""
+        """Changes the offsets so that both clocks continue from their current times."""
         perf_counter, wall = self._offsets
         self._offsets = (
             perf_counter + virtual_ns + sign * self._perf_counter_ns(),
@@ -116,7 +116,7 @@ class ProgramClock:
         return self._offsets[1] + (self._virtual() if self._clock else self._time_ns())
 
     def _virtual(self) -> int:
-        """The thread's virtual time. Within the simulation, it is the last known one."""
+        """Returns the calling thread's virtual time in ns. Inside the simulation, this is the last known time."""
         clock, within = self._clock, self._within
         last: int = max(getattr(within, "last", 0), self._began)
         if clock is None or getattr(within, "asking", False):
@@ -143,7 +143,7 @@ class ProgramClock:
         self._undo.callback(undo)
 
     def _put_default(self, function: FunctionType, originals: dict[object, object]) -> None:
-        """Replace a function's default timer."""
+        """Replaces a function's default timer."""
         before = function.__defaults__
         function.__defaults__ = tuple(
             originals[value] if _is_any(value, originals) else value for value in before or ()
@@ -152,12 +152,12 @@ class ProgramClock:
 
 
 def _is_any(value: object, originals: dict[object, object]) -> bool:
-    """Whether the value is one of the real functions; only built-in functions are hashed."""
+    """Returns whether the value is one of the real functions. Hashes only built-in functions."""
     return type(value) is type(time.monotonic) and value in originals
 
 
 def _holders() -> Iterator[ModuleType]:
-    """Modules that may have copied a function: `from time import perf_counter`. The user's own, and timeit."""
+    """Yields modules that may hold a copy of a function (`from time import perf_counter`): the user's, and timeit."""
     for name, module in list(sys.modules.items()):
         if isinstance(module, ModuleType) and (name in _TAKING_COPIES or _is_users(module)):
             yield module
@@ -166,5 +166,5 @@ def _holders() -> Iterator[ModuleType]:
 def _is_users(module: ModuleType) -> bool:
     file = getattr(module, "__file__", None)
     if file is None:
-        return module.__name__ == "__main__"  # a notebook's, or one typed in
+        return module.__name__ == "__main__"  # a notebook or an interactive session
     return not is_framework(file) and "site-packages" not in file and "dist-packages" not in file

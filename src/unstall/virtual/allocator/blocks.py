@@ -186,10 +186,7 @@ class Pools:
 
 
 class PrivatePool:
-    """The pool from which graphs allocate during capture.
-
-    Its memory can be released once all these graphs are freed.
-    """
+    """The pool from which graphs allocate during capture. Its memory can be released once these graphs are freed."""
 
     def __init__(self, pool_id: PoolId) -> None:
         self.pool_id = pool_id

@@ -68,10 +68,7 @@ class MeasuredCosts:
         return self._gpu.file.known_error
 
     def cost(self, signature: Signature) -> OperatorCost:
-        """Returns the cost of one call.
-
-        A piece that resembles no measured call costs one kernel at the roofline time.
-        """
+        """Returns the cost of one call. A piece unlike any measured call costs one kernel at the roofline time."""
         name = signature.name.removeprefix("aten::")
         if runs_nothing(signature):
             return OperatorCost(())
@@ -217,7 +214,7 @@ class MeasuredCosts:
         return self._kernel("Memset (Device)", _between(size_bytes, self._gpu.file.memsets))
 
     def _workspaces(self, signature: Signature) -> dict[str, int]:
-        """Returns the workspace bytes of a matrix product by library: cuBLAS, and cuBLASLt if it adds a bias."""
+        """Returns the workspace bytes of a matrix product, by library: cuBLAS's, and cuBLASLt's if it adds a bias."""
         name = signature.name.removeprefix("aten::")
         if name not in _HANDLE:
             return {}

@@ -131,10 +131,7 @@ def _convolved(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _zeroed(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """For kernels that add to their result: it is filled with zeros first.
-
-    Arguments at `positions` must be contiguous.
-    """
+    """For kernels that add to their result: fills it with zeros first. Arguments at `positions` must be contiguous."""
 
     def split(signature: Signature) -> tuple[Piece, ...]:
         zeros = [Signature("aten::fill_", "Scalar", (result, ("s", False)), (result,)) for result in signature.results]

@@ -1,1 +1,1 @@
-"""`torch.profiler` on the virtual GPU, and the trace of a run in the same format."""
+"""`torch.profiler` on the virtual GPU, and trace files in its format."""

@@ -1,4 +1,4 @@
-"""Stacks of host events → Python frames as spans of time, nested like the calls."""
+"""Converts the stacks of host events into Python frames: spans of time, nested like the calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unstall.virtual.timeline.window import FOREVER, cut
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FrameSlices:
-    """One row for each span that a frame spends on one line; a caller's rows enclose its callees'."""
+    """Columns with one row for each span in which a frame stays on one line. A caller's span encloses its callees'."""
 
     thread: I32  # row of Threads
     start: I64
@@ -25,7 +25,7 @@ class FrameSlices:
 
 
 def with_frames(timeline: Timeline) -> Timeline:
-    """The timeline with its Python frames as host events too, as a trace of it has them, from its first event on."""
+    """Returns the timeline with Python frames added as host events, as in a trace, starting at its first event."""
     if not is_frame(timeline).any():
         found, names = slices_of(timeline), line_texts(timeline)
         frames = found.thread, found.start, found.end, [names[line] for line in found.line.tolist()], found.stack
@@ -35,15 +35,16 @@ def with_frames(timeline: Timeline) -> Timeline:
 
 
 def is_frame(timeline: Timeline) -> Bool:
-    """Which events are Python frames. That a thread slept is an event too, even if there are none."""
+    """Returns, for each host event, whether it is a Python frame. Sleep events do not count as frames."""
     frames: Bool = (timeline.host.kind == HostKind.PYTHON) & ~is_asleep(timeline)
     return frames
 
 
 def slices_of(timeline: Timeline) -> FrameSlices:
-    """Each frame, from the first event in it to the end of the last; within an operator, only its own frames.
+    """Returns each frame as a span from its first event to the end of its last. Inside an operator, only frames below
+    the operator's own stack are included.
 
-    An annotation may begin and end in different places, so only its borders count.
+    An annotation may begin and end in different frames, so only its borders count.
     """
     host = timeline.host
     solid = host.kind != HostKind.ANNOTATION
@@ -57,7 +58,7 @@ def slices_of(timeline: Timeline) -> FrameSlices:
     )
     nodes = _nodes(timeline.stacks)
     chains = np.where(nodes >= 0, np.append(timeline.stacks.line, -1)[nodes], -1)
-    # By what encloses them, so that those within one operator stand together, as do the outermost of a thread.
+    # Sorted by the enclosing operator, so that the events within one are adjacent, as are the outermost of a thread.
     order = np.lexsort((start, outer[rows], host.thread[rows]))
     rows, start, end = rows[order], start[order], end[order]
     stack, within, thread = host.stack[rows], outer[rows], host.thread[rows]
@@ -78,8 +79,8 @@ def slices_of(timeline: Timeline) -> FrameSlices:
 
 
 def _borders(host: Host) -> tuple[I64, I64, I64]:
-    """Annotations, with the ns before and after each, which their frames enclose; without those that adjoin other
-    events.
+    """Returns (rows of annotations, the ns before each, the ns after each). Frames enclose these times, too.
+    Annotations that touch other events are left out.
     """
     taken = np.concatenate((host.start, host.end))
     rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & (host.stack >= 0))
@@ -89,7 +90,7 @@ def _borders(host: Host) -> tuple[I64, I64, I64]:
 
 
 def line_texts(timeline: Timeline) -> list[str]:
-    """The name of each row of Lines, as Kineto writes it."""
+    """Returns the name of each row of Lines, as Kineto writes it."""
     lines, strings = timeline.lines, timeline.strings
     return [
         f"{strings[file]}({line}): {strings[function]}" if line >= 0 else strings[function]
@@ -113,7 +114,9 @@ class StackTexts(dict[int, list[str]]):
 
 
 def _nodes(stacks: Stacks) -> I32:
-    """By row of Stacks: the rows of the stacks above it and its own, outermost first, padded with -1."""
+    """Returns an array of shape (stacks, depth): for each stack, the rows of its callers and its own, outermost first,
+    padded with -1.
+    """
     depth = np.zeros(len(stacks), np.int32)
     for row, parent in enumerate(stacks.parent.tolist()):
         depth[row] = depth[parent] + 1 if parent >= 0 else 1
@@ -126,7 +129,7 @@ def _nodes(stacks: Stacks) -> I32:
 
 
 def _common(chains: I32, stack: I32, outer: I32) -> I64:
-    """How many frames each stack shares with the one around it, which shows them already."""
+    """Returns the number of frames that each stack shares with the enclosing event's stack, which shows them."""
     alike = np.zeros(len(stack), np.int64)
     going = outer >= 0
     for level in range(chains.shape[1]):

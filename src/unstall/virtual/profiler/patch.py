@@ -1,7 +1,7 @@
 """torch.profiler on the virtual GPU: its events come from the virtual timeline, not from Kineto.
 
-torch's own code stays: schedules, handlers, FunctionEvents, tables. Only the functions that start and stop Kineto are
-replaced: in a build without CUDA, Kineto knows no device and no virtual time.
+Only the functions that start and stop Kineto are replaced, since Kineto knows neither the virtual device nor virtual
+time. torch's schedules, handlers, FunctionEvents and tables are used unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HOLDERS = (
     "torch.profiler",
     "torch.profiler.profiler",
 )
-_OBSERVERS = frozenset({"NVTX", "ITT"})  # states in which torch makes ranges for other tools, and keeps no events
+_OBSERVERS = frozenset({"NVTX", "ITT"})  # states in which torch emits ranges for other tools and keeps no events
 
 
 class ProfiledMachine(Protocol):
@@ -42,14 +42,14 @@ class ProfiledMachine(Protocol):
 
 
 class _Config(Protocol):
-    """torch's ProfilerConfig that keeps its arguments."""
+    """torch's ProfilerConfig with its arguments as attributes."""
 
     state: ProfilerState
     options: Sequence[object]
 
 
 def install(source: ProfiledMachine) -> Callable[[], None]:
-    """Have torch.profiler profile the virtual GPU. Returns the function that undoes it. torch must be imported."""
+    """Makes torch.profiler profile the virtual GPU. Returns a function that undoes this. torch must be imported."""
     profiler = _Profiler(source)
     undo = ExitStack()
     for name in _HOLDERS:
@@ -63,7 +63,7 @@ def install(source: ProfiledMachine) -> Callable[[], None]:
 
 @dataclass(slots=True)
 class _Running:
-    """A profile that runs: when it began (ns), and the spans [since, until) in ns left out, by the activity's name."""
+    """A running profile: its begin in ns, and the excluded spans [since, until) in ns by the name of the activity."""
 
     asked: Asked
     since: int
@@ -82,7 +82,7 @@ class _Profiler:
         self._disable_observer = import_module("torch._C._autograd")._disable_profiler
 
     def functions(self) -> dict[str, object]:
-        """The replaced functions by their names in torch."""
+        """Returns the replacement functions by their names in torch."""
         return {
             "ProfilerConfig": self._config,
             "_supported_activities": self._supported,
@@ -98,7 +98,7 @@ class _Profiler:
         return {self._activities.CPU, self._activities.CUDA}
 
     def _prepare(self, *args: object, **kwargs: object) -> None:
-        """Kineto warms up here; the virtual GPU needs no warm-up."""
+        """Does nothing: Kineto warms up here, but the virtual GPU needs no warm-up."""
 
     def _enable(self, config: _Config, activities: Iterable[ProfilerActivity], *args: object, **kwargs: object) -> None:
         state, rest = config.state, config.options
@@ -123,7 +123,7 @@ class _Profiler:
     def _disable(self) -> ProfileResult | None:
         running, self._running = self._running, None
         if running is None:
-            return None  # an observer's
+            return None  # the profile of an observer
         now = self._source.now_ns()
         off = [*running.off, *((name, since, now) for name, since in running.switched.items())]
         window = cut(self._source.timeline(), running.since, now)
@@ -150,7 +150,7 @@ class _Profiler:
 
 
 def _recalling(config: type[Any]) -> type[_Config]:
-    """torch's ProfilerConfig as a class that keeps its arguments, which the original hides."""
+    """Returns a subclass of torch's ProfilerConfig that keeps its arguments, which the original hides."""
 
     class ProfilerConfig(config):  # type: ignore[misc]
         def __init__(self, *args: object) -> None:
@@ -161,7 +161,7 @@ def _recalling(config: type[Any]) -> type[_Config]:
 
 
 def _without(timeline: Timeline, off: list[tuple[str, int, int]]) -> Timeline:
-    """Without the device ops that were launched while CUDA was off."""
+    """Returns the timeline without device ops that were launched while CUDA was switched off."""
     launched = (
         np.where(
             timeline.device.launch >= 0,

@@ -1,7 +1,6 @@
-"""The result of a profile, as Kineto gives it to torch.profiler: an object for each event, with the methods of
-Kineto's.
+"""The result of a profile in the form that Kineto gives to torch.profiler: one object for each event.
 
-`torch.autograd.profiler` makes its FunctionEvents of them.
+The objects have the methods of Kineto's events. `torch.autograd.profiler` converts them into FunctionEvents.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ _CALLS = frozenset(range(HostKind.LAUNCH, HostKind.CALL + 1))
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a profile is to record."""
+    """The options of a profile."""
 
     cpu: bool = True
     cuda: bool = True
     shapes: bool = False
     memory: bool = False
     stacks: bool = False
-    fallback: bool = False  # device times stand on the operators, and there are no device events
+    fallback: bool = False  # attach device times to operators instead of listing device events
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +51,7 @@ class Event:
     ends: int
     thread: int
     id: int
-    linked: int = 0  # the id of the operator that it is part of
+    linked: int = 0  # the id of its operator
     device: DeviceType | None = None
     index: int = 0
     lane: int = 0  # its stream, or its thread
@@ -200,7 +199,7 @@ class ProfileResult:
         return self._events
 
     def save(self, path: str) -> None:
-        """Write the Chrome trace."""
+        """Writes the Chrome trace."""
         write_trace(self._timeline, Path(path), head=self._metadata)
 
     def experimental_event_tree(self) -> list[object]:
@@ -278,7 +277,7 @@ def _of_device(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]
 
 
 def _annotated(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]:
-    """Annotations on the device's streams: each from the first to the last op launched in it."""
+    """Yields annotations on the device's streams. Each lasts from the first to the last op launched in it."""
     host, device, zero = timeline.host, timeline.device, timeline.meta.zero_ns
     launched = np.argsort(device.launch, kind="stable")
     by_launch = device.launch[launched]
@@ -310,8 +309,8 @@ def _of_memory(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]
 
 
 def _device_us(timeline: Timeline) -> np.ndarray:
-    """By host row: microseconds from the first to the last device op launched in an operator, as two events around it
-    measure; -1 if it launched none.
+    """Returns, for each host event, the microseconds from the start of its first to the end of its last device op, as
+    two CUDA events around it would measure, or -1 if it launched none.
     """
     host, device = timeline.host, timeline.device
     first = np.full(len(host), np.iinfo(np.int64).max)

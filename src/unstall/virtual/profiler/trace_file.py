@@ -1,4 +1,4 @@
-"""A `Timeline` → a Chrome trace like Kineto's, which Perfetto opens and `unstall.load` reads."""
+"""Writes a `Timeline` as a Chrome trace like Kineto's, which Perfetto and `unstall.load` can open."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def write_trace(
     metadata: Mapping[str, object] | None = None,
     head: Mapping[str, object] | None = None,
 ) -> None:
-    """Write a trace, compressed if the name ends in .gz.
+    """Writes a trace, compressed if the name ends in .gz.
 
-    `metadata` adds to the entry "unstall", `head` to the members before the events. Calls and device ops get new
-    numbers, by the host's rows. Raises UsageError if the file cannot be written.
+    `metadata` is added to the entry "unstall", `head` to the members before the events. Calls and device ops get new
+    correlation ids from the rows of host events. Raises UsageError if the file cannot be written.
     """
     text = Text(0)
-    # Of frames that take the same time the later one is within the other: sleep comes after what did nothing else.
+    # Of frames with equal times, readers take the later as the inner one, so sleep events come after their callers.
     events = itertools.chain(
         _labels(timeline, text), _frames(timeline, text), _host(timeline, text), _device(timeline, text)
     )
@@ -84,7 +84,7 @@ def _head(meta: Meta, metadata: Mapping[str, object]) -> dict[str, object]:
 
 
 def _races(timeline: Timeline) -> dict[str, object]:
-    """The races as `read.races` reads them; if there are too many, the first ones."""
+    """Returns the races in the format of `read.races`. If there are too many, keeps only the first ones."""
     races, streams = timeline.races, timeline.streams
     if not len(races):
         return {}
@@ -109,12 +109,12 @@ def _labels(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _number(digits: str) -> int:
-    """A process or thread id as a number; 0 if it is none."""
+    """Parses a process or thread id. Returns 0 if it is not a number."""
     return int(digits) if digits.lstrip("-").isdecimal() and len(digits) < 19 else 0
 
 
 def _lanes(timeline: Timeline) -> list[tuple[int, int]]:
-    """(process, thread) by row of Threads."""
+    """Returns (process id, thread id) of each row of Threads."""
     threads = timeline.threads
     return [
         (_number(timeline.strings[process]), _number(timeline.strings[thread]))
@@ -154,7 +154,7 @@ def _host(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _stacks_of_operators(timeline: Timeline) -> dict[int, str]:
-    """By host row: the stacks of operators without Python frames around them, if others have frames."""
+    """Returns, by host row, the stacks of operators outside any Python frame, if the timeline has frames at all."""
     host = timeline.host
     framed = is_frame(timeline)
     if not framed.any():
@@ -173,7 +173,7 @@ def _call_category(name: str) -> str:
 
 
 def _frames(timeline: Timeline, text: Text) -> Iterator[str]:
-    """The Python frames of a timeline that has only stacks."""
+    """Yields Python frame events for a timeline that has only stacks."""
     if is_frame(timeline).any():
         return
     names, lanes = line_texts(timeline), _lanes(timeline)
@@ -201,7 +201,9 @@ def _device(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _waits(timeline: Timeline, text: Text) -> Iterator[str]:
-    """What each wait waited for, in the words of CUPTI's own records. A reader infers again what was inferred."""
+    """Yields the target of each wait in the format of CUPTI's records. Skips inferred targets, since a reader infers
+    them again.
+    """
     waits, host, streams = timeline.waits, timeline.host, timeline.streams
     said = np.flatnonzero(~waits.inferred)
     device, number = [*streams.device.tolist(), 0], [*streams.stream.tolist(), -1]
@@ -232,5 +234,5 @@ def _memory(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _lists(*columns: np.ndarray) -> list[list[int]]:
-    """The columns as lists of Python numbers, which are faster to loop over."""
+    """Converts the columns into lists of Python numbers, which are faster to loop over."""
     return [column.tolist() for column in columns]

@@ -58,10 +58,7 @@ class LaneClocks:
         _join(self.of[target], self._up_to(source, position))
 
     def begin_launch(self, graph: int, own: tuple[int, ...], lane: int, position: int) -> None:
-        """Begins a graph launch.
-
-        As in CUDA, the graph's lanes wait for the launching lane and for its previous launch.
-        """
+        """Begins a graph launch. As in CUDA, the graph's lanes wait for the launching lane and its previous launch."""
         if graph in self._launched:
             _join(self.of[lane], self._launched[graph])
         for part in own:

@@ -41,10 +41,7 @@ class _Leftover:
 
 
 class Reuse:
-    """Follows frees and first uses during one pass.
-
-    Finds other uses of the same memory that are not ordered with them.
-    """
+    """Follows frees and first uses during one pass. Finds unordered other uses of the same memory."""
 
     def __init__(
         self,

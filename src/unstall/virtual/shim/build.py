@@ -66,12 +66,12 @@ def installed_torch() -> Torch:
 
 
 def cache_folder() -> Path:
-    """The folder of compiled shims."""
+    """Returns the cache folder of compiled shims."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unstall"
 
 
 def build(torch: Torch) -> Path:
-    """The compiled shim for this torch and this Python. Compiles it if the cache does not have it."""
+    """Returns the compiled shim for this torch and Python. Compiles it if it is not in the cache."""
     objects, shim = _results(torch)
     folder = shim.parent.parent
     try:
@@ -95,7 +95,7 @@ def build(torch: Torch) -> Path:
 
 
 def why_not() -> str | None:
-    """The reason why the virtual GPU cannot run here, or None. Compiles nothing."""
+    """Returns why the virtual GPU cannot run here, or None if it can. Compiles nothing."""
     try:
         torch = installed_torch()
         if not _results(torch)[1].exists():
@@ -107,7 +107,7 @@ def why_not() -> str | None:
 
 
 def _results(torch: Torch) -> tuple[dict[Path, Path], Path]:
-    """The paths of the results for this torch and this Python: an object for each source, and the shim."""
+    """Returns the paths of the results for this torch and Python: an object file for each source, and the shim."""
     sources = [*sorted(SHIM.glob("*.cpp")), FRAMES / "_frames.c"]
     headers = [*sorted(SHIM.rglob("*.h")), FRAMES / "_frames.h"]
     setting = _hash(torch.version, str(torch.root), sys.version, repr(FLAGS), repr(LANGUAGE))
@@ -120,7 +120,7 @@ def _results(torch: Torch) -> tuple[dict[Path, Path], Path]:
 
 
 def _compile(torch: Torch, compiler: list[str], includes: list[Path], objects: dict[Path, Path], shim: Path) -> None:
-    """Compile the missing objects and link the shim; the lock is held."""
+    """Compiles the missing objects and links the shim. The caller must hold the lock."""
     missing = [source for source, result in objects.items() if not result.exists()]
     print(
         f"unstall: compiling the virtual GPU for torch {torch.version}, once "
@@ -144,13 +144,13 @@ def _compile(torch: Torch, compiler: list[str], includes: list[Path], objects: d
 
 
 def _shortened(torch: Torch) -> list[str]:
-    """Flags that keep this machine's folders out of warnings and errors, which name their line of C++."""
+    """Returns flags that shorten file paths in errors at run time, which name their line of C++."""
     named = {torch.root: "torch", FRAMES: "unstall/lines", SHIM: "unstall/virtual/shim"}
     return [f"-ffile-prefix-map={folder}={name}" for folder, name in named.items()]
 
 
 def _compiler() -> list[str]:
-    """The compiler's command with its arguments: CXX may be "ccache g++"."""
+    """Returns the compiler's command and arguments. CXX may be "ccache g++"."""
     named = os.environ.get("CXX") or "g++"
     try:
         command = shlex.split(named)
@@ -181,7 +181,7 @@ def _make_own(folder: Path) -> None:
         folder.mkdir(mode=0o700)
     except FileExistsError:
         if folder == cache_folder() and folder.stat().st_uid == os.geteuid():
-            return  # what lies in it is looked at piece by piece, whoever may add to it
+            return  # others may add files to it, so each file is checked separately
     _refuse_foreign(folder)
 
 
@@ -224,14 +224,14 @@ def _hash(*texts: str) -> str:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One process compiles; others wait for its results."""
+    """Holds a lock, so that one process compiles and others wait for its results."""
     with (folder / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _forget_stale(folder: Path, keep: set[Path]) -> None:
-    """Delete results of older sources that nothing has used for a week."""
+    """Deletes results of older sources that were not used for a week."""
     for path in [*folder.glob("*.o"), *folder.glob("*/*.so")]:
         if path not in keep and time.time() - path.stat().st_mtime > STALE_S:
             path.unlink(missing_ok=True)

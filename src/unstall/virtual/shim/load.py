@@ -20,7 +20,7 @@ from unstall.virtual.torch_cuda.install import finish, install
 
 NAME = "unstall.virtual._shim"
 _AUTOGRAD_ENDS_S = 0.02
-# In the order in which they need each other. Global: the shim, which names none of them, finds their symbols.
+# In the order of their dependencies. Loaded globally, since the shim is not linked against them.
 LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so")
 
 

@@ -167,10 +167,7 @@ class Actions:
         return steps
 
     def _copy(self, size_bytes: int, flags: int) -> list[RecipeStep]:
-        """Returns the steps of a copy.
-
-        The driver waits if it stages the bytes. A wait by torch is a separate record.
-        """
+        """Returns the steps of a copy. The driver waits if it stages the bytes. A wait by torch is its own record."""
         host, limits = self.costs.host, self.costs.limits
         direction = _DIRECTIONS[flags & DIRECTION_BITS]
         with_host = direction in (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST)

@@ -77,10 +77,7 @@ class HandOvers:
         return found + self._collectives(records), woken
 
     def targets(self, joins: list[Join], ends: I64) -> list[int]:
-        """Returns the instruction that each join waits for.
-
-        `ends` has, for each record, one past its last instruction.
-        """
+        """Returns the instruction that each join waits for. `ends`: for each record, one past its last instruction."""
         return [
             int(ends[join.after]) - 1
             if join.after >= 0
@@ -182,8 +179,5 @@ def _begins_a_collective(record: np.void) -> bool:
 
 
 def _runs_no_python(record: np.void) -> bool:
-    """Returns whether the record is on one of autograd's threads.
-
-    Their operators name the thread of the forward pass.
-    """
+    """Returns whether the record is on an autograd thread. Their operators name the thread of the forward pass."""
     return bool(record["stack"] == _NO_PYTHON or (record["code"] == LogCode.OP_BEGIN and record["b"] >= 0))

@@ -46,10 +46,7 @@ class BatchSimulation(Protocol):
 
 
 class Server:
-    """Serves the records of a batch in order.
-
-    Inserts the allocators' driver calls before the record that caused them.
-    """
+    """Serves the records of a batch in order. Inserts driver calls before the record that caused them."""
 
     def __init__(self, simulation: BatchSimulation, settings: str) -> None:
         self._simulation = simulation

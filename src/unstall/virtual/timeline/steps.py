@@ -1,7 +1,4 @@
-"""Adds steps to a timeline as annotations.
-
-Step boundaries come from `unstall.step()` or from helpers of `unstall.fix`.
-"""
+"""Adds steps to a timeline as annotations. Step boundaries come from `unstall.step()` or helpers of `unstall.fix`."""
 
 from __future__ import annotations
 

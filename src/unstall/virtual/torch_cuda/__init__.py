@@ -1,6 +1,6 @@
 """The part of `torch._C` that a CPU build of torch lacks, so that the unmodified `torch.cuda` works on a virtual GPU.
 
-`install` is called once `torch._C` has been executed, `finish` once torch has; `attach` connects the simulator.
+`install` runs after `torch._C` was executed, `finish` after torch was imported. `attach` connects the simulator.
 """
 
 from __future__ import annotations

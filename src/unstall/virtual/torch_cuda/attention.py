@@ -1,4 +1,4 @@
-"""Whether a device could run fused attention.
+"""Checks whether a device could run fused attention.
 
 The constraints are those of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp that do not depend on torch's build.
 """
@@ -22,7 +22,7 @@ ALIGNED_BYTES = 16
 
 
 def against_flash(params: SDPAParams, major: int) -> Iterator[str]:
-    """Why flash attention cannot be used for these inputs."""
+    """Yields the reasons why flash attention cannot be used for these inputs."""
     import torch
 
     query, key, value = params.query, params.key, params.value
@@ -39,7 +39,7 @@ def against_flash(params: SDPAParams, major: int) -> Iterator[str]:
 
 
 def against_efficient(params: SDPAParams, major: int) -> Iterator[str]:
-    """Why memory-efficient attention cannot be used for these inputs."""
+    """Yields the reasons why memory-efficient attention cannot be used for these inputs."""
     import torch
 
     query, key, value = params.query, params.key, params.value
@@ -51,7 +51,7 @@ def against_efficient(params: SDPAParams, major: int) -> Iterator[str]:
 
 
 def attention_names(runtime: Runtime) -> dict[str, object]:
-    """Names of `torch._C` for attention."""
+    """Returns the functions of `torch._C` for attention, by name."""
     torch_c = runtime.torch_c
 
     def can_use(

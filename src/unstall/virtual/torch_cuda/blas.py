@@ -28,8 +28,8 @@ class RnnMode(IntEnum):
 
 
 def workspace_bytes(major: int, environment: str) -> int:
-    """The workspace of cuBLAS, as in aten/src/ATen/cuda/CublasHandlePool.cpp: ":SIZE:COUNT" pairs in KiB, or the
-    default of the architecture.
+    """Returns the workspace of cuBLAS in bytes, as in aten/src/ATen/cuda/CublasHandlePool.cpp. `environment` has
+    ":SIZE:COUNT" pairs in KiB; if it has none, the default of the architecture applies.
     """
     pairs = re.findall(r":(\d+):(\d+)", environment)
     if pairs:
@@ -38,14 +38,14 @@ def workspace_bytes(major: int, environment: str) -> int:
 
 
 def lt_workspace_bytes(major: int, environment: str) -> int:
-    """The workspace of cuBLASLt, likewise; its variable holds KiB."""
+    """Returns the workspace of cuBLASLt in bytes. `environment` is a number of KiB, or the default applies."""
     if environment.isdecimal():
         return int(environment) * KIB
     return workspace_bytes(major, "")
 
 
 def blas_names(runtime: Runtime) -> dict[str, object]:
-    """Names of `torch._C` for the libraries."""
+    """Returns the functions of `torch._C` for the libraries, by name."""
 
     def default_cublas() -> int:
         return workspace_bytes(runtime.devices[0].major, os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
@@ -100,7 +100,7 @@ TUNABLE_SETTINGS: dict[str, object] = {
 
 
 def tunable_names() -> dict[str, object]:
-    """Names of `torch._C` for TunableOp, which is off. It keeps its settings; turning it on is refused."""
+    """Returns the functions of `torch._C` for TunableOp, by name. Settings are kept, but turning it on is refused."""
     settings = dict(TUNABLE_SETTINGS)
     names: dict[str, object] = {
         "_cuda_record_untuned_is_enabled": lambda: False,

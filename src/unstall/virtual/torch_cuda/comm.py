@@ -159,7 +159,7 @@ def nccl_reduce_scatter(
 
 
 def comm_names() -> dict[str, object]:
-    """Names of `torch._C` for copies between devices."""
+    """Returns the functions of `torch._C` for copies between devices, by name."""
     major, minor, patch = NCCL_VERSION
     return {
         "_broadcast": broadcast,
@@ -187,7 +187,9 @@ def _copy_to(tensor: Tensor, device: int, *, copy: bool = True, stream: torch.St
 
 
 def _on(stream: torch.Stream | None) -> AbstractContextManager[object]:
-    """The stream's context, or none for None. torch passes a torch.Stream or a torch.cuda.Stream."""
+    """Returns the stream's context; for None, one that does nothing. torch passes a torch.Stream or a
+    torch.cuda.Stream.
+    """
     import torch
 
     if stream is None:
@@ -219,7 +221,7 @@ def _check_gathered(tensor: Tensor, out: Tensor, dim: int) -> None:
 
 
 def _reduced(first: Tensor, others: Iterable[Tensor], op: int) -> Tensor:
-    """On the first one's device."""
+    """Reduces the tensors on the first one's device."""
     result = first
     for other in _moved(others, first.device):
         if op == SUM:

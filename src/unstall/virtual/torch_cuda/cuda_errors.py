@@ -1,4 +1,4 @@
-"""Errors in the words of CUDA, as torch raises them, and refusals of what the virtual GPU does not have."""
+"""CUDA errors with torch's messages, and errors for features that the virtual GPU does not have."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WHERE_TO_LOOK = (
 
 
 def cuda_error(torch_c: ModuleType, text: str, call: str) -> Exception:
-    """torch.AcceleratorError with CUDA's text for an error, and the name of the call that failed."""
+    """Returns a torch.AcceleratorError with CUDA's text for the error and the name of the failed call."""
     look = WHERE_TO_LOOK.format(symbol=SYMBOLS[text])
     return accelerator_error(torch_c, f"CUDA error: {text}\n{look}\nIt was returned by {call}.\n")
 
@@ -52,7 +52,7 @@ def refusing(name: str, instead: str = "") -> Callable[..., NoReturn]:
 
 
 def refusing_class(name: str, instead: str = "") -> type:
-    """A class from which torch can derive, but which raises NotSupportedError when it is called."""
+    """Returns a class from which torch can derive. Creating an instance raises NotSupportedError."""
     return type(name.rpartition(".")[2], (), {"__new__": refusing(name, instead), "__doc__": refusing.__doc__})
 
 
@@ -98,7 +98,7 @@ REFUSED_FUNCTIONS = {
 
 
 def refused_names() -> dict[str, object]:
-    """The names of `torch._C` that raise NotSupportedError."""
+    """Returns the functions and classes of `torch._C` that raise NotSupportedError, by name."""
     classes = {name: refusing_class(*text) for name, text in REFUSED_CLASSES.items()}
     functions = {name: refusing(*text) for name, text in REFUSED_FUNCTIONS.items()}
     return {**classes, **functions}

@@ -1,4 +1,4 @@
-"""The devices: how many, which is current, their properties, and waits for one."""
+"""The devices: their number, the current one, their properties, and synchronization."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unstall.virtual.torch_cuda.runtime import Runtime
 
 
 def device_names(runtime: Runtime) -> dict[str, object]:
-    """Names of `torch._C` for devices."""
+    """Returns the functions of `torch._C` for devices, by name."""
     shim, forks = runtime.shim, runtime.forks
 
     def device_count() -> int:

@@ -16,11 +16,11 @@ NO_OTHER_PROCESS = "each process has a virtual GPU of its own"
 
 
 def event_names(runtime: Runtime) -> dict[str, object]:
-    """Names of `torch._C` for events."""
+    """Returns the names of `torch._C` for events with their values."""
     torch_c = runtime.torch_c
 
     class CudaEventBase(torch_c.Event):  # type: ignore[name-defined, misc]
-        """An event of c10 for CUDA, which is created by its first record."""
+        """A CUDA event of c10. Its first record creates it."""
 
         _recorded_on: int | None = None
         _in_capture = False
@@ -90,8 +90,8 @@ def event_names(runtime: Runtime) -> dict[str, object]:
                 raise cuda_error(torch_c, CAPTURED, call)
 
     def _number_of(event: torch.Event) -> int:
-        """The event's number in the log. torch.Event.elapsed_time() takes no subclass; c10's handle of an event points
-        to the number.
+        """Returns the event's number in the log. c10's handle of an event points to it. The handle is needed since
+        torch.Event.elapsed_time() takes no subclass.
         """
         return ctypes.c_int64.from_address(event.event_id).value
 

@@ -24,7 +24,7 @@ EMPTY = (
 
 
 def graph_names(runtime: Runtime) -> dict[str, object]:
-    """Names of `torch._C` for CUDA graphs."""
+    """Returns the names of `torch._C` for CUDA graphs with their values."""
     torch_c, shim, captures = runtime.torch_c, runtime.shim, runtime.captures
     numbers = itertools.count(1)
     own_pools = itertools.count(1)
@@ -120,7 +120,7 @@ def graph_names(runtime: Runtime) -> dict[str, object]:
             return self._pool
 
         def register_generator_state(self, _generator: torch.Generator) -> None:
-            """Every generator of the virtual devices draws anew in each replay."""
+            """Does nothing: every generator of the virtual devices gives new random numbers in each replay."""
 
         def enable_debug_mode(self) -> None:
             self._debug = True

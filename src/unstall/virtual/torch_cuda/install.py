@@ -1,4 +1,4 @@
-"""Puts the names into `torch._C`, right after it was executed and before `torch.cuda` is."""
+"""Adds the missing names to `torch._C`, right after it was executed and before `torch.cuda` is."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHIM = "unstall.virtual._shim"
 
 
 def install(torch_c: ModuleType) -> None:
-    """Give `torch._C` the names of a CUDA build, over the shim that is loaded."""
+    """Adds the names of a CUDA build to `torch._C`. The shim must be loaded."""
     shim = sys.modules[SHIM]
     runtime = Runtime(torch_c, shim, ForkGuard(torch_c, shim))
     vars(torch_c).update(names_for(runtime))
@@ -39,7 +39,7 @@ def install(torch_c: ModuleType) -> None:
 
 
 def names_for(runtime: Runtime) -> dict[str, object]:
-    """All names of `torch._C` with their values."""
+    """Returns all added names of `torch._C` with their values."""
     return {
         **refused_names(),
         **tunable_names(),
@@ -60,7 +60,7 @@ def names_for(runtime: Runtime) -> dict[str, object]:
 
 
 def finish(torch: ModuleType) -> None:
-    """Replace functions of torch itself, once it has been imported."""
+    """Replaces functions of torch itself. Called after torch was imported."""
     shim = sys.modules[SHIM]
     make_storages(torch, shim)
     run_uncompiled(torch)

@@ -1,4 +1,4 @@
-"""The caching allocator as `torch.cuda.memory` sees it: the simulator's figures in torch's forms."""
+"""The caching allocator as `torch.cuda.memory` sees it: converts the simulator's figures into torch's formats."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SETTINGS_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
 def settings_text() -> str:
-    """The allocator's settings of this process, as its environment gives them."""
+    """Returns the allocator's settings from the environment, or ""."""
     return next((os.environ[name] for name in SETTINGS_VARIABLES if os.environ.get(name)), "")
 
 
 def nested(flat: Mapping[str, int]) -> dict[str, Any]:
-    """{"a.b": 1} as {"a": {"b": 1}}."""
+    """Converts {"a.b": 1} into {"a": {"b": 1}}."""
     whole: dict[str, Any] = {}
     for key, value in flat.items():
         *path, last = key.split(".")
@@ -38,7 +38,7 @@ def nested(flat: Mapping[str, int]) -> dict[str, Any]:
 
 
 def settings_of_snapshot(text: str) -> dict[str, Any]:
-    """`allocator_settings` of a memory snapshot."""
+    """Returns the entry `allocator_settings` of a memory snapshot."""
     settings = AllocatorSettings.parse(text)
     limit = settings.max_split_size
     return {
@@ -57,7 +57,7 @@ def settings_of_snapshot(text: str) -> dict[str, Any]:
 
 
 def memory_names(runtime: Runtime) -> dict[str, object]:
-    """Names of `torch._C` for device memory."""
+    """Returns the names of `torch._C` for device memory with their values."""
     fractions: dict[int, float] = {}
     raw_blocks: dict[int, torch.UntypedStorage] = {}
     history = MemoryHistory(runtime)
@@ -90,7 +90,7 @@ def memory_names(runtime: Runtime) -> dict[str, object]:
 
     def empty_cache() -> None:
         if runtime.captures.running:
-            return  # nothing is given back then, and nothing fails
+            return  # during a capture, torch frees nothing and raises nothing
         for device in all_devices():
             runtime.shim.append(int(LogCode.EMPTY_CACHE), device, runtime.shim.current_stream(device), 0, 0, None, 0)
 
@@ -165,11 +165,11 @@ def memory_names(runtime: Runtime) -> dict[str, object]:
 
 
 class _Allocator:
-    """The only allocator, for code that asks which one is used."""
+    """Describes the only allocator, for code that asks which allocator is used."""
 
 
 def _segments(segments: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The segments with CUDA's stream pointers, and empty Python stacks."""
+    """Yields the segments with CUDA stream pointers and empty Python stacks."""
     for segment in segments:
         blocks = [{**block, "frames": block.get("frames", [])} for block in segment["blocks"]]
         pointer = stream_pointer(segment["device"], segment["stream"])

@@ -1,4 +1,4 @@
-"""`torch.cuda.memory._record_memory_history`: what the allocator did, one entry each."""
+"""`torch.cuda.memory._record_memory_history`: one entry for each action of the allocator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACTIONS = {
 
 
 class MemoryHistory:
-    """The history's state: whether it is on, for which actions, and its entries, without Python stacks."""
+    """The state of the history: whether it is on, the recorded actions, and the entries, without Python stacks."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -35,7 +35,7 @@ class MemoryHistory:
         self._metadata = ""
 
     def entries(self, device: int) -> list[dict[str, object]]:
-        """As in `device_traces` of a snapshot."""
+        """Returns a device's entries in the format of a snapshot's `device_traces`."""
         if not self._enabled:
             return []
         entries = self._runtime.simulator.memory_history(device)

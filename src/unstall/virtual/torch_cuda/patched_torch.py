@@ -1,10 +1,10 @@
-"""Functions of torch itself that are replaced once it is imported.
+"""Functions of torch itself that are replaced after torch was imported.
 
-- `torch.compile` gives back what it is given, with one warning: its kernels are machine code of a real GPU, which can
-  neither run here nor be timed. The program still runs, with the same values; its times are those of the operators one
-  by one. A refusal would stop programs for an optimisation that they do not depend on.
-- `torch.UntypedStorage` can be made and resized on virtual devices, as copies and saved files need: a CPU build's own
-  code cannot.
+- `torch.compile` returns its argument unchanged and warns once: compiled kernels are machine code of a real GPU, which
+  can neither run nor be timed here. The program still computes the same values; its times are those of the separate
+  operators. An error would stop programs for an optimisation that they do not depend on.
+- `torch.UntypedStorage` can be created and resized on virtual devices, as copies and saved files need. A CPU build's
+  own code cannot do this.
 - `Tensor.tolist` is logged: it reads pinned memory without an operator, so its races would not be seen.
 - `torch.autograd.profiler.emit_nvtx` is refused by its name.
 """
@@ -31,7 +31,7 @@ TEXT = (
 
 
 class StorageShim(Protocol):
-    """The shim's functions that these call."""
+    """The functions of the shim that this module calls."""
 
     def resize_storage(self, storage: torch.UntypedStorage, bytes: int) -> None: ...
 
@@ -47,7 +47,7 @@ _asked = _Asked()
 
 
 def notes() -> tuple[str, ...]:
-    """The notes for a report of this process's run: `TEXT` if something was to be compiled."""
+    """Returns the notes for this process's report: `TEXT` if the program called torch.compile."""
     return (TEXT,) if _asked.compile else ()
 
 
@@ -56,7 +56,7 @@ class NotCompiledWarning(UserWarning):
 
 
 def run_uncompiled(module: ModuleType) -> None:
-    """Have `torch.compile` give back its argument."""
+    """Makes `torch.compile` return its argument."""
     compile_ = module.compile
 
     @functools.wraps(compile_)
@@ -73,7 +73,7 @@ def run_uncompiled(module: ModuleType) -> None:
 
 
 def make_storages(module: ModuleType, shim: StorageShim) -> None:
-    """Have `torch.UntypedStorage` be made on virtual devices, and be resized there."""
+    """Makes `torch.UntypedStorage` work on virtual devices: creation and resizing."""
     storage = module.UntypedStorage
     make, resize = storage.__new__, storage.resize_
 
@@ -102,7 +102,7 @@ def make_storages(module: ModuleType, shim: StorageShim) -> None:
 
 
 def log_host_reads(module: ModuleType, shim: StorageShim) -> None:
-    """Log `Tensor.tolist`, which reads at once. `Tensor.numpy` reads nothing yet, so it is not logged."""
+    """Logs `Tensor.tolist`, since it reads values at once. `Tensor.numpy` reads nothing yet, so it is not logged."""
     tolist = module.Tensor.tolist
 
     @functools.wraps(tolist)
@@ -116,7 +116,7 @@ def log_host_reads(module: ModuleType, shim: StorageShim) -> None:
 
 
 def refuse_nvtx_profiler(module: ModuleType) -> None:
-    """Refuse `torch.autograd.profiler.emit_nvtx`; other profilers go on."""
+    """Refuses `torch.autograd.profiler.emit_nvtx`. Other profilers still work."""
     profiler = module.autograd.profiler
     enable = profiler._enable_profiler
 

@@ -33,7 +33,7 @@ ERROR_TEXTS = {
 
 
 class CudaError(IntEnum):
-    """cudaError_t; any number is one."""
+    """cudaError_t. Accepts any number."""
 
     success = 0
 
@@ -47,8 +47,8 @@ class CudaError(IntEnum):
 
 
 class Ranges:
-    """NVTX ranges as annotations in the log. Nested ranges span their time; a range that may end on another thread is
-    two annotations of no length.
+    """NVTX ranges as annotations in the log. A pushed range becomes one annotation. A range that may end on another
+    thread becomes two annotations of zero length, at its begin and its end.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -88,7 +88,7 @@ class Ranges:
 
 
 def profiling_names(runtime: Runtime) -> dict[str, object]:
-    """Names of `torch._C` for NVTX and the CUDA runtime."""
+    """Returns the modules of `torch._C` for NVTX and the CUDA runtime, by name."""
     ranges = Ranges(runtime)
     return {"_nvtx": _nvtx_module(ranges), "_cudart": _cudart_module(runtime, ranges)}
 

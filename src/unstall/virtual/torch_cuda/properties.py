@@ -1,4 +1,4 @@
-"""What a program can read about its GPU and its build of CUDA: `torch.cuda.get_device_properties`, versions."""
+"""The properties of the GPU and of the CUDA build: `torch.cuda.get_device_properties`, versions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-# The CUDA build that the virtual GPU stands for: torch 2.11's wheel for CUDA 13.0.
+# The CUDA build that the virtual GPU imitates: torch 2.11's wheel for CUDA 13.0.
 CUDA_VERSION = "13.0"
 COMPILED_VERSION = 13000
 CUDNN_VERSION = (9, 19, 0)
@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 class DeviceUuid:
-    """As torch's: `bytes` is a list of 16 numbers, `str` the usual form."""
+    """Like torch's UUID: `bytes` is a list of 16 numbers, `str()` gives the usual form."""
 
     def __init__(self, value: uuid.UUID) -> None:
         self._value = value
@@ -82,12 +82,12 @@ class DeviceProperties:
 
     @property
     def gcnArchName(self) -> str:  # noqa: N802
-        """A name of ROCm's, which torch gives for CUDA too."""
+        """A ROCm property, which torch also has on CUDA."""
         return self.name
 
     @property
     def uuid(self) -> DeviceUuid:
-        """The same in every process."""
+        """The UUID, equal in every process."""
         return DeviceUuid(uuid.uuid5(UUID_NAMESPACE, f"{self.name}/{self.index}"))
 
     def __repr__(self) -> str:
@@ -112,7 +112,7 @@ H200 = DeviceProperties(
     memory_clock_rate=3_201_000,
     memory_bus_width=6_016,
 )
-"""As read from an H200 with driver 580 and CUDA 13.0."""
+"""Read from an H200 with driver 580 and CUDA 13.0."""
 REQUIRED = ("name", "major", "minor", "total_memory", "multi_processor_count", "L2_cache_size")
 
 

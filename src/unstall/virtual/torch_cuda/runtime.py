@@ -60,13 +60,15 @@ class Shim(Protocol):
     def capture_begin(self, graph: int, device: int, stream: int, pool: int, mode: str) -> None: ...
 
     def refused_in_capture(self, device: int, stream: int) -> bool:
-        """Whether a call that waits for this stream is refused now. A refused call spoils the capture."""
+        """Returns whether a call that waits for this stream fails now because of a capture. If so, invalidates the
+        capture.
+        """
 
     def refuse_forks(self) -> None:
-        """From now on forked children cannot use the devices."""
+        """Makes the devices unusable in children forked from now on."""
 
     def capture_end(self, graph: int) -> int | None:
-        """Returns how many operations the graph has, if that is known."""
+        """Returns the number of operations in the graph, or None if unknown."""
 
     def replay(self, graph: int, device: int, stream: int) -> None: ...
 
@@ -83,7 +85,7 @@ _attached = _Attached()
 
 
 def attach(simulator: Simulator, devices: Sequence[DeviceProperties]) -> None:
-    """Have this simulator answer from now on. Call it before `torch.cuda` is first used.
+    """Connects the simulator of this process. Call it before `torch.cuda` is first used.
 
     Args:
         simulator: The simulator of this process.
@@ -94,7 +96,7 @@ def attach(simulator: Simulator, devices: Sequence[DeviceProperties]) -> None:
 
 
 class ForkGuard:
-    """Refuses the devices to children that were forked after this process had asked for CUDA, as CUDA does.
+    """Makes devices unusable in children that were forked after this process used CUDA, as real CUDA does.
 
     Spawned children can use them.
     """
@@ -106,7 +108,7 @@ class ForkGuard:
         self.is_child = False
 
     def arm(self) -> None:
-        """Refuse children that are forked from now on."""
+        """Makes devices unusable in children forked from now on."""
         if self._armed:
             return
         self._armed = True
@@ -117,7 +119,7 @@ class ForkGuard:
         os.register_at_fork(after_in_child=self._after_fork)
 
     def refuse_child(self, call: str) -> None:
-        """Raise CUDA's initialization error if this is such a child."""
+        """Raises CUDA's initialization error in such a child."""
         if self.is_child:
             raise cuda_error(self._torch_c, "initialization error", call)
 
@@ -136,7 +138,7 @@ class Captures:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """`torch_c` is the module `torch._C`."""
+    """The state behind the functions of `torch._C`. `torch_c` is that module."""
 
     torch_c: ModuleType
     shim: Shim
@@ -145,14 +147,16 @@ class Runtime:
 
     @property
     def simulator(self) -> Simulator:
-        """Raises NotSupportedError if none is attached."""
+        """The attached simulator. Raises NotSupportedError if there is none."""
         if _attached.simulator is None:
             raise NotSupportedError("this figure of torch.cuda", "nothing simulates what runs in this process")
         return _attached.simulator
 
     @property
     def devices(self) -> tuple[DeviceProperties, ...]:
-        """As attached; H200s if nothing is attached. Raises ValueError if their number is not the shim's."""
+        """The attached devices, or H200s if none are attached. Raises ValueError if their number differs from the
+        shim's.
+        """
         count = self.shim.device_count()
         devices = _attached.devices or tuple(DeviceProperties.of(H200, index) for index in range(count))
         if len(devices) != count:
@@ -160,18 +164,18 @@ class Runtime:
         return devices
 
     def checked_device(self, device: int) -> int:
-        """The device itself. Raises torch.AcceleratorError if there is none of that index."""
+        """Returns `device`. Raises torch.AcceleratorError if there is no such device."""
         if not 0 <= device < self.shim.device_count():
             raise accelerator_error(self.torch_c, NO_SUCH_DEVICE)
         return device
 
     def current_stream(self) -> tuple[int, int]:
-        """The current device and its current stream."""
+        """Returns (current device, its current stream)."""
         device = self.shim.current_device()
         return device, self.shim.current_stream(device)
 
     def log(self, code: LogCode, *, a: int = 0, b: int = 0, name: str | None = None) -> None:
-        """Write a record on the current stream."""
+        """Writes a record on the current stream."""
         device, stream = self.current_stream()
         self.shim.append(int(code), device, stream, a, b, name, 0)
 
@@ -180,6 +184,6 @@ class Runtime:
         sys.modules["torch.cuda"]._lazy_init()
 
     def refuse_in_capture(self, call: str) -> None:
-        """Raise torch.AcceleratorError if `call`, which waits for the current stream, spoils a graph's capture."""
+        """Raises torch.AcceleratorError if `call`, which waits for the current stream, is illegal during a capture."""
         if self.captures.running and self.shim.refused_in_capture(*self.current_stream()):
             raise cuda_error(self.torch_c, CAPTURING, call)

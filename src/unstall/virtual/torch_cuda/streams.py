@@ -1,4 +1,4 @@
-"""Streams: `_CudaStreamBase`, which stream is current, and `torch.cuda.set_sync_debug_mode`."""
+"""Streams: `_CudaStreamBase`, the current stream, and `torch.cuda.set_sync_debug_mode`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PROTOTYPE = "Synchronization debug mode is a prototype feature and does not yet 
 
 
 def stream_pointer(device: int, stream: int) -> int:
-    """The `cudaStream_t` of a stream: 0 for the default stream, as in CUDA, else a unique number."""
+    """Returns the `cudaStream_t` of a stream: 0 for the default stream, as in CUDA, or else a unique number."""
     return POINTER_BASE + (device << DEVICE_SHIFT) + stream * POINTER_STRIDE if stream else 0
 
 
 def stream_of_pointer(pointer: int, device: int) -> int:
-    """c10's number of the stream with that pointer. Raises ValueError for any other number."""
+    """Returns c10's number of the stream with this pointer. Raises ValueError if there is none."""
     if pointer == 0:
         return 0
     stream, rest = divmod(pointer - POINTER_BASE - (device << DEVICE_SHIFT), POINTER_STRIDE)
@@ -33,13 +33,13 @@ def stream_of_pointer(pointer: int, device: int) -> int:
 
 
 def stream_priority(stream: int) -> int:
-    """The priority of a stream by its number, as in c10/cuda/CUDAStream.cpp: bits 1 to 4 are the pool."""
+    """Returns the priority of a stream from its number. Bits 1 to 4 are the pool, as in c10/cuda/CUDAStream.cpp."""
     kind = stream >> 1 & 0xF
     return -(kind - 1) if kind else 0
 
 
 def stream_names(runtime: Runtime) -> dict[str, object]:
-    """Names of `torch._C` for streams."""
+    """Returns the names of `torch._C` for streams with their values."""
     torch_c, shim = runtime.torch_c, runtime.shim
 
     class CudaStreamBase(torch_c.Stream):  # type: ignore[name-defined, misc]
@@ -120,7 +120,7 @@ def stream_names(runtime: Runtime) -> dict[str, object]:
 
 
 def sync_debug_names() -> dict[str, object]:
-    """Names of `torch._C` for `torch.cuda.set_sync_debug_mode`, which stays off: another mode is refused."""
+    """Returns the functions of `torch._C` for `torch.cuda.set_sync_debug_mode`. Only the mode "off" is accepted."""
     warned = False
 
     def set_mode(mode: int) -> None:

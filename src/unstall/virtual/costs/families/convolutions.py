@@ -1,7 +1,4 @@
-"""Convolutions.
-
-cuDNN's heuristics choose the kernels. If a kernel needs another layout, tensors are transposed first.
-"""
+"""Convolutions. cuDNN's heuristics choose the kernels. For another layout, it transposes tensors first."""
 
 from __future__ import annotations
 
@@ -102,10 +99,7 @@ def turns(variant: str) -> bool:
 def without_turning(
     kernels: tuple[Kernel, ...], temporaries: tuple[int, ...], variant: str, dims: tuple[int, ...]
 ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-    """Removes the transposes of an NCHW call.
-
-    Returns the kernels and temporary bytes that the same call has in NHWC.
-    """
+    """Removes the transposes of an NCHW call. Returns the kernels and temporary bytes of the same call in NHWC."""
     kept = tuple(kernel for kernel in kernels if not _TURNS.search(kernel.name))
     if len(kept) == len(kernels):
         return kernels, temporaries
