@@ -39,7 +39,7 @@ class Spread:
 
     @classmethod
     def of(cls, samples_ns: ArrayLike) -> Spread:
-        """Raises ValueError where there is no sample, or one that is not finite."""
+        """Makes a spread of samples in ns. Raises ValueError if there are none, or if one is not finite."""
         samples = np.array(samples_ns, dtype=np.float64).ravel()
         if not samples.size or not np.isfinite(samples).all():
             raise ValueError("a spread is of at least one sample, and all must be finite")
@@ -66,7 +66,7 @@ class Spread:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether there are enough samples to tell how well the median is known."""
+        """Whether there are enough samples for a confidence interval of the median."""
         return self.n >= _LEAST
 
     @property
