@@ -71,7 +71,7 @@ class Timing:
 
     @property
     def significant_figures(self) -> int:
-        """The number of significant digits of the median, estimated as torch does: from the middle half of the samples."""
+        """Number of significant digits of the median, estimated as torch does from the middle half of the samples."""
         ordered = np.sort(self.times)
         middle = ordered[len(ordered) // 4 : -(-3 * len(ordered) // 4)]
         half = max(1.645 * float(middle.std()) / np.sqrt(len(middle)), 25e-9)

@@ -30,7 +30,7 @@ class StreamLink(NamedTuple):
 
 
 class HostWait(NamedTuple):
-    """The host waited within a call."""
+    """A wait of the host within a call."""
 
     call: int
     ns: int
@@ -38,7 +38,7 @@ class HostWait(NamedTuple):
 
 
 class DriverMemory(NamedTuple):
-    """Memory was taken from the driver, or given back, within a call."""
+    """A driver allocation or free within a call."""
 
     call: int
     what: str
