@@ -20,7 +20,7 @@ SCHEMA = "unstall.compare/1"
 class Candidate:
     """One function. `ratio`: its time over the first one's. `answer` and `agreement` are None for the first.
 
-    `best`: it is the fastest of those whose results agree, or not known to be slower than the fastest.
+    `best`: it is the fastest of those whose results agree, or not SLOW against the fastest.
     """
 
     name: str

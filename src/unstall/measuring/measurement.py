@@ -1,4 +1,4 @@
-"""`Measurement`: what one function takes, in four times that are not the same, and what must be known to believe them.
+"""`Measurement`: four different times of one function, and verdicts on how far to trust them.
 
     device      the function's own time on the device: in each call, how long any of its kernels and copies ran
     host        what the call costs the host, until it returns; the device may still be at work
@@ -52,7 +52,7 @@ class Verdict:
 
     kind: Kind
     text: str
-    place: str | None = None  # file:line, where it is one line's doing
+    place: str | None = None  # file:line, if one line is the cause
     serious: bool = False
 
 
@@ -67,7 +67,7 @@ class Rate:
 
     @property
     def percent(self) -> float | None:
-        """Of the ceiling."""
+        """The rate as a percentage of the ceiling."""
         return 100 * self.per_second / self.ceiling if self.ceiling else None
 
 
@@ -107,7 +107,7 @@ class Measurement:
 
     @property
     def best(self) -> Spread:
-        """The function's own time: on the device where there is one, else on the host."""
+        """The function's own time: on the device if there is one, else on the host."""
         return self.device if self.device is not None else self.wall
 
     def has(self, kind: Kind) -> bool:

@@ -33,7 +33,7 @@ def rate(adapter: Adapter, flops: int, ns: float, inspection: Inspection) -> Rat
 
 
 def beyond(adapter: Adapter, size_bytes: int | None, bandwidth: Rate | None, rate: Rate | None) -> list[str]:
-    """Sentences that say why a rate is above the device's best, for each that is."""
+    """Returns an explanation for each rate that is above the device's best."""
     found = []
     if bandwidth is not None and (bandwidth.percent or 0) > _AT_MOST:
         cache = 0 if adapter.virtual else adapter.cache_bytes

@@ -19,12 +19,12 @@ _MOST = 20_000
 _GROWTH = 2
 
 Take = Callable[[int], ArrayLike]
-"""Takes so many more samples, ns; fewer if time is up."""
+"""Takes up to the given number of samples and returns them in ns. Returns fewer if time is up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Samples, and why there are no more."""
+    """Samples, and the reason why sampling stopped."""
 
     spread: Spread
     stopped: str

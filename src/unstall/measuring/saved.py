@@ -49,7 +49,7 @@ class SavedClocks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of it."""
+    """The content of a saved measurement."""
 
     schema: str
     label: str
@@ -74,7 +74,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def saved(measurement: Measurement) -> Saved:
-    """As plain data."""
+    """Returns the measurement as plain data."""
     each: dict[str, Any] = {name: _samples(getattr(measurement, name)) for name in _TIMES}
     clocks = measurement.clocks
     return Saved(
@@ -108,7 +108,7 @@ def saved(measurement: Measurement) -> Saved:
 
 
 def read(text: str | bytes) -> Measurement:
-    """The measurement of a file's text. Raises TraceError where it is none."""
+    """Reads a measurement from a file's text. Raises TraceError if it is not one."""
     try:
         found = msgspec.json.decode(text, type=Saved)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -119,7 +119,7 @@ def read(text: str | bytes) -> Measurement:
 
 
 def of(found: Saved) -> Measurement:
-    """What was saved. Raises TraceError where a time has no samples."""
+    """Returns the saved measurement. Raises TraceError if a time has no samples."""
     try:
         each: dict[str, Any] = {
             name: Spread.of(samples.samples_ns) if (samples := getattr(found, name)) is not None else None

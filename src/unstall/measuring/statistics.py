@@ -39,7 +39,7 @@ class Spread:
 
     @classmethod
     def of(cls, samples_ns: ArrayLike) -> Spread:
-        """Raises ValueError where there is no sample, or one that is not finite."""
+        """Makes a spread of samples in ns. Raises ValueError if there are none, or if one is not finite."""
         samples = np.array(samples_ns, dtype=np.float64).ravel()
         if not samples.size or not np.isfinite(samples).all():
             raise ValueError("a spread is of at least one sample, and all must be finite")
@@ -60,13 +60,13 @@ class Spread:
 
     @property
     def relative_ci(self) -> float:
-        """Half the interval's width over the median: 0.01 where the median is known to 1 %."""
+        """Half the interval's width over the median: 0.01 if the median is known to 1 %."""
         half = (self.high - self.low) / 2
         return half / self.median if self.median > 0 else (math.inf if half else 0.0)
 
     @property
     def is_bounded(self) -> bool:
-        """Whether there are enough samples to tell how well the median is known."""
+        """Whether there are enough samples for a confidence interval of the median."""
         return self.n >= _LEAST
 
     @property
@@ -85,7 +85,7 @@ class Interval:
 
 
 def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) -> Interval:
-    """How many times as long as `b` takes `a`.
+    """Returns the ratio of the time `a` to the time `b`, with its interval.
 
     With `pairs`, row i of both is round i, in which they ran by turns: shape (rounds,) or (rounds, samples). The
     ratio is the median over all pairs of samples of one round, so that what slows a whole round, such as a drift or a
@@ -198,7 +198,7 @@ def _student(freedom: int) -> float:
 
 @lru_cache(maxsize=256)
 def _rank(n: int) -> int:
-    """How many of the smallest of n samples, and of the largest, the interval of the median leaves out."""
+    """Returns how many samples, of n, the interval of the median leaves out at each end."""
     if n < _LEAST:
         return 0
     if n > _EXACT:

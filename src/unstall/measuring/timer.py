@@ -1,4 +1,4 @@
-"""`Timer`: as `torch.utils.benchmark.Timer`, for whatever the statement's values are of, and waiting for them.
+"""`Timer`: like `torch.utils.benchmark.Timer`, but for any framework, and it waits for asynchronous work.
 
 A block is many runs of the statement back to back, waited for once. On a device that is the time per run with a full
 pipeline, at least the host's time to launch it. `bench` reports both.
@@ -148,7 +148,7 @@ class Timer:
         return self._timing(number, times)
 
     def _is_exact(self) -> bool:
-        """Whether times come from a model. Runs the statement once to see, if they might."""
+        """Returns whether times come from a virtual GPU. If one is active, runs the statement once to find out."""
         self._now = self._clock or time.perf_counter
         if self._clock is not None or not is_clock_virtual():
             return False
@@ -182,7 +182,7 @@ class Timer:
         return number
 
     def _block(self, number: int) -> float:
-        """Seconds of `number` runs; the setup is run before."""
+        """Runs the setup, then the statement `number` times. Returns the time of these runs in s."""
         collects = gc.isenabled()
         gc.disable()
         try:
@@ -244,7 +244,7 @@ def _dedented(source: str) -> str:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """torch's on the CPU, where torch is in use."""
+    """Sets torch's number of CPU threads during a `with` block, if torch is imported."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "set_num_threads"):
         yield

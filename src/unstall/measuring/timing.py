@@ -1,4 +1,4 @@
-"""What `Timer` returns: as `torch.utils.benchmark.Measurement`. Times are seconds."""
+"""`Timing`: the result of a `Timer`, like `torch.utils.benchmark.Measurement`. Times in s."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNSTEADY = 0.1  # of the median, the interquartile range
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What a `Timer` was made of."""
+    """The arguments of a `Timer`."""
 
     stmt: str
     setup: str
@@ -53,7 +53,7 @@ class Timing:
 
     @property
     def times(self) -> list[float]:
-        """Seconds a run, by block."""
+        """Each block's time per run, in s."""
         return [each / self.number_per_run for each in self.raw_times]
 
     @property
@@ -71,7 +71,7 @@ class Timing:
 
     @property
     def significant_figures(self) -> int:
-        """How many digits of the median mean something, as torch estimates it: of the middle half of the samples."""
+        """Number of significant digits of the median, estimated as torch does from the middle half of the samples."""
         ordered = np.sort(self.times)
         middle = ordered[len(ordered) // 4 : -(-3 * len(ordered) // 4)]
         half = max(1.645 * float(middle.std()) / np.sqrt(len(middle)), 25e-9)
@@ -136,7 +136,7 @@ class Timing:
 
     @staticmethod
     def merge(timings: Iterable[Timing]) -> list[Timing]:
-        """Those of one task as one, with one run a block."""
+        """Merges the timings of each task into one, with one run per block."""
         groups: dict[TaskSpec, list[float]] = {}
         for each in timings:
             groups.setdefault(each.task_spec, []).extend(each.times)

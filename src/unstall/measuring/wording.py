@@ -10,7 +10,7 @@ _MOST_NAMES = 3
 
 
 def precise(ns: float) -> str:
-    """As `duration`, and with digits where a call takes less than 100 ns: "1.84 ns"."""
+    """Like `duration`, but with three digits below 100 ns: "1.84 ns"."""
     return f"{ns:#.3g} ns" if 0 < ns < 99.95 else duration(round(ns))
 
 

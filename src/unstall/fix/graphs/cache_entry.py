@@ -94,10 +94,8 @@ class CacheEntry:
         return any(graph.busy for graph in self.graphs)
 
     def note_run(self, found: Examined, calls: int) -> Refusal | None:
-        """Changes the state after an observed call, the function's `calls`-th.
-
-        Returns the reason if calls run eagerly from now on.
-        """
+        """Changes the state after an observed call, the function's `calls`-th. Returns the reason if calls run eagerly
+        from now on."""
         seen = found.seen
         self.refusal = None
         if seen.refusals:

@@ -128,10 +128,8 @@ def agree(
 def fastest(
     static_call: StaticCall, serial: Captured, parallel: list[Captured], inputs: list[torch.Tensor], saved: SavedState
 ) -> tuple[Captured, Times]:
-    """Measures eager and all captures in turn, each from the saved state, which the caller restores afterwards.
-
-    Returns the fastest capture and the times.
-    """
+    """Measures eager and all captures in turn, each from the saved state. Returns the fastest capture and the times.
+    The caller restores the state."""
 
     def timed_eager() -> float:
         return static_call.timed_eager(inputs, saved)

@@ -24,7 +24,7 @@ class ByModel:
     method: Method = "model"
 
     def observe(self, run: Callable[[], object], count: int, adapter: Adapter, before: Callable[[], None]) -> DeviceOps:
-        """`before` is called before each, and what it does is no call's."""
+        """Calls `run` `count` times, and `before` before each. Work of `before` belongs to no call."""
         machine = simulator()
         assert machine is not None
         history = machine.simulation.history
@@ -106,14 +106,14 @@ def _observed(history: History, borders: I64, begun: int, main: int, place_of: C
 
 
 def _call_of(instruction: I64, borders: I64) -> I64:
-    """By instruction the call that made it, or -1."""
+    """Returns the call that each instruction belongs to, or -1."""
     call = np.searchsorted(borders[:, 0], instruction, side="right") - 1
     within = (call >= 0) & (instruction < borders[np.maximum(call, 0), 1])
     return np.where(within, call, -1)
 
 
 class _PlaceOfRecord(dict[int, str | None]):
-    """By record, `file:line`."""
+    """Maps a record to `file:line`."""
 
     def __init__(self, stack: np.ndarray, place_of: Callable[[int], str]) -> None:
         self._stack, self._place_of = stack, place_of

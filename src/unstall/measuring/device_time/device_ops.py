@@ -1,4 +1,4 @@
-"""`DeviceOps`: what calls of a function did on the device, op by op, by CUPTI or by the virtual GPU."""
+"""`DeviceOps`: the device ops of a function's calls, from CUPTI or the virtual GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StreamLink(NamedTuple):
 
 
 class HostWait(NamedTuple):
-    """The host waited within a call."""
+    """A wait of the host within a call."""
 
     call: int
     ns: int
@@ -38,7 +38,7 @@ class HostWait(NamedTuple):
 
 
 class DriverMemory(NamedTuple):
-    """Memory was taken from the driver, or given back, within a call."""
+    """A driver allocation or free within a call."""
 
     call: int
     what: str
@@ -65,7 +65,7 @@ class DeviceOps:
     taken: tuple[DriverMemory, ...] = ()
 
     def busy_ns(self) -> I64:
-        """By call: how long any of its ops ran. Ops side by side count once, gaps not at all."""
+        """Returns each call's busy time in ns, shape (calls,). Overlapping ops count once; gaps do not count."""
         order = np.lexsort((self.start, self.call))
         order = order[self.call[order] >= 0]
         busy = np.zeros(self.calls, np.int64)
@@ -80,7 +80,8 @@ class DeviceOps:
         return busy
 
     def span_ns(self) -> I64:
-        """By call: from its first op's beginning to its last one's end; 0 without ops."""
+        """Returns each call's time in ns from its first op's start to its last op's end, shape (calls,); 0 without
+        ops."""
         mine = self.call >= 0
         first = np.full(self.calls, np.iinfo(np.int64).max)
         last = np.full(self.calls, np.iinfo(np.int64).min)
@@ -89,11 +90,11 @@ class DeviceOps:
         return np.where(last > first, last - first, 0)
 
     def ops_per_call(self) -> float:
-        """Kernels, copies and memsets."""
+        """Returns the mean number of kernels, copies and memsets per call."""
         return float((self.call >= 0).sum()) / max(1, self.calls)
 
     def escaped_streams(self) -> set[int]:
-        """Streams with a call's work that neither the call's own stream nor the host waits for."""
+        """Returns streams with work of a call that neither the call's own stream nor the host waits for."""
         escaped: set[int] = set()
         for number in {link.call for link in self.links if link.call >= 0}:
             escaped |= _left_alone([link for link in self.links if link.call == number], self.main_stream)

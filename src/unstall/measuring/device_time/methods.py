@@ -46,7 +46,7 @@ class DeviceTime:
     anatomy: DeviceOps | None
     notes: tuple[str, ...] = ()
     floor_ns: float = 0.0  # the least that can be measured so
-    waits_inside: bool = False  # where no call could be queued, since each waits
+    waits_inside: bool = False  # whether each call waits for the device, so that none can be queued
 
 
 def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, str | None]:

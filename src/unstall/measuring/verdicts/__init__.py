@@ -1,4 +1,4 @@
-"""What a reader must know about the figures: one function a verdict, each from the evidence alone."""
+"""Verdicts: warnings about the figures. One function for each, which depends only on the evidence."""
 
 from __future__ import annotations
 

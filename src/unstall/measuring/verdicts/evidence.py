@@ -1,4 +1,4 @@
-"""What verdicts are based on: everything that one `bench` measured and saw."""
+"""The evidence for verdicts: everything that one `bench` measured and observed."""
 
 from __future__ import annotations
 
