@@ -122,7 +122,7 @@ def test_json_has_stdout_to_itself(tmp_path: Path) -> None:
         ),
         (
             ["--recorder", "torch", "--lines", "calls", "train.py"],
-            "lines are told by calls with the recorder cupti alone: take monitoring, settrace or none",
+            "lines by calls need the recorder cupti: take monitoring, settrace or none",
         ),
         (
             ["--gpu", "h200", "--shapes", "train.py"],

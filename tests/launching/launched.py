@@ -17,7 +17,7 @@ import sys
 sys.path.append(sys.argv[1])
 from unstall.launching.launch import launch, leave_as
 from unstall.recording.settings import Settings
-sys.exit(leave_as(launch(sys.argv[3:], 'unstall.recording.child', Settings(sys.argv[2]).to_json())))
+sys.exit(leave_as(launch(sys.argv[3:], "unstall.recording.child", Settings(sys.argv[2]).to_json())))
 """
 
 

@@ -391,7 +391,7 @@ def test_a_thread_beside_the_steps_goes_on_after_a_pause_when_they_have_got_so_f
             timeline.host.start[timeline.host.kind == HostKind.LAUNCH].argmin()
         ]
     )
-    assert any("had waited for the steps' thread" in note for note in made.notes)
+    assert any("it had waited for the thread of the steps" in note for note in made.notes)
     assert replay(made).op_start.tolist() == timeline.device.start[made.ops.device].tolist()
 
 
