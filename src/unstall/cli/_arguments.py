@@ -114,7 +114,7 @@ def add_size_options(group: argparse._ArgumentGroup, largest: str) -> None:
     )
 
 
-def add_quiet_option(group: argparse._ArgumentGroup, but: str = "nothing but") -> None:
+def add_quiet_option(group: argparse._ArgumentGroup, but: str = "only what") -> None:
     """Adds -q."""
     group.add_argument(
         "-q", "--quiet", action="store_true", help=f"print no progress, and {but} --format and -o ask for"
@@ -128,8 +128,8 @@ def add_plain_step_options(parser: argparse.ArgumentParser) -> None:
         "--plain-step-ms",
         "MS",
         parse_ms,
-        "the step time without recording, if you measured it; it tells the recorder's overhead (default: the one in "
-        "the file, else an estimate)",
+        "the step time without recording, if you measured it; it shows how large the recorder's overhead is "
+        "(default: the step time in the file, else an estimate)",
         dest="plain_step_ns",
     )
     parser.add_argument("--as-recorded", action="store_true", help="do not subtract the recorder's overhead")

@@ -21,7 +21,7 @@ TRACES = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz")
 
 
 def add_output_options(
-    parser: argparse.ArgumentParser, *, it: str = "it", largest: str | None = None, but: str = "nothing but"
+    parser: argparse.ArgumentParser, *, it: str = "it", largest: str | None = None, but: str = "only what"
 ) -> None:
     """Adds -o, --format, --json and --quiet; --top and --scrub-paths too if `largest` says what --top limits."""
     group = add_output_group(parser, FORMATS, it=it, prints="what to print; github: workflow annotations")

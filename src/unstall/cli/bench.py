@@ -53,8 +53,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--cache",
         choices=_CACHES,
-        help="the device's cache before each call: emptied, as the call before left it, or filled by other inputs "
-        "(default: cold on a device)",
+        help="the device's cache before each call. cold: emptied; hot: as the previous call left it; rotate: filled by "
+        "other inputs (default: cold on a device)",
     )
     add_value(
         group, "--max-seconds", "S", _seconds, "the most time to take (default: 2 for a statement, 5 for a comparison)"

@@ -1,6 +1,6 @@
 """Show what unstall can use on this machine, and what the missing parts would add.
 
-Explaining a trace needs none of the parts that may be missing.
+`unstall explain` works even if all of these parts are missing.
 """
 
 from __future__ import annotations

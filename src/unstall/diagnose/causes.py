@@ -165,7 +165,7 @@ def _ending_op(starts: I64, rows: I64, idle: Intervals) -> I32:
 
 
 def _draining_wait(activity: HostActivity, dry: I64, begun: I64) -> I64:
-    """The wait that the host was in when the device ran out of work, and after which it launched again; or -1."""
+    """The wait during which the device ran out of work, and after which the host launched again; -1 if none."""
     waits = activity.waits
     if not len(waits):
         return np.full(len(dry), -1, dtype=np.int64)

@@ -73,7 +73,7 @@ class Outlook:
                 f"In steady state a step takes {duration(round(step))}; gains and the plan are relative to that."
             )
         if known.left_out_ns:
-            said.append(f"This excludes {duration(known.left_out_ns)} of pauses seen in only one step.")
+            said.append(f"This step time leaves out {duration(known.left_out_ns)} of pauses that only one step had.")
         free, twice = self.host_free_step_ns, self.host_twice_step_ns
         if step - free < _HELPS * step:
             most = share(round(step - free), round(step))

@@ -59,7 +59,7 @@ class Replay:
         return _at(self._clock, thread, "thread")
 
     def done(self, stream: int) -> int:
-        """Returns when a stream is done with its work so far, in ns."""
+        """The time in ns at which a stream finishes the work given to it so far."""
         return max(_at(self._ready, stream, "stream"), self._held[stream])
 
     def marked(self, instruction: int) -> int:

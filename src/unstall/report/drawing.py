@@ -59,7 +59,7 @@ def _idle(run: Run) -> IdleIntervals:
 
 
 def _places(run: Run) -> tuple[I32, list[str]]:
-    """Returns (index of each host row's place, or -1; the places), with places in the form that findings print."""
+    """Returns the index of each host row's place (-1 if none), and the places as findings print them."""
     known, index = np.unique(run.places.place, return_inverse=True)
     names = [place(run.places.where(int(number), -1, None)) for number in known]
     return index.reshape(-1).astype(np.int32), names

@@ -207,7 +207,7 @@ class Stacks:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Memory:
-    """Changes of allocator state, where recorded, by time."""
+    """Changes of the allocator's state, sorted by time; empty if they were not recorded."""
 
     time: I64
     device: I32  # -1 for host memory

@@ -93,7 +93,7 @@ def test_in_a_stretch_in_which_the_host_is_ahead_they_are_told_of() -> None:
     findings = {finding.rule: finding for finding in explain(gapped).result.findings}
     assert place(findings["tiny-kernels"]) == ("sgd.py", 50, "update")
     assert findings["tiny-kernels"].exposed_ns == 149_000
-    assert "one after another" not in findings["launch-bound"].saw
+    assert "in runs of" not in findings["launch-bound"].saw
 
 
 def test_lines_that_take_turns_in_a_loop_are_one_row() -> None:

@@ -65,7 +65,7 @@ def _tiny(run: Run, late: Late, lost: I64) -> list[str]:
     cost = share(int(lost[late.tiny].sum()), int(lost[late.group.rows].sum()))
     length = usual_length(run, late.tiny)
     count = f"{len(late.tiny):,} kernels of {length}"
-    return [f"{cost} of the idle time lies between {count} that follow one another, {TINY_ROW} or more at a time"]
+    return [f"{cost} of the idle time is gaps in unbroken runs of {TINY_ROW} or more short kernels, {count}"]
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
@@ -79,7 +79,7 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
         for cost, where in parts[:3]
         if where.file
     )
-    return [f"the idle time ends at lines that run within it: {lines}"] if len(parts) > 1 and lines else []
+    return [f"the launches that end the gaps come from {lines}"] if len(parts) > 1 and lines else []
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:

@@ -19,7 +19,7 @@ def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
             "tiny-kernels",
             group,
             title="Many tiny kernels in a row",
-            saw=f"{len(group.rows):,} kernels of {usual_length(run, group.rows)}, {TINY_ROW} or more one after another",
+            saw=f"{len(group.rows):,} kernels of {usual_length(run, group.rows)}, in runs of {TINY_ROW} or more",
             fix="fuse them: torch.compile; foreach=True or fused=True for optimizers; torch._foreach_* for lists "
             "of tensors; one large operator instead of a loop; or capture them in a CUDA graph (unstall.graphed)",
             safe_if="the fused version is numerically good enough (rounding may differ); for a CUDA graph, shapes "

@@ -57,7 +57,7 @@ def settings_of_snapshot(text: str) -> dict[str, Any]:
 
 
 def memory_names(runtime: Runtime) -> dict[str, object]:
-    """Returns the names of `torch._C` for device memory with their values."""
+    """Maps each name in `torch._C` that concerns device memory to its value."""
     fractions: dict[int, float] = {}
     raw_blocks: dict[int, torch.UntypedStorage] = {}
     history = MemoryHistory(runtime)

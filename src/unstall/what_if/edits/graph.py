@@ -179,9 +179,9 @@ def _stops(subject: Subject, stretch: I64) -> list[str]:
     steps = len(program.step_starts)
     if graphs <= steps:
         return []
-    why = f"the host waits {_times(between / steps)} a step between their launches, and a graph cannot hold a wait"
-    other = "a graph cannot hold the work in between"
-    return [f"{graphs / steps:.3g} graphs a step instead of one: {why if between else other}"]
+    why = f"a graph cannot contain a wait, and the host waits {_times(between / steps)} in between"
+    other = "a graph cannot contain the work in between"
+    return [f"This needs {graphs / steps:.3g} graphs a step, not one: {why if between else other}"]
 
 
 def _times(count: float) -> str:

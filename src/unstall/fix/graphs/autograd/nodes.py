@@ -41,7 +41,7 @@ def is_leaf(tensor: torch.Tensor) -> bool:
 
 
 def nodes_behind(tensors: Iterable[torch.Tensor]) -> Iterator[Node]:
-    """Yields each node that the tensors depend on once, beginning with their own nodes."""
+    """Yields, once each, the nodes that the tensors depend on, beginning with their own."""
     todo = [node_of(tensor) for tensor in tensors]
     seen: set[Node] = set()
     while todo:
