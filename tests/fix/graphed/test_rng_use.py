@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import threading
@@ -10,12 +11,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from fix.graphed.harness import on_tape
 from fix.graphed.tape import TapeDevice
+from processes import succeeded
 
 from unstall.fix.graphs.examine.observed_call import ObservedCall
 from unstall.fix.graphs.examine.observing import observed
@@ -88,12 +91,17 @@ def test_what_a_function_draws_is_seen_beside_another_thread(draw: Callable[[], 
     assert len(certain) == 1
 
 
-@pytest.mark.parametrize("draw", [np.random.rand, partial(random.random)])
-def test_who_drew_is_certain_where_no_other_thread_is(draw: Callable[[], object]) -> None:
-    if len(sys._current_frames()) > 1:
-        pytest.skip("the tests' own runner has another thread")
-    certain, doubts = _draws_of(draw)
-    assert (len(certain), doubts) == (1, [])
+@pytest.mark.parametrize("draw", ["numpy.random.rand", "random.random"])
+def test_who_drew_is_certain_where_no_other_thread_is(draw: str) -> None:
+    """In a process of its own: the tests' own runner may have another thread."""
+    program = f"""
+import random, numpy
+from fix.graphed.test_rng_use import _draws_of
+certain, doubts = _draws_of(lambda: {draw}())
+assert (len(certain), doubts) == (1, []), (certain, doubts)
+"""
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    succeeded([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path})
 
 
 def test_what_a_pool_draws_for_a_function_is_in_doubt() -> None:
