@@ -128,7 +128,7 @@ def add_plain_step_options(parser: argparse.ArgumentParser) -> None:
         "--plain-step-ms",
         "MS",
         parse_ms,
-        "the step time without recording, if you measured it; it shows how large the recorder's overhead is "
+        "the step time without recording, if you measured it; it is used to take out the recorder's overhead "
         "(default: the step time in the file, else an estimate)",
         dest="plain_step_ns",
     )

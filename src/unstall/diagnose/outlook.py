@@ -73,7 +73,9 @@ class Outlook:
                 f"In steady state a step takes {duration(round(step))}; gains and the plan are relative to that."
             )
         if known.left_out_ns:
-            said.append(f"This step time leaves out {duration(known.left_out_ns)} of pauses that only one step had.")
+            said.append(
+                f"The {duration(round(step))} leave out {duration(known.left_out_ns)} of pauses that only one step had."
+            )
         free, twice = self.host_free_step_ns, self.host_twice_step_ns
         if step - free < _HELPS * step:
             most = share(round(step - free), round(step))
@@ -81,7 +83,7 @@ class Outlook:
         else:
             said.append(
                 f"With host code twice as fast (C++ instead of Python) a step would take {duration(round(twice))}; "
-                f"with no host time at all, but the same launches, {duration(round(free))}."
+                f"if the host took no time between the same launches, {duration(round(free))}."
             )
         return said
 

@@ -132,7 +132,7 @@ def _sample(name: str, spread: Spread) -> Sample:
 
 
 def document_of_rows(rows: Sequence[Comparison], label: str = "") -> Document:
-    """One comparison in full, or several inputs against all functions in one table."""
+    """For one input its full comparison; for several, one table with a row per input and a column per function."""
     names = [each.name for each in rows[0].candidates]
     drawn = Histograms(tuple(tuple(_sample(each.name, each.time) for each in row.candidates) for row in rows))
     blocks = (_one(rows[0]), _said(rows[0])) if len(rows) == 1 else (_grid(rows), _legend(rows))

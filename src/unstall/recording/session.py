@@ -112,7 +112,7 @@ class Session:
             self._fail(error)
 
     def step_boundary(self, kind: str, who: int = 0) -> None:
-        """Called when a source of this kind ends or begins a step of the program here. Never raises."""
+        """Called by a source of steps (optimizer, loader, model) when a step begins or ends. Never raises."""
         if self.phase is Phase.OVER or not self._lock.acquire(blocking=False):
             return
         try:

@@ -64,8 +64,8 @@ def _tiny(run: Run, late: Late, lost: I64) -> list[str]:
         return []
     cost = share(int(lost[late.tiny].sum()), int(lost[late.group.rows].sum()))
     length = usual_length(run, late.tiny)
-    count = f"{len(late.tiny):,} kernels of {length}"
-    return [f"{cost} of the idle time is gaps in unbroken runs of {TINY_ROW} or more short kernels, {count}"]
+    count = f"{len(late.tiny):,} kernels of {length}, in groups of {TINY_ROW} or more"
+    return [f"{cost} of the idle time lies between short kernels that directly follow one another ({count})"]
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
@@ -79,7 +79,7 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
         for cost, where in parts[:3]
         if where.file
     )
-    return [f"the launches that end the gaps come from {lines}"] if len(parts) > 1 and lines else []
+    return [f"the launches that the idle device waited for come from {lines}"] if len(parts) > 1 and lines else []
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:

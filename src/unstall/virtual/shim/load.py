@@ -44,8 +44,8 @@ def load(devices: int = 1, numerics: str = "real", simulator: object | None = No
 
 
 def _let_autograd_end() -> None:
-    """Let a device's autograd thread free the Python objects of the last backward pass. As on a real GPU, the process
-    aborts if the thread asks for the GIL while the interpreter ends.
+    """Let a device's autograd thread free the Python objects of the last backward pass. Otherwise
+    the thread may ask for the GIL while the interpreter ends, which aborts the process, as on a real GPU.
     """
     threading.Event().wait(_AUTOGRAD_ENDS_S)
 
