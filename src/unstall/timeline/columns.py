@@ -282,7 +282,6 @@ class Timeline:
         stacks: Call stacks, as a prefix tree of frames.
         memory: Changes of the allocator's state, if they were recorded.
         races: Data races, if the run recorded every access.
-        host_times: The host's times without CUPTI, if they were recorded.
         meta: The source of the run, and what was wrong with it.
     """
 
