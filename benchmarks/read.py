@@ -183,7 +183,9 @@ def main() -> None:
     args = parser.parse_args()
     comparisons = []
     with ExitStack() as stack:
-        versions = [Version(sys.executable, HERE / "src"), *(Version(python) for python in args.peer_python)]
+        # Both are installed by pip, which compiles them: a checkout's bytecode may not be cached.
+        ours = stack.enter_context(installed(str(HERE)))
+        versions = [Version(sys.executable, ours), *(Version(python) for python in args.peer_python)]
         if args.before:
             source = stack.enter_context(installed(args.before))
             versions.append(Version(sys.executable, source, f"unstall at {args.before}"))
