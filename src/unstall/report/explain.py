@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -25,7 +24,7 @@ from unstall.document.document import (
 )
 from unstall.document.plain import plain, short
 from unstall.figures import duration, share
-from unstall.report.drawing import Draw, no_pictures
+from unstall.report.pictures import Draw, no_pictures
 from unstall.report.wording import (
     INTEGRITY,
     about,
@@ -92,7 +91,7 @@ def _notes(result: Result) -> Bullets | None:
 
 def _basis(result: Result) -> Prose | None:
     """Which figures have the recorder's overhead in them, if it was taken out of others."""
-    if result.verdict.basis != "undistorted":
+    if result.verdict.basis != "undistorted" or result.source.simulated:
         return None
     text = "The bar is as recorded, with the recorder's overhead. The verdict, the gains and the plan are without it."
     return Prose((words(text),), small=True)
@@ -294,7 +293,7 @@ def _brief(where: Where) -> Words:
     # A longer text would be broken within the line number.
     tail = tail if len(tail) + number <= _LONGEST_PLACE else _tail(where.file, 1)
     first, *others = place_and_operator(where)
-    return replace(first, brief=place(msgspec.structs.replace(where, file=tail))), *others
+    return msgspec.structs.replace(first, brief=place(msgspec.structs.replace(where, file=tail))), *others
 
 
 def _tail(path: str, most: int) -> str:
