@@ -84,7 +84,7 @@ def test_ctrl_c_is_said_in_a_word(unstall: Cli, saved: Path, monkeypatch: pytest
 
 
 def test_ctrl_c_while_it_starts_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch, unstall: Cli) -> None:
-    def interrupted() -> None:
+    def interrupted(only: str) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("unstall.cli.build_parser", interrupted)

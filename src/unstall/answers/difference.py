@@ -10,7 +10,7 @@ from unstall.diff.runs import diff
 from unstall.document.document import Document
 from unstall.document.shown import Shown
 from unstall.report.diff import document
-from unstall.report.drawing import pictures_of
+from unstall.report.pictures import pictures_of
 from unstall.report.scrub import files_of, scrub_diff, scrubber
 
 

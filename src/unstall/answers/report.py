@@ -10,8 +10,8 @@ from unstall.diagnose.explain import Diagnosis
 from unstall.document.document import Document
 from unstall.document.shown import Shown
 from unstall.errors import TraceError
-from unstall.report.drawing import pictures_of
 from unstall.report.explain import document
+from unstall.report.pictures import pictures_of
 from unstall.report.scrub import files_of, scrub, scrubber
 from unstall.result import SCHEMA, Result
 

@@ -9,7 +9,7 @@ from unstall.diagnose.what_if import Forecast, what_if
 from unstall.document.document import Document
 from unstall.document.json import map_texts
 from unstall.document.shown import Shown
-from unstall.report.drawing import pictures_of
+from unstall.report.pictures import pictures_of
 from unstall.report.scrub import files_of, scrubber_of
 from unstall.report.what_if import document
 from unstall.timeline.columns import Timeline

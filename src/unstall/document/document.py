@@ -7,18 +7,15 @@ escaped for any syntax: each renderer escapes the spans for its own. JSON consis
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-if TYPE_CHECKING:
-    import msgspec
+import msgspec
 
 Role: TypeAlias = Literal["", "strong", "dim", "subject", "place", "name", "good", "bad", "warning", "same"]
 """The style of a span. `subject`, `place` and `name` come from a trace: Markdown shows them as code."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """A stretch of text in one role. `brief` replaces it beside figures, if there is little space."""
 
     text: str
@@ -43,24 +40,21 @@ def _spans(part: str | Span | Words) -> Iterator[Span]:
         yield from part
 
 
-@dataclass(frozen=True, slots=True)
-class Prose:
+class Prose(msgspec.Struct, frozen=True):
     """Lines of text. A small one is a footnote."""
 
     lines: tuple[Words, ...]
     small: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Bullets:
+class Bullets(msgspec.Struct, frozen=True):
     """A list of sentences under a title."""
 
     title: Words
     items: tuple[Words, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """A part of a bar. `key` selects its look: "compute", "idle: sync", …"""
 
     key: str
@@ -68,16 +62,14 @@ class Part:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(msgspec.Struct, frozen=True):
     """One stacked bar; its caption distinguishes it from the others."""
 
     parts: tuple[Part, ...]
     caption: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Bars:
+class Bars(msgspec.Struct, frozen=True):
     """Stacked bars on one scale, with a shared legend: one row per part, with figures under the headings in `names`."""
 
     title: str
@@ -86,8 +78,7 @@ class Bars:
     legend: tuple[tuple[Part, tuple[str, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A column of figures. An `extra` column is left out if the space is too narrow."""
 
     name: str
@@ -95,8 +86,7 @@ class Column:
     extra: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """The text of a row, its figures, and the lines below it."""
 
     text: Words
@@ -104,8 +94,7 @@ class Row:
     below: tuple[Words, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """Rows of a text and its figures.
 
     `limited`: readers see the first `top` rows. `fold`: Markdown and HTML make it collapsible, closed or open at first.
@@ -120,8 +109,7 @@ class Table:
     compact: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """A finding: its title, its figures, and labelled details."""
 
     title: Words
@@ -129,8 +117,7 @@ class Entry:
     details: tuple[tuple[str, Words], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
+class Entries(msgspec.Struct, frozen=True):
     """Numbered entries, of which readers see the first `top`. `names` are the headings of the figures."""
 
     title: Words
@@ -138,8 +125,7 @@ class Entries:
     entries: tuple[Entry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True):
     """Measured values of one statement in ascending order, and their median with its interval."""
 
     name: str
@@ -150,8 +136,7 @@ class Sample:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class Histograms:
+class Histograms(msgspec.Struct, frozen=True):
     """The distribution of samples in ns; those of a group share one axis. Only HTML draws it."""
 
     groups: tuple[tuple[Sample, ...], ...]
@@ -160,8 +145,7 @@ class Histograms:
 Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Histograms
 
 
-@dataclass(frozen=True, slots=True)
-class Annotation:
+class Annotation(msgspec.Struct, frozen=True):
     """A message at a line of the source, as shown by continuous integration."""
 
     level: Literal["notice", "warning", "error"]
@@ -171,8 +155,7 @@ class Annotation:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """Content of the interactive HTML page in addition to the data: more fields, and pictures that are drawn on
     demand."""
 
@@ -180,8 +163,7 @@ class Page:
     draw: Callable[[], Sequence[bytes]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class Document(msgspec.Struct, frozen=True, kw_only=True):
     """The content that a verb reports.
 
     `title` names the verb, `about` describes the run in lines, `summary` is the conclusion in one or more sentences,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial, singledispatch
 from itertools import zip_longest
 from typing import NamedTuple
 
+import msgspec
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table as Grid
@@ -183,7 +183,7 @@ def _table(block: Table, top: int) -> RenderableType:
 
 
 def _brief(line: Words) -> Words:
-    return tuple(replace(span, text=span.brief or span.text) for span in line)
+    return tuple(msgspec.structs.replace(span, text=span.brief or span.text) for span in line)
 
 
 def _figures(row: Row) -> list[Text]:

@@ -25,7 +25,7 @@ from unstall.document.document import (
 )
 from unstall.document.plain import short
 from unstall.figures import counted, duration, size
-from unstall.report.drawing import Draw, no_pictures
+from unstall.report.pictures import Draw, no_pictures
 from unstall.report.wording import UNKNOWN_LINE, label_of, operator, place, row, software
 from unstall.result import Where
 

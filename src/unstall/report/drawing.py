@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
-
 import numpy as np
 
 from unstall.diagnose.accounts import Gaps
 from unstall.diagnose.run import Run
-from unstall.report.payload import pack_picture
 from unstall.report.picture import IdleIntervals, Picture, picture_of
-from unstall.report.scrub import Scrub
 from unstall.report.wording import place
 from unstall.timeline.columns import I32
 
-Draw: TypeAlias = Callable[[], Sequence[bytes]]
-"""Draws the pictures of runs, and returns them packed."""
-
 _ALL_DEVICES = -1
-
-
-def no_pictures() -> Sequence[bytes]:
-    """Returns no pictures: a result that was read back has no run."""
-    return ()
-
-
-def pictures_of(runs: Sequence[Run], scrub: Scrub | None = None) -> Draw:
-    """Returns a function that draws these runs. `scrub` is applied to every text of a picture."""
-    return lambda: [pack_picture(draw(run), scrub) for run in runs]
 
 
 def draw(run: Run) -> Picture:

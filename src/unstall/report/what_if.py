@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unstall.document.document import Annotation, Bar, Bars, Bullets, Column, Document, Page, Part, Span, Table, words
 from unstall.figures import duration, good_to, share
-from unstall.report.drawing import Draw, no_pictures
+from unstall.report.pictures import Draw, no_pictures
 from unstall.report.wording import about, bars_of, parts, per_step, row, saved
 from unstall.result import WhatIf
 

@@ -1,0 +1,29 @@
+"""The pictures of a report: drawn only when a page asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from unstall.diagnose.run import Run
+from unstall.report.scrub import Scrub
+
+Draw: TypeAlias = Callable[[], Sequence[bytes]]
+"""Draws the pictures of runs, and returns them packed."""
+
+
+def no_pictures() -> Sequence[bytes]:
+    """Returns no pictures: a result that was read back has no run."""
+    return ()
+
+
+def pictures_of(runs: Sequence[Run], scrub: Scrub | None = None) -> Draw:
+    """Returns a function that draws these runs. `scrub` is applied to every text of a picture."""
+
+    def drawn() -> Sequence[bytes]:
+        from unstall.report.drawing import draw
+        from unstall.report.payload import pack_picture
+
+        return [pack_picture(draw(run), scrub) for run in runs]
+
+    return drawn
