@@ -36,7 +36,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="TRACE",
         nargs="?",
         type=parse_file,
-        help="the file to write (default: FOLDER's name with .trace.json.gz, in this folder)",
+        help="the file to write (default: FOLDER's name with .trace.json.gz, in the current folder)",
     )
 
 

@@ -10,8 +10,8 @@ under plain Python, and unstall exits as the program did. When the program has e
 stderr. With --format or --json, the explanation goes to stdout and the program's own output to stderr.
 
 With --gpu, the program and the processes that it starts run on a virtual GPU, and the program's clock is a virtual one.
-No GPU is needed. All steps after the first three are explained. Use --warmup and --steps to explain others, or --after
-0 to explain the whole run.
+No GPU is needed. By default such a run explains every step after the first three. Use --warmup and --steps to explain
+others, or --after 0 to explain the whole run.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--lines", choices=LINE_CLOCKS, default="auto", help="how source lines are found (default: auto)"
     )
     group.add_argument("--shapes", action="store_true", help="also record the shapes of operators (recorder torch)")
-    where = "write the trace to FILE (default: SCRIPT's name with .trace.json.gz, in this folder)"
+    where = "write the trace to FILE (default: SCRIPT's name with .trace.json.gz, in the current folder)"
     add_value(group, "--trace", "FILE", parse_file, where)
     group.add_argument(
         "--keep-arguments",

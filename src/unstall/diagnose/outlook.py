@@ -74,7 +74,7 @@ class Outlook:
             )
         if known.left_out_ns:
             said.append(
-                f"The {duration(round(step))} leave out {duration(known.left_out_ns)} of pauses that only one step had."
+                f"That time leaves out pauses that occurred in one step only: {duration(known.left_out_ns)} in all."
             )
         free, twice = self.host_free_step_ns, self.host_twice_step_ns
         if step - free < _HELPS * step:
@@ -82,8 +82,8 @@ class Outlook:
             said.append(f"Faster host code (C++, a faster CPU) would not help: it would gain at most {most}.")
         else:
             said.append(
-                f"With host code twice as fast (C++ instead of Python) a step would take {duration(round(twice))}; "
-                f"if the host took no time between the same launches, {duration(round(free))}."
+                f"With host code twice as fast (C++ instead of Python) a step would take {duration(round(twice))}, "
+                f"and with host code that takes no time {duration(round(free))}."
             )
         return said
 

@@ -97,9 +97,11 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
 
 
 def programs(timeline: Timeline) -> set[int]:
-    """Returns the text indices of files that were run as the program: their `<module>` is at the root of a stack.
+    """Returns the files that were run as the program, as indices into the timeline's strings.
 
-    Such a file is the user's, even if it has the name of a library module, such as profile.py."""
+    The outermost frame of some stack is the `<module>` of such a file. The file is
+    the user's, even if it has the name of a library module, such as profile.py.
+    """
     roots = timeline.stacks.line[timeline.stacks.parent < 0]
     modules = [i for i in np.unique(roots) if timeline.text(int(timeline.lines.function[i])) == "<module>"]
     files = {int(timeline.lines.file[i]) for i in modules}

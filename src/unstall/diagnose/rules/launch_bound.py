@@ -65,7 +65,7 @@ def _tiny(run: Run, late: Late, lost: I64) -> list[str]:
     cost = share(int(lost[late.tiny].sum()), int(lost[late.group.rows].sum()))
     length = usual_length(run, late.tiny)
     count = f"{len(late.tiny):,} kernels of {length}, in groups of {TINY_ROW} or more"
-    return [f"{cost} of the idle time lies between short kernels that directly follow one another ({count})"]
+    return [f"{cost} of the idle time lies between short kernels with no wait and no copy between them ({count})"]
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
@@ -79,7 +79,7 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
         for cost, where in parts[:3]
         if where.file
     )
-    return [f"the launches that the idle device waited for come from {lines}"] if len(parts) > 1 and lines else []
+    return [f"the device waited for the launches of these lines: {lines}"] if len(parts) > 1 and lines else []
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:

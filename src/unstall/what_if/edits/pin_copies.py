@@ -72,7 +72,7 @@ def pinned(subject: Subject, among: Bool) -> Subject:
 
 
 def _waits_for(subject: Subject, uploads: Bool) -> I64:
-    """Returns the waits of the same operations for their uploads: `non_blocking=True` removes them."""
+    """Returns the waits that belong to these uploads. `non_blocking=True` removes such waits."""
     timeline, do = subject.timeline, subject.program.instructions
     operation = operations(timeline, timeline.host.op)
     around = operation[do.host[uploads]]

@@ -101,7 +101,7 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def trusted(signature: Signature) -> bool:
-    """Returns whether a call skips the check of its indices: `_index_put_impl_` with `unsafe`, as autograd calls it."""
+    """Returns whether a call does not check its indices. Only autograd's `_index_put_impl_` with `unsafe` does not."""
     return signature.name == "aten::_index_put_impl_" and signature.value(4, False) is True
 
 

@@ -22,8 +22,9 @@ __all__ = ["Case", "TensorPool", "cases"]
 
 
 def cases(most: int = 8) -> list[Case]:
-    """Returns all cases up to rank `most`, lower ranks first. Within a rank, the order is random with a fixed seed: if
-    time runs out, every family has been measured, only less densely.
+    """Returns all cases whose priority (`Case.rank`) is at most `most`, in order of priority.
+
+    Cases of one priority are in random order, with a fixed seed: a run that ends early measured some of each family.
     """
     families = (elementwise, norms, reductions, indexing, optimizers, attention, gemm, convolution)
     found: Iterator[Case] = chain.from_iterable(family.cases() for family in families)
