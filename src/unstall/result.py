@@ -178,6 +178,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         mean_step_ns: Step time of the replayed run.
         error: How far `mean_step_ns` is from the measured step time, as a fraction of that.
+        error_ns: The same of `undistorted_mean_step_ns`, in ns and positive: no smaller gain can be told.
         undistorted_mean_step_ns: Step time without the recorder's overhead, once many steps have run in a row.
         undistorted_by: What the overhead was known by.
         usual_error: Usual error of the estimate, as a fraction, if `undistorted_by` is "usual cost".
@@ -191,6 +192,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
     mean_step_ns: int
     error: float
+    error_ns: int = 0
     undistorted_mean_step_ns: int
     undistorted_by: Literal["plain step time", "host-only steps", "usual cost", "nothing"]
     usual_error: float | None = None
@@ -206,14 +208,19 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds the run.
 
     Attributes:
-        bound_by: "device", one of `IDLE_CAUSES`, or "none" if there is no device work.
+        bound_by: "device", one of `IDLE_CAUSES`, "mixed" if several limit the run alike or none does by itself, or
+            "none" if there is no device work. It is the resource that would shorten a step most if it took no time.
         basis: Whether that is true of the run as recorded, or without the recorder's overhead.
         text: The same in sentences, with figures.
+        if_free: By resource ("host", "kernels", "copies", "communication", "waits", "input", "allocator", "startup",
+            "sleep"): ns that a step would be shorter if the resource took no time, by replay. A value below
+            `Replay.error_ns` is not told from 0. None if the run cannot be replayed well enough.
     """
 
     bound_by: str
     basis: Literal["recorded", "undistorted"]
     text: str
+    if_free: dict[str, int] | None = None
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,7 +263,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         wait_ns: How long the host is blocked, per step.
         exposed_ns: How long the device is idle because of it, per step. For copies and collectives: how long they run
             while nothing computes.
-        gain_ns: How much shorter a step gets with `edit` made; None if that was not replayed.
+        gain_ns: How much shorter a step gets with `edit` made; None if that was not replayed, or if it is within the
+            replay's own error.
+        gain_below_ns: The replay's own error if the gain is within it, per step; else None.
         edit: The edit that models the fix, as `unstall whatif --edit` takes it; None if there is none.
         saw: The evidence.
         fix: What to do.
@@ -275,6 +284,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     wait_ns: int
     exposed_ns: int
     gain_ns: int | None = None
+    gain_below_ns: int | None = None
     edit: str | None = None
     saw: str = ""
     fix: str

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstall.diagnose.intervals import Intervals
+from unstall.timeline.intervals import Intervals
 
 LOW, HIGH = -20, 60
 INTERVALS = st.lists(st.tuples(st.integers(LOW, HIGH), st.integers(-3, 15)), max_size=12)

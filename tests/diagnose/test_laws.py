@@ -13,10 +13,10 @@ from programs import Program, programs
 from traces import PROCESS, Event
 
 from unstall.diagnose.explain import explain
-from unstall.diagnose.intervals import Intervals
 from unstall.diagnose.run import analyse
 from unstall.result import IDLE_CAUSES, Accounts, Result
 from unstall.timeline.columns import Timeline
+from unstall.timeline.intervals import Intervals
 
 A_FEW = settings(max_examples=25, deadline=None, phases=set(Phase) - {Phase.explain})
 

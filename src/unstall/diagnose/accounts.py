@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from unstall.diagnose.activity import is_comm
-from unstall.diagnose.intervals import Intervals
 from unstall.result import IDLE_CAUSES, Accounts, Busy, Idle
 from unstall.timeline.columns import I8, I32, I64, Bool, DeviceKind, Timeline
+from unstall.timeline.intervals import Intervals
 
 CAUSE = {name: code for code, name in enumerate(IDLE_CAUSES)}
 

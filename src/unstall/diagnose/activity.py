@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.diagnose.intervals import Intervals
 from unstall.locate.kinds import is_asleep, is_collective, is_data_loading, is_recorder_at_work, named
 from unstall.locate.operations import has_operators, operations
+from unstall.locate.startup import startup_rows
+from unstall.locate.threads import feeding_threads
 from unstall.timeline.ancestry import nearest, outermost
 from unstall.timeline.columns import (
     I32,
@@ -23,6 +24,7 @@ from unstall.timeline.columns import (
     Timeline,
 )
 from unstall.timeline.grouping import groups
+from unstall.timeline.intervals import Intervals
 
 PYTHON_LEAST_NS = 100_000
 """If the host calls no operator for so long, it is at work in Python."""
@@ -33,12 +35,8 @@ operators make no call, and some make their first one late. In 42 recordings of 
 operators, this length moves 1.2 % of a step to another cause on average; 100 µs moves 2.2 %, and 400 µs 1.6 %."""
 
 _COMM_OP = re.compile(r"(nccl:|rccl:|gloo:|c10d::|_?c10d_functional::|record_param_comms|torch_ccl::)")
-# CUPTI's kinds of overhead (cupti_activity.h, CUpti_ActivityOverheadKind) that the driver causes, not the recorder.
-_FIRST_USE = re.compile(r"Driver Compiler|Lazy Function Loading|Runtime Triggered Module Loading", re.IGNORECASE)
 # The frame that the caller of backward() is in while autograd's threads run the operators.
 _BACKWARD = re.compile(r"<built-in method run_backward of ")
-_FIRST_LEAST_NS = 1_000_000
-_FIRST_FACTOR = 20
 _BLOCKED_LEAST_NS = 20_000  # a copy call that only queues its copy takes less, even when recorded
 
 
@@ -90,21 +88,6 @@ class HostActivity:
     operators: bool  # whether operators, annotations or frames of these threads were recorded
 
 
-def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
-    """Returns the threads that launch: those with at least a fiftieth of the device ops of the busiest one."""
-    counts = np.bincount(timeline.host.thread[launches[launches >= 0]], minlength=1)
-    if not counts.any():
-        return np.arange(len(timeline.threads))
-    return np.flatnonzero(counts * 50 >= max(int(counts.max()), 1))
-
-
-def _feeding(timeline: Timeline, loading: I64) -> I64:
-    host, device = timeline.host, timeline.device
-    kernels = np.unique(host.thread[device.launch[(device.launch >= 0) & (device.kind == DeviceKind.KERNEL)]])
-    asking = np.unique(host.thread[loading])
-    return np.setdiff1d(asking, kernels).astype(np.int64) if len(kernels) else np.zeros(0, np.int64)
-
-
 def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> HostActivity:
     """Returns what these threads did, by kind of activity. `second_step` is when the second step begins, if there is
     one."""
@@ -116,7 +99,7 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
     allocating = np.flatnonzero(ours & ((host.kind == HostKind.ALLOC) | (host.kind == HostKind.FREE)))
     recording = is_recorder_at_work(timeline)
     recorder = Intervals.union(host.start[recording], host.end[recording])
-    starting = _startup_rows(timeline, ours, second_step, recording, recorder)
+    starting = startup_rows(timeline, ours, second_step)
     op_or_span = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
     communicating = _outer_rows(timeline, ours & op_or_span & named(timeline, _COMM_OP, host.name))
 
@@ -145,7 +128,7 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
         waits=waits,
         input_rows=loading,
         input=input_spans,
-        feeding=_feeding(timeline, loading),
+        feeding=feeding_threads(timeline, loading),
         allocator_rows=allocating,
         allocator=spans(allocating),
         # The recorder's own events are on no thread. The launch that they delayed is to blame instead.
@@ -248,80 +231,3 @@ def _blocks(timeline: Timeline, copies: I64) -> Bool:
     middle = (device.start[copies] + device.end[copies]) // 2
     blocked: Bool = (host.end[call] >= middle) & (may_block | ~asynchronous)
     return blocked
-
-
-def _startup_rows(timeline: Timeline, ours: Bool, second_step: int | None, recording: Bool, recorder: Intervals) -> I64:
-    """Returns rows of module loading, context creation, the recorder's own buffers, and launches that load their
-    kernel.
-
-    `recording` are the rows of the recorder's own work, `recorder` the intervals that it covers.
-    """
-    host = timeline.host
-    is_overhead = host.kind == HostKind.OVERHEAD
-    overhead = (is_overhead & named(timeline, _FIRST_USE, host.name)) | recording
-    loading = ours & (host.kind == HostKind.LOAD)
-    # Calls that only query or set something take microseconds, unless they are the first to need the context.
-    asking = np.flatnonzero(ours & (host.kind == HostKind.CALL) & (host.end - host.start >= _FIRST_LEAST_NS))
-    _, first = np.unique(host.name[asking], return_index=True)
-    early = host.start[asking] < second_step if second_step is not None else np.zeros(len(asking), dtype=np.bool_)
-    early[first] = True
-    certain = np.concatenate((np.flatnonzero(loading | overhead), asking[early]))
-    return np.unique(
-        np.concatenate(
-            (certain, _slow_firsts(timeline, ours, second_step, recorder), _slow_first_launches(timeline, ours))
-        )
-    )
-
-
-def _slow_firsts(timeline: Timeline, ours: Bool, second_step: int | None, recorder: Intervals) -> I64:
-    """Operators that take far longer in the first step than later: libraries are set up, algorithms searched for.
-
-    With only one step, the first operator of each name is compared with the others of that name.
-    """
-    host = timeline.host
-    everything = np.ones(len(host), dtype=np.bool_)
-    calls = ours & (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL)
-    top = outermost(host.parent, host.kind == HostKind.OP, ~everything)
-    ops = np.unique(np.concatenate((top[calls], host.op[calls]))).astype(np.int64)
-    ops = ops[ops >= 0]
-    if not len(ops):
-        return ops
-    ops = ops[np.lexsort((host.start[ops], host.name[ops]))]
-    length = (host.end - host.start)[ops] - recorder.covered(host.start[ops], host.end[ops])
-    opens = np.append(True, host.name[ops][1:] != host.name[ops][:-1])
-    early = opens if second_step is None else host.start[ops] < second_step
-    group = np.cumsum(opens) - 1
-    usual = _medians(group[~early], length[~early], int(group[-1]) + 1)[group]
-    slow = early & (length >= _FIRST_LEAST_NS) & (length >= _FIRST_FACTOR * usual)
-    rows: I64 = ops[slow]
-    return rows
-
-
-def _medians(group: I64, values: I64, groups: int) -> I64:
-    """Returns the (lower) median of the values of each group, or 0 if the group is empty."""
-    order = np.lexsort((values, group))
-    count = np.bincount(group, minlength=groups)
-    first = np.cumsum(count) - count
-    middle = order[np.minimum(first + np.maximum(count - 1, 0) // 2, max(len(order) - 1, 0))] if len(order) else first
-    return np.where(count > 0, values[middle] if len(order) else 0, 0)
-
-
-def _slow_first_launches(timeline: Timeline, ours: Bool) -> I64:
-    """Returns the launches that are the first of their kernel and take far longer than other launches."""
-    host, device = timeline.host, timeline.device
-    known = np.flatnonzero(device.launch >= 0)
-    if not len(known):
-        return known
-    call, first_op = np.unique(device.launch[known], return_index=True)
-    kernel = device.name[known[first_op]]
-    order = np.argsort(host.start[call], kind="stable")
-    _, first = np.unique(kernel[order], return_index=True)
-    firsts = call[order][first]
-    taken = host.end[firsts] - host.start[firsts]
-    usual = int(np.median(host.end[call] - host.start[call]))
-    slow = taken >= max(_FIRST_LEAST_NS, _FIRST_FACTOR * usual)
-    # A call that waits for room in the launch queue is slow too, but then the device is busy.
-    is_launch = host.kind[firsts] == HostKind.LAUNCH
-    busy = Intervals.union(device.start, device.end).covered(host.start[firsts], host.end[firsts])
-    idle_before = busy * 2 < taken
-    return np.sort(firsts[slow & is_launch & idle_before & ours[firsts]]).astype(np.int64)

@@ -8,11 +8,11 @@ import numpy as np
 
 from unstall.diagnose.accounts import CAUSE, Gaps
 from unstall.diagnose.activity import HostActivity
-from unstall.diagnose.intervals import Intervals
 from unstall.result import IDLE_CAUSES
 from unstall.timeline.ancestry import first_reaching, nearest
 from unstall.timeline.columns import I8, I32, I64, Bool, HostKind, Timeline, WaitKind
 from unstall.timeline.grouping import groups
+from unstall.timeline.intervals import Intervals
 
 _SKEW_NS = 10_000  # host and device clocks are aligned to within this
 _MOST_CANDIDATES = 16  # events to try per interval, the latest to start first

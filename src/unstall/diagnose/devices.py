@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.diagnose.intervals import Intervals
 from unstall.diagnose.run import Run
 from unstall.result import IDLE_CAUSES
 from unstall.timeline.columns import I32, I64
+from unstall.timeline.intervals import Intervals
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,17 +79,20 @@ def explain(
     known = run.ops_inside.any()
     findings = [finding for rule in (all_rules() if known else ()) for finding in rule(run)]
     outlook = look_ahead(run, plain_step_ns=plain_step_ns, as_recorded=as_recorded) if known else None
-    findings = with_whole_graphs(run, outlook.model, findings) if outlook else findings
-    gains = with_gains(outlook.model, findings) if outlook else None
-    verdict = judge(run)
-    if outlook and gains:
+    gains = None
+    if outlook and outlook.trusted:
+        gains = with_gains(outlook.model, with_whole_graphs(run, outlook.model, findings))
         findings = list(gains.findings)
-        verdict = judge(outlook.undistorted)
+        verdict = judge(outlook.undistorted, outlook.freed)
         verdict = msgspec.structs.replace(
             verdict,
             basis="recorded" if as_recorded else "undistorted",
             text=" ".join([verdict.text, *outlook.sentences()]),
         )
+    else:
+        verdict = judge(run)
+    if outlook and (caveat := outlook.caveat()):
+        verdict = msgspec.structs.replace(verdict, text=f"{caveat} {verdict.text}")
     meta = timeline.meta
     result = Result(
         version=__version__,
@@ -100,7 +103,7 @@ def explain(
         accounts=run.accounts,
         by_device=tuple(accounts for accounts, _ in run.by_device),
         verdict=verdict,
-        findings=tuple(_ordered(findings)),
+        findings=tuple(_ordered(findings, verdict.if_free or {})),
         lines=cost_by_line(run) if known else (),
         plan=gains.plan if gains else None,
         floor_ns=gains.floor_ns if gains else None,
@@ -151,11 +154,27 @@ def steps_of(run: Run) -> Steps:
     )
 
 
-def _ordered(findings: list[Finding]) -> list[Finding]:
-    """Sorts findings: bugs first; then by gain, or by exposed time if the gain is unknown; harmless ones last."""
+_RESOURCE = {
+    "exposed-comm": "communication",
+    "data-loading": "input",
+    "python-bound": "host",
+    "first-use": "startup",
+    "serial-copy": "copies",
+}
+"""By rule: the resource that its findings are about. Without an edit, they gain no more than that resource does."""
+
+
+def _ordered(findings: list[Finding], if_free: Mapping[str, int]) -> list[Finding]:
+    """Sorts findings: bugs first; then by gain, or by exposed time if the gain is unknown; harmless ones last.
+
+    `if_free` is what each resource would gain, in ns per step.
+    """
 
     def key(f: Finding) -> tuple[bool, bool, int, int, int, str, str]:
-        gain = f.exposed_ns if f.gain_ns is None else f.gain_ns
+        if f.gain_ns is not None or f.gain_below_ns is not None:
+            gain = f.gain_ns or 0
+        else:
+            gain = min(f.exposed_ns, if_free.get(_RESOURCE.get(f.rule, ""), f.exposed_ns))
         return not f.wrong, f.harmless, -gain, -f.exposed_ns, -f.wait_ns, f.rule, str(f.where)
 
     return sorted(findings, key=key)

@@ -6,11 +6,11 @@ import re
 
 import numpy as np
 
-from unstall.diagnose.intervals import Intervals
 from unstall.diagnose.run import Run
 from unstall.figures import share
 from unstall.locate.kinds import named
 from unstall.timeline.columns import HostKind
+from unstall.timeline.intervals import Intervals
 
 CHECKING = ("_capture", "_observe", "_checked")
 """Methods of `GraphServer` that examine, capture or verify a function. They serve no call."""

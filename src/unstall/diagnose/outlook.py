@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from unstall.diagnose.run import Run, analyse
+from unstall.diagnose.verdict import Freed
 from unstall.figures import duration, good_to, share
 from unstall.replay.engine import replay
 from unstall.replay.retime import retime
@@ -12,6 +13,7 @@ from unstall.replay.steady import steady_step_ns
 from unstall.result import Replay
 from unstall.what_if.edits import parse
 from unstall.what_if.model import Model, model
+from unstall.what_if.resources import if_free
 from unstall.what_if.subject import Subject
 from unstall.what_if.undistort import LEAST_ERROR, USUAL_ERROR_OF
 
@@ -19,7 +21,8 @@ _HELPS = 0.05  # of the step
 _LEFT_OUT = 0.1  # of the steps; pauses in more steps than this are not rare
 _OFF = 0.05
 _APART = 0.03
-_REPLAY_OFF = 0.02  # three times the worst error in docs/predictions.md: the model misses something in this run
+_REPLAY_OFF = 0.05  # the model misses something in this run: this is said first
+_UNTRUSTED = 0.2  # gains would be those of another program
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -28,7 +31,7 @@ class Outlook:
 
     model: Model
     undistorted: Run
-    host_free_step_ns: float  # if the host took no time
+    freed: Freed
     host_twice_step_ns: float  # if the host were twice as fast
     host_less_step_ns: float  # if the host's time were shorter by the error of its estimate
 
@@ -50,22 +53,42 @@ class Outlook:
         return Replay(
             mean_step_ns=round(self.model.replayed_step_ns),
             error=round(self.model.error, 6),
+            error_ns=round(self.model.error_ns),
             undistorted_mean_step_ns=round(self.model.undistorted_step_ns),
             undistorted_by=self.model.undistorted_by,
             usual_error=self.usual_error,
             plain_step_ns=self.model.plain_step_ns,
             left_out_ns=self.model.left_out_ns,
             device_stretch=round(self.model.device_stretch, 4),
-            host_free_step_ns=round(self.host_free_step_ns),
+            host_free_step_ns=round(self.model.undistorted_step_ns - self.freed.gains["host"]),
             accounts=self.undistorted.accounts,
             inferred=self.model.subject.program.notes,
         )
 
+    @property
+    def trusted(self) -> bool:
+        """Returns whether the replay is near enough to the recording to promise gains."""
+        return abs(self.model.error) <= _UNTRUSTED
+
+    def caveat(self) -> str:
+        """How far the replay is off, to be read before all predictions; empty if it is near enough."""
+        known = self.model
+        if abs(known.error) < _REPLAY_OFF:
+            return ""
+        replayed, measured = duration(round(known.replayed_step_ns)), duration(round(known.measured_step_ns))
+        off = (
+            f"In the replay of the unchanged run a step takes {replayed}, {100 * known.error:+.0f} % against the "
+            f"recorded {measured}"
+        )
+        if not self.trusted:
+            return f"{off}: no gain is promised, and all figures are those of the recording."
+        return f"{off}: gains, the plan and the floor may be off by as much."
+
     def sentences(self) -> list[str]:
-        """How far the replay is off, the step time without the recorder, and what faster host code would gain."""
+        """The step time without the recorder, and what faster host code would gain."""
         known = self.model
         step = known.undistorted_step_ns
-        said = [self._off()] if abs(known.error) >= _REPLAY_OFF else []
+        said = []
         if known.undistorted_by != "nothing":
             said.append(self._without_recorder())
         elif abs(step / max(known.replayed_step_ns, 1) - 1) >= _OFF:
@@ -76,7 +99,7 @@ class Outlook:
             said.append(
                 f"That time leaves out pauses that occurred in one step only: {duration(known.left_out_ns)} in all."
             )
-        free, twice = self.host_free_step_ns, self.host_twice_step_ns
+        free, twice = step - self.freed.gains["host"], self.host_twice_step_ns
         if step - free < _HELPS * step:
             most = share(round(step - free), round(step))
             said.append(f"Faster host code (C++, a faster CPU) would not help: it would gain at most {most}.")
@@ -86,16 +109,6 @@ class Outlook:
                 f"and with host code that takes no time {duration(round(free))}."
             )
         return said
-
-    def _off(self) -> str:
-        """A warning that predictions are uncertain."""
-        known = self.model
-        replayed, measured = duration(round(known.replayed_step_ns)), duration(round(known.measured_step_ns))
-        return (
-            f"Predictions are uncertain: in the replay of the unchanged run a step takes {replayed}, "
-            f"{100 * known.error:+.0f} % against the measured {measured}. Gains, the plan and the floor may be off by "
-            "as much."
-        )
 
     def _without_recorder(self) -> str:
         known = self.model
@@ -130,10 +143,15 @@ def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool 
     return Outlook(
         model=known,
         undistorted=replayed_run(run, known.subject),
-        host_free_step_ns=_with(known, "host-speed:inf"),
+        freed=freed_of(known, known.subject, known.undistorted_step_ns),
         host_twice_step_ns=_with(known, "host-speed:2"),
         host_less_step_ns=_with(known, f"host-speed:{1 / (1 - USUAL_ERROR_OF[run.timeline.meta.recorder])}"),
     )
+
+
+def freed_of(known: Model, subject: Subject, step_ns: float) -> Freed:
+    """Returns what each resource costs this run, edited or not. `step_ns` is its step time in the replay."""
+    return Freed(step_ns, if_free(subject, step_ns), known.error_ns)
 
 
 def replayed_run(run: Run, subject: Subject) -> Run:

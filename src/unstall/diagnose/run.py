@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from unstall.diagnose.accounts import Gaps, account, busy_parts
-from unstall.diagnose.activity import HostActivity, dispatch_threads, find_activity, is_comm
+from unstall.diagnose.activity import HostActivity, find_activity, is_comm
 from unstall.diagnose.causes import explain_gaps
-from unstall.diagnose.intervals import Intervals
 from unstall.diagnose.queue_depth import depth_at_launch, depth_over_time
 from unstall.locate.kinds import named
 from unstall.locate.operations import has_operators
 from unstall.locate.places import Places, find_places
 from unstall.locate.steps import Steps, find_steps
+from unstall.locate.threads import dispatch_threads
 from unstall.result import (
     IDLE_CAUSES,
     Accounts,
@@ -30,6 +30,7 @@ from unstall.result import (
 from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I32, I64, Bool, Timeline
 from unstall.timeline.grouping import groups, members
+from unstall.timeline.intervals import Intervals
 
 _MOST_DEVICES = 256  # more than any one process drives
 _MOST_SPANS = 100

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from unstall.diagnose.intervals import Intervals
 from unstall.diagnose.run import Run
+from unstall.timeline.intervals import Intervals
 
 LONELY = 0.02
 """Share of a stream's own time. A stream that overlaps with others for less than this gains nothing."""

@@ -1,6 +1,13 @@
-"""The verdict: what bounds this run, in a few sentences."""
+"""The verdict: what bounds this run, in a few sentences.
+
+If the run can be replayed, it is the resource that would shorten a step most if it took no time. Shares of time say
+what happened, and not what would help: a collective that fills half of a step may wait for nothing but a late host.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,27 +18,47 @@ from unstall.figures import share
 from unstall.result import IDLE_CAUSES, Accounts, Verdict
 from unstall.timeline.columns import Bool
 
-_SAYS = {
-    "device": "Device-bound: the device computes {share} of the time.",
-    "launch": "Launch-bound: {share} of the time the device waits for the host to dispatch the next operator.",
-    "sync": "Sync-bound: {share} of the time the device idles because the host waited for it and queued nothing.",
-    "input": "Input-bound: {share} of the time the device waits for data loading.",
-    "copy": "Copy-bound: {share} of the time goes to copies.",
-    "allocator": "Allocator-bound: {share} of the time the device waits for cudaMalloc, cudaFree or empty_cache.",
-    "comm": "Communication-bound: {share} of the time goes to collectives while nothing computes.",
-    "startup": "Start-up: {share} of the time goes to one-time set-up (CUDA context, loading and choosing kernels). "
-    "Record later steps to see the steady state.",
-    "python": "Python-bound: {share} of the time the device waits while the host does other work and launches nothing.",
-    "event": "Stream-bound: {share} of the time the device idles because streams wait for each other.",
-    "latency": "Latency-bound: {share} of the time goes to short gaps between operations that are already queued.",
+_NAMES = {
+    "device": "Device-bound",
+    "launch": "Launch-bound",
+    "sync": "Sync-bound",
+    "input": "Input-bound",
+    "copy": "Copy-bound",
+    "allocator": "Allocator-bound",
+    "comm": "Communication-bound",
+    "startup": "Start-up",
+    "python": "Python-bound",
+    "event": "Stream-bound",
+    "latency": "Latency-bound",
+    "mixed": "Mixed",
 }
-_ASLEEP = (
-    "Held up: {share} of the time the device waits while the host sleeps, or waits for another process, a connection "
-    "or a file."
-)
+_IF_FREE = {
+    "host": "if the host took no time",
+    "kernels": "if kernels took no time",
+    "copies": "if copies took no time",
+    "communication": "if collectives took no time",
+    "waits": "if the host never waited for the device",
+    "input": "if data loading took no time",
+    "allocator": "without cudaMalloc and cudaFree",
+    "startup": "without one-time set-up (CUDA context, loading and choosing kernels)",
+    "sleep": "if the host never slept, nor waited for other processes, connections or files",
+}
+_BOUND_BY = {
+    "kernels": "device",
+    "copies": "copy",
+    "communication": "comm",
+    "waits": "sync",
+    "input": "input",
+    "allocator": "allocator",
+    "startup": "startup",
+    "sleep": "python",
+}
+"""By resource: the value of `bound_by`. The host is "launch" or "python"."""
+_WORK = ("host", "kernels")  # the others are waste, if they limit a run as much as these
 _SATURATED = 0.95
 _NOTABLE = 0.05
-_MIXED = 0.2  # idle for more than this, the device is not the only limit
+_NEXT = 0.02  # of the step; what gains less is not worth a word in the verdict
+_TIE = 0.03  # of the step
 _WHILE = {
     "sync": "because the host waited for it",
     "launch": "waiting for launches",
@@ -46,50 +73,156 @@ _WHILE = {
 }
 
 
-def judge(run: Run) -> Verdict:
-    """Returns the verdict: the device's own time or the cause with the most time; `copy` and `comm` count busy and idle
-    time."""
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """What a step would gain by each resource that took no time, by replay. Times are ns per step."""
+
+    step_ns: float
+    gains: Mapping[str, float]  # by resource
+    error_ns: float  # the replay's own; smaller gains are not told from 0
+
+    def best(self) -> list[str]:
+        """Returns the resource that gains most, and those that gain as much within 3 % of a step; most first.
+
+        If none gains 5 % or more than the replay's error, there is none.
+        """
+        ranked = sorted(self.gains, key=lambda name: -self.gains[name])
+        most = self.gains[ranked[0]]
+        if most < max(_NOTABLE * self.step_ns, self.error_ns, 1):
+            return []
+        return [name for name in ranked if most - self.gains[name] <= _TIE * self.step_ns]
+
+    def others(self) -> list[str]:
+        """Returns the resources next to the best ones, most first, if they gain enough to mention."""
+        best, least = self.best(), max(_NEXT * self.step_ns, self.error_ns, 1)
+        ranked = sorted(self.gains, key=lambda name: -self.gains[name])
+        return [name for name in ranked if name not in best and self.gains[name] >= least]
+
+    def share(self, name: str) -> str:
+        """Returns by how much a step would be shorter, as a percentage of it."""
+        return share(round(self.gains[name]), round(self.step_ns))
+
+
+def judge(run: Run, freed: Freed | None = None) -> Verdict:
+    """Returns the verdict.
+
+    Args:
+        run: The run, with or without the recorder's overhead.
+        freed: What each resource costs it. Without it, the largest share of the time decides.
+    """
     if not len(run.timeline.device):
-        recorder = run.timeline.meta.recorder
-        if recorder == "virtual":
-            return _nothing("was put on the virtual GPU", ": did the program move anything to CUDA?")
-        own = recorder is not None
-        asked = "" if own else ", and was ProfilerActivity.CUDA among the activities"
-        return _nothing("was recorded", f": was a GPU used{asked}?")
+        return _no_device_work(run)
     if not run.ops_inside.any():
         return _nothing("falls into these steps", ".")
-    accounts = run.accounts
-    bound = bound_by(run)
-    sentences = [_says(run, bound)]
+    bound = bound_by(run, freed)
+    sentences = [_by_share(run, bound) if freed is None else _by_gain(run, freed, bound)]
+    sentences.append(_of_shares(run))
     if len(run.by_device) > 1:
-        one_by_one = ", ".join(share(_busy(own), own.wall_ns) for own, _ in run.by_device)
-        sentences.append(f"Device by device, they are busy {one_by_one} of the time.")
-        turns = sum(int(part.length.sum()) for part in waits_for_others(run))
-        if turns >= _NOTABLE * accounts.wall_ns * len(run.by_device):
-            alone = share(one_at_work(run), accounts.wall_ns)
-            sentences.append(f"They take turns: for {alone} of the time only one of them works.")
-    elif rest := _rest(run, bound):
-        sentences.append(rest)
+        sentences.append(_of_devices(run))
     if uneven := of_long_steps(run):
         sentences.append(uneven)
     unknown = _unknown_share(run)
-    if sum(unknown.values()) >= _NOTABLE * accounts.wall_ns:
-        lost = share(sum(unknown.values()), accounts.wall_ns)
+    if sum(unknown.values()) >= _NOTABLE * run.wall:
+        lost = share(sum(unknown.values()), run.wall)
         sentences.append(f"{lost} of the time cannot be explained: the launches that ended it are not in the file.")
     if run.waiting and bound != "sync":
         sentences.append(_of_waits(run))
     if not run.timeline.meta.sound:
         sentences.append("Part of the run is missing from the file (see integrity): take this with care.")
-    return Verdict(bound_by=bound, basis="recorded", text=" ".join(sentences))
+    gains = None if freed is None else {name: round(gain) for name, gain in freed.gains.items()}
+    return Verdict(bound_by=bound, basis="recorded", text=" ".join(sentences), if_free=gains)
 
 
-def bound_by(run: Run) -> str:
-    """Returns the cause with the most time. The recorder's set-up and idle time of unknown cause do not count."""
+def bound_by(run: Run, freed: Freed | None = None) -> str:
+    """Returns what bounds the run: by what is gained if it is free, or else by its share of the time.
+
+    Of resources that gain as much as each other, one that is waste is named before the host's and the device's work.
+    """
     shares = _shares(run)
-    return max(shares, key=lambda name: shares[name])
+    if freed is None:
+        return max(shares, key=lambda name: shares[name])
+    best = freed.best()
+    if not best:
+        rest = max(("latency", "event"), key=lambda name: shares[name])
+        return rest if shares[rest] >= _NOTABLE * run.wall else "mixed"
+    named = [name for name in best if name not in _WORK] or best
+    if len(named) > 1:
+        return "mixed"
+    if named == ["host"]:
+        return "python" if shares["python"] - _asleep(run) > shares["launch"] else "launch"
+    return _BOUND_BY[named[0]]
+
+
+def _by_gain(run: Run, freed: Freed, bound: str) -> str:
+    """The first sentences: what would shorten a step most, and what comes next."""
+    best, others = freed.best(), freed.others()
+    step = "the run" if run.steps.found_by == "whole" else "a step"
+    name = "Held up" if best == ["sleep"] else _NAMES[bound]
+    if not best:
+        most = max(freed.gains, key=lambda name: freed.gains[name])
+        gain = freed.share(most) if freed.gains[most] >= max(freed.error_ns, 1) else "nothing that the replay can tell"
+        return f"{name}: no resource by itself limits {step}. The most is gained {_IF_FREE[most]}: {gain}."
+    ways = [f"{freed.share(each)} {_IF_FREE[each]}" for each in best]
+    said = f"{name}: {step} would be shorter by {' or by '.join(ways)}."
+    if others:
+        return f"{said} Next: {', '.join(f'{freed.share(each)} {_IF_FREE[each]}' for each in others[:2])}."
+    return f"{said} Nothing else gains 2 %."
+
+
+def _by_share(run: Run, bound: str) -> str:
+    """The first sentence if nothing can be replayed."""
+    name = "Held up" if bound == "python" and 2 * _asleep(run) >= _shares(run)[bound] else _NAMES[bound]
+    part = share(_shares(run)[bound], run.wall)
+    what = {
+        "device": "in computing",
+        "copy": "in copies",
+        "comm": "in collectives with nothing beside them",
+        "startup": "in one-time set-up",
+    }.get(bound) or f"in idling, {_WHILE[bound]}"
+    return f"{name}: the device spends {part} of the time {what}."
+
+
+def _of_shares(run: Run) -> str:
+    """How busy the device is with what, and what it mostly waits for."""
+    wall, busy = _wall_without_set_up(run), run.accounts.busy_ns
+    total = _busy(run.accounts)
+    kinds = (("computing", busy.compute), ("copying", busy.copy), ("in collectives", busy.comm), ("in both", busy.both))
+    named = [f"{share(ns, wall)} {kind}" for kind, ns in kinds if ns >= _NOTABLE * wall]
+    kinds_text = f" ({', '.join(named)})" if busy.copy + busy.comm + busy.both >= _NOTABLE * wall else ""
+    device = "The device is" if len(run.by_device) == 1 else "One device or another is"
+    set_up = wall != run.wall
+    without = f", not counting {share(run.wall - wall, run.wall)} in which the recorder set itself up" if set_up else ""
+    said = f"{device} busy for {share(total, wall)} of the time{kinds_text}"
+    if total >= _SATURATED * wall:
+        return f"{said}, and hardly ever idle{without}."
+    return f"{said}, and idle for {share(wall - total, wall)}, {_mostly(run)}{without}."
+
+
+def _of_devices(run: Run) -> str:
+    one_by_one = ", ".join(share(_busy(own), own.wall_ns) for own, _ in run.by_device)
+    said = f"Device by device, they are busy {one_by_one} of the time."
+    turns = sum(int(part.length.sum()) for part in waits_for_others(run))
+    if turns < _NOTABLE * run.wall * len(run.by_device):
+        return said
+    alone = share(one_at_work(run), run.wall)
+    return f"{said} They take turns: for {alone} of the time only one of them works."
+
+
+def _no_device_work(run: Run) -> Verdict:
+    recorder = run.timeline.meta.recorder
+    if recorder == "virtual":
+        return _nothing("was put on the virtual GPU", ": did the program move anything to CUDA?")
+    asked = "" if recorder is not None else ", and was ProfilerActivity.CUDA among the activities"
+    return _nothing("was recorded", f": was a GPU used{asked}?")
+
+
+def _nothing(what: str, end: str) -> Verdict:
+    text = f"No device work {what}, so there is nothing to explain{end}"
+    return Verdict(bound_by="none", basis="recorded", text=text)
 
 
 def _shares(run: Run) -> dict[str, int]:
+    """ns by candidate, without the recorder's set-up and idle time of unknown cause."""
     shares = parts(run.accounts)
     shares["startup"] -= _recorder_share(run)
     for cause, length in _unknown_share(run).items():
@@ -104,33 +237,6 @@ def _idle(run: Run) -> dict[str, int]:
         "copy": shares["copy"] - busy.copy - (busy.both if _copies_longest(run.accounts) else 0),
         "comm": shares["comm"] - busy.comm,
     }
-
-
-def _says(run: Run, bound: str) -> str:
-    """The first sentence: what bounds the run, and for how much of the time."""
-    wall, length = run.accounts.wall_ns, _shares(run)[bound]
-    if bound == "device":
-        says = _says_device(run, length)
-    elif bound == "python" and 2 * _asleep(run) >= length:
-        says = _ASLEEP.format(share=share(length, wall))
-    else:
-        says = _SAYS[bound].format(share=share(length, wall))
-    return says if len(run.by_device) == 1 else says.replace("the device", "one device or another")
-
-
-def _says_device(run: Run, computes_ns: int) -> str:
-    """The first sentence if the device's own time is the largest part; it is not alone if the device idles a lot."""
-    set_up, wall = _set_up_ns(run), _wall_without_set_up(run)
-    without = f", not counting {share(set_up, run.wall)} in which the recorder set itself up" if set_up else ""
-    if not _is_mixed(run):
-        return f"Device-bound: the device computes {share(computes_ns, wall)} of the time{without}."
-    idles = f"idles {share(wall - _busy(run.accounts), wall)}, {_mostly(run)}{without}."
-    return f"Mixed: the device computes {share(computes_ns, wall)} of the time and {idles}"
-
-
-def _is_mixed(run: Run) -> bool:
-    wall = _wall_without_set_up(run)
-    return wall - _busy(run.accounts) >= _MIXED * wall
 
 
 def _mostly(run: Run) -> str:
@@ -166,29 +272,6 @@ def _of_waits(run: Run) -> str:
         "cost the device next to nothing" if run.negligible(cost) else f"leave the device idle for {share(cost, wall)}"
     )
     return f"Waits for the device take {share(run.waiting, wall)} of the host's time and {left}."
-
-
-def _nothing(what: str, end: str) -> Verdict:
-    text = f"No device work {what}, so there is nothing to explain{end}"
-    return Verdict(bound_by="none", basis="recorded", text=text)
-
-
-def _rest(run: Run, bound: str) -> str | None:
-    """Returns how busy the device is and where the rest of the time goes; None if the first sentence has said that."""
-    accounts, busy, total = run.accounts, run.accounts.busy_ns, _busy(run.accounts)
-    if bound != "device":
-        beside = bound == "copy" and busy.both >= _NOTABLE * accounts.wall_ns
-        more = f", and for {share(busy.both, accounts.wall_ns)} it computes during a copy" if beside else ""
-        return f"The device is busy {share(total, accounts.wall_ns)} of the time{more}."
-    if _is_mixed(run):
-        return None
-    wall = _wall_without_set_up(run)
-    if total < _SATURATED * wall:
-        return f"It idles {share(wall - total, wall)}, {_mostly(run)}."
-    if busy.copy + busy.comm >= _NOTABLE * wall:
-        alone = share(busy.copy + busy.comm, wall)
-        return f"It is hardly ever idle; {alone} of the time goes to copies or collectives while nothing computes."
-    return "It is hardly ever idle: only faster or fewer kernels help."
 
 
 def _recorder_share(run: Run) -> int:

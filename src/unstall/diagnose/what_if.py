@@ -9,7 +9,7 @@ from pathlib import Path
 from unstall._version import __version__
 from unstall.diagnose.explain import notes_of, source_of, steps_of, texts
 from unstall.diagnose.input_check import load_usable
-from unstall.diagnose.outlook import look_ahead, replayed_run
+from unstall.diagnose.outlook import freed_of, look_ahead, replayed_run
 from unstall.diagnose.run import Run, analyse
 from unstall.diagnose.verdict import bound_by
 from unstall.errors import UsageError
@@ -94,6 +94,9 @@ def what_if(
         inferred=known.subject.program.notes,
         before=outlook.undistorted.accounts,
         after=after.accounts,
-        bound_by=(bound_by(outlook.undistorted), bound_by(after)),
+        bound_by=(
+            bound_by(outlook.undistorted, outlook.freed),
+            bound_by(after, freed_of(known, predictions[-1].subject, last) if predictions else outlook.freed),
+        ),
     )
     return Forecast(result, outlook.undistorted, after)

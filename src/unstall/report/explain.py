@@ -120,7 +120,7 @@ def _findings(result: Result) -> list[Block]:
     findings = costly(result)
     if not findings:
         return [Prose((words("No finding that costs anything."),))]
-    gains = any(finding.gain_ns is not None for finding in findings)
+    gains = any(_gain(result, finding) for finding in findings)
     names = (*(("gain",) if gains else ()), "exposed", "host waits")
     title = words(f"Findings, {_over(result)}")
     return [Entries(title, names, _entries(result, findings, names)), Prose(_meaning(result), small=True)]
@@ -129,10 +129,10 @@ def _findings(result: Result) -> list[Block]:
 def _meaning(result: Result) -> tuple[Words, ...]:
     """Returns explanations of the terms used in findings."""
     steps = result.steps.count
-    gains = [finding.gain_ns for finding in costly(result)]
+    gains = [_gain(result, finding) for finding in costly(result)]
     said = (
-        f"gain: time a step saves if only this is fixed{' (-: not known)' if None in gains else ''}"
-        if any(gain is not None for gain in gains)
+        f"gain: time a step saves if only this is fixed{_error(result)}{', or - if not known' if '' in gains else ''}"
+        if any(gains)
         else "",
         "exposed: device time lost because of it, as recorded",
         f"saw: counted over all {steps:,} steps" if steps > 1 else "",
@@ -206,10 +206,18 @@ def _over(result: Result) -> str:
 
 def _gain(result: Result, finding: Finding) -> str:
     """Returns the time that a step saves if the finding is fixed; empty if unknown."""
+    if finding.gain_below_ns is not None:
+        return f"<{duration(finding.gain_below_ns)}"
     if finding.gain_ns is None:
         return ""
     step_ns = result.replay.undistorted_mean_step_ns if result.replay else result.steps.mean_ns
     return saved(finding.gain_ns, step_ns, duration(0))
+
+
+def _error(result: Result) -> str:
+    """The replay's own error, which all gains have: " (± 12 µs, the replay's own error)"; empty if it is 0."""
+    error_ns = result.replay.error_ns if result.replay else 0
+    return f" (± {duration(error_ns)}, the replay's own error)" if error_ns else ""
 
 
 def _plan(result: Result) -> Table | None:
@@ -231,7 +239,7 @@ def _plan(result: Result) -> Table | None:
         left = [f"finding {number} (exposed {duration(of[number - 1].exposed_ns)})" for number in unplanned(result)]
         below = [words(Span(f"the rest above it is not modelled: {', '.join(left)}", "dim"))] if left else []
         rows.append(row("floor: device busy time after these changes", duration(result.floor_ns), "", below=below))
-    columns = Column("a step takes"), Column("gain")
+    columns = Column("a step takes"), Column(f"gain{_error(result).split(',')[0].replace(' (', ' ')}")
     return Table(words("Plan: which changes to make, in order"), columns, tuple(rows))
 
 

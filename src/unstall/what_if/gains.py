@@ -104,7 +104,15 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
         share = gain_ns / base if base else 0.0  # if no op of a step is in the program, the step takes no time
         harmless = _harmless(finding, share, planned)
         saw = _saw(finding, share, harmless, planned, sharing[finding.edit])
-        return msgspec.structs.replace(finding, gain_ns=round(gain_ns), harmless=harmless, saw=saw)
+        least = max(model.error_ns, _NOTHING * base, 1)
+        known = abs(gain_ns) >= least
+        return msgspec.structs.replace(
+            finding,
+            gain_ns=round(gain_ns) if known else None,
+            gain_below_ns=None if known else round(least),
+            harmless=harmless,
+            saw=saw,
+        )
 
     return Gains(
         findings=tuple(map(with_gain, findings)),

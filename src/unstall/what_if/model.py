@@ -42,6 +42,11 @@ class Model:
         """Error of the replay against the measurement, as a share of it."""
         return self.replayed_step_ns / max(self.measured_step_ns, 1) - 1
 
+    @property
+    def error_ns(self) -> float:
+        """The same, in ns of a step without the recorder, and positive: smaller gains are not told from 0."""
+        return abs(self.error) * self.undistorted_step_ns
+
 
 def model(
     timeline: Timeline,

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from unstall.locate.kinds import is_data_loading
 from unstall.locate.places import Places
+from unstall.locate.startup import startup_rows
 from unstall.locate.steps import Steps
+from unstall.locate.threads import dispatch_threads
 from unstall.replay.program import Code, Program
 from unstall.timeline.columns import I32, I64, Bool, Timeline
 from unstall.timeline.grouping import groups, union
@@ -97,6 +99,41 @@ class Subject:
             covered = _covered(begun, done, start) - _covered(begun, done, np.minimum(before, start))
             share[mine] = np.clip(covered / np.maximum(start - before, 1), 0, 1)
         return share
+
+    def share_of_call(self, chosen: Bool) -> NDArray[np.float64]:
+        """By instruction: the share of its call that was within these host events, as recorded.
+
+        A second instruction of the same call shares the whole call's share.
+        """
+        do = self.program.instructions
+        share = np.zeros(len(do), dtype=np.float64)
+        start, end = self.recorded_span
+        start = np.where(do.host >= 0, self.timeline.host.start[np.maximum(do.host, 0)], start)
+        for mine, begun, done in self._spans_by_thread(chosen):
+            covered = _covered(begun, done, end[mine]) - _covered(begun, done, start[mine])
+            share[mine] = np.clip(covered / np.maximum(end[mine] - start[mine], 1), 0, 1)
+        return share
+
+    def faster(self, factor: float, work: NDArray[np.float64], call: NDArray[np.float64]) -> Subject:
+        """Returns the run with parts of the host's time `factor` times as fast: by instruction, the shares of the work
+        before it and of its call that are."""
+        do = self.program.instructions
+        less = 1 - 1 / factor
+        do = replace(
+            do,
+            work=(do.work * (1 - less * work)).astype(np.int64),
+            call=(do.call * (1 - less * call)).astype(np.int64),
+        )
+        return self.with_program(replace(self.program, instructions=do))
+
+    @cached_property
+    def startup(self) -> Bool:
+        """Which host events are first use, bool by host row."""
+        timeline, steps = self.timeline, self.steps
+        ours = np.isin(timeline.host.thread, dispatch_threads(timeline, timeline.device.launch))
+        chosen = np.zeros(len(timeline.host), dtype=np.bool_)
+        chosen[startup_rows(timeline, ours, int(steps.start[1]) if len(steps) > 1 else None)] = True
+        return chosen
 
     def cut(self, chosen: Bool, keep: Bool | None = None) -> Program:
         """Returns the program without these host events and everything they do, except for the instructions in

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-
-import numpy as np
 
 from unstall.errors import UsageError
-from unstall.locate.kinds import OF_THE_DRIVER, is_no_code
+from unstall.locate.kinds import is_no_code
 from unstall.what_if.subject import Subject
 
 _LEAST = 1e-3  # 1000 times slower
@@ -19,14 +16,9 @@ def prepare(text: str | None) -> float:
 
 
 def apply(subject: Subject, factor: float) -> Subject:
-    """Makes the host faster. Waiting for data, sleep, allocation and module loading keep their length."""
-    timeline, do = subject.timeline, subject.program.instructions
-    kept = subject.share_of_work(is_no_code(timeline))
-    kind = timeline.host.kind[np.maximum(do.host, 0)] if len(timeline.host) else np.zeros(len(do), dtype=np.int8)
-    slow = (do.host >= 0) & np.isin(kind, OF_THE_DRIVER)
-    work = (do.work * (kept + (1 - kept) / factor)).astype(np.int64)
-    call = np.where(slow, do.call, (do.call / factor).astype(np.int64))
-    return subject.with_program(replace(subject.program, instructions=replace(do, work=work, call=call)))
+    """Makes the host faster. Waiting for data, sleep, allocation and first use keep their length."""
+    kept = is_no_code(subject.timeline) | subject.startup
+    return subject.faster(factor, 1 - subject.share_of_work(kept), 1 - subject.share_of_call(kept))
 
 
 def parse_factor(name: str, text: str | None) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.replay.program import Code
-from unstall.timeline.columns import Bool, CopyDirection
+from unstall.timeline.columns import Bool, CopyDirection, HostKind
 from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.subject import SYNCS, Subject, neutral
 
@@ -19,7 +19,7 @@ def prepare(text: str | None) -> EditPlace | None:
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
     do = subject.program.instructions
-    syncs = subject.at(place) & np.isin(do.code, SYNCS)
+    syncs = subject.at(place) & np.isin(do.code, SYNCS) & ~_allocating(subject)
     staged = syncs & _within_copy(subject)
     waits = syncs & ~staged
     notes = []
@@ -28,6 +28,14 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     read_back = _read_backs(subject, waits)
     edited = subject.with_program(subject.cut(read_back))
     return subject.with_program(neutral(edited.program, waits), *notes)
+
+
+def _allocating(subject: Subject) -> Bool:
+    """Returns which instructions are allocations: these wait for the device by themselves, and `keep-cache` removes
+    them."""
+    do, kind = subject.program.instructions, subject.timeline.host.kind
+    chosen: Bool = (do.host >= 0) & np.isin(kind[np.maximum(do.host, 0)], (HostKind.ALLOC, HostKind.FREE))
+    return chosen
 
 
 def _within_copy(subject: Subject) -> Bool:

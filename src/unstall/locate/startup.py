@@ -1,0 +1,100 @@
+"""First use: what is set up once, such as the CUDA context, modules and the choice of kernels."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from unstall.locate.kinds import is_recorder_at_work, named
+from unstall.timeline.ancestry import outermost
+from unstall.timeline.columns import I64, Bool, HostKind, Timeline
+from unstall.timeline.intervals import Intervals
+
+# CUPTI's kinds of overhead (cupti_activity.h, CUpti_ActivityOverheadKind) that the driver causes, not the recorder.
+_FIRST_USE = re.compile(r"Driver Compiler|Lazy Function Loading|Runtime Triggered Module Loading", re.IGNORECASE)
+_FIRST_LEAST_NS = 1_000_000
+_FIRST_FACTOR = 20
+
+
+def startup_rows(timeline: Timeline, ours: Bool, second_step: int | None) -> I64:
+    """Returns the host rows of first use: module loading, context creation, and launches that load their kernel.
+
+    The recorder's own work, such as making room for events, is among them.
+
+    Args:
+        timeline: A recorded run.
+        ours: Which host events are on threads that launch, bool by host row.
+        second_step: When the second step begins, in ns; None if there is one step.
+    """
+    host = timeline.host
+    recording = is_recorder_at_work(timeline)
+    recorder = Intervals.union(host.start[recording], host.end[recording])
+    is_overhead = host.kind == HostKind.OVERHEAD
+    overhead = (is_overhead & named(timeline, _FIRST_USE, host.name)) | recording
+    loading = ours & (host.kind == HostKind.LOAD)
+    # Calls that only query or set something take microseconds, unless they are the first to need the context.
+    asking = np.flatnonzero(ours & (host.kind == HostKind.CALL) & (host.end - host.start >= _FIRST_LEAST_NS))
+    _, first = np.unique(host.name[asking], return_index=True)
+    early = host.start[asking] < second_step if second_step is not None else np.zeros(len(asking), dtype=np.bool_)
+    early[first] = True
+    certain = np.concatenate((np.flatnonzero(loading | overhead), asking[early]))
+    return np.unique(
+        np.concatenate(
+            (certain, _slow_firsts(timeline, ours, second_step, recorder), _slow_first_launches(timeline, ours))
+        )
+    )
+
+
+def _slow_firsts(timeline: Timeline, ours: Bool, second_step: int | None, recorder: Intervals) -> I64:
+    """Operators that take far longer in the first step than later: libraries are set up, algorithms searched for.
+
+    With only one step, the first operator of each name is compared with the others of that name.
+    """
+    host = timeline.host
+    everything = np.ones(len(host), dtype=np.bool_)
+    calls = ours & (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL)
+    top = outermost(host.parent, host.kind == HostKind.OP, ~everything)
+    ops = np.unique(np.concatenate((top[calls], host.op[calls]))).astype(np.int64)
+    ops = ops[ops >= 0]
+    if not len(ops):
+        return ops
+    ops = ops[np.lexsort((host.start[ops], host.name[ops]))]
+    length = (host.end - host.start)[ops] - recorder.covered(host.start[ops], host.end[ops])
+    opens = np.append(True, host.name[ops][1:] != host.name[ops][:-1])
+    early = opens if second_step is None else host.start[ops] < second_step
+    group = np.cumsum(opens) - 1
+    usual = _medians(group[~early], length[~early], int(group[-1]) + 1)[group]
+    slow = early & (length >= _FIRST_LEAST_NS) & (length >= _FIRST_FACTOR * usual)
+    rows: I64 = ops[slow]
+    return rows
+
+
+def _medians(group: I64, values: I64, groups: int) -> I64:
+    """Returns the (lower) median of the values of each group, or 0 if the group is empty."""
+    order = np.lexsort((values, group))
+    count = np.bincount(group, minlength=groups)
+    first = np.cumsum(count) - count
+    middle = order[np.minimum(first + np.maximum(count - 1, 0) // 2, max(len(order) - 1, 0))] if len(order) else first
+    return np.where(count > 0, values[middle] if len(order) else 0, 0)
+
+
+def _slow_first_launches(timeline: Timeline, ours: Bool) -> I64:
+    """Returns the launches that are the first of their kernel and take far longer than other launches."""
+    host, device = timeline.host, timeline.device
+    known = np.flatnonzero(device.launch >= 0)
+    if not len(known):
+        return known
+    call, first_op = np.unique(device.launch[known], return_index=True)
+    kernel = device.name[known[first_op]]
+    order = np.argsort(host.start[call], kind="stable")
+    _, first = np.unique(kernel[order], return_index=True)
+    firsts = call[order][first]
+    taken = host.end[firsts] - host.start[firsts]
+    usual = int(np.median(host.end[call] - host.start[call]))
+    slow = taken >= max(_FIRST_LEAST_NS, _FIRST_FACTOR * usual)
+    # A call that waits for room in the launch queue is slow too, but then the device is busy.
+    is_launch = host.kind[firsts] == HostKind.LAUNCH
+    busy = Intervals.union(device.start, device.end).covered(host.start[firsts], host.end[firsts])
+    idle_before = busy * 2 < taken
+    return np.sort(firsts[slow & is_launch & idle_before & ours[firsts]]).astype(np.int64)

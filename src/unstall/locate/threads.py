@@ -1,0 +1,25 @@
+"""The roles of a run's threads: those that launch, and those that only get batches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.timeline.columns import I32, I64, DeviceKind, Timeline
+
+
+def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
+    """Returns the threads of these launches (host rows, -1 for none): those with at least a fiftieth of the busiest
+    one's."""
+    counts = np.bincount(timeline.host.thread[launches[launches >= 0]], minlength=1)
+    if not counts.any():
+        return np.arange(len(timeline.threads))
+    return np.flatnonzero(counts * 50 >= max(int(counts.max()), 1))
+
+
+def feeding_threads(timeline: Timeline, loading: I64) -> I64:
+    """Returns the threads of these host rows, which get batches from a DataLoader, that launch no kernel: they
+    prefetch."""
+    host, device = timeline.host, timeline.device
+    kernels = np.unique(host.thread[device.launch[(device.launch >= 0) & (device.kind == DeviceKind.KERNEL)]])
+    asking = np.unique(host.thread[loading])
+    return np.setdiff1d(asking, kernels).astype(np.int64) if len(kernels) else np.zeros(0, np.int64)

@@ -1,0 +1,31 @@
+"""Copies are K times as fast, and so is the host as it stages them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.timeline.columns import DeviceKind
+from unstall.what_if.edits.host_speed import parse_factor
+from unstall.what_if.edits.kernel_speed import ops_faster
+from unstall.what_if.subject import SYNCS, Subject
+
+_CALL_NS = 5_000  # of a copy that is only queued
+
+
+def prepare(text: str | None) -> float:
+    return parse_factor("copy-speed", text)
+
+
+def apply(subject: Subject, factor: float) -> Subject:
+    """Makes copies faster. The host still waits where it does: for the work before them."""
+    program = subject.program
+    do, ops = program.instructions, program.ops
+    copies = (subject.timeline.device.kind == DeviceKind.COPY)[ops.device]
+    launcher = np.zeros(len(do), dtype=np.bool_)
+    launcher[program.launcher[copies]] = True
+    staged = launcher & np.append(do.goes_on[1:] & np.isin(do.code[1:], SYNCS), False)
+    # What is left of a blocking call without first use and what queueing takes is staging.
+    own = 1 - subject.share_of_call(subject.startup)
+    share = np.where(staged, np.maximum(own - _CALL_NS / np.maximum(do.call, 1), 0), 0.0)
+    edited = subject.faster(factor, np.zeros(len(do)), share)
+    return subject.with_program(ops_faster(edited.program, copies, factor))

@@ -1,0 +1,54 @@
+"""Collectives run beside computation: nothing on the device waits for their results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from unstall.errors import UsageError
+from unstall.locate.kinds import is_collective
+from unstall.replay.program import Code
+from unstall.timeline.columns import DeviceKind
+from unstall.timeline.grouping import groups
+from unstall.what_if.subject import Subject
+
+
+def prepare(text: str | None) -> None:
+    if text is not None:
+        raise UsageError("write overlap-comm: it is about all collectives")
+
+
+def apply(subject: Subject, _: None) -> Subject:
+    """Collectives start when their input is ready, one after the other as before, and only the end of a step waits.
+
+    This is the most that overlap can gain: what uses a result has to wait for it.
+    """
+    program, device = subject.program, subject.timeline.device
+    do, ops = program.instructions, program.ops
+    collective = ((device.kind == DeviceKind.KERNEL) & is_collective(subject.timeline.strings, device.name))[ops.device]
+    computing = np.unique(ops.stream[~collective])
+    moved = collective & np.isin(ops.stream, computing)
+    stream, after = ops.stream.copy(), ops.after.copy()
+    device_of_stream = program.device_of_stream.tolist()
+    for number, mine in groups(ops.stream):
+        at = np.flatnonzero(moved[mine])
+        if len(at):
+            before = at - 1
+            after[mine[at[before >= 0]]] = mine[before[before >= 0]]
+            stream[mine[at]] = len(device_of_stream)
+            device_of_stream.append(device_of_stream[number])
+    launched = do.stream.copy()
+    launched[program.launcher[moved]] = stream[moved]
+    # Of streams that only communicate, other streams no longer wait for the events.
+    communicating = np.setdiff1d(np.unique(ops.stream[collective]), computing)
+    waits = (do.code == Code.STREAM_WAIT) & (do.target >= 0)
+    waits[waits] = np.isin(do.stream[do.target[waits]], communicating) & ~np.isin(do.stream[waits], communicating)
+    edited = replace(
+        program,
+        instructions=replace(do, stream=launched, code=np.where(waits, Code.CALL, do.code).astype(np.int8)),
+        ops=replace(ops, stream=stream, after=after),
+        device_of_stream=np.array(device_of_stream, dtype=np.int32),
+    )
+    notes = ("what uses the result of a collective still has to wait for it: this is the most that overlap can gain",)
+    return subject.with_program(edited, *(notes if collective.any() else ()))

@@ -1,0 +1,57 @@
+"""What each resource costs: how much shorter a step would be if the resource took no time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from unstall.replay.program import Program
+from unstall.replay.steady import steady_step_ns
+from unstall.what_if.edits import parse
+from unstall.what_if.subject import Subject
+
+EDIT_OF: Mapping[str, str] = MappingProxyType(
+    {
+        "host": "host-speed:inf",
+        "kernels": "kernel-speed:inf",
+        "copies": "copy-speed:inf",
+        "communication": "comm-speed:inf",
+        "waits": "remove-syncs",
+        "input": "input-speed:inf",
+        "allocator": "keep-cache",
+        "startup": "startup-speed:inf",
+        "sleep": "sleep-speed:inf",
+    }
+)
+"""By resource: the edit that makes it free, as `unstall whatif --edit` takes it."""
+
+
+def if_free(subject: Subject, step_ns: float) -> dict[str, float]:
+    """Replays a run once for each resource, with that resource alone made free.
+
+    Args:
+        subject: The run.
+        step_ns: Its step time in the replay, in ns.
+
+    Returns:
+        By resource: ns that a step would be shorter; below 0 if it would be longer.
+    """
+    freed = {name: parse(edit).apply(subject).program for name, edit in EDIT_OF.items()}
+    return {
+        name: 0.0 if _same(program, subject.program) else step_ns - steady_step_ns(program)
+        for name, program in freed.items()
+    }
+
+
+def _same(a: Program, b: Program) -> bool:
+    """Whether a replay of both takes the same time: an edit that found nothing changes nothing."""
+    pairs = (
+        (a.instructions.code, b.instructions.code),
+        (a.instructions.work, b.instructions.work),
+        (a.instructions.call, b.instructions.call),
+        (a.ops.duration, b.ops.duration),
+        (a.ops.engine, b.ops.engine),
+    )
+    return all(one is other or np.array_equal(one, other) for one, other in pairs)
