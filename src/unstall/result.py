@@ -368,6 +368,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
         steps: How the run was cut into steps.
         measured_step_ns: Step time as recorded, with the recorder's overhead.
         replayed_step_ns: Step time of the replay of the recorded steps, with the overhead too.
+        error_ns: How far the replay is off, in ns of a step without the overhead: no smaller gain can be told.
         plain_step_ns: Step time measured without recording.
         undistorted_step_ns: Step time without the overhead, once many steps have run in a row.
         undistorted_by: What the overhead was known by.
@@ -388,6 +389,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     steps: Steps
     measured_step_ns: int
     replayed_step_ns: int
+    error_ns: int = 0
     plain_step_ns: int | None = None
     undistorted_step_ns: int
     undistorted_by: Literal["plain step time", "host-only steps", "usual cost", "nothing"]

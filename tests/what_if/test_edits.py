@@ -405,7 +405,7 @@ def test_memory_that_is_kept_is_neither_given_back_nor_taken() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("faster", "there is no edit 'faster'; there are: graph, host-speed,"),
+        ("faster", "there is no edit 'faster'; there are: comm-speed, copy-speed, graph, host-speed,"),
         ("host-speed", "write host-speed:K with a K of 0.001"),
         ("host-speed:0", "write host-speed:K with a K of 0.001"),
         ("host-speed:-2", "write host-speed:K with a K of 0.001"),
@@ -454,17 +454,23 @@ def test_a_line_is_no_place_for_a_graph() -> None:
 
 def test_an_edit_is_a_file() -> None:
     assert names() == [
+        "comm-speed",
+        "copy-speed",
         "graph",
         "host-speed",
+        "input-speed",
         "keep-cache",
         "kernel-speed",
         "leave-out",
         "make-on-device",
+        "overlap-comm",
         "overlap-copies",
         "pin-copies",
         "read-later",
         "remove-syncs",
         "reuse-pinned",
+        "sleep-speed",
+        "startup-speed",
     ]
 
 

@@ -290,6 +290,8 @@ def _unknown_share(run: Run) -> dict[str, int]:
 def _unknown(run: Run) -> Bool:
     """Returns which idle intervals end with an op whose launch is not in the file."""
     op = run.gaps.op
+    if not len(run.timeline.device):
+        return op >= 0
     unknown: Bool = (op >= 0) & (run.timeline.device.launch[np.maximum(op, 0)] < 0)
     return unknown
 

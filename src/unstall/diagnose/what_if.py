@@ -75,6 +75,7 @@ def what_if(
         steps=steps_of(run),
         measured_step_ns=round(known.measured_step_ns),
         replayed_step_ns=round(known.replayed_step_ns),
+        error_ns=round(known.error_ns),
         plain_step_ns=known.plain_step_ns,
         undistorted_step_ns=round(known.undistorted_step_ns),
         undistorted_by=known.undistorted_by,

@@ -39,6 +39,8 @@ def conclusion(result: WhatIf) -> str:
         return f"A step takes {about}{duration(before)}."
     if abs(before - after) < _SAME * before:
         return f"No change: a step would still take {duration(after)}."
+    if abs(before - after) < result.error_ns:
+        return f"No change that can be told: the replay itself is off by {duration(result.error_ns)} a step."
     if after > before:
         return f"Slower: a step would take {duration(after)} instead of {duration(before)}."
     times = before / max(after, 1)
@@ -64,11 +66,13 @@ def _steps(result: WhatIf) -> Table:
     elif abs(steady) >= _STEADY:
         add("in steady state", result.undistorted_step_ns, "many such steps in a row")
     for number, edit in enumerate(result.edits, 1):
-        gain = saved(edit.gain_ns, result.undistorted_step_ns)
+        within = 0 < abs(edit.gain_ns) < result.error_ns
+        gain = f"<{duration(result.error_ns)}" if within else saved(edit.gain_ns, result.undistorted_step_ns)
         add(f"{number}. {edit.edit}", edit.step_ns, edit.about, *edit.notes, gain=gain)
     after = " after these changes" if result.edits else ""
     add(f"floor: device busy time{after}", result.floor_ns, "changes to the host alone cannot go below this")
-    return Table(words("A step"), (Column("takes"), Column("gain")), tuple(rows))
+    gain = f"gain ± {duration(result.error_ns)}" if result.error_ns and result.edits else "gain"
+    return Table(words("A step"), (Column("takes"), Column(gain)), tuple(rows))
 
 
 def _basis(result: WhatIf) -> str:

@@ -108,7 +108,9 @@ class Subject:
         do = self.program.instructions
         share = np.zeros(len(do), dtype=np.float64)
         start, end = self.recorded_span
-        start = np.where(do.host >= 0, self.timeline.host.start[np.maximum(do.host, 0)], start)
+        known = do.host >= 0
+        start = start.copy()
+        start[known] = self.timeline.host.start[do.host[known]]
         for mine, begun, done in self._spans_by_thread(chosen):
             covered = _covered(begun, done, end[mine]) - _covered(begun, done, start[mine])
             share[mine] = np.clip(covered / np.maximum(end[mine] - start[mine], 1), 0, 1)

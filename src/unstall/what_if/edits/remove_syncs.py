@@ -33,8 +33,9 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 def _allocating(subject: Subject) -> Bool:
     """Returns which instructions are allocations: these wait for the device by themselves, and `keep-cache` removes
     them."""
-    do, kind = subject.program.instructions, subject.timeline.host.kind
-    chosen: Bool = (do.host >= 0) & np.isin(kind[np.maximum(do.host, 0)], (HostKind.ALLOC, HostKind.FREE))
+    do, chosen = subject.program.instructions, np.zeros(len(subject.program.instructions), dtype=np.bool_)
+    known = do.host >= 0
+    chosen[known] = np.isin(subject.timeline.host.kind[do.host[known]], (HostKind.ALLOC, HostKind.FREE))
     return chosen
 
 
