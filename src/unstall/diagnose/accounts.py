@@ -42,7 +42,7 @@ def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[
         rows = ops & chosen
         return Intervals.union(device.start[rows], device.end[rows]).clip(*window)
 
-    copies = union(device.kind == DeviceKind.COPY)
+    copies = union((device.kind == DeviceKind.COPY) & ~comm)
     compute = union((device.kind != DeviceKind.COPY) & ~comm)
     work = compute | copies
     everything = work | union(comm)
