@@ -50,7 +50,7 @@ def is_communication(timeline: Timeline) -> Bool:
     such as one that copies into a buffer, is not. Of the copies, only those to another device count.
     """
     device, told = timeline.device, timeline.collectives
-    found = (device.kind == DeviceKind.KERNEL) & is_collective(timeline.strings, device.name)
+    found: Bool = (device.kind == DeviceKind.KERNEL) & is_collective(timeline.strings, device.name)
     kind, name = device.kind[told.op], device.name[told.op]
     local = by_text(name, lambda index: kind_of_kernel(timeline.strings[index]) is Kind.LOCAL) == 1
     peer = (kind == DeviceKind.COPY) & (device.direction[told.op] == CopyDirection.PEER_TO_PEER)
