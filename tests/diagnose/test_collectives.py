@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,7 @@ from unstall.timeline.columns import Timeline
         ("void tensorrt_llm::kernels::moe_comm::moeA2ADispatchKernel<x>(int)", Kind.DISPATCH),
         ("void userbuffers_fp16_sum_inplace_gpu_mc_rs_oop<8>(int)", Kind.REDUCE_SCATTER),
         ("void allreduce7<__half>(__half*, mscclpp::DeviceHandle<mscclpp::MemoryChannel>*)", Kind.ALL_REDUCE),
+        ("_mxfp8_all_to_all_expert_major_kernel", Kind.ALL_TO_ALL),
         ("void my_exchange<float>(ncclDevComm, ncclWindow_vidmem*)", Kind.OTHER),
     ],
 )
@@ -83,6 +85,8 @@ def test_a_name_tells_what_a_collective_does(name: str, kind: Kind) -> None:
         "void flash::flash_fwd_splitkv_combine_kernel<x>(int)",
         "void c10d::checkForNaN<float>(float*, unsigned long)",
         "void moe::dispatch<8>(int*)",
+        "_precompute_combine_offsets_kernel",
+        "_permute_for_all_to_all_kernel",
         "",
     ],
 )
@@ -185,6 +189,16 @@ def test_a_kernel_says_it_itself_if_its_operator_was_not_recorded() -> None:
     trace.events[-1]["args"] |= TOLD
     one = of(trace.timeline())
     assert (one.kind, one.group, one.bytes) == (Kind.ALL_REDUCE, "mesh_tp", 1_000_000)
+
+
+def test_one_saved_before_has_nothing_told(tmp_path: Path) -> None:
+    now, before = tmp_path / "now.timeline", tmp_path / "before.timeline"
+    told().timeline().save(now)
+    with zipfile.ZipFile(now) as archive, zipfile.ZipFile(before, "w") as older:
+        for member in archive.namelist():
+            if not member.startswith("collectives."):
+                older.writestr(member, archive.read(member))
+    assert of(load(before)).group == ""
 
 
 def test_a_saved_timeline_keeps_what_was_told(tmp_path: Path) -> None:

@@ -91,6 +91,8 @@ _ROWS = (
     _Row("Flux", r"bytedance::flux::(?:all2all\w*|a2a_single_kernel\w*|ag_a2a_mode_kernel|CudaIpcBarrierAll\w*)"),
     _Row("Flux", r"bytedance::flux::(?:pre|post)_attn_\w*(?:a2a|all2all)\w*", Kind.ALL_TO_ALL),
     _Row("Triton-distributed", r"kernel_all2all_(?:push|pull)_\w+|barrier_all_intra_node_kernel|mxshmem_\w+"),
+    # Triton kernels over symmetric memory.
+    _Row("torchao, torchtitan", r"(?!\w*(?:pack|permute|offset|split|order))\w*_all_to_all_(?:\w+_)?kernel"),
     _Row("oneCCL", r"oneccl_\w+|(?:Allreduce|Allgatherv?|ReduceScatter)_?(?:small|medium|large)_?\w*kernel\w*"),
 )
 # Types that only kernels which communicate take: NCCL's device API, which DeepEP and torch use, and MSCCL++'s channels.

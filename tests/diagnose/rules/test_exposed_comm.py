@@ -97,6 +97,16 @@ def test_it_tells_kind_group_size_and_bandwidth() -> None:
     )
 
 
+def test_of_small_ones_it_says_nothing_of_bandwidth() -> None:
+    told = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 1_000, "Out msg nelems": 1_000}
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"), trace.op("record_param_comms", more=told | {"Group size": 8}):
+        trace.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 200)
+    assert only(trace, "exposed-comm").saw.endswith(
+        ": 1 all-reduce among 8 ranks of 3.91 KiB, 200 µs, alone for 200 µs"
+    )
+
+
 def test_without_sizes_it_says_nothing_of_bandwidth() -> None:
     assert "GB/s" not in only(reducing(beside=False), "exposed-comm").saw
 

@@ -14,6 +14,9 @@ from unstall.timeline.columns import I64
 
 _WORTH = 0.005  # of the window
 _MOST_SHOWN = 3  # kinds and groups
+# NCCL takes about 10 µs for the smallest message (nccl-tests, one node), in which a link of 100 GB/s moves 1 MiB. So
+# the bandwidth of smaller ones would tell latency.
+_RATED_BYTES = 1 << 20
 _NAMES = {Kind.SEND_RECEIVE: "send/receive", Kind.OTHER: "collective"}
 
 
@@ -71,8 +74,12 @@ def _described(run: Run, part: Alike, alone: int) -> str:
     if part.bytes > 0:
         text += f" of {size(round(part.bytes / len(part.ops)))}{' on average' if len(part.ops) > 1 else ''}"
     text += f", {duration(run.alone(part.ops, {}))}, alone for {duration(alone)}"
-    if part.bandwidth is not None:
-        text += f", {part.bandwidth:.3g} GB/s"
+    if part.bandwidth is not None and part.bytes >= _RATED_BYTES * len(part.ops):
+        text += f", {_gb(part.bandwidth)} GB/s"
         if part.bus_bandwidth is not None:
-            text += f" ({part.bus_bandwidth:.3g} on the bus)"
+            text += f" ({_gb(part.bus_bandwidth)} on the bus)"
     return text
+
+
+def _gb(rate: float) -> str:
+    return f"{rate:.3g}" if rate < 999.5 else f"{rate:,.0f}"
