@@ -85,6 +85,7 @@ def test_a_name_tells_what_a_collective_does(name: str, kind: Kind) -> None:
         "void flash::flash_fwd_splitkv_combine_kernel<x>(int)",
         "void c10d::checkForNaN<float>(float*, unsigned long)",
         "void moe::dispatch<8>(int*)",
+        "void oneRankReduce<FuncPreMulSum<float>>(void*, void*, unsigned long)",
         "_precompute_combine_offsets_kernel",
         "_permute_for_all_to_all_kernel",
         "",

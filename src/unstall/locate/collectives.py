@@ -46,6 +46,7 @@ class _Row(NamedTuple):
 _ROWS = (
     _Row("any", r"cutlass::\w+|(?:\w+::)*\w*(?:gemm|matmul|attention|attn_fwd|fmha)\w*", Kind.LOCAL),
     _Row("torch", r"at::native::[\w:]*|(?:c10d::)?checkForNaN|triton_\w*", Kind.LOCAL),
+    _Row("NCCL", r"oneRankReduce", Kind.LOCAL),  # a group of one rank has nobody to send to
     _Row("MSCCL++", r"(?:\w+::)*fp8NvlsSupportProbeKernel", Kind.LOCAL),
     _Row("NVSHMEM", r"nvshmemi_(?:init_array|team_index|team_mapping)_kernel", Kind.LOCAL),
     # cached_notify and clean_low_latency_buffer wait for all ranks; notify_dispatch tells them how much will come.
