@@ -147,9 +147,11 @@ class TraceBuilder:
         self._host("python_function", name, start, args)
 
     @contextmanager
-    def op(self, name: str, *, sequence: int | None = None, shapes: object = None) -> Iterator[None]:
-        """An operator."""
-        args: Event = {"External id": self._number("external")}
+    def op(
+        self, name: str, *, sequence: int | None = None, shapes: object = None, more: Event | None = None
+    ) -> Iterator[None]:
+        """An operator; `more` are further fields of its `args`."""
+        args: Event = {"External id": self._number("external")} | (more or {})
         if sequence is not None:
             args |= {"Sequence number": sequence, "Fwd thread id": 0}
         if shapes is not None:

@@ -158,11 +158,15 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the time of the window went: `wall_ns` is exactly the sum of all parts of `busy_ns` and `idle_ns`."""
+    """Where the time of the window went: `wall_ns` is exactly the sum of all parts of `busy_ns` and `idle_ns`.
+
+    `comm_ns` is how long a collective was under way, alone or beside other work.
+    """
 
     wall_ns: int
     busy_ns: Busy
     idle_ns: Idle
+    comm_ns: int = 0
 
 
 class DeviceAccounts(Accounts, frozen=True, kw_only=True):

@@ -137,7 +137,10 @@ def test_an_answer_saves_itself_as_the_verb_does(unstall: Cli, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--edit", "make-it-fast"], "there is no edit 'make-it-fast'; there are: comm-speed, copy-speed, graph, host-speed"),
+        (
+            ["--edit", "make-it-fast"],
+            "there is no edit 'make-it-fast'; there are: comm-speed, copy-speed, graph, host-speed",
+        ),
         (["--edit", "host-speed:0"], "write host-speed:K"),
         (["--edit", "remove-syncs:train.py"], "'train.py' is no place"),
         (["--edit", "remove-syncs:nowhere.py:3"], "nothing was recorded at nowhere.py:3"),

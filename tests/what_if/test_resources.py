@@ -125,10 +125,9 @@ def test_first_use_is_not_promised_to_faster_host_code() -> None:
     """In the first step of four a call takes 20 ms, and as long again with a host that takes no time."""
     trace = TraceBuilder(enter_us=0.001, latency_us=3)
     for number in range(4):
-        with trace.step(), trace.frame("train.py", 10, "step"):
-            with trace.op("aten::conv2d"):
-                trace.work(20 if number else 20_000)
-                trace.launch("gemm", 5)
+        with trace.step(), trace.frame("train.py", 10, "step"), trace.op("aten::conv2d"):
+            trace.work(20 if number else 20_000)
+            trace.launch("gemm", 5)
     verdict = explain(trace.timeline(), as_recorded=True).result.verdict
     assert verdict.bound_by == "startup"
     assert verdict.if_free is not None

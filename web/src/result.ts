@@ -48,6 +48,7 @@ export interface Accounts {
   wall_ns: number;
   busy_ns: Record<string, number>;
   idle_ns: Record<string, number>;
+  comm_ns?: number;
 }
 
 export interface DeviceAccounts extends Accounts {

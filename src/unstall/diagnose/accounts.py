@@ -33,8 +33,9 @@ class Gaps:
         return self.end - self.start
 
 
-def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[Busy, Intervals]:
-    """Returns how long the chosen device ops kept the device busy, by kind, and the intervals in which they did."""
+def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[Busy, Intervals, int]:
+    """Returns how long the chosen device ops kept the device busy, by kind; the intervals in which they did; and how
+    long collectives were under way, in ns."""
     device = timeline.device
     comm = is_comm(timeline)
 
@@ -42,10 +43,11 @@ def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[
         rows = ops & chosen
         return Intervals.union(device.start[rows], device.end[rows]).clip(*window)
 
-    copies = union(device.kind == DeviceKind.COPY)
+    copies = union((device.kind == DeviceKind.COPY) & ~comm)
     compute = union((device.kind != DeviceKind.COPY) & ~comm)
     work = compute | copies
-    everything = work | union(comm)
+    communicating = union(comm)
+    everything = work | communicating
     both = compute.total + copies.total - work.total
     parts = Busy(
         compute=compute.total - both,
@@ -53,12 +55,12 @@ def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[
         both=both,
         comm=everything.total - work.total,
     )
-    return parts, everything
+    return parts, everything, communicating.total
 
 
-def account(busy: Busy, gaps: Gaps, window: tuple[int, int]) -> Accounts:
+def account(busy: Busy, gaps: Gaps, window: tuple[int, int], comm_ns: int) -> Accounts:
     """Add up busy and idle time. wall == busy + idle by construction: gaps are the complement of busy time."""
     sums = np.zeros(len(IDLE_CAUSES), dtype=np.int64)
     np.add.at(sums, gaps.cause, gaps.length)
     idle = Idle(**{name: int(sums[code]) for name, code in CAUSE.items()})
-    return Accounts(wall_ns=window[1] - window[0], busy_ns=busy, idle_ns=idle)
+    return Accounts(wall_ns=window[1] - window[0], busy_ns=busy, idle_ns=idle, comm_ns=comm_ns)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.locate.kinds import is_asleep, is_collective, is_data_loading, is_recorder_at_work, named
+from unstall.locate.kinds import is_asleep, is_communication, is_data_loading, is_recorder_at_work, named
 from unstall.locate.operations import has_operators, operations
 from unstall.locate.startup import startup_rows
 from unstall.locate.threads import feeding_threads
@@ -34,7 +34,11 @@ PYTHON_LEAST_OF_CALLS_NS = 200_000
 operators make no call, and some make their first one late. In 42 recordings of examples/traces, read with and without
 operators, this length moves 1.2 % of a step to another cause on average; 100 µs moves 2.2 %, and 400 µs 1.6 %."""
 
-_COMM_OP = re.compile(r"(nccl:|rccl:|gloo:|c10d::|_?c10d_functional::|record_param_comms|torch_ccl::)")
+# torch's operators and annotations ("nccl:all_reduce" has the name of its backend), and those of vLLM and SGLang.
+_COMM_OP = re.compile(
+    r"(?:nccl|rccl|gloo|ucc|mpi|xccl|hccl):(?!:)|(?:c10d|_?c10d_functional|torch_ccl|symm_mem)::|record_param_comms"
+    r"|(?:_C_custom_ar|sgl_kernel|aiter)::\w*all_?reduce|vllm::(?:all_reduce|all_gather|reduce_scatter)"
+)
 # The frame that the caller of backward() is in while autograd's threads run the operators.
 _BACKWARD = re.compile(r"<built-in method run_backward of ")
 _BLOCKED_LEAST_NS = 20_000  # a copy call that only queues its copy takes less, even when recorded
@@ -42,9 +46,7 @@ _BLOCKED_LEAST_NS = 20_000  # a copy call that only queues its copy takes less, 
 
 def is_comm(timeline: Timeline) -> Bool:
     """Which device ops are collectives."""
-    device = timeline.device
-    kernels: Bool = device.kind == DeviceKind.KERNEL
-    return kernels & is_collective(timeline.strings, device.name)
+    return is_communication(timeline)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -370,9 +370,9 @@ def analyse(
 
     def of(ops: Bool) -> tuple[Accounts, Gaps, Intervals, HostActivity]:
         activity = find_activity(timeline, dispatch_threads(timeline, device.launch[ops]), second_step)
-        parts, busy = busy_parts(timeline, ops, window)
+        parts, busy, comm_ns = busy_parts(timeline, ops, window)
         gaps = explain_gaps(timeline, ops, busy, activity, window)
-        return account(parts, gaps, window), gaps, busy, activity
+        return account(parts, gaps, window, comm_ns), gaps, busy, activity
 
     accounts, gaps, busy, activity = of(every)
     devices = np.unique(device.device)
@@ -387,6 +387,7 @@ def analyse(
                     wall_ns=own_accounts.wall_ns,
                     busy_ns=own_accounts.busy_ns,
                     idle_ns=own_accounts.idle_ns,
+                    comm_ns=own_accounts.comm_ns,
                 ),
                 own_gaps,
             )

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unstall.timeline.columns import I32, Bool, HostKind, Timeline
+from unstall.locate.collectives import Kind, kind_of_kernel
+from unstall.timeline.columns import I32, Bool, CopyDirection, DeviceKind, HostKind, Timeline
 from unstall.timeline.grouping import by_text
 
-_KERNEL = re.compile(r"(?:void )?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)", re.IGNORECASE)
 _LOADING = re.compile(
     r"enumerate\(DataLoader\)|.*torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|__iter__)$"
 )
@@ -36,8 +36,26 @@ _LONGEST = 4096  # characters of a name that are looked at
 
 
 def is_collective(strings: Sequence[str], names: I32) -> Bool:
-    """Returns which names are those of collective kernels: of NCCL, RCCL, MSCCL or NVSHMEM."""
-    return by_text(names, lambda index: _KERNEL.match(strings[index], 0, _LONGEST) is not None).astype(np.bool_)
+    """Returns which names are those of kernels that communicate, by the table of `collectives.py`.
+
+    Of a timeline, `is_communication` knows more.
+    """
+    return by_text(names, lambda index: kind_of_kernel(strings[index]) not in (None, Kind.LOCAL)).astype(np.bool_)
+
+
+def is_communication(timeline: Timeline) -> Bool:
+    """Returns which device ops communicate with other GPUs: by their names, or because the file says so.
+
+    What a call of torch.distributed launches itself is a collective, whatever its name; an operator below the call,
+    such as one that copies into a buffer, is not. Of the copies, only those to another device count.
+    """
+    device, told = timeline.device, timeline.collectives
+    found: Bool = (device.kind == DeviceKind.KERNEL) & is_collective(timeline.strings, device.name)
+    kind, name = device.kind[told.op], device.name[told.op]
+    local = by_text(name, lambda index: kind_of_kernel(timeline.strings[index]) is Kind.LOCAL) == 1
+    peer = (kind == DeviceKind.COPY) & (device.direction[told.op] == CopyDirection.PEER_TO_PEER)
+    found[told.op[peer | ((kind == DeviceKind.KERNEL) & ~local)]] = True
+    return found
 
 
 def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:

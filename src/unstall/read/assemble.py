@@ -9,6 +9,7 @@ import numpy as np
 
 from unstall.read import names
 from unstall.read.autograd import forward_operators
+from unstall.read.collectives import collectives_of
 from unstall.read.events import Events
 from unstall.read.launches import join_launches
 from unstall.read.nest import find_parents
@@ -79,6 +80,7 @@ def assemble(events: Events) -> Timeline:
     notes += [*joined.damage, *([joined.note] if joined.note else [])]
     waits, wait_notes = find_waits(host, device, streams, events, intern, complete=complete)
     notes += wait_notes
+    collectives = collectives_of(events.collectives, host, device, rows, device_rows, intern)
 
     meta = replace(
         events.meta,
@@ -103,6 +105,7 @@ def assemble(events: Events) -> Timeline:
             reserved=events.memory_reserved,
         ),
         races=races_of(events.races, kind, correlation, events.external[rows], streams),
+        collectives=collectives,
         meta=meta,
     )
 

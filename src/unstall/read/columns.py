@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from unstall.read.collectives import DESCRIBED, Described
 from unstall.read.decode import DecodedEvents
 from unstall.read.events import Events
 from unstall.read.names import SYNCS, device_kind, host_kind
@@ -149,6 +150,7 @@ class EventTable:
         self._autograd = _Sparse(sequence=attrgetter("sequence"), thread=attrgetter("forward_thread"))
         self._stack = _Sparse(text=lambda a: text[a.stack])
         self._shapes = _Sparse(text=lambda a: text[bytes(a.shapes if a.shapes is not NO_JSON else a.old_shapes)])
+        self._collective = _Sparse(**{name: lambda a, name=name: text[bytes(getattr(a, name))] for name in DESCRIBED})
         self._sync = _Sparse(
             record=attrgetter("sync_record"),
             event=attrgetter("sync_event"),
@@ -195,6 +197,9 @@ class EventTable:
 
     def _add_figures(self, figures: int, rows: I64, args: list[Args]) -> None:
         """Add the fields of events that share one category."""
+        if figures & (_OF_DEVICE | _OF_OP):
+            described = [i for i, a in enumerate(args) if a.collective is not NO_JSON]
+            self._collective.extend(rows, args, described)
         if figures & _OF_DEVICE:
             self._device.extend(rows, args)
         if figures & _OF_SYNC:
@@ -264,6 +269,9 @@ class EventTable:
             memory_reserved=self._reserved.array()[by_time],
             meta=replace(meta, zero_ns=meta.zero_ns + zero),
             thread_names=self.labels,
+            collectives=Described(
+                row=self._collective.rows(), **{name: _narrow(self._collective.column(name)) for name in DESCRIBED}
+            ),
         )
 
 

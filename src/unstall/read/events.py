@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from unstall.read.collectives import Described
 from unstall.read.races import DescribedRace
 from unstall.timeline.columns import I32, I64, Meta
 
@@ -54,3 +55,4 @@ class Events:
     meta: Meta
     thread_names: dict[tuple[str, str], str] = field(default_factory=dict)  # (process, thread) → name
     races: list[DescribedRace] = field(default_factory=list)
+    collectives: Described = field(default_factory=Described.none)

@@ -35,6 +35,14 @@ class Args(Struct, gc=False, frozen=True):
     forward_thread: Id = field(default=-1, name="Fwd thread id")
     sequence: Id = field(default=-1, name="Sequence number")
     old_shapes: Raw = field(default=NO_JSON, name="Input dims")
+    # Of `record_param_comms`, and of the kernels that it launches. As JSON: read/collectives.py reads distinct ones.
+    collective: Raw = field(default=NO_JSON, name="Collective name")
+    dtype: Raw = field(default=NO_JSON, name="dtype")
+    sent: Raw = field(default=NO_JSON, name="In msg nelems")
+    received: Raw = field(default=NO_JSON, name="Out msg nelems")
+    ranks: Raw = field(default=NO_JSON, name="Group size")
+    group: Raw = field(default=NO_JSON, name="Process Group Name")
+    group_is: Raw = field(default=NO_JSON, name="Process Group Description")
 
 
 class Complete(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag="X"):

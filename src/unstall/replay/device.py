@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unstall.locate.kinds import is_collective
+from unstall.locate.kinds import is_communication
 from unstall.replay.branches import by_stream, ended_last, first_of, launched_on, roots, spread
 from unstall.replay.delays import learn
 from unstall.timeline.columns import I32, I64, Bool, CopyDirection, DeviceKind, HostKind, HostMemory, Timeline
@@ -166,7 +166,7 @@ def _take_turns(timeline: Timeline, row: I64) -> Bool:
     """
     device = timeline.device
     large = (device.kind == DeviceKind.KERNEL) & (device.end - device.start >= _LARGE_NS)
-    large &= ~is_collective(timeline.strings, device.name)
+    large &= ~is_communication(timeline)
     turns = np.zeros(len(device), dtype=np.bool_)
     for _, mine in groups(np.where(large, device.device, -1)):
         mine = mine[large[mine]]

@@ -15,11 +15,11 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.locate.kinds import is_collective
+from unstall.locate.kinds import is_communication
 from unstall.report.nesting import depth_within, lane_of_overlap, shallowest
 from unstall.report.texts import Texts, described_copies, described_waits
 from unstall.result import IDLE_CAUSES
-from unstall.timeline.columns import I8, I32, I64, Bool, DeviceKind, HostKind, Timeline
+from unstall.timeline.columns import I8, I32, I64, Bool, HostKind, Timeline
 
 EVENT_LIMIT = 2_000_000
 
@@ -256,8 +256,7 @@ class _Layout:
 
         rows = np.flatnonzero(is_drawn)
         kind = (EventKind.KERNEL + device.kind[rows]).astype(np.int8)
-        collective = is_collective(timeline.strings, device.name[rows])
-        kind[collective & (device.kind[rows] == DeviceKind.KERNEL)] = EventKind.COLLECTIVE
+        kind[is_communication(timeline)[rows]] = EventKind.COLLECTIVE
         launch = device.launch[rows]
         self._add(
             track=track_of_stream[device.stream[rows]],

@@ -240,7 +240,30 @@ class Races:
         return cls(np.zeros(0, np.int8), row, row, row, row, number, number)
 
 
-Table: TypeAlias = Host | Device | Waits | Threads | Streams | Lines | Stacks | Memory | Races
+@dataclass(frozen=True, eq=False, slots=True)
+class Collectives:
+    """What the file says of calls of torch.distributed: one row per device op that such a call launched.
+
+    A call may launch copies and checks as well as the kernel that communicates.
+    """
+
+    op: I32  # row of Device
+    name: I32  # text: torch's name of the operation, such as "allreduce"
+    group: I32  # text: the process group's description, or else its name
+    ranks: I64  # how many ranks the group has
+    sent: I64  # bytes that the call reads on this rank
+    received: I64  # bytes that it writes
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @classmethod
+    def none(cls) -> Collectives:
+        row, number = np.zeros(0, np.int32), np.zeros(0, np.int64)
+        return cls(row, row, row, number, number, number)
+
+
+Table: TypeAlias = Host | Device | Waits | Threads | Streams | Lines | Stacks | Memory | Races | Collectives
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +305,7 @@ class Timeline:
         stacks: Call stacks, as a prefix tree of frames.
         memory: Changes of the allocator's state, if they were recorded.
         races: Data races, if the run recorded every access.
+        collectives: What the calls of torch.distributed sent, and to which group, if that was recorded.
         meta: The source of the run, and what was wrong with it.
     """
 
@@ -295,6 +319,7 @@ class Timeline:
     stacks: Stacks
     memory: Memory
     races: Races = field(default_factory=Races.none)
+    collectives: Collectives = field(default_factory=Collectives.none)
     meta: Meta = field(default_factory=lambda: Meta(path="", reader=""))
 
     def __repr__(self) -> str:

@@ -24,6 +24,7 @@ from unstall.errors import TraceError
 from unstall.figures import MOST_NS
 from unstall.files import write_atomically
 from unstall.timeline.columns import (
+    Collectives,
     CopyDirection,
     Device,
     DeviceKind,
@@ -59,8 +60,12 @@ _TABLES: dict[str, type[Any]] = {
     "stacks": Stacks,
     "memory": Memory,
     "races": Races,
+    "collectives": Collectives,
 }
-_NOT_ALWAYS: dict[str, Any] = {"races": Races.none}  # tables that files of older versions lack
+_NOT_ALWAYS: dict[str, Any] = {
+    "races": Races.none,
+    "collectives": Collectives.none,
+}  # tables that files of older versions lack
 _DTYPES = {"I8": np.int8, "I32": np.int32, "I64": np.int64, "Bool": np.bool_}
 _TEXT = "strings"
 _UNREADABLE = (
@@ -84,6 +89,7 @@ _POINTS_INTO = {
     "lines": {"file": _TEXT, "function": _TEXT},
     "stacks": {"parent": "stacks", "line": "lines"},
     "races": {"earlier": "host", "later": "host", "earlier_stream": "streams", "later_stream": "streams"},
+    "collectives": {"op": "device", "name": _TEXT, "group": _TEXT},
 }
 _NEVER_NONE = frozenset(
     {
@@ -95,6 +101,8 @@ _NEVER_NONE = frozenset(
         "lines.file",
         "lines.function",
         "stacks.line",
+        "collectives.op",
+        "collectives.name",
     }
 )
 _KINDS: dict[str, dict[str, type[IntEnum]]] = {

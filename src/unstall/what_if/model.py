@@ -9,7 +9,7 @@ import numpy as np
 
 from unstall.errors import UsageError
 from unstall.figures import MOST_NS
-from unstall.locate.kinds import is_collective, is_recorder_at_work
+from unstall.locate.kinds import is_communication, is_recorder_at_work
 from unstall.locate.places import Places
 from unstall.locate.steps import Steps
 from unstall.replay.build import build
@@ -117,6 +117,6 @@ def _elastic(timeline: Timeline, program: Program) -> Bool:
     stages them.
     """
     device = timeline.device
-    kernels = (device.kind == DeviceKind.KERNEL) & ~is_collective(timeline.strings, device.name)
+    kernels = (device.kind == DeviceKind.KERNEL) & ~is_communication(timeline)
     elastic: Bool = (kernels | (device.host_memory == HostMemory.PAGEABLE))[program.ops.device]
     return elastic

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.locate.kinds import is_data_loading
+from unstall.locate.kinds import is_communication, is_data_loading
 from unstall.locate.places import Places
 from unstall.locate.startup import startup_rows
 from unstall.locate.steps import Steps
@@ -127,6 +127,12 @@ class Subject:
             call=(do.call * (1 - less * call)).astype(np.int64),
         )
         return self.with_program(replace(self.program, instructions=do))
+
+    @cached_property
+    def communication(self) -> Bool:
+        """Which ops of the program communicate with other GPUs, bool by op."""
+        chosen: Bool = is_communication(self.timeline)[self.program.ops.device]
+        return chosen
 
     @cached_property
     def startup(self) -> Bool:

@@ -79,3 +79,39 @@ def test_of_a_graph_only_the_collectives_count() -> None:
     finding = only(trace, "exposed-comm")
     assert (finding.count, finding.exposed_ns) == (1, 200_000)
     assert place(finding) == ("train.py", 12, "train")
+
+
+def test_it_tells_kind_group_size_and_bandwidth() -> None:
+    """Two all-reduces of 25 MiB among 8 ranks, 200 µs each."""
+    told = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 25 << 18, "Out msg nelems": 25 << 18}
+    told |= {"Group size": 8, "Process Group Name": "0", "Process Group Description": "default_pg"}
+    trace = TraceBuilder()
+    with trace.step(), trace.frame("train.py", 12, "train"):
+        for _ in range(2):
+            with trace.op("c10d::allreduce_"), trace.op("record_param_comms", more=told):
+                trace.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 200)
+    saw = only(trace, "exposed-comm").saw
+    assert saw.endswith(
+        ": 2 all-reduces among 8 ranks (default_pg) of 25.0 MiB on average, 400 µs, alone for 400 µs, "
+        "131 GB/s (229 on the bus)"
+    )
+
+
+def test_of_small_ones_it_says_nothing_of_bandwidth() -> None:
+    told = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 1_000, "Out msg nelems": 1_000}
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"), trace.op("record_param_comms", more=told | {"Group size": 8}):
+        trace.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 200)
+    assert only(trace, "exposed-comm").saw.endswith(
+        ": 1 all-reduce among 8 ranks of 3.91 KiB, 200 µs, alone for 200 µs"
+    )
+
+
+def test_without_sizes_it_says_nothing_of_bandwidth() -> None:
+    assert "GB/s" not in only(reducing(beside=False), "exposed-comm").saw
+
+
+def test_how_long_collectives_were_under_way_is_told_whatever_runs_beside_them() -> None:
+    """Three times 200 µs, each beside a kernel."""
+    accounts = result_of(reducing(beside=True)).accounts
+    assert (accounts.comm_ns, accounts.busy_ns.comm) == (600_000, 0)

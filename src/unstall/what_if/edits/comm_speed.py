@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from unstall.locate.kinds import is_collective
-from unstall.timeline.columns import DeviceKind
 from unstall.what_if.edits.host_speed import parse_factor
 from unstall.what_if.edits.kernel_speed import ops_faster
 from unstall.what_if.subject import Subject
@@ -14,6 +12,4 @@ def prepare(text: str | None) -> float:
 
 
 def apply(subject: Subject, factor: float) -> Subject:
-    device, program = subject.timeline.device, subject.program
-    collective = (device.kind == DeviceKind.KERNEL) & is_collective(subject.timeline.strings, device.name)
-    return subject.with_program(ops_faster(program, collective[program.ops.device], factor))
+    return subject.with_program(ops_faster(subject.program, subject.communication, factor))

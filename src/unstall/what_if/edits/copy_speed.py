@@ -20,7 +20,7 @@ def apply(subject: Subject, factor: float) -> Subject:
     """Makes copies faster. The host still waits where it does: for the work before them."""
     program = subject.program
     do, ops = program.instructions, program.ops
-    copies = (subject.timeline.device.kind == DeviceKind.COPY)[ops.device]
+    copies = (subject.timeline.device.kind == DeviceKind.COPY)[ops.device] & ~subject.communication
     launcher = np.zeros(len(do), dtype=np.bool_)
     launcher[program.launcher[copies]] = True
     staged = launcher & np.append(do.goes_on[1:] & np.isin(do.code[1:], SYNCS), False)

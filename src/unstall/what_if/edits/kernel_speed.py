@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from unstall.locate.kinds import is_collective
 from unstall.replay.program import Program
 from unstall.timeline.columns import Bool, DeviceKind
 from unstall.what_if.edits.host_speed import parse_factor
@@ -23,9 +22,7 @@ def apply(subject: Subject, argument: tuple[float, EditPlace | None]) -> Subject
     factor, place = argument
     program = subject.program
     ops = program.ops
-    device = subject.timeline.device
-    collective = is_collective(subject.timeline.strings, device.name)
-    kernels = ((device.kind == DeviceKind.KERNEL) & ~collective)[ops.device]
+    kernels = (subject.timeline.device.kind == DeviceKind.KERNEL)[ops.device] & ~subject.communication
     chosen = kernels & subject.at(place)[program.launcher] if place is not None else kernels
     return subject.with_program(ops_faster(program, chosen, factor))
 

@@ -7,9 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from unstall.errors import UsageError
-from unstall.locate.kinds import is_collective
 from unstall.replay.program import Code
-from unstall.timeline.columns import DeviceKind
 from unstall.timeline.grouping import groups
 from unstall.what_if.subject import Subject
 
@@ -24,9 +22,9 @@ def apply(subject: Subject, _: None) -> Subject:
 
     This is the most that overlap can gain: what uses a result has to wait for it.
     """
-    program, device = subject.program, subject.timeline.device
+    program = subject.program
     do, ops = program.instructions, program.ops
-    collective = ((device.kind == DeviceKind.KERNEL) & is_collective(subject.timeline.strings, device.name))[ops.device]
+    collective = subject.communication
     computing = np.unique(ops.stream[~collective])
     moved = collective & np.isin(ops.stream, computing)
     stream, after = ops.stream.copy(), ops.after.copy()

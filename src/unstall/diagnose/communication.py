@@ -1,0 +1,84 @@
+"""What collectives are: the kind of operation, the group, the bytes, and so the bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.locate.collectives import Kind, kind_of_kernel, kind_of_operation
+from unstall.timeline.columns import I64, Timeline
+from unstall.timeline.grouping import by_text, groups
+
+_KINDS = tuple(Kind)
+_CODE = {kind: code for code, kind in enumerate(_KINDS)}
+_OTHER = _CODE[Kind.OTHER]
+# The size of an operation is that of its larger side, except for these (nccl-tests, doc/PERFORMANCE.md).
+_BY_SENT = (Kind.ALL_REDUCE, Kind.FUSED_ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL, Kind.DISPATCH, Kind.COMBINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Collectives of one kind in one group."""
+
+    kind: Kind
+    group: str  # "" if not known
+    ranks: int  # -1 if not known
+    ops: I64  # device rows
+    bytes: int  # their sizes added up; -1 if that of one is not known
+    time_ns: int  # their lengths added up
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes a ns (GB/s): the size of the operation by its time, None if the size is not known."""
+        return self.bytes / self.time_ns if self.bytes > 0 and self.time_ns > 0 else None
+
+    @property
+    def bus_bandwidth(self) -> float | None:
+        """Bytes a ns (GB/s) that each rank's link carries, by the formulas of nccl-tests (doc/PERFORMANCE.md).
+
+        None if the number of ranks, the size or the algorithm is not known.
+        """
+        if self.bandwidth is None or self.ranks < 2:
+            return None
+        others = (self.ranks - 1) / self.ranks
+        if self.kind in (Kind.ALL_REDUCE, Kind.FUSED_ALL_REDUCE):
+            return 2 * others * self.bandwidth
+        if self.kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL):
+            return others * self.bandwidth
+        return self.bandwidth if self.kind in (Kind.BROADCAST, Kind.REDUCE, Kind.SEND_RECEIVE) else None
+
+
+def alike(timeline: Timeline, ops: I64) -> Iterator[Alike]:
+    """Yields these collectives, given by ascending device rows, by kind and group."""
+    device, told = timeline.device, timeline.collectives
+    row = np.searchsorted(told.op, ops)
+    known = row < len(told)
+    known[known] = told.op[row[known]] == ops[known]
+    row = np.where(known, row, -1)
+
+    def column(values: I64) -> I64:
+        return np.where(known, values[row], -1) if len(told) else np.full(len(ops), -1)
+
+    said = by_text(told.name, lambda index: _CODE[kind_of_operation(timeline.text(index))])
+    by_name = by_text(device.name[ops], lambda index: _CODE[kind_of_kernel(timeline.text(index)) or Kind.OTHER])
+    code = column(said)
+    code = np.where((code < 0) | (code == _OTHER), by_name, code)
+    group, ranks = column(told.group.astype(np.int64)), column(told.ranks)
+    sent, received = column(told.sent), column(told.received)
+    size = np.where(np.isin(code, [_CODE[kind] for kind in _BY_SENT]), sent, np.maximum(sent, received))
+    length = (device.end - device.start)[ops]
+    most_ranks, texts = int(ranks.max(initial=-1)) + 2, len(timeline.strings) + 1
+    if most_ranks * texts * len(_KINDS) >= 2**62:  # such numbers of ranks are damage
+        ranks, most_ranks = np.full(len(ops), -1), 1
+    for _, mine in groups((code * texts + group + 1) * most_ranks + ranks + 1):
+        first, sizes = mine[0], size[mine]
+        yield Alike(
+            kind=_KINDS[code[first]],
+            group=timeline.text(int(group[first])),
+            ranks=int(ranks[first]),
+            ops=ops[mine],
+            bytes=int(sizes.sum()) if (sizes > 0).all() else -1,
+            time_ns=int(length[mine].sum()),
+        )
