@@ -139,7 +139,7 @@ def test_an_answer_saves_itself_as_the_verb_does(unstall: Cli, tmp_path: Path) -
     [
         (
             ["--edit", "make-it-fast"],
-            "there is no edit 'make-it-fast'; there are: comm-speed, copy-speed, graph, host-speed",
+            "there is no edit 'make-it-fast'; there are: comm-speed",
         ),
         (["--edit", "host-speed:0"], "write host-speed:K"),
         (["--edit", "remove-syncs:train.py"], "'train.py' is no place"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import msgspec
@@ -34,7 +33,7 @@ class _Elements(HTMLParser):
 
 def _read(result: Result | WhatIf | DiffResult) -> _Elements:
     elements = _Elements()
-    elements.feed(html.render(replace(document_of(result), page=None)))
+    elements.feed(html.render(msgspec.structs.replace(document_of(result), page=None)))
     return elements
 
 

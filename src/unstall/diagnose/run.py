@@ -265,7 +265,7 @@ class Run:
             title=title,
             where=where,
             count=self.instances(rows) if count is None else count,
-            steps_seen=self._steps_with(rows),
+            steps_seen=self.steps_with(self.timeline.host.start[rows]),
             wait_ns=self.per_step(wait),
             exposed_ns=self.per_step(total_exposed_ns),
             edit=self._at(edit, where),
@@ -307,10 +307,9 @@ class Run:
         found[stack >= 0] = frames[stack[stack >= 0]] >= 0
         return found
 
-    def _steps_with(self, rows: I64) -> int:
-        """In how many steps these host rows begin. Rows before the first step count for the first."""
-        begun = np.searchsorted(self.steps.start[1:], self.timeline.host.start[rows], side="right")
-        return len(np.unique(begun))
+    def steps_with(self, times: I64) -> int:
+        """Returns in how many steps these times (ns) lie. Times before the first step count for the first."""
+        return len(np.unique(np.searchsorted(self.steps.start[1:], times, side="right")))
 
     def where(self, group: Group) -> Where:
         """Returns the group's place, with the caller of its first row."""

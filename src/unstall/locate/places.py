@@ -27,7 +27,7 @@ class Places:
 
     timeline: Timeline
     place: I64  # by host row
-    caller: I32  # by host row: row of Lines of the user's next frame outward, or -1
+    caller: I32  # by host row: row of Lines of the user's next frame outward, the program's own if there is one, or -1
     top_op: I32  # by host row: the outermost operator below the user's frame, or -1
     operation: I32  # by host row: a number that events of one operation share; see `operations`
     frame: I32  # by host row: row of Timeline.stacks of the user's innermost frame, or -1
@@ -82,7 +82,13 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
     own_frame = _at(user_node, host.stack)
     frame = np.where(frame >= 0, frame, own_frame).astype(np.int32)
     line = _at(timeline.stacks.line, frame)
-    outer = _at(user_node, _at(timeline.stacks.parent, frame))
+    outside = _at(timeline.stacks.parent, frame)
+    outer = _at(user_node, outside)
+    # From a line of a library, the way leads to the program's own file.
+    of_program = np.isin(timeline.lines.file, list(programs(timeline)))
+    in_program = is_user_frame & of_program[stacks.line] if len(stacks) else is_user_frame
+    own = _at(nearest(stacks.parent, in_program), outside)
+    outer = np.where((own >= 0) & ~_at(in_program, frame), own, outer).astype(np.int32)
     # The caller of a backward operator is the caller of backward().
     calls_backward = forward & (own_frame >= 0)
     caller = _at(timeline.stacks.line, np.where(calls_backward, own_frame, outer))

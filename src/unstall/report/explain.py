@@ -168,9 +168,11 @@ def _title(result: Result, finding: Finding, *, strong: bool = False) -> Words:
 
 def _details(finding: Finding, same: int | None) -> Iterator[tuple[str, Words]]:
     """Yields (label, text). `same` is the number of an earlier finding with the same advice."""
-    yield "at", place_and_operator(finding.where)
-    if finding.where.called_from:
-        yield "from", words(Span(place(finding.where.called_from), "place"))
+    at, caller = ("at", place_and_operator(finding.where)), finding.where.called_from
+    origin = ("from", words(Span(place(caller), "place"))) if caller else None
+    # A line of another file is reached from the program's own, which its author knows.
+    leads = caller is not None and caller.file != finding.where.file
+    yield from (part for part in ((origin, at) if leads else (at, origin)) if part)
     advice = (("do", finding.fix), ("safe if", finding.safe_if)) if same is None else (("do", f"as in {same}"),)
     for label, text in (("saw", finding.saw), *advice):
         if plain(text).strip(" -—"):  # a dash means that there is no text

@@ -12,11 +12,13 @@ from unstall.errors import UsageError
 from unstall.figures import duration
 from unstall.replay.steady import settle, steady_step_ns
 from unstall.result import Finding, PlanStep
+from unstall.timeline.columns import I64
 from unstall.what_if.edits import Edit, parse
 from unstall.what_if.model import Model
 from unstall.what_if.predict import WORTH, plan
 
 _MOST_EDITS = 24  # findings with the highest cost
+_SEVERAL = 3  # steps; of two, something may happen in each other one
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,12 @@ COSTS_NOTHING = ": this costs next to nothing"
 
 _NOTHING = 0.0005
 """Share of the step. A smaller gain cannot be measured, and as much may be lost."""
+
+
+def _is_set_up(finding: Finding, step_starts: I64) -> bool:
+    """Returns whether all of it happens in the first of several steps: there is nothing to mend in later ones."""
+    several = len(step_starts) >= _SEVERAL
+    return several and bool(finding.spans) and max(finding.spans)[0] < step_starts[1]
 
 
 def _harmless(finding: Finding, gain: float, planned: Container[str]) -> bool:
@@ -90,7 +98,8 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
                 gained[finding.edit] = edit, base - steady_step_ns(edit.apply(model.subject).program)
             except UsageError:  # what was recorded there is not part of the program
                 continue
-    best = plan(model, [edit for edit, _ in gained.values()])
+    set_up = {finding.edit for finding in findings if _is_set_up(finding, model.subject.steps.start)}
+    best = plan(model, [edit for edit, _ in gained.values() if edit.text not in set_up])
     planned = {step.edit.text: (number, round(step.gain_ns)) for number, step in enumerate(best, 1)}
     sharing = Counter(finding.edit for finding in findings)
     first: dict[str | None, Finding] = {}

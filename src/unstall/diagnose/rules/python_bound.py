@@ -15,6 +15,8 @@ from unstall.timeline.grouping import groups
 _WORTH = 0.02  # of the window
 _MOSTLY = 0.5
 _MOST_PLACES = 3  # recordings with stacks have many small places
+_OFTEN = 0.5  # of the steps; a pause in fewer is jitter of the host, if it is short
+_LONG = 0.1  # of the window
 _SLEEPS = "The device waits while the host sleeps, or waits for another process, a connection or a file"
 _WAITS = "The device waits while the host waits for another thread"
 _COMPUTES = "The device waits while the host computes in Python"
@@ -35,6 +37,7 @@ def python_bound(run: Run) -> list[Finding]:
     """Returns one finding per line: the frame that ran meanwhile, or if that is unknown, the place that launched
     next."""
     lost, of_threads = run.lost_to("python"), is_waiting_for_thread(run.timeline)
+    idle = run.accounts.idle_ns
     findings = []
     for group in run.lines(np.flatnonzero(lost)):
         exposed = int(lost[group.rows].sum())
@@ -49,6 +52,10 @@ def python_bound(run: Run) -> list[Finding]:
         )
         of_all = ((title, fix) for rows, title, fix in kinds if rows.all())
         title, fix = next(of_all, (_DOES, _WORK_ELSEWHERE))
+        # A slow host dispatches late here and there, too: that is what a launch-bound run is.
+        jitter = run.steps_with(run.gaps.end[pauses]) < _OFTEN * len(run.steps) or idle.launch > idle.python
+        if title is _DOES and jitter and exposed < _LONG * run.wall:
+            continue
         least = run.activity.python_least_ns // 1000
         findings.append(
             run.finding(
