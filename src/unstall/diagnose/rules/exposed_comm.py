@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.communication import Alike, alike
-from unstall.diagnose.intervals import Intervals
 from unstall.diagnose.run import Run
 from unstall.figures import counted, duration, share, size
 from unstall.locate.collectives import Kind
 from unstall.result import Finding
 from unstall.timeline.columns import I64
+from unstall.timeline.intervals import Intervals
 
 _WORTH = 0.005  # of the window
 _MOST_SHOWN = 3  # kinds and groups
