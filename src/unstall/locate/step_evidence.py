@@ -12,7 +12,8 @@ from enum import Enum
 
 import numpy as np
 
-from unstall.locate.step_spans import ALIKE
+from unstall.locate.step_spans import ALIKE, LEAST_PERIODS
+from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I64, Bool, DeviceKind, HostKind, Timeline
 
 
@@ -42,6 +43,7 @@ _OPERATOR = re.compile(r"\w+::|\w+Backward\d*$|(## Call )?CompiledF|Torch-Compil
 _BACKWARD = re.compile(r"autograd::engine::evaluate_function")
 _EMBEDDING = re.compile(r"aten::embedding(_bag)?$")
 _OPTIMIZER = re.compile(r"Optimizer\.step#")
+_ANY = re.compile("")
 _MOST = 0.5  # a majority
 
 
@@ -52,20 +54,27 @@ def nature_of(timeline: Timeline, start: I64, end: I64) -> Nature:
     for evidence in (_of_modules, _of_passes, _of_embeddings):
         if (nature := evidence(timeline, start, end)) is not None:
             return nature
-    around = _named(timeline, (HostKind.ANNOTATION, HostKind.OP), re.compile(""))
-    return Nature.UNCLEAR if _enclose(timeline, start, around) else Nature.UNKNOWN
+    marked = _named(timeline, (HostKind.ANNOTATION, HostKind.OP), _ANY)
+    functions = _named(timeline, (HostKind.PYTHON,), _ANY)
+    grouped = _enclose(timeline, start, marked) or _enclose(timeline, start, functions, most=len(start) - 1)
+    return Nature.UNCLEAR if grouped or _waited_for_together(timeline, start, end) else Nature.UNKNOWN
 
 
 def within_one_call(timeline: Timeline, start: I64) -> bool:
     """Returns whether most of the spans that begin at `start` (ns) begin in the same call of a module, a compiled
     function or an operator as the span before them. The call is a step or a part of one, and so these are parts."""
-    calls = _named(timeline, (HostKind.PYTHON,), _CALL_OF_A_STEP)
-    calls |= _named(timeline, (HostKind.OP, HostKind.ANNOTATION), _OPERATOR)
+    calls = _named(timeline, (HostKind.OP, HostKind.ANNOTATION), _OPERATOR)
+    if not timeline.meta.frames_at_calls:  # those of several calls may be one
+        calls |= _named(timeline, (HostKind.PYTHON,), _CALL_OF_A_STEP)
     return _enclose(timeline, start, calls)
 
 
-def _enclose(timeline: Timeline, start: I64, chosen: Bool) -> bool:
-    """Returns whether single events among `chosen`, on threads that launch, enclose most pairs of successive starts."""
+def _enclose(timeline: Timeline, start: I64, chosen: Bool, most: int | None = None) -> bool:
+    """Returns whether single events among `chosen`, on threads that launch, enclose most pairs of successive starts.
+
+    Events that enclose more than `most` starts do not count: a function around all of them may be the loop of steps,
+    but one that is called again and again has several of them in each call.
+    """
     host, device = timeline.host, timeline.device
     if len(start) < 2:
         return False
@@ -75,9 +84,17 @@ def _enclose(timeline: Timeline, start: I64, chosen: Bool) -> bool:
     rows = np.flatnonzero(chosen & long & launching[host.thread])
     first = np.searchsorted(start, host.start[rows], side="left")
     last = np.searchsorted(start, host.end[rows], side="left") - 1
-    several = last > first
+    several = (last > first) & (last - first < (most or len(start)))
     change = np.bincount(first[several], minlength=len(start)) - np.bincount(last[several], minlength=len(start))
     return bool((np.cumsum(change)[:-1] > 0).mean() >= _MOST)
+
+
+def _waited_for_together(timeline: Timeline, start: I64, end: I64) -> bool:
+    """Returns whether the host waits for the device again and again, but only in few of the spans: at the end of steps
+    that each have several of them."""
+    span = _span_of(timeline.host.start[timeline.host.kind == HostKind.SYNC], start, end)
+    waited = len(np.unique(span[span >= 0]))
+    return LEAST_PERIODS - 1 <= waited < _MOST * len(start)
 
 
 def _of_modules(timeline: Timeline, start: I64, end: I64) -> Nature | None:
@@ -96,7 +113,7 @@ def _of_modules(timeline: Timeline, start: I64, end: I64) -> Nature | None:
 
 
 def _of_passes(timeline: Timeline, start: I64, end: I64) -> Nature | None:
-    """A step of training has both passes: launches of autograd's thread, and launches of others.
+    """A step of training has both passes: launches by autograd's engine, and others.
 
     If an optimizer steps in few of the spans, they are micro-batches. If only a backward pass is in them, they are
     parts of it.
@@ -105,16 +122,14 @@ def _of_passes(timeline: Timeline, start: I64, end: I64) -> Nature | None:
     backward = _named(timeline, (HostKind.OP,), _BACKWARD)
     if not backward.any():
         return None
-    engine = np.zeros(len(timeline.threads) + 1, dtype=np.bool_)
-    engine[host.thread[backward]] = True
     calls = np.unique(device.launch[device.launch >= 0])
-    on_engine = engine[host.thread[calls]]
-    by_engine, by_others = (_in_most(host.start[calls[chosen]], start, end) for chosen in (on_engine, ~on_engine))
-    if not by_engine:
+    in_backward = nearest(host.parent, backward)[calls] >= 0
+    launched = host.start[calls]
+    if not _in_most(launched[in_backward], start, end):
         return None
     optimizer = host.start[_named(timeline, (HostKind.ANNOTATION, HostKind.OP), _OPTIMIZER)]
     stepped = not len(optimizer) or _in_most(optimizer, start, end)
-    return Nature.STEP if by_others and stepped else Nature.PART
+    return Nature.STEP if stepped and _in_most(launched[~in_backward], start, end) else Nature.PART
 
 
 def _of_embeddings(timeline: Timeline, start: I64, end: I64) -> Nature | None:

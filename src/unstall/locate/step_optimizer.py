@@ -77,31 +77,3 @@ def _alike(part: I64, token: I64, distance: int) -> float:
     _, this, other = np.intersect1d(kinds + distance * width, kinds, assume_unique=True, return_indices=True)
     most = np.maximum(launches[:-distance], launches[distance:]).sum()
     return float(np.minimum(count[this], count[other]).sum() / most) if most else 1.0
-
-
-def _calls_per_step(timeline: Timeline, optimizer: I64) -> int:
-    """Returns how many calls of optimizers of one name make one step: two for a GAN with an Adam for each net.
-
-    Compares the launches between successive calls, regardless of their order. Launches one step apart are alike, and
-    those of closer calls differ at least twice as much; otherwise it returns 1. Measured on an H200: the two nets of a
-    DCGAN have 78 % of their launches in common, successive steps 97 % to 100 %. If one net has five calls for each
-    call of the other, neighbours have 93 % in common, like a program that does extra work every sixth step: also 1.
-    """
-    calls, tokens = launch_sequence(timeline)
-    part = np.searchsorted(timeline.host.end[optimizer], timeline.host.start[calls], side="right") - 1
-    between = (part >= 0) & (part < len(optimizer) - 1)
-    part, (_, token) = part[between], distinct(tokens[between])
-    most = min(len(optimizer) // LEAST_PERIODS, _MOST_OPTIMIZERS)
-    differ = np.array([1 - _alike(part, token, distance) for distance in range(1, most + 1)])
-    period = int(np.argmax(differ <= 1 - ALIKE)) if most else 0
-    clear = period == 0 or differ[:period].min() >= 2 * differ[period]
-    return period + 1 if clear else 1
-
-
-def _alike(part: I64, token: I64, distance: int) -> float:
-    """Returns the share of each part's launches that the part `distance` later has too. Parts are numbered by time."""
-    launches, width = np.bincount(part), int(token.max(initial=0)) + 1
-    kinds, count = np.unique(part * width + token, return_counts=True)
-    _, this, other = np.intersect1d(kinds + distance * width, kinds, assume_unique=True, return_indices=True)
-    most = np.maximum(launches[:-distance], launches[distance:]).sum()
-    return float(np.minimum(count[this], count[other]).sum() / most) if most else 1.0

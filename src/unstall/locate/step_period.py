@@ -51,7 +51,7 @@ def by_period(timeline: Timeline) -> tuple[Steps | None, tuple[int, int] | None]
             nature = Nature.UNCLEAR
         if nature == Nature.STEP or (nature == Nature.UNKNOWN and steps is None):
             steps = each
-        elif nature == Nature.UNCLEAR and unclear is None:
+        elif nature == Nature.UNCLEAR and unclear is None and each.period > 1:
             unclear = each
     if steps is not None:
         return steps_of(timeline, "period", steps.name, steps.start, steps.end), None
