@@ -101,11 +101,12 @@ def _of_modules(timeline: Timeline, start: I64, end: I64) -> Nature | None:
     """A step calls the same instances of modules as the one before; a layer calls its own."""
     host = timeline.host
     rows = np.flatnonzero(_named(timeline, (HostKind.PYTHON,), _MODULE_CALL))
-    span = _span_of(host.start[rows], start, end)
+    # Spans begin at launches, so what launched them began a little earlier. Its end is in the same span.
+    span = _span_of(host.end[rows], start, end)
     inside = span >= 0
     width = len(timeline.strings)
     called = np.unique(span[inside] * width + host.name[rows[inside]])
-    if len(np.unique(called // width)) < ALIKE * len(start):
+    if not _nearly_all(len(np.unique(called // width)), len(start)):
         return None
     followed = called[called // width < len(start) - 1]
     again = np.isin(followed + width, called).mean() if len(followed) else 0
@@ -127,21 +128,26 @@ def _of_passes(timeline: Timeline, start: I64, end: I64) -> Nature | None:
     launched = host.start[calls]
     if not _in_most(launched[in_backward], start, end):
         return None
-    optimizer = host.start[_named(timeline, (HostKind.ANNOTATION, HostKind.OP), _OPTIMIZER)]
+    optimizer = host.end[_named(timeline, (HostKind.ANNOTATION, HostKind.OP), _OPTIMIZER)]
     stepped = not len(optimizer) or _in_most(optimizer, start, end)
     return Nature.STEP if stepped and _in_most(launched[~in_backward], start, end) else Nature.PART
 
 
 def _of_embeddings(timeline: Timeline, start: I64, end: I64) -> Nature | None:
     """A model looks up its embeddings before its layers, once a step."""
-    looked_up = timeline.host.start[_named(timeline, (HostKind.OP,), _EMBEDDING)]
+    looked_up = timeline.host.end[_named(timeline, (HostKind.OP,), _EMBEDDING)]
     return Nature.STEP if _in_most(looked_up, start, end) else None
 
 
 def _in_most(times: I64, start: I64, end: I64) -> bool:
     """Returns whether nearly all spans have one of these times."""
     span = _span_of(np.asarray(times), start, end)
-    return len(np.unique(span[span >= 0])) >= ALIKE * len(start)
+    return _nearly_all(len(np.unique(span[span >= 0])), len(start))
+
+
+def _nearly_all(count: int, spans: int) -> bool:
+    """Returns whether so many of the spans are nearly all of them. A recording may cut off the last."""
+    return count >= min(ALIKE * spans, spans - 1)
 
 
 def _span_of(times: I64, start: I64, end: I64) -> I64:

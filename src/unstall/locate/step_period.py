@@ -78,30 +78,45 @@ def _repetitions(timeline: Timeline, calls: I64, tokens: I64) -> Iterator[_Repet
     places = [np.flatnonzero(tokens == distinct[which]) for which in often]
     distances = np.array([int(np.median(np.diff(each))) for each in places], dtype=np.int64)
     for period in np.unique(distances[(distances >= 1) & (LEAST_PERIODS * distances <= len(tokens))]).tolist():
-        if (tokens[period:] == tokens[:-period]).mean() < ALIKE:
-            continue
+        low, high = _where_it_holds(tokens, period)
         # Take the most frequent kernel with that distance: a rarer one is missing from some steps.
         mark = max(np.flatnonzero(distances == period), key=lambda i: len(places[i]))
-        name = _plain(timeline.strings[distinct[often[mark]] // (len(timeline.streams) + 1)])
-        starts = _starts(tokens, places[mark], period)
-        if len(starts):
+        starts = _starts(places[mark], period, low, high)
+        if len(starts) >= LEAST_PERIODS:
+            name = _plain(timeline.strings[distinct[often[mark]] // (len(timeline.streams) + 1)])
             start = timeline.host.start[calls[starts]]
             last = _end_of_last(timeline, calls, starts, period)
             yield _Repetition(period, name, starts, start, np.append(start[1:], last))
 
 
-def _starts(tokens: I64, places: I64, period: int) -> I64:
-    """Returns where repetitions begin: where the first does. `places` locates them; the last one is a `period` long."""
+def _where_it_holds(tokens: I64, period: int) -> tuple[int, int]:
+    """Returns where the launches begin and end that repeat with this period; (0, 0) if there are none.
+
+    They are most launches, and nearly all in between repeat.
+    """
     again = tokens[period:] == tokens[:-period]
+    if again.mean() < _LEAST_INSIDE:
+        return 0, 0
     same = np.append(0, np.cumsum(again))
-    width = min(period, len(same) - 1)
-    repeats = np.flatnonzero(same[width:] - same[:-width] >= ALIKE * width)
+    width = min(period, len(again))
+    whole = np.flatnonzero(same[width:] - same[:-width] >= ALIKE * width)
+    if not len(whole):
+        return 0, 0
+    low, high = int(whole[0]), int(whole[-1]) + width
+    # The tolerance also admits launches that come once, right before the first repetition.
+    low += int(np.argmax(again[low:]))
+    return (low, high + period) if same[high] - same[low] >= ALIKE * (high - low) else (0, 0)
+
+
+def _starts(places: I64, period: int, low: int, high: int) -> I64:
+    """Returns where repetitions begin between `low` and `high`, the first at `low`. `places` locates them; the last one
+    is a `period` long."""
+    places = places[(places >= low) & (places < high)]
+    if not len(places):
+        return places
     marks = places[np.append(True, np.diff(places) >= period // 2 + 1)]
-    # The tolerance also admits launches that come once, right before the first step.
-    first = int(repeats[0] + np.argmax(again[repeats[0] :])) if len(repeats) else int(marks[0])
-    lead = (int(marks[0]) - first) % period
-    starts: I64 = marks - lead
-    return starts[(starts >= 0) & (starts + period <= len(tokens))]
+    starts: I64 = marks - (int(marks[0]) - low) % period
+    return starts[(starts >= low) & (starts + period <= high)]
 
 
 def _end_of_last(timeline: Timeline, calls: I64, starts: I64, period: int) -> int:
