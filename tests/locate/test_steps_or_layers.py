@@ -155,7 +155,17 @@ class TestOneCallAround:
                     forward(trace, 8, around=False)
         assert found(trace) == ("whole", 1)
 
-    def test_so_do_waits_at_every_eighth(self) -> None:
+    def test_graphs_in_such_a_function_are_passes_of_a_model(self) -> None:
+        trace = TraceBuilder()
+        with trace.frame("generate.py", 3, "main"):
+            for _ in range(3):
+                with trace.frame("generate.py", 12, "generate"):
+                    for _ in range(8):
+                        trace.launch("upload")
+                        trace.graph([10, 10])
+        assert found(trace) == ("period", 24)
+
+    def test_waits_at_every_eighth_tell_of_longer_steps(self) -> None:
         trace = TraceBuilder()
         for _ in range(3):
             forward(trace, 8, around=False)

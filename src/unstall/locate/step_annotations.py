@@ -68,7 +68,7 @@ def by_known_programs(timeline: Timeline) -> Steps | None:
     patterns = sorted({_pattern(timeline.strings[name]) for name in timeline.host.name[rows].tolist()})
     alike = takewhile(lambda letters: letters[0] == letters[1], zip(patterns[0], patterns[-1], strict=False))
     name = patterns[0] if len(patterns) == 1 else "".join(letter for letter, _ in alike) + "*"
-    end = np.append(start[1:], end[-1])
+    end = np.append(start[1:], end[-1] + int(np.median(start[1:] - end[:-1])))
     if _covered(launch_times(timeline), start, end) < ALIKE or nature_of(timeline, start, end) == Nature.PART:
         return None
     return steps_of(timeline, "annotation", name, start, end)

@@ -55,9 +55,8 @@ def nature_of(timeline: Timeline, start: I64, end: I64) -> Nature:
         if (nature := evidence(timeline, start, end)) is not None:
             return nature
     marked = _named(timeline, (HostKind.ANNOTATION, HostKind.OP), _ANY)
-    functions = _named(timeline, (HostKind.PYTHON,), _ANY)
-    grouped = _enclose(timeline, start, marked) or _enclose(timeline, start, functions, most=len(start) - 1)
-    return Nature.UNCLEAR if grouped or _waited_for_together(timeline, start, end) else Nature.UNKNOWN
+    grouped = _enclose(timeline, start, marked) or _waited_for_together(timeline, start, end)
+    return Nature.UNCLEAR if grouped or _called_together(timeline, start, end) else Nature.UNKNOWN
 
 
 def within_one_call(timeline: Timeline, start: I64) -> bool:
@@ -87,6 +86,17 @@ def _enclose(timeline: Timeline, start: I64, chosen: Bool, most: int | None = No
     several = (last > first) & (last - first < (most or len(start)))
     change = np.bincount(first[several], minlength=len(start)) - np.bincount(last[several], minlength=len(start))
     return bool((np.cumsum(change)[:-1] > 0).mean() >= _MOST)
+
+
+def _called_together(timeline: Timeline, start: I64, end: I64) -> bool:
+    """Returns whether functions that are called again and again enclose several spans in each call.
+
+    If each span launches a graph, that is a pass of the model: within the pass, a call of a module would be around it.
+    """
+    host = timeline.host
+    if timeline.meta.frames_at_calls or _in_most(host.start[host.kind == HostKind.GRAPH_LAUNCH], start, end):
+        return False
+    return _enclose(timeline, start, _named(timeline, (HostKind.PYTHON,), _ANY), most=len(start) - 1)
 
 
 def _waited_for_together(timeline: Timeline, start: I64, end: I64) -> bool:
