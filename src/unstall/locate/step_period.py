@@ -49,7 +49,8 @@ def by_period(timeline: Timeline) -> tuple[Steps | None, tuple[int, int] | None]
             nature = Nature.UNCLEAR
         if nature in (Nature.STEP, Nature.UNKNOWN) and _inside(timeline, each) < _LEAST_INSIDE:
             nature = Nature.UNCLEAR
-        if nature == Nature.STEP or (nature == Nature.UNKNOWN and steps is None):
+        # If a longer period may be a step, a shorter one may be a layer of it.
+        if nature == Nature.STEP or (nature == Nature.UNKNOWN and steps is None and unclear is None):
             steps = each
         elif nature == Nature.UNCLEAR and unclear is None and each.period > 1:
             unclear = each
