@@ -32,14 +32,38 @@ def test_steps_with_an_evaluation_are_told_from_the_others() -> None:
     )
 
 
+def test_the_first_step_is_called_so() -> None:
+    assert _of([20, 1, 1]) == (
+        "The first of 3 steps takes 20.0 ms, the others 1.01 ms: figures per step are the mean of all steps."
+    )
+
+
+def test_of_two_steps_the_longer_is_told_from_the_other() -> None:
+    assert _of([3, 900]) == (
+        "1 of 2 steps takes 900 ms, the other 3.01 ms: figures per step are the mean of all steps."
+    )
+
+
+def test_so_are_steps_that_are_shorter_than_most() -> None:
+    assert _of([20, 20, 1, 1, 20]) == (
+        "2 of 5 steps take 1.01 ms each, the others 20.0 ms: figures per step are the mean of all steps."
+    )
+
+
+def test_steps_that_are_all_of_different_length_have_a_range() -> None:
+    assert _of([1, 10, 100]) == (
+        "The 3 steps take from 1.01 ms to 100 ms, half of them 10.0 ms or less: figures per step are the mean of all "
+        "steps."
+    )
+
+
 @pytest.mark.parametrize(
     "kernels",
     [
         [4, 4, 4, 4, 4],
         [4, 5, 6, 7, 8],  # none is twice as long as the median
         [1] * 40 + [3],  # that one is a twentieth of the time
-        [1, 20, 1],  # three tell no usual step
-        [1, 1, 20, 20, 20],  # most are long
+        [10, 19],  # of two, none is twice as long as the other
     ],
 )
 def test_steps_that_differ_little_or_hardly_matter_are_not(kernels: list[int]) -> None:

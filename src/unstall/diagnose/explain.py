@@ -16,6 +16,7 @@ from unstall.diagnose.lines import cost_by_line
 from unstall.diagnose.outlook import look_ahead
 from unstall.diagnose.rules import all_rules
 from unstall.diagnose.run import Run, analyse
+from unstall.diagnose.step_notes import notes_of_steps
 from unstall.diagnose.verdict import judge
 from unstall.diagnose.whole_graphs import with_whole_graphs
 from unstall.errors import UsageError
@@ -192,6 +193,7 @@ def notes_of(run: Run) -> tuple[str, ...]:
             f"the steps themselves span {share(covered, covered + between)} of the host's time from the first to the "
             "last: what happens between them counts too",
         )
+    notes = (*notes, *notes_of_steps(run))
     own = timeline.meta.recorder is not None
     if not run.activity.operators and run.ops_inside.any() and not own:
         notes = (*notes, "no operators were recorded (ProfilerActivity.CPU), so Python's share cannot be told")

@@ -1,5 +1,5 @@
-"""Detects a few steps that take far longer than the rest, such as those with an evaluation. A mean then describes no
-step."""
+"""Detects steps that take far longer or shorter than the rest, such as those with an evaluation or a first use. A mean
+then describes no step."""
 
 from __future__ import annotations
 
@@ -7,23 +7,34 @@ import numpy as np
 
 from unstall.diagnose.run import Run
 from unstall.figures import duration
+from unstall.timeline.columns import I64
 
-_LONG = 2  # times the median step
-_FEWEST = 4  # steps; with fewer, no step stands out
-_NOTABLE = 0.1  # of the window: the time saved if these steps took as long as the median step
+_LONG = 2  # times the usual step
+_NOTABLE = 0.1  # of the window: the time by which these steps differ from the usual step
 
 
 def of_long_steps(run: Run) -> str | None:
-    """Returns a sentence on the number and length of the long steps; None if there are none, or they take little
-    time."""
-    if len(run.steps) < _FEWEST:
-        return None
+    """Returns a sentence on the number and length of steps of unusual length; None if there are none, or they differ by
+    little time."""
     lengths = run.step_lengths
-    usual = float(np.median(lengths))
-    long = lengths > _LONG * usual
-    if (lengths[long] - usual).sum() < max(_NOTABLE * run.wall, 1):
+    # Of two steps, neither is the usual one: compare the longer with the shorter.
+    usual = float(np.median(lengths) if len(lengths) > 2 else lengths.min())
+    long, short = lengths > _LONG * usual, lengths * _LONG < usual
+    odd = long | short
+    if np.abs(lengths - usual)[odd].sum() < max(_NOTABLE * run.wall, 1):
         return None
-    count = int(long.sum())
-    one, others = (duration(round(float(lengths[chosen].mean()))) for chosen in (long, ~long))
-    take = f"takes {one}" if count == 1 else f"take {one} each"
-    return f"{count} of {len(lengths)} steps {take}, the others {others}: figures per step are the mean of all steps."
+    if long.any() and short.any():
+        shortest, longest = duration(int(lengths.min())), duration(int(lengths.max()))
+        many = (
+            f"The {len(lengths)} steps take from {shortest} to {longest}, half of them {duration(round(usual))} or less"
+        )
+    else:
+        count, others = int(odd.sum()), "other" if len(lengths) - odd.sum() == 1 else "others"
+        take = f"takes {_mean(lengths[odd])}" if count == 1 else f"take {_mean(lengths[odd])} each"
+        which = "The first" if count == 1 and odd[0] else str(count)
+        many = f"{which} of {len(lengths)} steps {take}, the {others} {_mean(lengths[~odd])}"
+    return f"{many}: figures per step are the mean of all steps."
+
+
+def _mean(lengths: I64) -> str:
+    return duration(round(float(lengths.mean())))

@@ -159,7 +159,9 @@ def _fallback(timeline: Timeline, source: I64, top_op: I32, step: str | None) ->
     host = timeline.host
     annotation = host.kind == HostKind.ANNOTATION
     names = np.unique(host.name[annotation])
-    marks = (f"{step or 'ProfilerStep'}*", f"{RECORDED_STEP}*")
+    mark = step or "ProfilerStep"
+    # A name that was found may hold a bracket, as "step[DECODE bs=*]" does; one that was given may be a glob.
+    marks = (f"{mark}*", mark.replace("[", "[[]") + "*", f"{RECORDED_STEP}*")
     steps = [i for i in names if any(fnmatch.fnmatchcase(timeline.strings[i], mark) for mark in marks)]
     annotation &= ~np.isin(host.name, np.array(steps, dtype=np.int32))
     around = nearest(host.parent, annotation)[source]

@@ -1,0 +1,47 @@
+"""Notes on steps: what lies outside of them and is not counted, and what repeats but may be layers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.diagnose.run import Run
+from unstall.figures import counted, duration, share
+from unstall.locate.steps import RECORDED_STEP
+from unstall.timeline.columns import Bool
+
+_LITTLE = 0.05  # of the device's work: as near as a replay comes to a run
+
+
+def notes_of_steps(run: Run) -> list[str]:
+    """Returns a sentence for each thing that the reader should know about the steps."""
+    notes = []
+    # The recorder of unstall records the step before its window, too.
+    if run.steps.name != RECORDED_STEP and (outside := _outside(run)):
+        notes.append(outside)
+    if run.steps.repeats is not None:
+        launches, times = run.steps.repeats
+        notes.append(
+            f"the same {counted(launches, 'launch')} repeat {times:,} times: they may be steps, or layers of one step, "
+            "so the whole run counts as one step; an annotation around each step (--step NAME), or unstall.step(), "
+            "tells which they are"
+        )
+    return notes
+
+
+def _outside(run: Run) -> str | None:
+    """Returns a sentence on the device's work outside of the window, if it is more than a little."""
+    device, outside = run.timeline.device, ~run.ops_inside
+    work = device.end - device.start
+    lost = int(work[outside].sum())
+    if lost <= _LITTLE * int(work.sum()):
+        return None
+
+    def amount(chosen: Bool) -> str:
+        return f"{counted(int(np.count_nonzero(chosen)), 'op')} ({duration(int(work[chosen].sum()))} of device work)"
+
+    before = outside & (device.start < run.window[0])
+    after = outside & ~before
+    sides = [
+        f"{amount(chosen)} {side} the steps" for chosen, side in ((before, "before"), (after, "after")) if chosen.any()
+    ]
+    return f"not counted: {' and '.join(sides)}, {share(lost, int(work.sum()))} of the device's work in the file"

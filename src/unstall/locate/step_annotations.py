@@ -1,0 +1,148 @@
+"""Steps by annotations: the recorder's, those of programs that are known, counted ones, and any that fits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import takewhile
+
+import numpy as np
+
+from unstall.locate.step_evidence import Nature, nature_of
+from unstall.locate.step_spans import ALIKE, Steps, launch_times, steps_of
+from unstall.timeline.columns import I64, Bool, HostKind, Timeline
+
+_KNOWN = re.compile(
+    r"execute_(context|new|model)_\d"  # vLLM: execute_context_1(64)_generation_8(8)
+    r"|step\["  # SGLang: step[DECODE bs=8]
+    r"|\[pl\]\[profile\]run_training_batch$"  # Lightning
+    r"|(train(ing)?[ _])?iteration$",  # Megatron and its kin
+    re.IGNORECASE,
+)
+"""Annotations that programs put around one step. What follows one, such as sampling, belongs to its step."""
+
+_OF_STEPS = re.compile(r"(?<![a-z])(train|eval|valid|test|step|iter|iteration|batch|token|decode|prefill|frame)", re.I)
+_OF_PARTS = re.compile(
+    r"layer|block|stage|micro|module|expert|head|bucket|chunk|shard|param|rank|stream|loss|ward", re.I
+)
+"""Words of parts: layers and blocks, micro-batches, forward and backward passes."""
+
+_NUMBER = re.compile(r"\d+")
+_MOST_REPEATS = 10_000  # more are no steps
+_MOST_CANDIDATES = 64
+
+
+def named(pattern: re.Pattern[str]) -> Callable[[str], bool]:
+    """Returns a test of whether a text begins with `pattern`."""
+    return lambda text: pattern.match(text) is not None
+
+
+def is_annotation(timeline: Timeline) -> Bool:
+    """Returns which host events are annotations."""
+    chosen: Bool = timeline.host.kind == HostKind.ANNOTATION
+    return chosen
+
+
+def annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
+    """Returns the rows of wanted annotations that are not nested in each other, on the thread that has most."""
+    host = timeline.host
+    candidates = np.flatnonzero((host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP))
+    names = np.unique(host.name[candidates])
+    chosen = [i for i in names if wanted(timeline.strings[i])]
+    rows = candidates[np.isin(host.name[candidates], np.array(chosen, dtype=np.int32))]
+    if not len(rows):
+        return rows
+    rows = rows[host.thread[rows] == np.bincount(host.thread[rows]).argmax()]
+    reach = np.maximum.accumulate(host.end[rows])
+    outer: I64 = rows[np.append(True, host.start[rows][1:] >= reach[:-1])]
+    return outer
+
+
+def by_known_programs(timeline: Timeline) -> Steps | None:
+    """Returns steps by annotations of programs that are known, if they span nearly all launches; else None."""
+    rows = annotated(timeline, named(_KNOWN))
+    if len(rows) < 2 or len(rows) > _MOST_REPEATS:
+        return None
+    start, end = timeline.host.start[rows], timeline.host.end[rows]
+    patterns = sorted({_pattern(timeline.strings[name]) for name in timeline.host.name[rows].tolist()})
+    alike = takewhile(lambda letters: letters[0] == letters[1], zip(patterns[0], patterns[-1], strict=False))
+    name = patterns[0] if len(patterns) == 1 else "".join(letter for letter, _ in alike) + "*"
+    end = np.append(start[1:], end[-1] + int(np.median(start[1:] - end[:-1])))
+    if _covered(launch_times(timeline), start, end) < ALIKE or nature_of(timeline, start, end) == Nature.PART:
+        return None
+    return steps_of(timeline, "annotation", name, start, end)
+
+
+def by_counter(timeline: Timeline, but: re.Pattern[str]) -> tuple[Steps | None, str | None]:
+    """Returns steps by annotations whose names are alike but for a number that counts up, and the name of another that
+    might mark steps.
+
+    Names that match `but` do not count. The annotations enclose nearly all launches. A name that tells of layers marks
+    no steps, however well it counts. Of several, such as epochs and their batches, the shortest are steps.
+    """
+    launched = launch_times(timeline)
+    best, hint = None, None
+    for pattern, rows in _counted(timeline, but):
+        start, end = timeline.host.start[rows], timeline.host.end[rows]
+        if _OF_PARTS.search(pattern) or _covered(launched, start, end) < ALIKE:
+            continue
+        nature = nature_of(timeline, start, end)
+        if nature == Nature.STEP or (nature != Nature.PART and _OF_STEPS.search(pattern)):
+            if best is None or len(rows) > len(best):
+                best = steps_of(timeline, "annotation", pattern, start, end)
+        elif nature != Nature.PART:
+            hint = pattern
+    return best, hint
+
+
+def _counted(timeline: Timeline, but: re.Pattern[str]) -> Iterator[tuple[str, I64]]:
+    """Yields (pattern, rows) of annotations that count up: names with a "*" for each number, rows by time."""
+    host = timeline.host
+    of: dict[str, list[int]] = {}
+    for name in np.unique(host.name[is_annotation(timeline)]).tolist():
+        if _NUMBER.search(timeline.strings[name]) and not but.match(timeline.strings[name]):
+            of.setdefault(_pattern(timeline.strings[name]), []).append(name)
+    several = sorted(
+        (pattern for pattern in of if 1 < len(of[pattern]) <= _MOST_REPEATS), key=lambda each: len(of[each])
+    )
+    for pattern in several[:_MOST_CANDIDATES]:
+        names = frozenset(timeline.strings[name] for name in of[pattern])
+        rows = annotated(timeline, names.__contains__)
+        numbers = np.array([_numbers(timeline.strings[name]) for name in host.name[rows].tolist()])
+        if len(rows) > 1 and (np.diff(numbers, axis=0) > 0).all(axis=0).any():
+            yield pattern, rows
+
+
+def _pattern(name: str) -> str:
+    return _NUMBER.sub("*", name)
+
+
+def _numbers(name: str) -> list[float]:
+    return [float(digits) for digits in _NUMBER.findall(name)]
+
+
+def in_agreement(timeline: Timeline, found: Steps) -> Steps:
+    """Returns steps by an annotation of the program, if one encloses nearly all launches and occurs as often as steps.
+
+    If it occurs more or less often (a layer, an epoch), it only becomes the hint.
+    """
+    launched = launch_times(timeline)
+    best, most = None, 0.0
+    names, count = np.unique(timeline.host.name[is_annotation(timeline)], return_counts=True)
+    for name in names[(count > 1) & (count <= _MOST_REPEATS)][:_MOST_CANDIDATES]:
+        rows = annotated(timeline, timeline.strings[name].__eq__)
+        start, end = timeline.host.start[rows], timeline.host.end[rows]
+        covered = _covered(launched, start, end)
+        if len(rows) > 1 and covered >= max(ALIKE, most):
+            best, most = steps_of(timeline, "annotation", timeline.strings[name], start, end), covered
+    if best is None:
+        return found
+    alike = found.found_by != "whole" and len(found) <= len(best) <= len(found) + 1
+    return best if alike else replace(found, hint=best.name)
+
+
+def _covered(launched: I64, start: I64, end: I64) -> float:
+    """Returns the share of launches within the spans; 0 if a span has none."""
+    within = np.searchsorted(launched, end) - np.searchsorted(launched, start)
+    return int(within.sum()) / max(len(launched), 1) if (within > 0).all() else 0.0

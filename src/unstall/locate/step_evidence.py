@@ -1,0 +1,209 @@
+"""Tells steps from parts of a step, such as layers: both repeat.
+
+The evidence, strongest first: one call that encloses several repetitions; the modules that are called in each; a
+forward and a backward pass, or an embedding, in each; an annotation around several; and, if a file has nothing but
+launches, what is launched around the repetitions.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+import numpy as np
+
+from unstall.locate.step_spans import ALIKE, LEAST_PERIODS
+from unstall.timeline.ancestry import nearest
+from unstall.timeline.columns import I64, Bool, DeviceKind, HostKind, Timeline
+
+
+class Nature(Enum):
+    """What repeats."""
+
+    STEP = "a step"
+    PART = "a part of a step"
+    UNCLEAR = "something around several of them speaks against steps"
+    UNKNOWN = "nothing tells"
+
+
+_MODULE_CALL = re.compile(r"nn\.Module: .*_\d+$")
+"""torch's profiler numbers the instances of a class, so this is the name of one instance of a module."""
+
+_CALL_OF_A_STEP = re.compile(
+    r"nn\.Module: "
+    r"|.*: (forward|backward|training_step|train_step|train_batch|execute_model)$"
+    r"|<built-in (method|function) run_backward\b"
+)
+"""Frames that are entered once a step, or more often, by torch, Lightning, transformers, DeepSpeed, Megatron and vLLM:
+no loop over steps is within."""
+
+_OPERATOR = re.compile(r"\w+::|\w+Backward\d*$|(## Call )?CompiledF|Torch-Compiled Region")
+"""Operators, autograd nodes and compiled functions. Old versions of torch wrote annotations as operators, too."""
+
+_BACKWARD = re.compile(r"autograd::engine::evaluate_function")
+_EMBEDDING = re.compile(r"aten::embedding(_bag)?$")
+_OPTIMIZER = re.compile(r"Optimizer\.step#")
+_ANY = re.compile("")
+_MOST = 0.5  # a majority
+
+
+def nature_of(timeline: Timeline, start: I64, end: I64) -> Nature:
+    """Returns what the spans [start, end) of the host's time are, in order; ns."""
+    if len(start) < 2 or within_one_call(timeline, start):
+        return Nature.PART
+    for evidence in (_of_modules, _of_passes, _of_embeddings):
+        if (nature := evidence(timeline, start, end)) is not None:
+            return nature
+    marked = _named(timeline, (HostKind.ANNOTATION, HostKind.OP), _ANY)
+    grouped = _enclose(timeline, start, marked) or _waited_for_together(timeline, start, end)
+    return Nature.UNCLEAR if grouped or _called_together(timeline, start, end) else Nature.UNKNOWN
+
+
+def within_one_call(timeline: Timeline, start: I64) -> bool:
+    """Returns whether most of the spans that begin at `start` (ns) begin in the same call of a module, a compiled
+    function or an operator as the span before them. The call is a step or a part of one, and so these are parts."""
+    calls = _named(timeline, (HostKind.OP, HostKind.ANNOTATION), _OPERATOR)
+    if not timeline.meta.frames_at_calls:  # those of several calls may be one
+        calls |= _named(timeline, (HostKind.PYTHON,), _CALL_OF_A_STEP)
+    return _enclose(timeline, start, calls)
+
+
+def _enclose(timeline: Timeline, start: I64, chosen: Bool, most: int | None = None) -> bool:
+    """Returns whether single events among `chosen`, on threads that launch, enclose most pairs of successive starts.
+
+    Events that enclose more than `most` starts do not count: a function around all of them may be the loop of steps,
+    but one that is called again and again has several of them in each call.
+    """
+    host, device = timeline.host, timeline.device
+    if len(start) < 2:
+        return False
+    launching = np.zeros(len(timeline.threads) + 1, dtype=np.bool_)
+    launching[host.thread[device.launch[device.launch >= 0]]] = True
+    long = host.end - host.start >= np.diff(start).min()
+    rows = np.flatnonzero(chosen & long & launching[host.thread])
+    first = np.searchsorted(start, host.start[rows], side="left")
+    last = np.searchsorted(start, host.end[rows], side="left") - 1
+    several = (last > first) & (last - first < (most or len(start)))
+    change = np.bincount(first[several], minlength=len(start)) - np.bincount(last[several], minlength=len(start))
+    return bool((np.cumsum(change)[:-1] > 0).mean() >= _MOST)
+
+
+def _called_together(timeline: Timeline, start: I64, end: I64) -> bool:
+    """Returns whether functions that are called again and again enclose several spans in each call.
+
+    If each span launches a graph, that is a pass of the model: within the pass, a call of a module would be around it.
+    """
+    host = timeline.host
+    if timeline.meta.frames_at_calls or _in_most(host.start[host.kind == HostKind.GRAPH_LAUNCH], start, end):
+        return False
+    return _enclose(timeline, start, _named(timeline, (HostKind.PYTHON,), _ANY), most=len(start) - 1)
+
+
+def _waited_for_together(timeline: Timeline, start: I64, end: I64) -> bool:
+    """Returns whether the host waits for the device again and again, but only in few of the spans: at the end of steps
+    that each have several of them."""
+    span = _span_of(timeline.host.start[timeline.host.kind == HostKind.SYNC], start, end)
+    waited = len(np.unique(span[span >= 0]))
+    return LEAST_PERIODS - 1 <= waited < _MOST * len(start)
+
+
+def _of_modules(timeline: Timeline, start: I64, end: I64) -> Nature | None:
+    """A step calls the same instances of modules as the one before; a layer calls its own."""
+    host = timeline.host
+    rows = np.flatnonzero(_named(timeline, (HostKind.PYTHON,), _MODULE_CALL))
+    # Spans begin at launches, so what launched them began a little earlier. Its end is in the same span.
+    span = _span_of(host.end[rows], start, end)
+    inside = span >= 0
+    width = len(timeline.strings)
+    called = np.unique(span[inside] * width + host.name[rows[inside]])
+    if not _nearly_all(len(np.unique(called // width)), len(start)):
+        return None
+    followed = called[called // width < len(start) - 1]
+    again = np.isin(followed + width, called).mean() if len(followed) else 0
+    return Nature.STEP if again >= _MOST else Nature.PART
+
+
+def _of_passes(timeline: Timeline, start: I64, end: I64) -> Nature | None:
+    """A step of training has both passes: launches by autograd's engine, and others.
+
+    If an optimizer steps in few of the spans, they are micro-batches. If only a backward pass is in them, they are
+    parts of it.
+    """
+    host, device = timeline.host, timeline.device
+    backward = _named(timeline, (HostKind.OP,), _BACKWARD)
+    if not backward.any():
+        return None
+    calls = np.unique(device.launch[device.launch >= 0])
+    in_backward = nearest(host.parent, backward)[calls] >= 0
+    launched = host.start[calls]
+    if not _in_most(launched[in_backward], start, end):
+        return None
+    optimizer = host.end[_named(timeline, (HostKind.ANNOTATION, HostKind.OP), _OPTIMIZER)]
+    stepped = not len(optimizer) or _in_most(optimizer, start, end)
+    return Nature.STEP if stepped and _in_most(launched[~in_backward], start, end) else Nature.PART
+
+
+def _of_embeddings(timeline: Timeline, start: I64, end: I64) -> Nature | None:
+    """A model looks up its embeddings before its layers, once a step."""
+    looked_up = timeline.host.end[_named(timeline, (HostKind.OP,), _EMBEDDING)]
+    return Nature.STEP if _in_most(looked_up, start, end) else None
+
+
+def _in_most(times: I64, start: I64, end: I64) -> bool:
+    """Returns whether nearly all spans have one of these times."""
+    span = _span_of(np.asarray(times), start, end)
+    return _nearly_all(len(np.unique(span[span >= 0])), len(start))
+
+
+def _nearly_all(count: int, spans: int) -> bool:
+    """Returns whether so many of the spans are nearly all of them. A recording may cut off the last."""
+    return count >= min(ALIKE * spans, spans - 1)
+
+
+def _span_of(times: I64, start: I64, end: I64) -> I64:
+    """Returns the index of the span that each time is in, or -1."""
+    span = np.searchsorted(start, times, side="right") - 1
+    inside: I64 = np.where((span >= 0) & (times < end[np.maximum(span, 0)]), span, -1)
+    return inside
+
+
+def _named(timeline: Timeline, kinds: tuple[HostKind, ...], pattern: re.Pattern[str]) -> Bool:
+    """Returns which host events of these kinds have a name that `pattern` matches from its start."""
+    host = timeline.host
+    chosen: Bool = np.isin(host.kind, kinds)
+    present = np.zeros(len(timeline.strings) + 1, dtype=np.bool_)
+    present[host.name[chosen]] = True
+    match = np.zeros(len(timeline.strings) + 1, dtype=np.bool_)
+    names = np.flatnonzero(present[:-1])
+    match[names] = [pattern.match(timeline.strings[name]) is not None for name in names.tolist()]
+    return chosen & match[host.name]
+
+
+def stands_out(timeline: Timeline, calls: I64, tokens: I64, starts: I64, period: int) -> bool:
+    """Returns whether launches that do not repeat lie around and between the repetitions, as an embedding and a head
+    lie around layers.
+
+    `calls` and `tokens` are the sequence of launches; `starts` say where repetitions begin, each a `period` long.
+    Kernels before the first alone may be preparation, those at one place between them alone a coincidence. Copies are
+    no part of a model.
+    """
+    if starts[0] > period:
+        return True
+    same = tokens[period:] == tokens[:-period]
+    odd = ~(np.append(same, np.zeros(period, np.bool_)) | np.append(np.zeros(period, np.bool_), same))
+    odd &= _launches_kernels(timeline, calls)
+    places = np.flatnonzero(odd)
+    end = int(starts[-1]) + period
+    between = places[(places >= starts[0]) & (places < end)]
+    runs = int(len(between) > 0) + int((np.diff(between) > period // 2).sum())
+    return bool((places >= end).any() or len(tokens) - end > period or int((places < starts[0]).any()) + runs > 1)
+
+
+def _launches_kernels(timeline: Timeline, calls: I64) -> Bool:
+    """Returns which of these calls put a kernel on the device."""
+    device = timeline.device
+    launch = device.launch[(device.kind == DeviceKind.KERNEL) & (device.launch >= 0)]
+    found = np.zeros(len(timeline.host), dtype=np.bool_)
+    found[launch] = True
+    kernels: Bool = found[calls]
+    return kernels

@@ -1,0 +1,120 @@
+"""`Steps`, and how they are made from spans of the host's time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from unstall.timeline.columns import I64, Bool, HostKind, Timeline
+
+FoundBy = Literal["annotation", "optimizer", "period", "whole"]
+
+ALIKE = 0.9
+"""The share of launches that must agree for two things to count as the same: two steps, or steps and annotations."""
+
+LEAST_PERIODS = 3  # repetitions; two may be a coincidence
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Steps:
+    """Steps in order of time; all times in ns. The window that they span is [window_start, window_end).
+
+    If the host is ahead, the device begins the first step after earlier work, and ends the last step later than the
+    host. The window excludes that earlier work: a few steps should not pay for everything queued before them.
+    """
+
+    found_by: FoundBy
+    name: str | None
+    start: I64
+    end: I64  # end of the host's part; the device may still be working
+    window_start: int  # the later of the first step's start and the end of earlier device work
+    window_end: int  # the later of the last step's end and the end of its last device op
+    hint: str | None = None  # an annotation that might mark the steps, if none was used
+    repeats: tuple[int, int] | None = None
+    """Launches in one repetition, and how often it repeats, if these may be steps or layers and were not used."""
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Returns (start, end) in ns."""
+        return self.window_start, self.window_end
+
+
+def steps_of(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: I64) -> Steps:
+    """Makes Steps from spans on the host. Drops spans without launches if others have some, and sets the window."""
+    launched = launch_times(timeline)
+    work = np.searchsorted(launched, end, side="right") - np.searchsorted(launched, start, side="left")
+    if work.any():
+        start, end = start[work > 0], end[work > 0]
+    return Steps(found_by, name, start, end, *_window(timeline, start, end))
+
+
+def whole(timeline: Timeline) -> Steps:
+    """Returns one step from the first operator, call or device op to the last."""
+    host, device = timeline.host, timeline.device
+    start = int(min(host_start(timeline), device.start.min(initial=_FAR)))
+    end = int(max(host.end[_is_working(timeline)].max(initial=0), device.end.max(initial=0)))
+    if start > end:
+        start, end = int(host.start.min(initial=0)), int(host.end.max(initial=0))
+    return Steps("whole", None, np.array([start]), np.array([end]), start, end)
+
+
+def host_start(timeline: Timeline) -> int:
+    """Returns when the first operator or call begins, in ns."""
+    return int(timeline.host.start[_is_working(timeline)].min(initial=_FAR))
+
+
+def launch_times(timeline: Timeline) -> I64:
+    """Returns when each device op was launched, ascending, in ns."""
+    launch = timeline.device.launch
+    return np.sort(timeline.host.start[launch[launch >= 0]])
+
+
+def launch_sequence(timeline: Timeline) -> tuple[I64, I64]:
+    """Returns the host rows of launching calls, by time, and a number for each one's first op (name and stream)."""
+    device = timeline.device
+    known = np.flatnonzero(device.launch >= 0)
+    calls, first = np.unique(device.launch[known], return_index=True)
+    order = np.argsort(timeline.host.start[calls], kind="stable")
+    ops = known[first][order]
+    tokens = device.name[ops].astype(np.int64) * (len(timeline.streams) + 1) + device.stream[ops]
+    return calls[order].astype(np.int64), tokens
+
+
+def device_begins(host_ns: int, queued_ns: int, first_ns: int) -> int:
+    """Returns when the device begins the first step, in ns.
+
+    The host begins that step at `host_ns`. The device finishes earlier work at `queued_ns`, and the first step's work
+    at `first_ns`. Earlier work that lasts longer than that was not queued before the step.
+    """
+    return max(host_ns, queued_ns) if queued_ns <= first_ns else host_ns
+
+
+def _window(timeline: Timeline, start: I64, end: I64) -> tuple[int, int]:
+    host, device = timeline.host, timeline.device
+    joined = device.launch >= 0
+    launched = np.full(len(device), np.iinfo(np.int64).min)
+    launched[joined] = host.start[device.launch[joined]]
+    ours = joined & (launched >= start[0]) & (launched < end[-1])
+    low, high = int(start[0]), int(device.end[ours].max(initial=end[-1]))
+    if not ours.any():
+        return low, high
+    # Ops launched before the recording have no launch in it. They may run after ops of the first step that overtook
+    # them on another stream.
+    earlier = np.where(joined, launched < low, timeline.queued_before | (device.start < device.start[ours].min()))
+    before = int(device.end[earlier].max(initial=low))
+    of_first = ours & (launched < start[1]) if len(start) > 1 else ours
+    return device_begins(low, before, int(device.end[of_first].max(initial=low))), high
+
+
+def _is_working(timeline: Timeline) -> Bool:
+    host = timeline.host
+    chosen: Bool = (host.kind <= HostKind.CALL) & ((host.op >= 0) | (host.kind != HostKind.SYNC))
+    return chosen
+
+
+_FAR = np.iinfo(np.int64).max
