@@ -9,7 +9,7 @@ import numpy as np
 from unstall.locate.operations import operations
 from unstall.replay.program import Code
 from unstall.timeline.columns import Bool, CopyDirection
-from unstall.what_if.edits.pin_copies import pinned
+from unstall.what_if.edits.pin_copies import pinned, staging_ns
 from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.subject import SYNCS, Subject
 
@@ -25,8 +25,13 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     chosen = down & subject.at(place)[subject.program.launcher]
     made = pinned(subject, chosen)
     do = made.program.instructions
-    code = np.where(_waits_for(made, chosen), Code.CALL, do.code).astype(np.int8)
-    return made.with_program(replace(made.program, instructions=replace(do, code=code)))
+    waits = _waits_for(made, chosen)
+    code = np.where(waits, Code.CALL, do.code).astype(np.int8)
+    # What staging does not explain of a call stays in it.
+    explained = staging_ns(subject, chosen) - (subject.program.instructions.call - do.call)
+    rest = np.maximum(np.maximum(do.latency, 0) - np.append(0, explained[:-1]), 0)
+    call = np.where(waits & do.goes_on, do.call + rest, do.call)
+    return made.with_program(replace(made.program, instructions=replace(do, code=code, call=call)))
 
 
 def _waits_for(subject: Subject, copies: Bool) -> Bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from unstall.locate.kinds import OF_THE_DRIVER
 from unstall.replay.program import Code
 from unstall.timeline.columns import Bool, CopyDirection
 from unstall.what_if.place import EditPlace, parse_line
@@ -18,15 +19,17 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    do = subject.program.instructions
-    syncs = subject.at(place) & np.isin(do.code, SYNCS)
+    """Removes waits, and operations that only read a value. Allocation that waits stays: see `keep-cache`."""
+    do, host = subject.program.instructions, subject.timeline.host
+    driver = np.isin(host.kind, OF_THE_DRIVER)
+    syncs = subject.at(place) & np.isin(do.code, SYNCS) & ~driver[do.host]
     staged = syncs & _within_copy(subject)
     waits = syncs & ~staged
     notes = []
     if staged.any() and place is not None:
         notes.append(f"{int(staged.sum())} waits stay, as the copies themselves block the host: first pin their memory")
     read_back = _read_backs(subject, waits)
-    edited = subject.with_program(subject.cut(read_back))
+    edited = subject.with_program(subject.cut(read_back, spare=driver))
     return subject.with_program(neutral(edited.program, waits), *notes)
 
 
