@@ -11,6 +11,7 @@ from unstall.locate.operations import operations
 from unstall.replay.program import Code
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostMemory, Timeline
 from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.staging import unexplained_ns
 from unstall.what_if.subject import SYNCS, Subject
 
 # Bytes per ns of a large copy from or to pinned memory, by the link between GPU and host. An H200 on PCIe 5 reaches
@@ -23,10 +24,6 @@ _LARGE_BYTES = 256 << 10
 _SETUP_NS = 1_000  # the part of a copy's time that does not depend on its size
 _CALL_NS = 5_000
 _LATENCY_NS = 1_800
-# What staging a pageable copy can take the host besides the copy itself. Copies of up to 16 kB return within 6 to 20 µs
-# (examples/traces/waits). A page that the host touches for the first time takes 0.5 to 2 µs for its 4 kB.
-_STAGING_NS = 20_000
-_STAGED_BYTES_A_NS = 2.0
 
 
 def prepare(text: str | None) -> EditPlace | None:
@@ -59,14 +56,10 @@ def pinned(subject: Subject, among: Bool) -> Subject:
     upload = (device.direction == CopyDirection.HOST_TO_DEVICE)[row] & among
     uploads = np.zeros(len(do), dtype=np.bool_)
     uploads[program.launcher[upload]] = True
-    # Other work in the call stays, such as the first use of the device: staging explains only so much.
-    staging = staging_ns(subject, among)
-    before = np.where(blocking, np.clip(do.call - _CALL_NS, 0, staging), 0)
-    call = do.call - before
-    behind = np.append(0, (staging - before)[:-1])  # by instruction: what staging explains of the wait in its call
+    # Other work in the call stays, such as the first use of the device.
+    rest = unexplained_ns(subject, among, _CALL_NS)
     waits = np.append(False, (blocking & uploads)[:-1])
-    rest = np.maximum(np.maximum(do.latency, 0) - behind, 0)
-    call = np.where(waits, call + rest, call)
+    call = np.where(blocking, np.minimum(do.call, _CALL_NS + rest), do.call + np.where(waits, rest, 0))
     # The copy arrives after the call rather than within it, and no later than before.
     latest = ops.latency + (do.call - call)[program.launcher]
     latency = np.where(blocking[program.launcher], np.minimum(latest, _LATENCY_NS), ops.latency)
@@ -80,16 +73,6 @@ def pinned(subject: Subject, among: Bool) -> Subject:
             ops=replace(ops, duration=duration, latency=latency),
         )
     )
-
-
-def staging_ns(subject: Subject, copies: Bool) -> I64:
-    """Returns the most host time, ns by instruction, that staging the copies it launches can have taken."""
-    program = subject.program
-    size = np.maximum(subject.timeline.device.bytes[program.ops.device], 0)
-    count = len(program.instructions)
-    staged = np.bincount(program.launcher[copies], size[copies], count)
-    launching = np.bincount(program.launcher[copies], minlength=count) > 0
-    return np.where(launching, _STAGING_NS + staged / _STAGED_BYTES_A_NS, 0).astype(np.int64)
 
 
 def _waits_for(subject: Subject, uploads: Bool) -> I64:

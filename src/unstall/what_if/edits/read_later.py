@@ -9,8 +9,9 @@ import numpy as np
 from unstall.locate.operations import operations
 from unstall.replay.program import Code
 from unstall.timeline.columns import Bool, CopyDirection
-from unstall.what_if.edits.pin_copies import pinned, staging_ns
+from unstall.what_if.edits.pin_copies import pinned
 from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.staging import unexplained_ns
 from unstall.what_if.subject import SYNCS, Subject
 
 
@@ -27,11 +28,9 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     do = made.program.instructions
     waits = _waits_for(made, chosen)
     code = np.where(waits, Code.CALL, do.code).astype(np.int8)
-    # What staging does not explain of a call stays in it.
-    explained = staging_ns(subject, chosen) - (subject.program.instructions.call - do.call)
-    rest = np.maximum(np.maximum(do.latency, 0) - np.append(0, explained[:-1]), 0)
-    call = np.where(waits & do.goes_on, do.call + rest, do.call)
-    return made.with_program(replace(made.program, instructions=replace(do, code=code, call=call)))
+    # What the copy does not explain of its call stays in it.
+    rest = np.where(waits & do.goes_on, unexplained_ns(subject, chosen), 0)
+    return made.with_program(replace(made.program, instructions=replace(do, code=code, call=do.call + rest)))
 
 
 def _waits_for(subject: Subject, copies: Bool) -> Bool:
