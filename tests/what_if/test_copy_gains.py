@@ -93,8 +93,13 @@ def test_a_copy_gains_no_more_than_itself_its_wait_and_its_staging(
     def body(trace: TraceBuilder) -> None:
         trace.launch("gemm", 300)
         with trace.op("aten::to"):
-            trace.copy(  # type: ignore[arg-type]
-                direction, device_us, memory="Pageable", size=size, host_us=5 + before, behind_us=behind
+            trace.copy(
+                direction,  # type: ignore[arg-type]
+                device_us,
+                memory="Pageable",
+                size=size,
+                host_us=5 + before,
+                behind_us=behind,
             )
         trace.work(20)
 
