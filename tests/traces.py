@@ -266,14 +266,17 @@ class TraceBuilder:
         size: int = 1_000_000,
         stream: int = 7,
         device: int = 0,
+        host_us: float | None = None,
+        behind_us: float = 0,  # what the call still does after the copy
     ) -> Call:
         """`cudaMemcpyAsync`: the host is blocked until a pageable copy is done, and never by a pinned one."""
         start = self.now
-        self.work(self._launch / 1000)
+        self.work(self._launch / 1000 if host_us is None else host_us)
         # Within a device the multiprocessors copy, not an engine.
         begin, end = self._run(device, stream, ns(device_us), engine=direction if "H" in direction else "")
         if memory == "Pageable" and "H" in direction:
             self._thread.clock = max(self.now, end)
+        self.work(behind_us)
         correlation = self._number("correlation")
         self._host("cuda_runtime", "cudaMemcpyAsync", start, self._linked(correlation))
         sides = {"H": memory, "D": "Device"}

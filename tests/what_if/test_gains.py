@@ -10,8 +10,10 @@ from recordings import ALL, recording
 from traces import TraceBuilder
 
 from unstall.diagnose.explain import Diagnosis, explain
+from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
 from unstall.result import Result
+from unstall.what_if import predict as predict_module
 from unstall.what_if.edits import parse
 from unstall.what_if.model import Model, model
 from unstall.what_if.predict import plan, predict
@@ -172,6 +174,41 @@ def test_a_copy_that_can_overlap_once_it_is_pinned_is_in_the_plan() -> None:
     known = as_recorded(trace)
     edits = [parse("overlap-copies:data.py:5"), parse("pin-copies:data.py:5"), parse("host-speed:1")]
     assert [made.edit.text for made in plan(known, edits)] == ["pin-copies:data.py:5", "overlap-copies:data.py:5"]
+
+
+def test_a_copy_and_a_wait_behind_it_that_gain_only_together_are_planned_together() -> None:
+    """Whichever of the two the host waits at, it waits for the same kernels."""
+    trace = TraceBuilder(enter_us=0.001)
+    for _ in range(5):
+        with trace.step(), trace.frame("train.py", 10, "step"):
+            trace.launch("gemm", 1_000)
+            with trace.frame("data.py", 5, "store"), trace.op("aten::to"):
+                trace.copy("DtoH", 5, memory="Pageable", size=50_000)
+            with trace.frame("log.py", 7, "log"):
+                trace.sync("device")
+            trace.work(500)
+    known = as_recorded(trace)
+    edits = [parse("read-later:data.py:5"), parse("remove-syncs:log.py:7"), parse("host-speed:1")]
+    alone = [predict(known, [edit])[0].gain_ns for edit in edits]
+    assert max(alone) < 0.01 * known.undistorted_step_ns
+    made = plan(known, edits)
+    assert [p.edit.text for p in made] == ["read-later:data.py:5", "remove-syncs:log.py:7"]
+    assert made[-1].step_ns == pytest.approx(1_005_000, rel=0.01)
+
+
+def test_trying_edits_together_takes_a_bounded_number_of_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One each alone, one each kind and one for all together, one each to drop, and one each to tell its gain."""
+    known, count = as_recorded(stalled()), 0
+    edits = [parse("host-speed:1"), parse("kernel-speed:1"), *[parse("kernel-speed:1:train.py:10")] * 4]
+
+    def counted(program: Program) -> float:
+        nonlocal count
+        count += 1
+        return steady_step_ns(program)
+
+    monkeypatch.setattr(predict_module, "steady_step_ns", counted)
+    assert plan(known, edits) == []
+    assert count <= len(edits) + 2 + 1
 
 
 def test_a_step_of_the_plan_that_gains_more_than_its_finding_does_alone_says_so() -> None:

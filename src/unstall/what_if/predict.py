@@ -28,50 +28,67 @@ def predict(model: Model, edits: Iterable[Edit]) -> list[Prediction]:
 
 
 WORTH = 0.01
-"""Share of the step: a smaller gain is within the replay's own error."""
+"""Share of the step: a smaller gain is not worth a change of its own."""
 
 _MOST_STEPS = 8
+_AFTER_OTHERS = ("overlap-copies", "graph")
 
 
 def plan(model: Model, edits: Sequence[Edit]) -> list[Prediction]:
     """Returns the edits in the order to make them: at each point the edit that gains most comes next.
 
-    Two waits on one path gain nothing one by one. So if no single edit gains any more, all remaining ones of a kind are
-    tried together.
+    Two waits on one path gain nothing one by one, nor does a copy that blocks before a wait. So if no single edit gains
+    any more, the remaining ones are tried together: those of each kind, then all.
     """
     chosen: list[Prediction] = []
     subject, step = model.subject, model.undistorted_step_ns
+    worth = max(WORTH * step, model.error_ns)
     left = list(edits)
     tried: Sequence[Edit] = left
     while left and len(chosen) < _MOST_STEPS:
         made = [_made(edit, subject, step) for edit in tried]
         best = max(made, key=lambda prediction: prediction.gain_ns)
-        if best.gain_ns >= WORTH * step:
+        if best.gain_ns >= worth:
             chosen.append(best)
             left = [edit for edit in left if edit is not best.edit]
             subject, step = best.subject, best.step_ns
-            tried = [p.edit for p in made if p.gain_ns >= WORTH * step and p.edit is not best.edit] or left
+            tried = [p.edit for p in made if p.gain_ns >= worth and p.edit is not best.edit] or left
         elif len(tried) < len(left):
             tried = left  # edits that gained nothing before may now: a copy can overlap once it is pinned
         else:
             break
-    return [*chosen, *_together(left, subject, step, _MOST_STEPS - len(chosen))]
+    return [*chosen, *_together(left, subject, step, worth, _MOST_STEPS - len(chosen))]
 
 
-def _together(edits: Sequence[Edit], subject: Subject, step: float, most: int) -> list[Prediction]:
-    """Returns edits of the same name, one after the other, if all together gain; without those that do not help."""
-    for name in dict.fromkeys(edit.text.partition(":")[0] for edit in edits):
-        group = [each for each in edits if each.text.partition(":")[0] == name][:most]
-        made = _chain(group, subject, step)
-        if len(made) < 2 or step - made[-1].step_ns < WORTH * step:
-            continue
-        for edit in group:
-            fewer = [p.edit for p in made if p.edit is not edit]
-            without = _chain(fewer, subject, step)
-            if without and without[-1].step_ns - made[-1].step_ns < WORTH / 10 * step:
-                made = without
-        return made
+def _together(edits: Sequence[Edit], subject: Subject, step: float, worth: float, most: int) -> list[Prediction]:
+    """Returns edits, one after the other, that gain only together; without those that do not help."""
+    if most < 2 or len(edits) < 2:
+        return []
+    names = [edit.text.partition(":")[0] for edit in edits]
+    alike = [[edit for edit, of in zip(edits, names, strict=True) if of == name] for name in dict.fromkeys(names)]
+    # A copy can overlap once it is pinned, and a graph is longer without waits.
+    every = sorted(edits, key=lambda edit: edit.text.startswith(_AFTER_OTHERS))
+    for group in (*alike, *([every] if len(alike) > 1 else [])):
+        if len(group) > 1 and step - _step_ns(group, subject) >= worth:
+            return _chain(_needed(group, subject, worth), subject, step)[:most]
     return []
+
+
+def _needed(edits: Sequence[Edit], subject: Subject, worth: float) -> list[Edit]:
+    """Returns the edits without those that the others gain as much without: one replay for each."""
+    needed, least = list(edits), _step_ns(edits, subject)
+    for edit in edits:
+        fewer = [each for each in needed if each is not edit]
+        without = _step_ns(fewer, subject)
+        if without - least < worth / 10:
+            needed, least = fewer, without
+    return needed
+
+
+def _step_ns(edits: Sequence[Edit], subject: Subject) -> float:
+    for edit in edits:
+        subject = edit.apply(subject)
+    return steady_step_ns(subject.program)
 
 
 def _chain(edits: Sequence[Edit], subject: Subject, step: float) -> list[Prediction]:

@@ -143,21 +143,48 @@ class Subject:
         chosen[startup_rows(timeline, ours, int(steps.start[1]) if len(steps) > 1 else None)] = True
         return chosen
 
-    def cut(self, chosen: Bool, keep: Bool | None = None) -> Program:
-        """Returns the program without these host events and everything they do, except for the instructions in
-        `keep`."""
+    def cut(self, chosen: Bool, *, keep: Bool | None = None, spare: Bool | None = None) -> Program:
+        """Returns the program without these host events and everything they do.
+
+        Instructions in `keep` (bool by instruction) stay. So do the host events in `spare` (bool by host row) with
+        their time, also within a chosen event.
+        """
         do = self.program.instructions
+        known = np.flatnonzero(do.host >= 0)
         inside = np.zeros(len(do), dtype=np.bool_)
-        for mine, begun, done in self._spans_by_thread(chosen):
-            start = self.recorded_span[0][mine]
-            at = np.searchsorted(begun, start, side="right") - 1
-            inside[mine] = (at >= 0) & (start < done[np.maximum(at, 0)])
-        inside &= do.host >= 0
+        inside[known] = self.within(do.host[known], chosen)
+        share = self.share_of_work(chosen)
+        if spare is not None:
+            rows = np.flatnonzero(spare)
+            stays = np.zeros(len(spare), dtype=np.bool_)
+            stays[rows] = self.within(rows, chosen)
+            share = np.maximum(share - self.share_of_work(stays), 0)
+            inside[known] &= ~stays[do.host[known]]
         if keep is not None:
             inside &= ~keep
         program = neutral(self.program, inside)
-        work = (do.work * (1 - self.share_of_work(chosen))).astype(np.int64)
+        work = (do.work * (1 - share)).astype(np.int64)
         return replace(program, instructions=replace(program.instructions, work=work))
+
+    def within(self, rows: I64 | I32, chosen: Bool) -> Bool:
+        """By element of `rows`: whether that host row is chosen, or begins within a chosen event of its thread.
+
+        All instructions of one call begin with it, also its wait, and what it does after that.
+        """
+        host = self.timeline.host
+        result: Bool = chosen[rows]
+        events = np.flatnonzero(chosen)
+        by_thread = dict(groups(host.thread[events]))
+        for thread, mine in groups(host.thread[rows]):
+            if thread in by_thread:
+                around = events[by_thread[thread]]
+                begun, done = union(host.start[around], host.end[around])
+                start, end = host.start[rows[mine]], host.end[rows[mine]]
+                at = np.searchsorted(begun, start, side="right") - 1
+                begun, done = begun[np.maximum(at, 0)], done[np.maximum(at, 0)]
+                # A call around a chosen one may begin with it.
+                result[mine] |= (at >= 0) & (start < done) & ((begun < start) | (end <= done))
+        return result
 
     def _spans_by_thread(self, chosen: Bool) -> Iterator[tuple[I64, I64, I64]]:
         """Yields per thread (its instructions, starts and ends of the time that these host events cover there)."""
@@ -177,18 +204,40 @@ def neutral(program: Program, chosen: Bool) -> Program:
     gone = chosen[program.launcher]
     # An instruction that others wait for must stay one; it just takes no time.
     code = np.where(chosen & ~np.isin(do.code, (Code.LAUNCH, Code.RECORD)), Code.CALL, do.code).astype(np.int8)
+    launches = chosen & (do.code == Code.LAUNCH)
+    stream, device_of_stream = ops.stream, program.device_of_stream
+    if launches.any():
+        # On a stream of their own they take no room in a launch queue.
+        stream = np.where(gone, len(device_of_stream), ops.stream).astype(np.int32)
+        device = device_of_stream[do.stream[launches][:1]]
+        device_of_stream = np.append(device_of_stream, device).astype(np.int32)
     return replace(
         program,
-        instructions=replace(do, code=code, call=np.where(chosen, 0, do.call)),
+        instructions=replace(
+            do,
+            code=code,
+            call=np.where(chosen, 0, do.call),
+            stream=np.where(launches, len(device_of_stream) - 1, do.stream).astype(np.int32),
+        ),
         ops=replace(
             ops,
+            stream=stream,
             engine=np.where(gone, -1, ops.engine).astype(np.int32),
-            after=np.where(gone, -1, ops.after).astype(np.int32),
+            after=np.where(gone, -1, _without(ops.after, ops.stream, gone)).astype(np.int32),
             duration=np.where(gone, 0, ops.duration),
             latency=np.where(gone, 0, ops.latency),
             gap=np.where(gone, 0, ops.gap),
         ),
+        device_of_stream=device_of_stream,
     )
+
+
+def _without(after: I32, stream: I32, gone: Bool) -> I64:
+    """Returns which ops the others follow: instead of one that is gone, the last one left before it on its stream."""
+    left = np.full(len(stream) + 1, -1, dtype=np.int64)  # -1 of an op that follows none
+    for _, mine in groups(stream):
+        left[mine] = np.maximum.accumulate(np.where(gone[mine], -1, mine))
+    return left[after]
 
 
 def _covered(start: I64, end: I64, until: I64) -> I64:

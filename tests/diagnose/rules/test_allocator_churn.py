@@ -101,3 +101,34 @@ def test_of_memory_that_is_never_given_back_no_empty_cache_is_blamed() -> None:
     assert "empty_cache" not in grown.fix
     assert "unstall.warm_up" in grown.fix
     assert "remove torch.cuda.empty_cache()" in given_back.fix
+
+
+def test_without_a_call_of_empty_cache_none_is_blamed() -> None:
+    """The allocator gives its blocks back by itself if memory runs out."""
+    trace = TraceBuilder()
+    for _ in range(STEPS):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            trace.free(200)
+            trace.free(200)
+            trace.call("cudaMalloc", 200)
+            for _ in range(5):
+                trace.launch("gemm", 20)
+    fix = only(trace, "allocator-churn").fix
+    assert "empty_cache" not in fix
+    assert "memory runs out" in fix
+
+
+def test_memory_taken_and_given_back_for_every_tensor_means_that_caching_is_off() -> None:
+    trace = TraceBuilder(stacks=False)
+    for _ in range(STEPS):
+        with trace.step():
+            for _ in range(5):
+                with trace.op("aten::add"):
+                    trace.call("cudaMalloc", 50)
+                    trace.launch("add", 20)
+                trace.free(50)
+    findings = found(trace, "allocator-churn")
+    assert len(findings) == 2  # what operators take, and what is given back between them
+    for finding in findings:
+        assert "PYTORCH_NO_CUDA_MEMORY_CACHING" in finding.fix
+        assert "empty_cache" not in finding.fix

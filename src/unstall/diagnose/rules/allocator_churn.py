@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
 from unstall.diagnose.allocation import churning
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted
 from unstall.locate.kinds import named
 from unstall.result import Finding
-from unstall.timeline.columns import HostKind
+from unstall.timeline.columns import I64, HostKind
 
 _PINNED = re.compile(r"(cuda|cu|hip)(Host|MallocHost|FreeHost|MemHost|MemAllocHost|MemFreeHost)")
-
+_EMPTY_CACHE = re.compile(r".*empty_?cache", re.IGNORECASE)  # a frame, a built-in function, or the user's annotation
+_OFTEN = 1 / 3  # of launches: an operator that makes a tensor launches one kernel to three
 
 _KEEP = (
     "let the caching allocator keep its blocks: remove torch.cuda.empty_cache(); if sizes vary, set "
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or pad to a few fixed shapes"
+)
+_GIVES_BACK = (
+    "let the caching allocator keep its blocks: it gives them back by itself if the device's memory runs out, so use "
+    "less of it; if sizes vary, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or pad to a few fixed shapes"
+)
+_CACHING_IS_OFF = (
+    "turn the caching allocator on: each tensor is taken from the driver and given back to it, as with "
+    "PYTORCH_NO_CUDA_MEMORY_CACHING=1: unset that"
 )
 _GROWS = (
     "nothing is given back, so the cache is growing: if that stops after the set-up, there is nothing to do; if not, "
@@ -30,11 +41,39 @@ def allocator_churn(run: Run) -> list[Finding]:
     rows = churning(run)
     lost = run.lost_to("allocator")
     pinned = named(run.timeline, _PINNED, run.timeline.host.name[rows])
-    fix = _KEEP if (run.timeline.host.kind[rows[~pinned]] == HostKind.FREE).any() else _GROWS
+    fix = _fix(run, rows[~pinned])
     return [
         *(_device_memory(run, group, fix, int(lost[group.rows].sum())) for group in run.lines(rows[~pinned])),
         *(_pinned_memory(run, group, int(lost[group.rows].sum())) for group in run.lines(rows[pinned])),
     ]
+
+
+def _fix(run: Run, rows: I64) -> str:
+    """Returns what to change, by who gives memory back. `rows` are calls for device memory."""
+    freed = run.timeline.host.kind[rows] == HostKind.FREE
+    if not freed.any():
+        return _GROWS
+    if _calls_empty_cache(run):
+        return _KEEP
+    return _CACHING_IS_OFF if _for_each_tensor(run, rows[~freed], rows[freed]) else _GIVES_BACK
+
+
+def _calls_empty_cache(run: Run) -> bool:
+    host = run.timeline.host
+    may = np.flatnonzero(np.isin(host.kind, (HostKind.PYTHON, HostKind.ANNOTATION)) & run.inside)
+    if named(run.timeline, _EMPTY_CACHE, host.name[may]).any():
+        return True
+    functions = run.timeline.lines.function
+    return bool(named(run.timeline, _EMPTY_CACHE, functions[functions >= 0]).any())
+
+
+def _for_each_tensor(run: Run, taken: I64, freed: I64) -> bool:
+    """Returns whether memory is taken for many launches, one by one, and mostly given back one by one."""
+    host = run.timeline.host
+    launches = np.sort(host.start[(host.kind == HostKind.LAUNCH) & run.inside])
+    before = np.unique(np.searchsorted(launches, host.start[taken]))
+    apart = np.unique(np.searchsorted(np.sort(np.append(launches, host.start[taken])), host.start[freed]))
+    return len(before) > _OFTEN * len(launches) and 2 * len(apart) > len(freed)
 
 
 def _device_memory(run: Run, group: Group, fix: str, exposed: int) -> Finding:

@@ -88,10 +88,11 @@ def _stretches(subject: Subject, place: EditPlace | None, breaks: Bool) -> I64:
     inside = np.zeros(len(do), dtype=np.bool_)
     inside[program.step_starts[0] : program.step_ends[-1] + 1] = True
     may = launches & inside & subject.at(place) & ~_uncapturable(subject)
-    ends = (do.code != Code.CALL) & ~may
+    # A launch that an earlier edit removed puts nothing on the device: it ends no stretch.
+    ends = (do.code != Code.CALL) & ~may & ~((do.code == Code.LAUNCH) & ~launches)
     ends[program.step_starts] = ends[program.step_ends] = True
     number = np.cumsum(ends | breaks | np.append(False, np.diff(do.thread) != 0))
-    between = (may | (do.code == Code.CALL)) & ~ends
+    between = (may | (do.code == Code.CALL) | (do.code == Code.LAUNCH)) & ~ends
     # A stretch goes from its first launch to its last.
     stretch = np.full(len(do), -1, dtype=np.int64)
     rows = np.flatnonzero(may)
@@ -141,8 +142,12 @@ def _breaks(subject: Subject) -> Bool:
 
 
 def _launching(subject: Subject) -> Bool:
-    do = subject.program.instructions
-    chosen: Bool = (do.code == Code.LAUNCH) & (np.diff(do.ops, prepend=0) > 0)
+    """Returns the launches of ops, without those that an earlier edit removed."""
+    program = subject.program
+    do, ops = program.instructions, program.ops
+    recorded = (subject.timeline.device.end > subject.timeline.device.start)[ops.device]
+    ended = np.append(0, np.cumsum((ops.duration > 0) | ~recorded))[np.append(0, do.ops)]
+    chosen: Bool = (do.code == Code.LAUNCH) & (np.diff(ended) > 0)
     return chosen
 
 

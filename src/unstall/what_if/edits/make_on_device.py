@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from unstall.locate.kinds import OF_THE_DRIVER
 from unstall.replay.program import Code
-from unstall.timeline.columns import CopyDirection, HostKind
+from unstall.timeline.columns import CopyDirection
 from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.staging import OPERATORS, limited, staging_ns, unexplained_ns, usual_launch
 from unstall.what_if.subject import Subject
 
 _KERNEL_NS = 1_500  # to fill a few kB
@@ -22,7 +24,8 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     """Removes the operations of the copies and their waits.
 
     The operator that makes the tensor on the device takes as long on the host as operators in this run that launch one
-    kernel. Making the tensor on the host keeps its cost.
+    kernel. Making the tensor on the host keeps its cost. So does what else happens within the operation, such as
+    allocation or the first use of the device.
     """
     timeline, program, operation = subject.timeline, subject.program, subject.places.operation
     up = (timeline.device.direction == CopyDirection.HOST_TO_DEVICE)[program.ops.device]
@@ -35,16 +38,19 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     gone[operation[rows][operation[rows] >= 0]] = True
     keep = np.zeros(len(program.instructions), dtype=np.bool_)
     keep[copying] = True
-    cut = subject.cut(gone, keep=keep)
+    cut = subject.cut(gone, keep=keep, spare=np.isin(host.kind, OF_THE_DRIVER))
     operator, call = usual_launch(subject)
     do, ops = cut.instructions, cut.ops
-    work, calls = do.work.copy(), do.call.copy()
+    most = staging_ns(subject, up) + OPERATORS * operator
+    removed = limited(subject, subject.program.instructions.work - do.work, copying, most)
+    work, calls = subject.program.instructions.work - removed, do.call.copy()
     # A modelled launch never costs more than the one it replaces.
     work[copying] += max(operator - call, 0)
-    calls[copying] = call
+    rest = unexplained_ns(subject, up, call)
+    calls[copying] = call + rest[copying]
     waits = np.flatnonzero(do.goes_on & np.append(False, keep[:-1]))
     code = do.code.copy()
-    code[waits], calls[waits] = Code.CALL, 0
+    code[waits], calls[waits] = Code.CALL, rest[waits]
     return subject.with_program(
         replace(
             cut,
@@ -56,20 +62,3 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
             ),
         )
     )
-
-
-def usual_launch(subject: Subject) -> tuple[int, int]:
-    """Returns the usual host time, ns, of (an operator that launches one kernel, the launching call in it)."""
-    host, do = subject.timeline.host, subject.program.instructions
-    launching = np.flatnonzero((do.code == Code.LAUNCH) & (do.host >= 0))
-    launching = launching[host.kind[do.host[launching]] == HostKind.LAUNCH]
-    if not len(launching):
-        return 0, 0
-    call = int(np.median(do.call[launching]))
-    top = subject.places.operation[do.host[launching]]
-    single, times = np.unique(top[top >= 0], return_counts=True)
-    single = single[times == 1]
-    recorded = int(np.median(host.end[single] - host.start[single])) if len(single) else 0
-    # The host's work without the recorder's overhead.
-    work = int(np.median(do.work[launching]))
-    return (min(recorded, work + call) if recorded else work + call), call

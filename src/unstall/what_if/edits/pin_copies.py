@@ -11,6 +11,7 @@ from unstall.locate.operations import operations
 from unstall.replay.program import Code
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostMemory, Timeline
 from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.staging import unexplained_ns
 from unstall.what_if.subject import SYNCS, Subject
 
 # Bytes per ns of a large copy from or to pinned memory, by the link between GPU and host. An H200 on PCIe 5 reaches
@@ -55,12 +56,15 @@ def pinned(subject: Subject, among: Bool) -> Subject:
     upload = (device.direction == CopyDirection.HOST_TO_DEVICE)[row] & among
     uploads = np.zeros(len(do), dtype=np.bool_)
     uploads[program.launcher[upload]] = True
-    call = np.where(blocking, np.minimum(do.call, _CALL_NS), do.call)
+    # Other work in the call stays, such as the first use of the device.
+    rest = unexplained_ns(subject, among, _CALL_NS)
+    waits = np.append(False, (blocking & uploads)[:-1])
+    call = np.where(blocking, np.minimum(do.call, _CALL_NS + rest), do.call + np.where(waits, rest, 0))
     # The copy arrives after the call rather than within it, and no later than before.
     latest = ops.latency + (do.call - call)[program.launcher]
     latency = np.where(blocking[program.launcher], np.minimum(latest, _LATENCY_NS), ops.latency)
     code = do.code.copy()
-    code[np.flatnonzero(blocking & uploads) + 1] = Code.CALL
+    code[waits] = Code.CALL
     code[_waits_for(subject, uploads)] = Code.CALL
     return subject.with_program(
         replace(

@@ -11,6 +11,7 @@ from unstall.replay.program import Code
 from unstall.timeline.columns import Bool, CopyDirection
 from unstall.what_if.edits.pin_copies import pinned
 from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.staging import unexplained_ns
 from unstall.what_if.subject import SYNCS, Subject
 
 
@@ -25,8 +26,11 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     chosen = down & subject.at(place)[subject.program.launcher]
     made = pinned(subject, chosen)
     do = made.program.instructions
-    code = np.where(_waits_for(made, chosen), Code.CALL, do.code).astype(np.int8)
-    return made.with_program(replace(made.program, instructions=replace(do, code=code)))
+    waits = _waits_for(made, chosen)
+    code = np.where(waits, Code.CALL, do.code).astype(np.int8)
+    # What the copy does not explain of its call stays in it.
+    rest = np.where(waits & do.goes_on, unexplained_ns(subject, chosen), 0)
+    return made.with_program(replace(made.program, instructions=replace(do, code=code, call=do.call + rest)))
 
 
 def _waits_for(subject: Subject, copies: Bool) -> Bool:

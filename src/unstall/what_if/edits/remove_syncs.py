@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from unstall.replay.program import Code
-from unstall.timeline.columns import Bool, CopyDirection, HostKind
+from unstall.locate.kinds import OF_THE_DRIVER
+from unstall.replay.program import Code, Program
+from unstall.timeline.columns import Bool, CopyDirection
 from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.staging import OPERATORS, STAGING_NS, limited, unexplained_ns, usual_launch
 from unstall.what_if.subject import SYNCS, Subject, neutral
 
 READ_BACK_BYTES = 4096
@@ -18,25 +22,31 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    do = subject.program.instructions
-    syncs = subject.at(place) & np.isin(do.code, SYNCS) & ~_allocating(subject)
+    """Removes waits, and operations that only read a value. Allocation that waits stays: see `keep-cache`."""
+    do, host = subject.program.instructions, subject.timeline.host
+    driver = np.isin(host.kind, OF_THE_DRIVER)
+    syncs = subject.at(place) & np.isin(do.code, SYNCS)
+    syncs[syncs] = ~driver[do.host[syncs]]
     staged = syncs & _within_copy(subject)
     waits = syncs & ~staged
     notes = []
     if staged.any() and place is not None:
         notes.append(f"{int(staged.sum())} waits stay, as the copies themselves block the host: first pin their memory")
-    read_back = _read_backs(subject, waits)
-    edited = subject.with_program(subject.cut(read_back))
-    return subject.with_program(neutral(edited.program, waits), *notes)
+    cut = neutral(_without(subject, _read_backs(subject, waits), waits, driver), waits)
+    return subject.with_program(cut, *notes)
 
 
-def _allocating(subject: Subject) -> Bool:
-    """Returns which instructions are allocations: these wait for the device by themselves, and `keep-cache` removes
-    them."""
-    do, chosen = subject.program.instructions, np.zeros(len(subject.program.instructions), dtype=np.bool_)
-    known = do.host >= 0
-    chosen[known] = np.isin(subject.timeline.host.kind[do.host[known]], (HostKind.ALLOC, HostKind.FREE))
-    return chosen
+def _without(subject: Subject, read_back: Bool, waits: Bool, driver: Bool) -> Program:
+    """Returns the program without these operations. What else happens within them stays, such as a first use."""
+    if not read_back.any():
+        return subject.program
+    cut, do = subject.cut(read_back, spare=driver), subject.program.instructions
+    copies = (do.host >= 0)[subject.program.launcher]
+    copies[copies] = subject.within(do.host[subject.program.launcher[copies]], read_back)
+    most = np.full(len(do), STAGING_NS + OPERATORS * usual_launch(subject)[0])
+    removed = limited(subject, do.work - cut.instructions.work, np.flatnonzero(waits), most)
+    call = cut.instructions.call + unexplained_ns(subject, copies)
+    return replace(cut, instructions=replace(cut.instructions, work=do.work - removed, call=call))
 
 
 def _within_copy(subject: Subject) -> Bool:

@@ -1,0 +1,93 @@
+"""How much of a copy's call the copy explains: its bytes pass through pinned memory, and the rest is something else's.
+
+The first use of the device, or of a kernel, may happen within any call and take 100 ms. It is needed with or without
+the copy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.replay.program import Code
+from unstall.timeline.columns import I64, Bool, HostKind
+from unstall.timeline.grouping import groups
+from unstall.what_if.subject import Subject
+
+# Copies of up to 16 kB return within 6 to 20 µs (examples/traces/waits). A page that the host touches for the first
+# time takes 0.5 to 2 µs for its 4 kB.
+STAGING_NS = 20_000
+_STAGED_BYTES_A_NS = 2.0
+OPERATORS = 4
+"""Operators of one copy in torch: aten::to, aten::_to_copy, aten::empty_strided, aten::copy_."""
+
+
+def staging_ns(subject: Subject, copies: Bool) -> I64:
+    """Returns the most host time, ns by instruction, that staging the ops it launches can have taken.
+
+    `copies` says which ops count.
+    """
+    program = subject.program
+    count, launcher = len(program.instructions), program.launcher[copies]
+    size = np.maximum(subject.timeline.device.bytes[program.ops.device[copies]], 0)
+    staging = np.bincount(launcher, size / _STAGED_BYTES_A_NS, count)
+    return np.where(np.bincount(launcher, minlength=count) > 0, STAGING_NS + staging, 0).astype(np.int64)
+
+
+def unexplained_ns(subject: Subject, copies: Bool, usual_ns: int = 0) -> I64:
+    """Returns the host time within the calls of these ops that their copying does not explain, ns by instruction.
+
+    It is what exceeds the usual length of a call and the staging: before the copy at the instruction that launches it,
+    after the copy at the wait in the same call.
+    """
+    do, staging = subject.program.instructions, staging_ns(subject, copies)
+    launching = staging > 0
+    before = np.where(launching, np.maximum(do.call - usual_ns - staging, 0), 0)
+    left = np.where(launching, staging - np.clip(do.call - usual_ns, 0, staging), 0)
+    behind = do.goes_on & np.append(False, launching[:-1])
+    after: I64 = np.where(behind, np.maximum(do.latency - np.append(0, left[:-1]), 0), 0)
+    return before + after
+
+
+def limited(subject: Subject, removed: I64, copying: I64, most: I64) -> I64:
+    """Limits the work that goes with each copy.
+
+    Args:
+        subject: Before the edit.
+        removed: Work to remove before each instruction, ns.
+        copying: The instructions that copy, ascending.
+        most: The most that goes with each instruction's copy, ns.
+
+    Returns:
+        The work to remove before each instruction, ns. Work between two copies of a thread goes with the second one if
+        it is before its call, else with the first.
+    """
+    owner = np.full(len(removed), -1, dtype=np.int64)
+    copies = np.zeros(len(removed), dtype=np.bool_)
+    copies[copying] = True
+    for _, mine in groups(subject.program.instructions.thread):
+        here = mine[copies[mine]]
+        if len(here):
+            owner[mine] = here[np.maximum(np.searchsorted(here, mine, side="right") - 1, 0)]
+    known = owner >= 0
+    total = np.bincount(owner[known], removed[known], len(removed))
+    share = np.ones(len(removed))
+    share[known] = np.minimum(1, most[owner[known]] / np.maximum(total[owner[known]], 1))
+    limit: I64 = (removed * share).astype(np.int64)
+    return limit
+
+
+def usual_launch(subject: Subject) -> tuple[int, int]:
+    """Returns the usual host time, ns, of (an operator that launches one kernel, the launching call in it)."""
+    host, do = subject.timeline.host, subject.program.instructions
+    launching = np.flatnonzero((do.code == Code.LAUNCH) & (do.host >= 0))
+    launching = launching[host.kind[do.host[launching]] == HostKind.LAUNCH]
+    if not len(launching):
+        return 0, 0
+    call = int(np.median(do.call[launching]))
+    top = subject.places.operation[do.host[launching]]
+    single, times = np.unique(top[top >= 0], return_counts=True)
+    single = single[times == 1]
+    recorded = int(np.median(host.end[single] - host.start[single])) if len(single) else 0
+    # The host's work without the recorder's overhead.
+    work = int(np.median(do.work[launching]))
+    return (min(recorded, work + call) if recorded else work + call), call
