@@ -27,6 +27,7 @@ IDLE_CAUSES = (
     "python",
     "event",
     "latency",
+    "unknown",
 )
 """Why a device was idle. The index of a cause is its code in columns."""
 BUSY_PARTS = ("compute", "both", "copy", "comm")
@@ -155,6 +156,7 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
     python: int = 0
     event: int = 0
     latency: int = 0
+    unknown: int = 0
 
 
 class Accounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,7 +208,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds the run.
 
     Attributes:
-        bound_by: "device", one of `IDLE_CAUSES`, or "none" if there is no device work.
+        bound_by: "device", one of `IDLE_CAUSES` but "unknown", or "none" if there is no device work.
         basis: Whether that is true of the run as recorded, or without the recorder's overhead.
         text: The same in sentences, with figures.
     """

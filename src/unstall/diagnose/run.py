@@ -204,8 +204,7 @@ class Run:
 
     def lost_to(self, *causes: str) -> I64:
         """By host row: ns for which a device was idle for one of these causes because of this event, int64."""
-        codes = [IDLE_CAUSES.index(cause) for cause in causes]
-        return self._blamed(np.isin(self.gaps.cause, codes))
+        return self._blamed(self.gaps.lost_to(*causes))
 
     def gaps_by(self, cause: str) -> I64:
         """Returns indices of the idle intervals with this cause."""
@@ -324,14 +323,18 @@ class Run:
         return costliest(host.start[chosen], host.end[chosen], cost)
 
     def idle_spans(self, rows: I64, *causes: str) -> tuple[tuple[int, int], ...]:
-        """Returns (start, end) of the longest idle intervals that `idle_of` finds, in order of time."""
+        """Returns (start, end) of the longest idle times that `idle_of` finds, in order of time.
+
+        Intervals that touch, as before and after the return of a launch, are one."""
         chosen = self.idle_of(rows, *causes)
-        return costliest(self.gaps.start[chosen], self.gaps.end[chosen], self.gaps.length[chosen])
+        low, high = self.gaps.start[chosen], self.gaps.end[chosen]
+        opens, closes = np.append(True, low[1:] > high[:-1]), np.append(low[1:] > high[:-1], True)
+        low, high = (low[opens], high[closes]) if len(chosen) else (low, high)
+        return costliest(low, high, high - low)
 
     def idle_of(self, rows: I64, *causes: str) -> I64:
         """Returns indices of the idle intervals that have one of these causes and one of these host events to blame."""
-        codes = [IDLE_CAUSES.index(cause) for cause in causes]
-        return np.flatnonzero(np.isin(self.gaps.cause, codes) & np.isin(self.gaps.culprit, rows))
+        return np.flatnonzero(self.gaps.lost_to(*causes) & np.isin(self.gaps.culprit, rows))
 
 
 def costliest(start: I64, end: I64, cost: I64) -> tuple[tuple[int, int], ...]:

@@ -7,9 +7,9 @@ import numpy as np
 from unstall.diagnose.devices import one_at_work, waits_for_others
 from unstall.diagnose.long_steps import of_long_steps
 from unstall.diagnose.run import Run
-from unstall.figures import share
+from unstall.figures import counted, share
 from unstall.result import IDLE_CAUSES, Accounts, Verdict
-from unstall.timeline.columns import Bool
+from unstall.timeline.columns import HostKind
 
 _SAYS = {
     "device": "Device-bound: the device computes {share} of the time.",
@@ -23,7 +23,7 @@ _SAYS = {
     "Record later steps to see the steady state.",
     "python": "Python-bound: {share} of the time the device waits while the host does other work and launches nothing.",
     "event": "Stream-bound: {share} of the time the device idles because streams wait for each other.",
-    "latency": "Latency-bound: {share} of the time goes to short gaps between operations that are already queued.",
+    "latency": "Latency-bound: {share} of the time passes between the launch of an operation and its start.",
 }
 _ASLEEP = (
     "Held up: {share} of the time the device waits while the host sleeps, or waits for another process, a connection "
@@ -42,7 +42,7 @@ _WHILE = {
     "startup": "during one-time set-up",
     "python": "while the host did other work",
     "event": "waiting for another stream",
-    "latency": "in short gaps between queued operations",
+    "latency": "between the launch of an operation and its start",
 }
 
 
@@ -53,6 +53,12 @@ def judge(run: Run) -> Verdict:
         recorder = run.timeline.meta.recorder
         if recorder == "virtual":
             return _nothing("was put on the virtual GPU", ": did the program move anything to CUDA?")
+        launches = int(np.isin(run.timeline.host.kind, (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH)).sum())
+        if launches:
+            return _nothing(
+                "is in the file",
+                f", but {counted(launches, 'launch')}: a GPU was used, and the file has lost what it did.",
+            )
         own = recorder is not None
         asked = "" if own else ", and was ProfilerActivity.CUDA among the activities"
         return _nothing("was recorded", f": was a GPU used{asked}?")
@@ -72,10 +78,13 @@ def judge(run: Run) -> Verdict:
         sentences.append(rest)
     if uneven := of_long_steps(run):
         sentences.append(uneven)
-    unknown = _unknown_share(run)
-    if sum(unknown.values()) >= _NOTABLE * accounts.wall_ns:
-        lost = share(sum(unknown.values()), accounts.wall_ns)
-        sentences.append(f"{lost} of the time cannot be explained: the launches that ended it are not in the file.")
+    unknown = accounts.idle_ns.unknown
+    if unknown >= _NOTABLE * accounts.wall_ns:
+        lost = share(unknown, accounts.wall_ns)
+        sentences.append(
+            f"{lost} of the time cannot be explained: the launches that ended it, or the kernels of graphs, are not in "
+            "the file."
+        )
     if run.waiting and bound != "sync":
         sentences.append(_of_waits(run))
     if not run.timeline.meta.sound:
@@ -84,16 +93,20 @@ def judge(run: Run) -> Verdict:
 
 
 def bound_by(run: Run) -> str:
-    """Returns the cause with the most time. The recorder's set-up and idle time of unknown cause do not count."""
+    """Returns the cause with the most time. The recorder's set-up and idle time of unknown cause do not count.
+
+    The latency of a late launch counts for the launch here: if the host were ahead, it would cost nothing."""
     shares = _shares(run)
+    behind = int(run.gaps.length[run.gaps.behind].sum())
+    shares["launch"] += behind
+    shares["latency"] -= behind
     return max(shares, key=lambda name: shares[name])
 
 
 def _shares(run: Run) -> dict[str, int]:
     shares = parts(run.accounts)
     shares["startup"] -= _recorder_share(run)
-    for cause, length in _unknown_share(run).items():
-        shares[cause] -= length
+    shares["unknown"] = 0
     return shares
 
 
@@ -152,9 +165,8 @@ def _wall_without_set_up(run: Run) -> int:
 
 
 def _asleep(run: Run) -> int:
-    """ns of the idle time of cause "python" in which the host slept, without idle time of unknown cause."""
+    """ns of the idle time of cause "python" in which the host slept."""
     gaps, chosen = run.gaps, run.gaps_by("python")
-    chosen = chosen[~_unknown(run)[chosen]]
     return int(run.activity.asleep.covered(gaps.start[chosen], gaps.end[chosen]).sum())
 
 
@@ -196,19 +208,6 @@ def _recorder_share(run: Run) -> int:
     gaps = run.gaps
     chosen = run.gaps_by("startup")
     return int(run.activity.recorder.covered(gaps.start[chosen], gaps.end[chosen]).sum())
-
-
-def _unknown_share(run: Run) -> dict[str, int]:
-    """Returns ns of idle time by assigned cause, before ops whose launch is not in the file."""
-    gaps, ended = run.gaps, np.flatnonzero(_unknown(run))
-    return {cause: int(gaps.length[ended][gaps.cause[ended] == code].sum()) for code, cause in enumerate(IDLE_CAUSES)}
-
-
-def _unknown(run: Run) -> Bool:
-    """Returns which idle intervals end with an op whose launch is not in the file."""
-    op = run.gaps.op
-    unknown: Bool = (op >= 0) & (run.timeline.device.launch[np.maximum(op, 0)] < 0)
-    return unknown
 
 
 def _busy(accounts: Accounts) -> int:
