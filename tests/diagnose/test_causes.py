@@ -75,7 +75,7 @@ def test_python_is_the_host_at_work_without_an_operator_for_100_us_or_more() -> 
     trace.work(1_000)
     with trace.op("aten::mm"):
         trace.launch("gemm", 100)
-    assert idle(trace) == with_first(python=810_000)
+    assert idle(trace) == with_first(python=808_000, latency=2_000)
 
 
 def test_without_the_hosts_side_no_time_is_called_pythons() -> None:
@@ -94,7 +94,7 @@ def test_an_operator_of_the_host_alone_is_python_too() -> None:
     with trace.op("aten::sort"):
         trace.work(1_000)
     trace.launch("gemm", 100)
-    assert idle(trace) == with_first(python=810_000)
+    assert idle(trace) == with_first(python=808_000, latency=2_000)
 
 
 def test_an_operator_that_dispatches_is_launch() -> None:
@@ -213,7 +213,7 @@ def test_unknown_is_a_gap_before_an_op_whose_launch_is_not_in_the_file() -> None
 
 
 def test_unknown_is_what_the_device_does_with_a_graph_whose_kernels_are_not_in_the_file() -> None:
-    """Its launch returns at 110 µs, 3 after the device is dry. The next kernel was launched at 115, and starts at 517."""
+    """Its launch returns at 110 µs, 3 after the device is dry. The next one starts at 517."""
     trace = Program()
     trace.launch("gemm", 100)
     trace.work(100)

@@ -47,7 +47,8 @@ def explain_gaps(
     late[others_work], after[others_work] = CAUSE["event"], CAUSE["event"]
     was_late = end.had > idle.start
     usual = was_late & (after == CAUSE["latency"]) & (idle.end - end.had <= end.usual_ns)
-    behind = usual & (late == CAUSE["launch"])
+    # A faster host leaves the latency of its launch; without the wait or the fetch, there would be neither.
+    behind = usual & ((late == CAUSE["launch"]) | (late == CAUSE["python"]))
     split = np.where((usual & ~behind) | (was_late & (late == after)), idle.end, end.had)
 
     row = np.repeat(np.arange(len(idle)), 2)
@@ -57,7 +58,10 @@ def explain_gaps(
     row, bounds, cause = row[kept], bounds[kept], cause[kept]
     parts, end = Intervals(bounds[:, 0], bounds[:, 1]), end.at(row)
     culprit = _culprits(timeline, activity, doings, parts, end, cause, skew)
-    return Gaps(parts.start, parts.end, cause, end.op, culprit, behind[row] & (cause == CAUSE["latency"]))
+    behind = np.where(behind[row] & (cause == CAUSE["latency"]), late[row], -1).astype(np.int8)
+    one = np.flatnonzero(behind >= 0)
+    culprit[one] = culprit[one - 1]  # the row before is the part in which the host was late
+    return Gaps(parts.start, parts.end, cause, end.op, culprit, behind)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

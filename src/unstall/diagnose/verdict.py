@@ -95,11 +95,12 @@ def judge(run: Run) -> Verdict:
 def bound_by(run: Run) -> str:
     """Returns the cause with the most time. The recorder's set-up and idle time of unknown cause do not count.
 
-    The latency of a late launch counts for the launch here: if the host were ahead, it would cost nothing."""
+    The usual latency of a late launch counts for what made it late: if the host were ahead, it would cost nothing."""
     shares = _shares(run)
-    behind = int(run.gaps.length[run.gaps.behind].sum())
-    shares["launch"] += behind
-    shares["latency"] -= behind
+    for late in ("launch", "python"):
+        behind = int(run.gaps.length[run.gaps.behind == IDLE_CAUSES.index(late)].sum())
+        shares[late] += behind
+        shares["latency"] -= behind
     return max(shares, key=lambda name: shares[name])
 
 
