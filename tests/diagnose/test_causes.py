@@ -58,6 +58,19 @@ def test_sync_is_all_the_time_after_a_wait_until_the_device_works_again() -> Non
     assert idle(trace) == with_first(sync=27_000)
 
 
+def test_sync_is_a_wait_that_returns_microseconds_before_its_op_ends() -> None:
+    """The clocks are 17.5 µs apart."""
+    trace = Program()
+    trace.start()
+    trace.sync()
+    trace.work(20)
+    trace.launch("gemm", 100)
+    for event in trace.events:
+        if event["cat"] == "kernel":
+            event["ts"] += 17_500
+    assert idle(trace)["sync"] == 27_000
+
+
 def test_launch_is_dispatching_slower_than_the_device_works() -> None:
     """A kernel of 10 µs every 45."""
     trace = Program()

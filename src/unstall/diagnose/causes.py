@@ -12,7 +12,6 @@ from unstall.diagnose.hand_over import HandOver, find_hand_overs
 from unstall.diagnose.intervals import Intervals
 from unstall.result import IDLE_CAUSES
 from unstall.timeline.ancestry import first_reaching, nearest
-from unstall.timeline.clock_skew import clock_skew
 from unstall.timeline.columns import I8, I32, I64, Bool, HostKind, Timeline
 from unstall.timeline.grouping import groups
 
@@ -36,8 +35,8 @@ def explain_gaps(
     an op usually takes to start stays with the cause: if the device had not run dry, it would not idle for that either.
     """
     idle = busy.gaps(*window)
-    end = find_hand_overs(timeline, ops, idle, activity.feeding)
-    skew = max(_SKEW_NS, clock_skew(timeline))
+    end = find_hand_overs(timeline, ops, idle, activity.feeding, activity.skew_ns)
+    skew = max(_SKEW_NS, activity.skew_ns)
     doings = _doings(activity)
     late = _shares(activity, doings, idle, end, skew).argmax(axis=0).astype(np.int8)
     after = np.where(end.unknown, CAUSE["unknown"], np.where(end.by_event, CAUSE["event"], CAUSE["latency"]))

@@ -47,8 +47,11 @@ class HandOver:
         )
 
 
-def find_hand_overs(timeline: Timeline, ops: Bool, idle: Intervals, feeding: I64) -> HandOver:
-    """Returns how each idle interval of the chosen ops ends. `feeding` are the threads that only fetch batches."""
+def find_hand_overs(timeline: Timeline, ops: Bool, idle: Intervals, feeding: I64, skew_ns: int) -> HandOver:
+    """Returns how each idle interval of the chosen ops ends.
+
+    `feeding` are the threads that only fetch batches, `skew_ns` is how far apart the clocks of host and device may be.
+    """
     host, device = timeline.host, timeline.device
     rows = np.flatnonzero(ops)
     at = np.searchsorted(device.start[rows], idle.end)
@@ -85,7 +88,7 @@ def find_hand_overs(timeline: Timeline, ops: Bool, idle: Intervals, feeding: I64
         unknown=lost | (hidden < idle.end),
         nothing_follows=~follows,
         fed=known & np.isin(thread, feeding),
-        usual_ns=_usual(idle.end[alone] - returned[alone]),
+        usual_ns=_usual(idle.end[alone] - returned[alone]) + skew_ns,
     )
 
 

@@ -28,6 +28,7 @@ from unstall.result import (
     Where,
 )
 from unstall.timeline.ancestry import nearest
+from unstall.timeline.clock_skew import clock_skew
 from unstall.timeline.columns import I32, I64, Bool, Timeline
 from unstall.timeline.grouping import groups, members
 
@@ -369,9 +370,10 @@ def analyse(
     device = timeline.device
     every = np.ones(len(device), dtype=np.bool_)
     second_step = int(steps.start[1]) if len(steps) > 1 else None
+    skew_ns = clock_skew(timeline)
 
     def of(ops: Bool) -> tuple[Accounts, Gaps, Intervals, HostActivity]:
-        activity = find_activity(timeline, dispatch_threads(timeline, device.launch[ops]), second_step)
+        activity = find_activity(timeline, dispatch_threads(timeline, device.launch[ops]), second_step, skew_ns)
         parts, busy = busy_parts(timeline, ops, window)
         gaps = explain_gaps(timeline, ops, busy, activity, window)
         return account(parts, gaps, window), gaps, busy, activity

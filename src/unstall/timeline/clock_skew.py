@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.timeline.columns import I64, Timeline, WaitKind
-from unstall.timeline.grouping import groups
+from unstall.timeline.columns import I64, CopyDirection, HostKind, Timeline, WaitKind
+from unstall.timeline.grouping import by_text, groups
 
 _MOST_NS = 50_000  # further apart, it is another op that was launched or waited for
 _SHARE = 0.95  # of what comes too early; the rest may be joined wrongly
@@ -16,7 +16,7 @@ def clock_skew(timeline: Timeline) -> int:
 
     An op cannot start before the call that launched it begins, nor a wait return before the op that it waits for ends.
     If the file has such events, the clocks are apart by that much."""
-    return max(_edge(_starts_early(timeline)), _edge(_returns_early(timeline)))
+    return max(_edge(_starts_early(timeline)), _edge(_returns_early(timeline)), _edge(_copies_return_early(timeline)))
 
 
 def _edge(early: I64) -> int:
@@ -28,6 +28,16 @@ def _starts_early(timeline: Timeline) -> I64:
     launch = timeline.device.launch
     known = launch >= 0
     return timeline.host.start[launch[known]] - timeline.device.start[known]
+
+
+def _copies_return_early(timeline: Timeline) -> I64:
+    """Returns by how many ns calls that copy to the host, and return once they have, return before that."""
+    host, device = timeline.host, timeline.device
+    downloads = np.flatnonzero((device.direction == CopyDirection.DEVICE_TO_HOST) & (device.launch >= 0))
+    calls = device.launch[downloads]
+    blocks = by_text(host.name, lambda index: index >= 0 and "Async" not in timeline.strings[index]).astype(np.bool_)
+    chosen = blocks[calls] & (host.kind[calls] == HostKind.COPY)
+    return device.end[downloads[chosen]] - host.end[calls[chosen]]
 
 
 def _returns_early(timeline: Timeline) -> I64:
