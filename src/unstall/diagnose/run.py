@@ -18,6 +18,7 @@ from unstall.diagnose.queue_depth import depth_at_launch, depth_over_time
 from unstall.locate.kinds import named
 from unstall.locate.operations import has_operators
 from unstall.locate.places import Places, find_places
+from unstall.locate.platform import Platform, in_words_of, platform
 from unstall.locate.steps import Steps, find_steps
 from unstall.result import (
     IDLE_CAUSES,
@@ -257,25 +258,34 @@ class Run:
         wait is the time that the rows took, and the spans are those of the rows.
         """
         rows = group.rows
+        say = self.in_its_words
         wait = int(self.host_length[rows].sum()) if total_wait_ns is None else total_wait_ns
         where = self.where(group)
         return Finding(
             rule=rule,
-            title=title,
+            title=say(title),
             where=where,
             count=self.instances(rows) if count is None else count,
             steps_seen=self._steps_with(rows),
             wait_ns=self.per_step(wait),
             exposed_ns=self.per_step(total_exposed_ns),
             edit=self._at(edit, where),
-            saw=saw,
-            fix=fix,
-            safe_if=safe_if,
+            saw=say(saw),
+            fix=say(fix),
+            safe_if=say(safe_if),
             confidence=confidence,
             harmless=harmless,
             wrong=wrong,
             spans=self.spans_of(rows) if spans is None else spans,
         )
+
+    @cached_property
+    def _platform(self) -> Platform:
+        return platform(self.timeline)
+
+    def in_its_words(self, text: str) -> str:
+        """Returns a text with the words of the platform that the run was recorded on: HIP's calls on an AMD card."""
+        return in_words_of(self._platform, text)
 
     def _at(self, edit: str | None, where: Where) -> str | None:
         """The edit with its place: FILE:FUNCTION for a graph, else FILE:LINE, with the operator if the line is a `def`.

@@ -89,7 +89,7 @@ def judge(run: Run) -> Verdict:
         sentences.append(_of_waits(run))
     if not run.timeline.meta.sound:
         sentences.append("Part of the run is missing from the file (see integrity): take this with care.")
-    return Verdict(bound_by=bound, basis="recorded", text=" ".join(sentences))
+    return Verdict(bound_by=bound, basis="recorded", text=run.in_its_words(" ".join(sentences)))
 
 
 def bound_by(run: Run) -> str:
