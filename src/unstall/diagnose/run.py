@@ -161,7 +161,12 @@ class Run:
         """Returns the share of these host events' time in which the device was at work."""
         host = self.timeline.host
         length = int((host.end - host.start)[rows].sum())
-        return int(self.busy.covered(host.start[rows], host.end[rows]).sum()) / max(length, 1)
+        return int(self._all_work.covered(host.start[rows], host.end[rows]).sum()) / max(length, 1)
+
+    @cached_property
+    def _all_work(self) -> Intervals:
+        """When any device was at work, outside the window too: a wait may reach beyond it."""
+        return Intervals.union(self.timeline.device.start, self.timeline.device.end)
 
     def ops_of(self, rows: I64) -> I64:
         """Returns device rows of the ops that these host rows launched, ascending."""

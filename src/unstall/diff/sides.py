@@ -91,8 +91,8 @@ def _side(run: Run, place: I64, texts: dict[str, int], shown: dict[int, str], se
     host, device, steps = run.timeline.host, run.timeline.device, run.steps
     # Calls of CUDA and HIP that do the same are one, under the name that run A has.
     text = np.array([texts.setdefault(counterpart(name), len(texts)) for name in run.timeline.strings], dtype=np.int64)
-    for number, name in zip(text.tolist(), run.timeline.strings, strict=True):
-        shown.setdefault(number, name)
+    for number, own in zip(text.tolist(), run.timeline.strings, strict=True):
+        shown.setdefault(number, own)
     step = np.where(run.inside, np.searchsorted(steps.start, host.start, side="right") - 1, -1)
     top = run.places.top_op
     name = np.where(top >= 0, host.name[np.maximum(top, 0)], host.name) if len(host) else host.name

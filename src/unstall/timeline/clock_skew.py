@@ -27,7 +27,8 @@ def _edge(early: I64) -> int:
 def _starts_early(timeline: Timeline) -> I64:
     launch = timeline.device.launch
     known = launch >= 0
-    return timeline.host.start[launch[known]] - timeline.device.start[known]
+    early: I64 = timeline.host.start[launch[known]] - timeline.device.start[known]
+    return early
 
 
 def _copies_return_early(timeline: Timeline) -> I64:
@@ -37,7 +38,8 @@ def _copies_return_early(timeline: Timeline) -> I64:
     calls = device.launch[downloads]
     blocks = by_text(host.name, lambda index: index >= 0 and "Async" not in timeline.strings[index]).astype(np.bool_)
     chosen = blocks[calls] & (host.kind[calls] == HostKind.COPY)
-    return device.end[downloads[chosen]] - host.end[calls[chosen]]
+    early: I64 = device.end[downloads[chosen]] - host.end[calls[chosen]]
+    return early
 
 
 def _returns_early(timeline: Timeline) -> I64:
@@ -68,7 +70,7 @@ def _early(timeline: Timeline, calls: I64, ops: I64) -> I64:
     ends = np.append(np.iinfo(np.int64).min // 2, device.end[ops[order]])
     done = np.maximum.accumulate(ends)
     last = np.searchsorted(begun[order], host.start[calls], side="left")
-    early = done[last] - host.end[calls]
+    early: I64 = done[last] - host.end[calls]
     before = host.end[calls] - done[np.maximum(last - 1, 0)]
     early[before < early] = 0
     return early
