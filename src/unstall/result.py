@@ -27,6 +27,7 @@ IDLE_CAUSES = (
     "python",
     "event",
     "latency",
+    "unknown",
 )
 """Why a device was idle. The index of a cause is its code in columns."""
 BUSY_PARTS = ("compute", "both", "copy", "comm")
@@ -155,6 +156,7 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
     python: int = 0
     event: int = 0
     latency: int = 0
+    unknown: int = 0
 
 
 class Accounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,8 +214,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds the run.
 
     Attributes:
-        bound_by: "device", one of `IDLE_CAUSES`, "mixed" if several limit the run alike or none does by itself, or
-            "none" if there is no device work. It is the resource that would shorten a step most if it took no time.
+        bound_by: "device", one of `IDLE_CAUSES` but "unknown", "mixed" if several limit the run alike or none does by
+            itself, or "none" if there is no device work. It is the resource that would shorten a step most if it took no time.
         basis: Whether that is true of the run as recorded, or without the recorder's overhead.
         text: The same in sentences, with figures.
         if_free: By resource ("host", "kernels", "copies", "communication", "waits", "input", "allocator", "startup",

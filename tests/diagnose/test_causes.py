@@ -33,14 +33,20 @@ class Program(TraceBuilder):
         self.launch("gemm", 100)
         self.launch("gemm", 100)
 
+    def delay_last(self, us: int) -> None:
+        """The last kernel starts so much later, for no reason that the file shows."""
+        [event for event in self.events if event["cat"] == "kernel"][-1]["ts"] += us * 1_000
 
-AT_FIRST = 7_000  # launch 5 µs, arrive 2
+
+def with_first(**more: int) -> dict[str, int]:
+    """These times, and those until the first kernel starts: its launch takes 5 µs, and it starts 2 later."""
+    return more | {"launch": 5_000 + more.get("launch", 0), "latency": 2_000 + more.get("latency", 0)}
 
 
 def test_work_that_is_queued_leaves_no_idle_time() -> None:
     trace = Program()
     trace.start()
-    assert idle(trace) == {"launch": AT_FIRST}
+    assert idle(trace) == with_first()
 
 
 def test_sync_is_all_the_time_after_a_wait_until_the_device_works_again() -> None:
@@ -49,7 +55,20 @@ def test_sync_is_all_the_time_after_a_wait_until_the_device_works_again() -> Non
     trace.sync()
     trace.work(20)
     trace.launch("gemm", 100)
-    assert idle(trace) == {"launch": AT_FIRST, "sync": 27_000}
+    assert idle(trace) == with_first(sync=27_000)
+
+
+def test_sync_is_a_wait_that_returns_microseconds_before_its_op_ends() -> None:
+    """The clocks are 17.5 µs apart."""
+    trace = Program()
+    trace.start()
+    trace.sync()
+    trace.work(20)
+    trace.launch("gemm", 100)
+    for event in trace.events:
+        if event["cat"] == "kernel":
+            event["ts"] += 17_500
+    assert idle(trace)["sync"] == 27_000
 
 
 def test_launch_is_dispatching_slower_than_the_device_works() -> None:
@@ -59,7 +78,7 @@ def test_launch_is_dispatching_slower_than_the_device_works() -> None:
         with trace.op("aten::relu"):
             trace.work(40)
             trace.launch("relu", 10)
-    assert idle(trace) == {"launch": 40_000 + AT_FIRST + 3 * 35_000}
+    assert idle(trace) == with_first(launch=40_000 + 3 * 33_000, latency=3 * 2_000)
 
 
 def test_python_is_the_host_at_work_without_an_operator_for_100_us_or_more() -> None:
@@ -69,7 +88,7 @@ def test_python_is_the_host_at_work_without_an_operator_for_100_us_or_more() -> 
     trace.work(1_000)
     with trace.op("aten::mm"):
         trace.launch("gemm", 100)
-    assert idle(trace) == {"launch": AT_FIRST, "python": 810_000}
+    assert idle(trace) == with_first(python=808_000, latency=2_000)
 
 
 def test_without_the_hosts_side_no_time_is_called_pythons() -> None:
@@ -78,7 +97,7 @@ def test_without_the_hosts_side_no_time_is_called_pythons() -> None:
     trace.start()
     trace.work(1_000)
     trace.launch("gemm", 100)
-    assert idle(trace) == {"launch": AT_FIRST + 810_000}
+    assert idle(trace) == with_first(launch=808_000, latency=2_000)
 
 
 def test_an_operator_of_the_host_alone_is_python_too() -> None:
@@ -88,7 +107,7 @@ def test_an_operator_of_the_host_alone_is_python_too() -> None:
     with trace.op("aten::sort"):
         trace.work(1_000)
     trace.launch("gemm", 100)
-    assert idle(trace) == {"launch": AT_FIRST, "python": 810_000}
+    assert idle(trace) == with_first(python=808_000, latency=2_000)
 
 
 def test_an_operator_that_dispatches_is_launch() -> None:
@@ -97,7 +116,7 @@ def test_an_operator_that_dispatches_is_launch() -> None:
     with trace.op("aten::mm"):
         trace.work(900)
         trace.launch("gemm", 100)
-    assert idle(trace) == {"launch": AT_FIRST + 710_000}
+    assert idle(trace) == with_first(launch=708_000, latency=2_000)
 
 
 def test_input_is_waiting_for_the_data_loader() -> None:
@@ -105,7 +124,7 @@ def test_input_is_waiting_for_the_data_loader() -> None:
     trace.start()
     trace.next_batch(1_000)
     trace.launch("gemm", 100)
-    assert idle(trace) == {"launch": AT_FIRST, "input": 810_000}
+    assert idle(trace) == with_first(input=810_000)
 
 
 def test_allocator_is_the_time_in_cuda_malloc() -> None:
@@ -113,7 +132,7 @@ def test_allocator_is_the_time_in_cuda_malloc() -> None:
     trace.start()
     trace.call("cudaMalloc", 1_000)
     trace.launch("gemm", 100)
-    assert idle(trace) == {"launch": AT_FIRST, "allocator": 810_000}
+    assert idle(trace) == with_first(allocator=810_000)
 
 
 def test_startup_is_loading_modules() -> None:
@@ -121,7 +140,7 @@ def test_startup_is_loading_modules() -> None:
     trace.start()
     trace.call("cuModuleLoadData", 1_000, category="cuda_driver")
     trace.launch("gemm", 100)
-    assert idle(trace) == {"launch": AT_FIRST, "startup": 810_000}
+    assert idle(trace) == with_first(startup=810_000)
 
 
 def test_comm_is_the_host_in_a_collective() -> None:
@@ -130,7 +149,7 @@ def test_comm_is_the_host_in_a_collective() -> None:
     with trace.op("c10d::allreduce_"):
         trace.work(900)
         trace.launch("gemm", 100)
-    assert idle(trace) == {"launch": AT_FIRST, "comm": 710_000}
+    assert idle(trace) == with_first(comm=710_000)
 
 
 def test_copy_is_the_time_around_a_copy_that_blocks() -> None:
@@ -141,7 +160,7 @@ def test_copy_is_the_time_around_a_copy_that_blocks() -> None:
         trace.copy("HtoD", 100, memory="Pageable")
     trace.work(20)
     trace.launch("gemm", 100)
-    assert idle(trace) == {"launch": AT_FIRST, "copy": 27_000}
+    assert idle(trace) == with_first(copy=27_000)
 
 
 def test_event_is_a_stream_held_by_another() -> None:
@@ -150,7 +169,7 @@ def test_event_is_a_stream_held_by_another() -> None:
     trace.start()
     trace.stream_wait(trace.record(stream=7), stream=20)
     trace.launch("gemm", 100, stream=20)
-    assert idle(trace) == {"launch": AT_FIRST, "event": 30_000}
+    assert idle(trace) == with_first(event=30_000)
 
 
 def test_a_wait_for_an_event_holds_one_launch_and_not_those_behind_it() -> None:
@@ -160,14 +179,76 @@ def test_a_wait_for_an_event_holds_one_launch_and_not_those_behind_it() -> None:
     trace.stream_wait(trace.record(stream=7), stream=20)
     trace.launch("gemm", 100, stream=20)
     trace.graph([50, 50], gap_us=4, stream=20)
-    assert idle(trace) == {"launch": AT_FIRST, "event": 30_000, "latency": 4_000}
+    assert idle(trace) == with_first(event=30_000, latency=4_000)
 
 
 def test_latency_is_a_gap_before_an_op_that_was_queued() -> None:
     """A graph's kernels follow each other with gaps of 3 µs."""
     trace = Program()
     trace.graph([50, 50, 50], gap_us=3)
-    assert idle(trace) == {"launch": AT_FIRST, "latency": 6_000}
+    assert idle(trace) == with_first(latency=6_000)
+
+
+def test_latency_is_what_the_device_does_with_a_launch_that_it_has() -> None:
+    """The second kernel starts 8 ms after its launch has returned, though nothing holds it."""
+    trace = Program()
+    trace.launch("gemm", 100)
+    trace.work(150)
+    trace.launch("gemm", 100)
+    trace.delay_last(8_000)
+    assert idle(trace) == with_first(launch=53_000, latency=8_002_000)
+
+
+def test_latency_is_not_the_waits_either() -> None:
+    trace = Program()
+    trace.start()
+    trace.sync()
+    trace.work(20)
+    trace.launch("gemm", 100)
+    trace.delay_last(8_000)
+    assert idle(trace) == with_first(sync=25_000, latency=8_002_000)
+
+
+def test_latency_is_the_first_gaps_too_once_the_launch_has_returned() -> None:
+    trace = Program()
+    trace.launch("gemm", 100)
+    trace.delay_last(149_000)
+    assert idle(trace) == with_first(latency=149_000_000)
+
+
+def test_unknown_is_a_gap_before_an_op_whose_launch_is_not_in_the_file() -> None:
+    trace = Program()
+    trace.start()
+    trace.sync()
+    trace.launch("gemm", 100)
+    trace.events.remove([event for event in trace.events if event["name"] == "cudaLaunchKernel"][-1])
+    assert idle(trace) == with_first(unknown=7_000)
+
+
+def test_unknown_is_what_the_device_does_with_a_graph_whose_kernels_are_not_in_the_file() -> None:
+    """Its launch returns at 110 µs, 3 after the device is dry. The next one starts at 517."""
+    trace = Program()
+    trace.launch("gemm", 100)
+    trace.work(100)
+    trace.graph([400])
+    trace.launch("gemm", 100)
+    trace.events.remove([event for event in trace.events if event["cat"] == "kernel"][1])
+    figures = idle(trace)
+    assert figures.pop("unknown") + figures.pop("launch") - 5_000 == 405_000
+    assert figures == {"latency": 2_000}
+
+
+def test_unknown_or_python_is_the_time_after_the_last_op_and_never_launch() -> None:
+    """The step goes on for 500 µs after its last kernel, and no other follows."""
+    trace = Program()
+    with trace.step():
+        trace.launch("gemm", 100)
+        trace.work(600)
+        with trace.op("aten::view"):
+            trace.work(10)
+    figures = idle(trace)
+    assert figures["launch"] <= 5_000 + 2_000
+    assert figures["python"] > 490_000
 
 
 def test_every_cause_has_a_program_above() -> None:
@@ -264,4 +345,4 @@ def test_the_culprit_of_a_wait_is_the_wait_and_of_late_dispatch_the_launch() -> 
     trace.launch("relu", 10)
     run = analyse(trace.timeline())
     names = [run.timeline.text(int(run.timeline.host.name[row])) for row in run.gaps.culprit]
-    assert names == ["cudaLaunchKernel", "cudaStreamSynchronize", "cudaLaunchKernel"]
+    assert names == ["cudaLaunchKernel"] * 2 + ["cudaStreamSynchronize"] + ["cudaLaunchKernel"] * 2

@@ -20,9 +20,9 @@ CAUSES = {  # the causes of the idle time that a rule claims, and shares with al
     "allocator-churn": frozenset({"allocator", "startup"}),
     "pinned-allocation": frozenset({"allocator", "startup"}),
     "first-use": frozenset({"allocator", "startup"}),
-    "python-bound": frozenset({"python"}),
+    "python-bound": frozenset({"python", "latency"}),
     "stream-wait": frozenset({"event"}),
-    "launch-bound": frozenset({"launch"}),
+    "launch-bound": frozenset({"launch", "latency"}),
     "tiny-kernels": frozenset({"launch", "latency"}),
 }
 # They claim time in which a device is at work.

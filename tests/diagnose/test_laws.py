@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -72,7 +73,7 @@ def test_lines_that_ran_are_said_to_be_exact_whatever_the_program(program: Progr
 
 @A_FEW
 @given(programs())
-def test_idle_intervals_are_what_no_op_covers_and_each_has_one_cause(program: Program) -> None:
+def test_idle_intervals_are_what_no_op_covers_and_each_part_has_one_cause(program: Program) -> None:
     timeline = program.timeline()
     run = analyse(timeline)
     low, high = run.window
@@ -81,10 +82,29 @@ def test_idle_intervals_are_what_no_op_covers_and_each_has_one_cause(program: Pr
     views += [(timeline.device.device == accounts.device, gaps) for accounts, gaps in run.by_device]
     for ops, gaps in views:
         expected = Intervals.union(timeline.device.start[ops], timeline.device.end[ops]).gaps(low, high)
-        assert gaps.start.tolist() == expected.start.tolist()
-        assert gaps.end.tolist() == expected.end.tolist()
+        whole = Intervals.union(gaps.start, gaps.end)
+        assert whole.start.tolist() == expected.start.tolist()
+        assert whole.end.tolist() == expected.end.tolist()
+        assert int(gaps.length.sum()) == expected.total
+        assert (gaps.length > 0).all()
         assert ((gaps.cause >= 0) & (gaps.cause < len(IDLE_CAUSES))).all()
         assert ((gaps.culprit >= -1) & (gaps.culprit < len(timeline.host))).all()
+
+
+@A_FEW
+@given(programs(), st.integers(0, 10_000_000))
+def test_once_a_launch_has_returned_idle_time_is_not_the_launchs(program: Program, late_ns: int) -> None:
+    """However late the ops start."""
+    timeline = program.timeline()
+    assume(len(timeline.device))
+    device = timeline.device
+    late = replace(device, start=device.start + late_ns, end=device.end + late_ns)
+    run = analyse(replace(timeline, device=late))
+    for gaps in (run.gaps, *(own for _, own in run.by_device)):
+        mine = (gaps.cause == IDLE_CAUSES.index("launch")) & (gaps.op >= 0)
+        launch = late.launch[gaps.op[mine]]
+        assert (launch >= 0).all()
+        assert (gaps.end[mine] <= run.timeline.host.end[launch]).all()
 
 
 @A_FEW

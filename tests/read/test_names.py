@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unstall.read import names
-from unstall.timeline.columns import CopyDirection, HostKind, HostMemory, WaitKind
+from unstall.timeline.columns import CopyDirection, DeviceKind, HostKind, HostMemory, WaitKind
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,38 @@ from unstall.timeline.columns import CopyDirection, HostKind, HostMemory, WaitKi
         ("cudaFuncGetAttributes", HostKind.CALL),
         ("cudaGraphInstantiate", HostKind.CALL),
         ("cudaMemGetInfo", HostKind.CALL),
+        ("urEnqueueKernelLaunch", HostKind.LAUNCH),
+        ("urEnqueueKernelLaunchWithArgsExp", HostKind.LAUNCH),
+        ("zeCommandListAppendLaunchKernel", HostKind.LAUNCH),
+        ("urEnqueueUSMMemcpy", HostKind.COPY),
+        ("piextUSMEnqueueMemcpy", HostKind.COPY),
+        ("zeCommandListAppendMemoryCopy", HostKind.COPY),
+        ("urEnqueueUSMFill", HostKind.MEMSET),
+        ("urQueueFinish", HostKind.SYNC),
+        ("urEventWait", HostKind.SYNC),
+        ("zeEventHostSynchronize", HostKind.SYNC),
+        ("urEnqueueEventsWait", HostKind.CALL),
+        ("urUSMDeviceAlloc", HostKind.ALLOC),
+        ("urUSMFree", HostKind.FREE),
+        ("urProgramBuild", HostKind.LOAD),
+        ("zero_grad", HostKind.CALL),
         ("", HostKind.CALL),
     ],
 )
 def test_the_kind_of_a_call(name: str, kind: HostKind) -> None:
     assert names.call_kind(name) == kind
+
+
+@pytest.mark.parametrize(
+    "category",
+    ["cuda_runtime", "hip_driver", "xpu_runtime", "xpu_driver", "mtia_runtime", "privateuse1_runtime", "glow_runtime"],
+)
+def test_the_calls_of_every_platform_are_calls(category: str) -> None:
+    assert names.host_kind(category) == HostKind.CALL
+
+
+def test_what_mtia_runs_is_work_of_the_device() -> None:
+    assert names.device_kind("mtia_ccp_events") == DeviceKind.KERNEL
 
 
 @pytest.mark.parametrize(
@@ -70,6 +97,8 @@ def test_the_kind_of_a_call(name: str, kind: HostKind) -> None:
         ("cudaDeviceSynchronize", WaitKind.DEVICE),
         ("cuCtxSynchronize", WaitKind.DEVICE),
         ("hipStreamWaitEvent", WaitKind.STREAM_EVENT),
+        ("urQueueFinish", WaitKind.STREAM),
+        ("urEventWait", WaitKind.EVENT),
     ],
 )
 def test_what_a_wait_waits_for(name: str, kind: WaitKind) -> None:
@@ -87,6 +116,9 @@ def test_what_a_wait_waits_for(name: str, kind: WaitKind) -> None:
         ("Memcpy PtoP (Device -> Device)", CopyDirection.PEER_TO_PEER, HostMemory.UNKNOWN),
         ("CopyHostToDevice", CopyDirection.HOST_TO_DEVICE, HostMemory.UNKNOWN),
         ("CopyDeviceToHost", CopyDirection.DEVICE_TO_HOST, HostMemory.UNKNOWN),
+        ("Memcpy M2D(Memory -> Device)", CopyDirection.HOST_TO_DEVICE, HostMemory.UNKNOWN),
+        ("Memcpy D2M(Device -> Memory)", CopyDirection.DEVICE_TO_HOST, HostMemory.UNKNOWN),
+        ("Memcpy D2D(Device -> Device)", CopyDirection.DEVICE_TO_DEVICE, HostMemory.UNKNOWN),
         ("Memcpy Unknown", CopyDirection.NONE, HostMemory.UNKNOWN),
     ],
 )

@@ -1,6 +1,6 @@
 /** One colour for each cause and kind, everywhere: CSS variables in `style/colours.css`, read once a theme. */
 
-export const CAUSES = ["sync", "launch", "input", "copy", "allocator", "comm", "startup", "python", "event", "latency"] as const;
+export const CAUSES = ["sync", "launch", "input", "copy", "allocator", "comm", "startup", "python", "event", "latency", "unknown"] as const;
 export const WORK = ["compute", "copy", "both", "comm"] as const;
 
 /** Kinds of events by number, as `src/unstall/report/picture.py` numbers them; idle causes follow. */

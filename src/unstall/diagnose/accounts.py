@@ -23,6 +23,7 @@ class Gaps:
     cause: I8  # index into result.IDLE_CAUSES
     op: I32  # device row of the op that ends it, or -1
     culprit: I32  # host row to blame, such as a wait, an allocation or a late launch; or -1
+    behind: I8  # of the usual latency of a launch for which the device had waited: why it waited; else -1
 
     def __len__(self) -> int:
         return len(self.start)
@@ -31,6 +32,15 @@ class Gaps:
     def length(self) -> I64:
         """Returns the length of each interval, int64 ns."""
         return self.end - self.start
+
+    def lost_to(self, *causes: str) -> Bool:
+        """Returns which intervals were lost to one of these causes.
+
+        The usual latency of a late launch is lost to what made it late too: if the host were ahead, the device would
+        not idle for it."""
+        codes = [CAUSE[cause] for cause in causes]
+        chosen: Bool = np.isin(self.cause, codes) | np.isin(self.behind, codes)
+        return chosen
 
 
 def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[Busy, Intervals, int]:

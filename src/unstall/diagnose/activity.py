@@ -88,14 +88,15 @@ class HostActivity:
     python_least_ns: int  # the host is at work in Python if it dispatches nothing for this long
     recorder: Intervals  # the recorder's own work, on any thread
     operators: bool  # whether operators, annotations or frames of these threads were recorded
+    skew_ns: int  # how far apart the clocks of host and device may be
 
 
-def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> HostActivity:
+def find_activity(timeline: Timeline, threads: I64, second_step: int | None, skew_ns: int) -> HostActivity:
     """Returns what these threads did, by kind of activity. `second_step` is when the second step begins, if there is
-    one."""
+    one; `skew_ns` is how far apart the clocks of host and device may be."""
     host = timeline.host
     ours = np.isin(host.thread, threads)
-    waits = _waits(timeline, ours)
+    waits = _waits(timeline, ours, skew_ns)
 
     loading = _outer_rows(timeline, ours & is_data_loading(timeline))
     allocating = np.flatnonzero(ours & ((host.kind == HostKind.ALLOC) | (host.kind == HostKind.FREE)))
@@ -144,6 +145,7 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
         python_least_ns=python_least_ns,
         recorder=recorder,
         operators=operators,
+        skew_ns=skew_ns,
     )
 
 
@@ -180,7 +182,7 @@ def _outer_rows(timeline: Timeline, chosen: Bool) -> I64:
     return np.flatnonzero(chosen & (above < 0))
 
 
-def _waits(timeline: Timeline, ours: Bool) -> HostWaits:
+def _waits(timeline: Timeline, ours: Bool, skew_ns: int) -> HostWaits:
     host, device = timeline.host, timeline.device
     syncs = np.flatnonzero(ours & (host.kind == HostKind.SYNC))
     crosses = np.isin(device.direction, (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST))
@@ -188,7 +190,7 @@ def _waits(timeline: Timeline, ours: Bool) -> HostWaits:
     calls = device.launch[copies]
     chosen = ours[calls] & (host.kind[calls] != HostKind.GRAPH_LAUNCH)  # a copy in a graph blocks no thread
     copies, calls = copies[chosen], calls[chosen]
-    rows = np.union1d(syncs, calls[_blocks(timeline, copies)]).astype(np.int32)
+    rows = np.union1d(syncs, calls[_blocks(timeline, copies, skew_ns)]).astype(np.int32)
     rows = rows[np.argsort(host.start[rows], kind="stable")]
     uploads = calls[device.direction[copies] == CopyDirection.HOST_TO_DEVICE]
     copy = _copy_of(timeline, np.unique(calls), rows)
@@ -216,7 +218,7 @@ def _copy_of(timeline: Timeline, calls: I32, waits: I32) -> I32:
     return np.where((last == waits) | (is_sync & in_its_operation), last, -1).astype(np.int32)
 
 
-def _blocks(timeline: Timeline, copies: I64) -> Bool:
+def _blocks(timeline: Timeline, copies: I64, skew_ns: int) -> Bool:
     """Returns for which of these copies between host and device the host call waited.
 
     A synchronous API blocks by contract; an `Async` one blocks only for pageable memory, and then only if it
@@ -231,5 +233,5 @@ def _blocks(timeline: Timeline, copies: I64) -> Bool:
     long = host.end[call] - host.start[call] >= _BLOCKED_LEAST_NS
     may_block = (memory == HostMemory.PAGEABLE) | ((memory == HostMemory.UNKNOWN) & long)
     middle = (device.start[copies] + device.end[copies]) // 2
-    blocked: Bool = (host.end[call] >= middle) & (may_block | ~asynchronous)
+    blocked: Bool = (host.end[call] >= middle - skew_ns) & (may_block | ~asynchronous)
     return blocked

@@ -1,4 +1,4 @@
-"""Why a device idled: each idle interval gets one cause, and one host event to blame."""
+"""Why a device idled: each idle interval gets a cause, or one before and one after the launch that ended it."""
 
 from __future__ import annotations
 
@@ -8,72 +8,59 @@ import numpy as np
 
 from unstall.diagnose.accounts import CAUSE, Gaps
 from unstall.diagnose.activity import HostActivity
+from unstall.diagnose.hand_over import HandOver, find_hand_overs
 from unstall.result import IDLE_CAUSES
 from unstall.timeline.ancestry import first_reaching, nearest
-from unstall.timeline.columns import I8, I32, I64, Bool, HostKind, Timeline, WaitKind
+from unstall.timeline.columns import I8, I32, I64, Bool, HostKind, Timeline
 from unstall.timeline.grouping import groups
 from unstall.timeline.intervals import Intervals
 
-_SKEW_NS = 10_000  # host and device clocks are aligned to within this
+_SKEW_NS = 10_000  # a wait that begins so soon after the device ran dry still counts as what emptied the queue
 _MOST_CANDIDATES = 16  # events to try per interval, the latest to start first
 
 
 def explain_gaps(
     timeline: Timeline, ops: Bool, busy: Intervals, activity: HostActivity, window: tuple[int, int]
 ) -> Gaps:
-    """Give each idle interval one cause: why did the op that ends it start so late?
+    """Give each idle interval its causes: why did the next op start so late?
 
-    If the op was launched before the device ran out of work, an event of another stream held it, or else latency. If
-    not, the host was late, and the cause is what the host spent the largest share of the interval on. Dispatching
-    after a wait that emptied the queue counts as that wait. All work of a thread that only fetches batches counts as
-    data loading.
+    Until the device has a launch to work on, the host is late. The cause is what the host spent the largest share of
+    that time on. Dispatching after a wait that emptied the queue counts as that wait. All work of a thread that only
+    fetches batches counts as data loading. If no op follows at all, the host is not late with a launch: it does other
+    work, or what it does is unknown.
+
+    Once the launch has returned, the host is not to blame: an event of another stream holds the op, or else it is
+    latency. If a graph was launched whose kernels are not in the file, or the op's own launch is not, the cause is
+    unknown. An interval with time both before and after becomes two rows. Only after a wait, a fetch, … the time that
+    an op usually takes to start stays with the cause: if the device had not run dry, it would not idle for that either.
     """
     idle = busy.gaps(*window)
-    end = _find_ends(timeline, ops, idle, activity.feeding)
+    end = find_hand_overs(timeline, ops, idle, activity.feeding, activity.skew_ns)
+    skew = max(_SKEW_NS, activity.skew_ns)
     doings = _doings(activity)
-    cause = _shares(activity, doings, idle, end).argmax(axis=0).astype(np.int8)
-    cause[end.queued] = np.where(end.by_event[end.queued], CAUSE["event"], CAUSE["latency"])
+    late = _shares(activity, doings, idle, end, skew).argmax(axis=0).astype(np.int8)
+    after = np.where(end.unknown, CAUSE["unknown"], np.where(end.by_event, CAUSE["event"], CAUSE["latency"]))
     # If no op follows, this device is done, but the others may not be.
     elsewhere = Intervals.union(timeline.device.start[~ops], timeline.device.end[~ops])
-    others_work = 2 * elsewhere.covered(idle.start, idle.end) >= idle.end - idle.start
-    cause[(end.op < 0) & others_work] = CAUSE["event"]
-    return Gaps(idle.start, idle.end, cause, end.op, _culprits(timeline, activity, doings, idle, end, cause))
+    others_work = (end.op < 0) & (2 * elsewhere.covered(idle.start, idle.end) >= idle.end - idle.start)
+    late[others_work], after[others_work] = CAUSE["event"], CAUSE["event"]
+    was_late = end.had > idle.start
+    usual = was_late & (after == CAUSE["latency"]) & (idle.end - end.had <= end.usual_ns)
+    # A faster host leaves the latency of its launch; without the wait or the fetch, there would be neither.
+    behind = usual & ((late == CAUSE["launch"]) | (late == CAUSE["python"]))
+    split = np.where((usual & ~behind) | (was_late & (late == after)), idle.end, end.had)
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Ends:
-    """How each idle interval ends, and how far the host had come by then."""
-
-    op: I32  # device row of the op that ends the interval, or -1
-    launch: I32  # host row of its launch, or -1
-    begun: I64  # when the launch began, clipped to the interval; `launched` is when it ended
-    launched: I64
-    begun_at: I64  # … and begun, wherever that is
-    queued: Bool  # the op was launched before the device ran out of work
-    by_event: Bool  # its stream had been told to wait for an event
-    fed: Bool  # the launching thread only fetches batches
-
-
-def _find_ends(timeline: Timeline, ops: Bool, idle: Intervals, feeding: I64) -> _Ends:
-    host, device = timeline.host, timeline.device
-    rows = np.flatnonzero(ops)
-    op = _ending_op(device.start[rows], rows, idle)
-    launch = np.where(op >= 0, device.launch[np.maximum(op, 0)], -1) if len(device) else op
-    begun, ended = (
-        np.where(launch >= 0, times[np.maximum(launch, 0)], idle.end) if len(host) else idle.end
-        for times in (host.start, host.end)
-    )
-    inner = _inside_one_launch(timeline, op, rows)
-    return _Ends(
-        op=op,
-        launch=launch.astype(np.int32),
-        begun=np.clip(begun, idle.start, idle.end),
-        launched=np.clip(ended, idle.start, idle.end),
-        begun_at=begun,
-        queued=(launch >= 0) & ((ended <= idle.start) | (inner & (begun <= idle.start))),
-        by_event=_held_by_event(timeline, op, launch),
-        fed=(launch >= 0) & np.isin(host.thread[np.maximum(launch, 0)], feeding) if len(host) else launch >= 0,
-    )
+    row = np.repeat(np.arange(len(idle)), 2)
+    bounds = np.stack((idle.start, split, split, idle.end), axis=1).reshape(-1, 2)
+    cause = np.stack((late, after.astype(np.int8)), axis=1).reshape(-1)
+    kept = bounds[:, 0] < bounds[:, 1]
+    row, bounds, cause = row[kept], bounds[kept], cause[kept]
+    parts, end = Intervals(bounds[:, 0], bounds[:, 1]), end.at(row)
+    culprit = _culprits(timeline, activity, doings, parts, end, cause, skew)
+    behind = np.where(behind[row] & (cause == CAUSE["latency"]), late[row], -1).astype(np.int8)
+    one = np.flatnonzero(behind >= 0)
+    culprit[one] = culprit[one - 1]  # the row before is the part in which the host was late
+    return Gaps(parts.start, parts.end, cause, end.op, culprit, behind)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -105,8 +92,8 @@ def _doings(activity: HostActivity) -> tuple[_Doing, ...]:
     )
 
 
-def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals, end: _Ends) -> I64:
-    """ns of each idle interval by cause, one row per entry of IDLE_CAUSES. Time after the launch counts for none."""
+def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals, end: HandOver, skew: int) -> I64:
+    """ns of each idle interval by cause, one row per entry of IDLE_CAUSES, until the device has a launch."""
     shares = np.zeros((len(IDLE_CAUSES), len(idle)), dtype=np.int64)
     waits = activity.waits
     blamed = Intervals.none()
@@ -114,14 +101,15 @@ def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals,
         own = doing.spans - blamed
         blamed |= own
         # A launch can itself load data, allocate or block (as a copy), but it cannot wait for earlier work.
-        until = end.begun if doing.cause == "sync" else end.launched
+        until = np.minimum(end.begun, end.had) if doing.cause == "sync" else end.had
         shares[CAUSE[doing.cause]] = own.covered(idle.start, until)
-    shares[CAUSE["event"]] = np.where(end.by_event, idle.end - end.launched, 0)
 
-    dispatching = idle.end - idle.start - shares.sum(axis=0)
-    drain = _draining_wait(activity, idle.start, end.begun_at)
+    dispatching = end.had - idle.start - shares.sum(axis=0)
+    drain = _draining_wait(activity, idle.start, end.begun_at, skew)
     for_copy = waits.for_copy[np.maximum(drain, 0)] if len(waits) else drain >= 0
-    late = np.where(end.fed, CAUSE["input"], CAUSE["launch"])
+    # The host that launches nothing more does other work. Without its side, nobody knows.
+    other_work = CAUSE["python"] if activity.operators else CAUSE["unknown"]
+    late = np.where(end.nothing_follows, other_work, np.where(end.fed, CAUSE["input"], CAUSE["launch"]))
     to = np.where(drain < 0, late, np.where(for_copy, CAUSE["copy"], CAUSE["sync"]))
     np.add.at(shares, (to, np.arange(len(idle))), dispatching)
     shares[CAUSE["input"], end.fed] += shares[CAUSE["python"], end.fed]
@@ -130,11 +118,19 @@ def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals,
 
 
 def _culprits(
-    timeline: Timeline, activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals, end: _Ends, cause: I8
+    timeline: Timeline,
+    activity: HostActivity,
+    doings: tuple[_Doing, ...],
+    idle: Intervals,
+    end: HandOver,
+    cause: I8,
+    skew: int,
 ) -> I32:
-    """The host row to blame for each interval: the wait that emptied the queue, the longest activity, or the launch."""
+    """The host row to blame for each interval: the wait that emptied the queue, the longest activity, or the launch.
+
+    Nothing is to blame for an unknown cause."""
     host = timeline.host
-    culprit = end.launch.copy()
+    culprit = np.where(cause == CAUSE["unknown"], -1, end.launch).astype(np.int32)
     for doing in doings:
         mine = np.flatnonzero(cause == CAUSE[doing.cause])
         rows = doing.rows[np.argsort(host.start[doing.rows], kind="stable")]
@@ -143,12 +139,12 @@ def _culprits(
         if doing.cause == "input" and len(rows):  # work on a batch after it was fetched counts as its loading
             after = mine[(longest < 0) & end.fed[mine]]
             culprit[after] = rows[np.maximum(np.searchsorted(host.start[rows], end.begun_at[after]) - 1, 0)]
-    drain = _draining_wait(activity, idle.start, end.begun_at)
+    drain = _draining_wait(activity, idle.start, end.begun_at, skew)
     drained = np.flatnonzero((drain >= 0) & ((cause == CAUSE["sync"]) | (cause == CAUSE["copy"])))
     culprit[drained] = activity.waits.row[drain[drained]]
     mine = np.flatnonzero(cause == CAUSE["python"])
     asleep, python = (spans.covered(idle.start[mine], idle.end[mine]) for spans in (activity.asleep, activity.python))
-    awake = mine[2 * asleep < np.maximum(python, 1)]
+    awake = mine[2 * asleep < python]
     culprit[awake] = end.launch[awake]
     if timeline.meta.frames_at_calls:  # known only at calls: too coarse to blame
         awake = awake[culprit[awake] < 0]
@@ -156,53 +152,14 @@ def _culprits(
     return culprit
 
 
-def _ending_op(starts: I64, rows: I64, idle: Intervals) -> I32:
-    """The device row of the first op that starts when each gap ends, or -1 at the window's end."""
-    if not len(rows):
-        return np.full(len(idle), -1, dtype=np.int32)
-    at = np.minimum(np.searchsorted(starts, idle.end), len(rows) - 1)
-    return np.where(starts[at] == idle.end, rows[at], -1).astype(np.int32)
-
-
-def _draining_wait(activity: HostActivity, dry: I64, begun: I64) -> I64:
+def _draining_wait(activity: HostActivity, dry: I64, begun: I64, skew: int) -> I64:
     """The wait during which the device ran out of work, and after which the host launched again; -1 if none."""
     waits = activity.waits
     if not len(waits):
         return np.full(len(dry), -1, dtype=np.int64)
-    at = np.searchsorted(waits.start, np.minimum(dry + _SKEW_NS, begun - 1), side="right") - 1
-    drained = (at >= 0) & (waits.end[np.maximum(at, 0)] >= dry - _SKEW_NS)
+    at = np.searchsorted(waits.start, np.minimum(dry + skew, begun - 1), side="right") - 1
+    drained = (at >= 0) & (waits.end[np.maximum(at, 0)] >= dry - skew)
     return np.where(drained, at, -1)
-
-
-def _inside_one_launch(timeline: Timeline, op: I32, rows: I64) -> Bool:
-    """Returns whether the op that ends each gap is inside a graph: not the first op of its launch."""
-    launch = timeline.device.launch
-    first = np.full(len(timeline.host) + 1, np.iinfo(np.int64).max, dtype=np.int64)
-    np.minimum.at(first, launch[rows], rows)
-    return (op >= 0) & (first[launch[np.maximum(op, 0)]] < op) if len(launch) else op >= 0
-
-
-def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
-    """Returns whether each op's stream was made to wait for an event between its previous launch and this one."""
-    waits, host, device = timeline.waits, timeline.host, timeline.device
-    held = np.zeros(len(op), dtype=np.bool_)
-    told = np.flatnonzero((waits.kind == WaitKind.STREAM_EVENT) & (waits.stream >= 0))
-    told_on = dict(groups(waits.stream[told]))
-    launched = np.flatnonzero(device.launch >= 0)
-    launched_on = dict(groups(device.stream[launched]))
-    asking = np.flatnonzero((op >= 0) & (launch >= 0))
-    for stream, mine in groups(device.stream[op[asking]]):
-        if stream not in told_on:
-            continue
-        asked = asking[mine]
-        wait_times = np.sort(host.start[waits.host[told[told_on[stream]]]])
-        launch_times = np.unique(host.start[device.launch[launched[launched_on[stream]]]])
-        this = host.start[launch[asked]]
-        previous = np.searchsorted(launch_times, this, side="left") - 1
-        since = np.where(previous >= 0, launch_times[np.maximum(previous, 0)], np.iinfo(np.int64).min)
-        last = np.searchsorted(wait_times, this, side="left") - 1
-        held[asked] = (last >= 0) & (wait_times[np.maximum(last, 0)] > since)
-    return held
 
 
 def _running_frame(timeline: Timeline, activity: HostActivity, low: I64, high: I64, launch: I32) -> I32:

@@ -17,6 +17,7 @@ from unstall.diagnose.queue_depth import depth_at_launch, depth_over_time
 from unstall.locate.kinds import named
 from unstall.locate.operations import has_operators
 from unstall.locate.places import Places, find_places
+from unstall.locate.platform import Platform, in_words_of, platform
 from unstall.locate.steps import Steps, find_steps
 from unstall.locate.threads import dispatch_threads
 from unstall.result import (
@@ -28,6 +29,7 @@ from unstall.result import (
     Where,
 )
 from unstall.timeline.ancestry import nearest
+from unstall.timeline.clock_skew import clock_skew
 from unstall.timeline.columns import I32, I64, Bool, Timeline
 from unstall.timeline.grouping import groups, members
 from unstall.timeline.intervals import Intervals
@@ -160,7 +162,12 @@ class Run:
         """Returns the share of these host events' time in which the device was at work."""
         host = self.timeline.host
         length = int((host.end - host.start)[rows].sum())
-        return int(self.busy.covered(host.start[rows], host.end[rows]).sum()) / max(length, 1)
+        return int(self._all_work.covered(host.start[rows], host.end[rows]).sum()) / max(length, 1)
+
+    @cached_property
+    def _all_work(self) -> Intervals:
+        """When any device was at work, outside the window too: a wait may reach beyond it."""
+        return Intervals.union(self.timeline.device.start, self.timeline.device.end)
 
     def ops_of(self, rows: I64) -> I64:
         """Returns device rows of the ops that these host rows launched, ascending."""
@@ -205,8 +212,7 @@ class Run:
 
     def lost_to(self, *causes: str) -> I64:
         """By host row: ns for which a device was idle for one of these causes because of this event, int64."""
-        codes = [IDLE_CAUSES.index(cause) for cause in causes]
-        return self._blamed(np.isin(self.gaps.cause, codes))
+        return self._blamed(self.gaps.lost_to(*causes))
 
     def gaps_by(self, cause: str) -> I64:
         """Returns indices of the idle intervals with this cause."""
@@ -258,25 +264,34 @@ class Run:
         wait is the time that the rows took, and the spans are those of the rows.
         """
         rows = group.rows
+        say = self.in_its_words
         wait = int(self.host_length[rows].sum()) if total_wait_ns is None else total_wait_ns
         where = self.where(group)
         return Finding(
             rule=rule,
-            title=title,
+            title=say(title),
             where=where,
             count=self.instances(rows) if count is None else count,
             steps_seen=self.steps_with(self.timeline.host.start[rows]),
             wait_ns=self.per_step(wait),
             exposed_ns=self.per_step(total_exposed_ns),
             edit=self._at(edit, where),
-            saw=saw,
-            fix=fix,
-            safe_if=safe_if,
+            saw=say(saw),
+            fix=say(fix),
+            safe_if=say(safe_if),
             confidence=confidence,
             harmless=harmless,
             wrong=wrong,
             spans=self.spans_of(rows) if spans is None else spans,
         )
+
+    @cached_property
+    def _platform(self) -> Platform:
+        return platform(self.timeline)
+
+    def in_its_words(self, text: str) -> str:
+        """Returns a text with the words of the platform that the run was recorded on: HIP's calls on an AMD card."""
+        return in_words_of(self._platform, text)
 
     def _at(self, edit: str | None, where: Where) -> str | None:
         """The edit with its place: FILE:FUNCTION for a graph, else FILE:LINE, with the operator if the line is a `def`.
@@ -324,14 +339,18 @@ class Run:
         return costliest(host.start[chosen], host.end[chosen], cost)
 
     def idle_spans(self, rows: I64, *causes: str) -> tuple[tuple[int, int], ...]:
-        """Returns (start, end) of the longest idle intervals that `idle_of` finds, in order of time."""
+        """Returns (start, end) of the longest idle times that `idle_of` finds, in order of time.
+
+        Intervals that touch, as before and after the return of a launch, are one."""
         chosen = self.idle_of(rows, *causes)
-        return costliest(self.gaps.start[chosen], self.gaps.end[chosen], self.gaps.length[chosen])
+        low, high = self.gaps.start[chosen], self.gaps.end[chosen]
+        opens, closes = np.append(True, low[1:] > high[:-1]), np.append(low[1:] > high[:-1], True)
+        low, high = (low[opens], high[closes]) if len(chosen) else (low, high)
+        return costliest(low, high, high - low)
 
     def idle_of(self, rows: I64, *causes: str) -> I64:
         """Returns indices of the idle intervals that have one of these causes and one of these host events to blame."""
-        codes = [IDLE_CAUSES.index(cause) for cause in causes]
-        return np.flatnonzero(np.isin(self.gaps.cause, codes) & np.isin(self.gaps.culprit, rows))
+        return np.flatnonzero(self.gaps.lost_to(*causes) & np.isin(self.gaps.culprit, rows))
 
 
 def costliest(start: I64, end: I64, cost: I64) -> tuple[tuple[int, int], ...]:
@@ -366,9 +385,10 @@ def analyse(
     device = timeline.device
     every = np.ones(len(device), dtype=np.bool_)
     second_step = int(steps.start[1]) if len(steps) > 1 else None
+    skew_ns = clock_skew(timeline)
 
     def of(ops: Bool) -> tuple[Accounts, Gaps, Intervals, HostActivity]:
-        activity = find_activity(timeline, dispatch_threads(timeline, device.launch[ops]), second_step)
+        activity = find_activity(timeline, dispatch_threads(timeline, device.launch[ops]), second_step, skew_ns)
         parts, busy, comm_ns = busy_parts(timeline, ops, window)
         gaps = explain_gaps(timeline, ops, busy, activity, window)
         return account(parts, gaps, window, comm_ns), gaps, busy, activity

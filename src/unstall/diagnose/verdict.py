@@ -14,9 +14,9 @@ import numpy as np
 from unstall.diagnose.devices import one_at_work, waits_for_others
 from unstall.diagnose.long_steps import of_long_steps
 from unstall.diagnose.run import Run
-from unstall.figures import share
+from unstall.figures import counted, share
 from unstall.result import IDLE_CAUSES, Accounts, Verdict
-from unstall.timeline.columns import Bool
+from unstall.timeline.columns import HostKind
 
 _NAMES = {
     "device": "Device-bound",
@@ -69,7 +69,7 @@ _WHILE = {
     "startup": "during one-time set-up",
     "python": "while the host did other work",
     "event": "waiting for another stream",
-    "latency": "in short gaps between queued operations",
+    "latency": "between the launch of an operation and its start",
 }
 
 
@@ -121,16 +121,18 @@ def judge(run: Run, freed: Freed | None = None) -> Verdict:
         sentences.append(_of_devices(run))
     if uneven := of_long_steps(run):
         sentences.append(uneven)
-    unknown = _unknown_share(run)
-    if sum(unknown.values()) >= _NOTABLE * run.wall:
-        lost = share(sum(unknown.values()), run.wall)
-        sentences.append(f"{lost} of the time cannot be explained: the launches that ended it are not in the file.")
+    unknown = run.accounts.idle_ns.unknown
+    if unknown >= _NOTABLE * run.wall:
+        lost = share(unknown, run.wall)
+        sentences.append(
+            f"{lost} of the time cannot be explained: launches, or kernels of graphs, are not in the file."
+        )
     if run.waiting and bound != "sync":
         sentences.append(_of_waits(run))
     if not run.timeline.meta.sound:
         sentences.append("Part of the run is missing from the file (see integrity): take this with care.")
     gains = None if freed is None else {name: round(gain) for name, gain in freed.gains.items()}
-    return Verdict(bound_by=bound, basis="recorded", text=" ".join(sentences), if_free=gains)
+    return Verdict(bound_by=bound, basis="recorded", text=run.in_its_words(" ".join(sentences)), if_free=gains)
 
 
 def bound_by(run: Run, freed: Freed | None = None) -> str:
@@ -212,6 +214,10 @@ def _no_device_work(run: Run) -> Verdict:
     recorder = run.timeline.meta.recorder
     if recorder == "virtual":
         return _nothing("was put on the virtual GPU", ": did the program move anything to CUDA?")
+    launches = int(np.isin(run.timeline.host.kind, (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH)).sum())
+    if launches:
+        found = counted(launches, "launch")
+        return _nothing("is in the file", f", but {found}: a GPU was used, and the file has lost what it did.")
     asked = "" if recorder is not None else ", and was ProfilerActivity.CUDA among the activities"
     return _nothing("was recorded", f": was a GPU used{asked}?")
 
@@ -222,11 +228,17 @@ def _nothing(what: str, end: str) -> Verdict:
 
 
 def _shares(run: Run) -> dict[str, int]:
-    """ns by candidate, without the recorder's set-up and idle time of unknown cause."""
+    """ns by candidate, without the recorder's set-up and idle time of unknown cause.
+
+    The usual latency of a late launch counts for what made it late: if the host were ahead, it would cost nothing.
+    """
     shares = parts(run.accounts)
     shares["startup"] -= _recorder_share(run)
-    for cause, length in _unknown_share(run).items():
-        shares[cause] -= length
+    shares["unknown"] = 0
+    for late in ("launch", "python"):
+        behind = int(run.gaps.length[run.gaps.behind == IDLE_CAUSES.index(late)].sum())
+        shares[late] += behind
+        shares["latency"] -= behind
     return shares
 
 
@@ -258,9 +270,8 @@ def _wall_without_set_up(run: Run) -> int:
 
 
 def _asleep(run: Run) -> int:
-    """ns of the idle time of cause "python" in which the host slept, without idle time of unknown cause."""
+    """ns of the idle time of cause "python" in which the host slept."""
     gaps, chosen = run.gaps, run.gaps_by("python")
-    chosen = chosen[~_unknown(run)[chosen]]
     return int(run.activity.asleep.covered(gaps.start[chosen], gaps.end[chosen]).sum())
 
 
@@ -279,21 +290,6 @@ def _recorder_share(run: Run) -> int:
     gaps = run.gaps
     chosen = run.gaps_by("startup")
     return int(run.activity.recorder.covered(gaps.start[chosen], gaps.end[chosen]).sum())
-
-
-def _unknown_share(run: Run) -> dict[str, int]:
-    """Returns ns of idle time by assigned cause, before ops whose launch is not in the file."""
-    gaps, ended = run.gaps, np.flatnonzero(_unknown(run))
-    return {cause: int(gaps.length[ended][gaps.cause[ended] == code].sum()) for code, cause in enumerate(IDLE_CAUSES)}
-
-
-def _unknown(run: Run) -> Bool:
-    """Returns which idle intervals end with an op whose launch is not in the file."""
-    op = run.gaps.op
-    if not len(run.timeline.device):
-        return op >= 0
-    unknown: Bool = (op >= 0) & (run.timeline.device.launch[np.maximum(op, 0)] < 0)
-    return unknown
 
 
 def _busy(accounts: Accounts) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from unstall.diagnose.run import Run
 from unstall.diff.match import ComparedPlace, pairs_of_places
 from unstall.locate.places import find_places, programs
+from unstall.locate.platform import counterpart
 from unstall.result import Where
 from unstall.timeline.columns import I32, I64, Bool
 from unstall.timeline.grouping import distinct
@@ -75,19 +76,23 @@ def bring_together(a: Run, b: Run) -> Sides:
     known = [_known(run, of, used, which) for run, of, (used, which) in zip((a, b), rows, numbers, strict=True)]
     keys = _by_function(known) if matched_by == "function" else _by_place(known)
     texts: dict[str, int] = {}
+    shown: dict[int, str] = {}
     sides = []
     for run, of, (_, which), key in zip((a, b), rows, numbers, keys, strict=True):
         place = np.zeros(len(run.timeline.host), dtype=np.int64)
         place[of] = key[which]
         common, times = np.unique(key, return_counts=True)
-        sides.append(_side(run, place, texts, frozenset(common[times > 1].tolist())))
+        sides.append(_side(run, place, texts, shown, frozenset(common[times > 1].tolist())))
     places = 1 + max(int(key.max(initial=0)) for key in keys)
-    return Sides(sides[0], sides[1], places, tuple(texts), matched_by)
+    return Sides(sides[0], sides[1], places, tuple(shown[number] for number in range(len(texts))), matched_by)
 
 
-def _side(run: Run, place: I64, texts: dict[str, int], several: frozenset[int]) -> ComparedRun:
+def _side(run: Run, place: I64, texts: dict[str, int], shown: dict[int, str], several: frozenset[int]) -> ComparedRun:
     host, device, steps = run.timeline.host, run.timeline.device, run.steps
-    text = np.array([texts.setdefault(name, len(texts)) for name in run.timeline.strings], dtype=np.int64)
+    # Calls of CUDA and HIP that do the same are one, under the name that run A has.
+    text = np.array([texts.setdefault(counterpart(name), len(texts)) for name in run.timeline.strings], dtype=np.int64)
+    for number, own in zip(text.tolist(), run.timeline.strings, strict=True):
+        shown.setdefault(number, own)
     step = np.where(run.inside, np.searchsorted(steps.start, host.start, side="right") - 1, -1)
     top = run.places.top_op
     name = np.where(top >= 0, host.name[np.maximum(top, 0)], host.name) if len(host) else host.name

@@ -25,6 +25,7 @@ _STYLES: dict[str, tuple[str, str]] = {
     "idle: python": ("%", "yellow"),
     "idle: event": ("!", "red"),
     "idle: latency": (".", "dim"),
+    "idle: unknown": (",", "dim"),
 }
 
 

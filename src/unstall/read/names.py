@@ -14,10 +14,14 @@ _HOST_KINDS = {
     "python_function": HostKind.PYTHON,
     "overhead": HostKind.OVERHEAD,
 }
+# The calls of other platforms, as Kineto's ActivityType.cpp spells them: xpu_runtime, xpu_driver (Intel), mtia_runtime
+# (Meta), privateuse1_runtime and privateuse1_driver (any other backend), glow_runtime.
+_CALLS = re.compile(r"\w+_(?:runtime|driver)")
 _DEVICE_KINDS = {
     "kernel": DeviceKind.KERNEL,
     **dict.fromkeys(("gpu_memcpy", "memcpy"), DeviceKind.COPY),
     **dict.fromkeys(("gpu_memset", "memset"), DeviceKind.MEMSET),
+    "mtia_ccp_events": DeviceKind.KERNEL,  # what Meta's MTIA runs
 }
 
 
@@ -30,7 +34,8 @@ LONGEST = 4096
 
 def host_kind(category: str) -> int:
     """Returns the HostKind of a category, or -1 if it is not a host event. All API calls are CALL here."""
-    return _HOST_KINDS.get(category.lower().replace(" ", "_"), -1)
+    flat = category.lower().replace(" ", "_")
+    return _HOST_KINDS.get(flat, HostKind.CALL if _CALLS.fullmatch(flat) else -1)
 
 
 def device_kind(category: str) -> int:
@@ -46,35 +51,47 @@ def is_span(name: str) -> bool:
     return bool(_SPAN.match(name, 0, LONGEST))
 
 
+_OF_CUDA_AND_HIP: tuple[tuple[HostKind, str], ...] = (
+    (HostKind.GRAPH_LAUNCH, r"Graph\w*Launch"),
+    (HostKind.LAUNCH, r"\w*Launch\w*Kernel|LaunchGrid|Launch$"),
+    (HostKind.COPY, r"Memcpy"),
+    (HostKind.MEMSET, r"Memset"),
+    (HostKind.SYNC, r"\w*Synchronize"),
+    (HostKind.EVENT_RECORD, r"EventRecord"),
+    (HostKind.EVENT_WAIT, r"StreamWaitEvent"),
+    (
+        HostKind.ALLOC,
+        r"(?!\w*(?:Async|FromPool))(?:Malloc|HostAlloc|HostMalloc|ExtMalloc|MemAlloc|MemHostAlloc|MemCreate|MemMap|HostRegister|MemHostRegister)",
+    ),
+    (
+        HostKind.FREE,
+        r"(?!\w*(?:Async|FromPool))(?:Free|HostFree|MemFree|MemHostFree|MemRelease|MemUnmap|HostUnregister|MemHostUnregister)",
+    ),
+    (
+        HostKind.LOAD,
+        r"(?:Module\w*Load|Library\w*Load|\w*CtxCreate|DevicePrimaryCtx|Init|ModuleGetFunction|KernelGetFunction)",
+    ),
+)
 _API = r"^_?(?:cuda|cu|hip)"
+_ONE_API = r"^(?:ur|piext|pi|ze)"  # Intel: Unified Runtime, its predecessor, and Level Zero
 _CALL_KINDS: tuple[tuple[HostKind, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile(_API + pattern))
-    for kind, pattern in (
-        (HostKind.GRAPH_LAUNCH, r"Graph\w*Launch"),
-        (HostKind.LAUNCH, r"\w*Launch\w*Kernel|LaunchGrid|Launch$"),
-        (HostKind.COPY, r"Memcpy"),
-        (HostKind.MEMSET, r"Memset"),
-        (HostKind.SYNC, r"\w*Synchronize"),
-        (HostKind.EVENT_RECORD, r"EventRecord"),
-        (HostKind.EVENT_WAIT, r"StreamWaitEvent"),
-        (
-            HostKind.ALLOC,
-            r"(?!\w*(?:Async|FromPool))(?:Malloc|HostAlloc|HostMalloc|ExtMalloc|MemAlloc|MemHostAlloc|MemCreate|MemMap|HostRegister|MemHostRegister)",
-        ),
-        (
-            HostKind.FREE,
-            r"(?!\w*(?:Async|FromPool))(?:Free|HostFree|MemFree|MemHostFree|MemRelease|MemUnmap|HostUnregister|MemHostUnregister)",
-        ),
-        (
-            HostKind.LOAD,
-            r"(?:Module\w*Load|Library\w*Load|\w*CtxCreate|DevicePrimaryCtx|Init|ModuleGetFunction|KernelGetFunction)",
-        ),
+    (kind, re.compile(f"{api}(?:{pattern})"))
+    for api, kind, pattern in (
+        (_ONE_API, HostKind.GRAPH_LAUNCH, r"Enqueue(?:Exp)?CommandBuffer|CommandBufferEnqueue"),
+        (_ONE_API, HostKind.LAUNCH, r"\w*EnqueueKernelLaunch|CommandListAppendLaunch\w*Kernel"),
+        (_ONE_API, HostKind.COPY, r"\w*Enqueue\w*(?:Memcpy|MemBuffer(?:Copy|Read|Write))|CommandListAppendMemoryCopy"),
+        (_ONE_API, HostKind.MEMSET, r"\w*Enqueue\w*(?:Fill|Memset)|CommandListAppendMemoryFill"),
+        (_ONE_API, HostKind.SYNC, r"(?:QueueFinish|Events?Wait)$|\w*Synchronize"),
+        (_ONE_API, HostKind.ALLOC, r"\w*USM\w*Alloc|MemAlloc"),
+        (_ONE_API, HostKind.FREE, r"\w*USM(?:Mem)?Free|MemFree"),
+        (_ONE_API, HostKind.LOAD, r"Program(?:Build|Compile|Link|Create)|Module(?:Create|Dynamic)|ContextCreate"),
+        *((_API, kind, pattern) for kind, pattern in _OF_CUDA_AND_HIP),
     )
 )
 
 
 def call_kind(name: str) -> HostKind:
-    """Returns the kind of an API call of the CUDA or HIP runtime or driver."""
+    """Returns the kind of an API call of the CUDA, HIP or oneAPI runtime or driver."""
     for kind, pattern in _CALL_KINDS:
         if pattern.match(name, 0, LONGEST):
             return kind
@@ -88,15 +105,15 @@ def wait_kind(name: str) -> WaitKind:
         return WaitKind.STREAM_EVENT
     if "event" in flat:
         return WaitKind.EVENT
-    if "stream" in flat:
+    if "stream" in flat or "queue" in flat:
         return WaitKind.STREAM
     return WaitKind.DEVICE
 
 
 _DIRECTIONS = (
-    (CopyDirection.HOST_TO_DEVICE, re.compile(r"HtoD|HtoA|HostToDevice", re.IGNORECASE)),
-    (CopyDirection.DEVICE_TO_HOST, re.compile(r"DtoH|AtoH|DeviceToHost", re.IGNORECASE)),
-    (CopyDirection.DEVICE_TO_DEVICE, re.compile(r"DtoD|DtoA|AtoD|DeviceToDevice", re.IGNORECASE)),
+    (CopyDirection.HOST_TO_DEVICE, re.compile(r"HtoD|HtoA|HostToDevice|\b[MH]2D", re.IGNORECASE)),
+    (CopyDirection.DEVICE_TO_HOST, re.compile(r"DtoH|AtoH|DeviceToHost|\bD2[MH]", re.IGNORECASE)),
+    (CopyDirection.DEVICE_TO_DEVICE, re.compile(r"DtoD|DtoA|AtoD|DeviceToDevice|\bD2D", re.IGNORECASE)),
     (CopyDirection.PEER_TO_PEER, re.compile(r"PtoP|Peer", re.IGNORECASE)),
     (CopyDirection.HOST_TO_HOST, re.compile(r"HtoH|HostToHost", re.IGNORECASE)),
 )

@@ -9,6 +9,7 @@ import numpy as np
 from unstall.locate.kinds import is_communication
 from unstall.replay.branches import by_stream, ended_last, first_of, launched_on, roots, spread
 from unstall.replay.delays import learn
+from unstall.timeline.clock_skew import clock_skew
 from unstall.timeline.columns import I32, I64, Bool, CopyDirection, DeviceKind, HostKind, HostMemory, Timeline
 from unstall.timeline.grouping import by_text, groups, union
 
@@ -18,8 +19,9 @@ GAP_NS = 1_000
 """Between two ops of one stream if the second was queued long before (H200, CUDA 13)."""
 
 _STAGED_AT_ONCE_BYTES = 64 << 10  # the launch queue takes smaller uploads: CUDA, "API synchronization behavior"
-_COPY_SKEW_NS = 50_000  # a call that staged a copy may return this long before the copy's recorded end
-_CLOCK_SKEW_NS = 1_000_000  # an op that began this long before its call belongs to another call
+_STAGED_NS = 50_000  # a call that staged a copy may return this long before the copy's recorded end
+_SKEW_NS = 2_000  # at least; a file whose clocks are further apart shows it
+_ANOTHERS_NS = 1_000_000  # an op that began this long before its call belongs to another call
 _LARGE_NS = 20_000  # a kernel this long fills the device; shorter ones fit beside others
 _TOGETHER = 0.01  # of kernels' time; less overlap is measurement error
 _LATE_NS = 1_000  # beyond the usual gap after the op before it: it waited for its launch
@@ -52,6 +54,7 @@ class Queued:
     begins: Bool  # begins a branch of its graph without waiting for another op
     beside: I64  # the op of its launch on another stream that ended last before it began, or -1
     slack: int  # ordinary variation of the gaps within graphs, ns
+    skew_ns: int  # how far apart the clocks of host and device may be
 
     def __len__(self) -> int:
         return len(self.row)
@@ -63,6 +66,7 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     `held` says which host rows make a stream wait for an event. Launches right after them are not used to learn delays.
     """
     host, device = timeline.host, timeline.device
+    skew_ns = max(_SKEW_NS, clock_skew(timeline))
     launch = _launches(timeline).astype(np.int64)
     own = launch == device.launch
     begun = _begun(timeline, launch)
@@ -89,7 +93,7 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     sort = _sort(timeline)[row]
     apart = (launch >= 0) & ~follows & ~orphan & ~_after_event(timeline, launch, held, on)
     free = apart & (previous_end < called) & (start >= called)
-    blocks = _blocks(timeline, launch, row) & ~follows
+    blocks = _blocks(timeline, launch, row, skew_ns) & ~follows
     graphs = (kind == HostKind.GRAPH_LAUNCH) & (launch >= 0)
     issued = blocks | graphs
     large = device.bytes[row] > _STAGED_AT_ONCE_BYTES
@@ -155,6 +159,7 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
         begins,
         beside,
         slack,
+        skew_ns,
     )
 
 
@@ -187,11 +192,11 @@ def _in_order(engine: I32, start: I64) -> I32:
     return result
 
 
-def _blocks(timeline: Timeline, launch: I64, row: I64) -> Bool:
+def _blocks(timeline: Timeline, launch: I64, row: I64, skew_ns: int) -> Bool:
     """Returns which ops are copies whose call returned only when they were done, allowing for staging."""
     host, device = timeline.host, timeline.device
     call = np.maximum(launch, 0)
-    slack = np.minimum((device.end - device.start)[row] // 2, _COPY_SKEW_NS)
+    slack = np.maximum(np.minimum((device.end - device.start)[row] // 2, _STAGED_NS), skew_ns)
     may = by_text(host.name, lambda index: index >= 0 and "Async" not in timeline.strings[index]).astype(np.bool_)[call]
     may |= device.host_memory[row] == HostMemory.PAGEABLE
     chosen: Bool = (
@@ -210,7 +215,7 @@ def _launches(timeline: Timeline) -> I32:
     launch = timeline.device.launch.copy()
     kind = timeline.host.kind[np.maximum(launch, 0)]
     launch[(kind < HostKind.LAUNCH) | (kind > HostKind.MEMSET)] = -1  # processes in one file share ids
-    launch[timeline.device.start < timeline.host.start[np.maximum(launch, 0)] - _CLOCK_SKEW_NS] = -1
+    launch[timeline.device.start < timeline.host.start[np.maximum(launch, 0)] - _ANOTHERS_NS] = -1
     for _, mine in groups(timeline.device.stream):
         known = np.where(launch[mine] >= 0, np.arange(len(mine)), -1)
         last = np.maximum.accumulate(known)

@@ -18,7 +18,6 @@ SYNC_NS = 3_000
 RETURN_NS = 6_000
 """From the end of the awaited work to the return of the call (H200, CUDA 13)."""
 
-_SKEW_NS = 2_000
 _PROMPT_NS = 50_000  # from the end of the awaited work to the return
 _WORTH_NS = 20_000  # shorter waits are not worth explaining
 _TRIES = 8
@@ -45,14 +44,14 @@ def waits(timeline: Timeline, queue: Queued, order: Order) -> list[InstructionRo
     done[everything], of_device = drained(timeline, queue, start[everything], end[everything])
 
     length = end - start
-    belied = blocking & (done > end + _SKEW_NS)
+    belied = blocking & (done > end + queue.skew_ns)
     # A wait that returned before its recorded or inferred event waited for the op that ended as it returned.
     true = np.full(len(known), -1, dtype=np.int64)
     true[belied] = _ended_then(queue, start[belied], end[belied])
     told = np.flatnonzero(belied & (true >= 0) & (length > _WORTH_NS))
     done[told] = queue.end[true[told]]
     belied[told] = False
-    waited = blocking & (done > start) & (done <= end + _SKEW_NS)
+    waited = blocking & (done > start) & (done <= end + queue.skew_ns)
     name = host.name[calls].astype(np.int64)
     own = learn([name], blocking & ~waited & ~belied & (length < 50_000), length, SYNC_NS)
     # If the awaited work ended before the call could have returned anyway, the wait does not show the latency.
@@ -138,17 +137,17 @@ def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I6
     """Returns when the device that each call waited for was done, in ns, and its index: -1 for all devices.
 
     A call waits for the current device of its thread, which is not in the file. A device that was still working when
-    the call returned was not that device.
+    the call returned was not that device, unless the clocks are that far apart.
     """
     done, which = _all_done_before(queue, start), np.full(len(start), -1, dtype=np.int32)
-    others = done > end + _SKEW_NS
+    others = done > end + queue.skew_ns
     device = timeline.streams.device[queue.stream]
     if others.any() and len(np.unique(device)) > 1:
         best = np.full(len(start), _LONG_AGO, dtype=np.int64)
         for number, mine in groups(device):
             at = np.searchsorted(queue.begun[mine], start)
             its = np.where(at > 0, np.maximum.accumulate(queue.end[mine])[np.maximum(at - 1, 0)], _LONG_AGO)
-            fits = others & (its > start) & (its <= end + _SKEW_NS) & (its > best)
+            fits = others & (its > start) & (its <= end + queue.skew_ns) & (its > best)
             best[fits], which[fits] = its[fits], number
         done = np.where(which >= 0, best, done)
     return done, which

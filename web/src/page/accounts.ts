@@ -23,7 +23,8 @@ const IDLE: Record<(typeof CAUSES)[number], [string, string]> = {
   startup: ["startup", "context, module loading, autotuning"],
   python: ["python", "the host at work outside of any operator"],
   event: ["event", "waiting for another stream"],
-  latency: ["latency", "the least time between launch and start"],
+  latency: ["latency", "the device had the launch, and did not start yet"],
+  unknown: ["unknown", "the launch, or the work of a graph, is not in the file"],
 };
 
 /** One run's accounts, summed over its steps. `about` is said beside its bar. */

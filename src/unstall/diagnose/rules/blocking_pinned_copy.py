@@ -33,7 +33,7 @@ def blocking_pinned_copy(run: Run) -> list[Finding]:
                 group,
                 title="Copies from pinned memory wait, because the call is synchronous",
                 how=f"by {run.timeline.text(int(host.name[group.rows[0]]))}, which returns when the copy is done",
-                fix="copy with .to(device, non_blocking=True), or cudaMemcpyAsync (hipMemcpyAsync) on a stream",
+                fix="copy with .to(device, non_blocking=True), or cudaMemcpyAsync on a stream",
             )
             for group in run.groups(rows[~is_sync])
         ),

@@ -44,6 +44,7 @@ def python_bound(run: Run) -> list[Finding]:
         if exposed < _WORTH * run.wall:
             continue
         pauses = run.idle_of(group.rows, "python")
+        pauses = pauses[run.gaps.behind[pauses] < 0]  # not their last microseconds again
         ran = run.timeline.host.kind[group.rows] == HostKind.PYTHON
         kinds = (
             (np.isin(group.rows, run.activity.asleep_rows), _SLEEPS, _WAIT_ELSEWHERE),

@@ -1,0 +1,154 @@
+"""When the device had a launch to work on: until then the host was late, and from then on it was not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.replay.device import LATENCY_NS
+from unstall.timeline.columns import I32, I64, Bool, HostKind, Timeline, WaitKind
+from unstall.timeline.grouping import groups
+from unstall.timeline.intervals import Intervals
+
+_LEAST_SEEN = 8  # launches on a dry device that show how long an op usually takes to start
+_NEVER = np.iinfo(np.int64).max
+_LONG_AGO = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class HandOver:
+    """How each idle interval ends, and when the device had what it needed to end it."""
+
+    op: I32  # device row of the op that ends the interval, or -1 at the window's end
+    launch: I32  # host row of the launch of the next op, which at the window's end comes after it; or -1
+    begun: I64  # when that launch began, clipped to the interval
+    begun_at: I64  # … and wherever that is
+    had: I64  # when the device had a launch to work on, clipped to the interval
+    by_event: Bool  # the next op's stream had been told to wait for an event
+    unknown: Bool  # what the device did from `had` on is not in the file
+    nothing_follows: Bool  # no op comes after the interval
+    fed: Bool  # the launching thread only fetches batches
+    usual_ns: int  # an op has started this long after its launch returned, unless something held it
+
+    def at(self, rows: I64) -> HandOver:
+        """Returns the same of these intervals alone, int64 indices."""
+        return HandOver(
+            self.op[rows],
+            self.launch[rows],
+            self.begun[rows],
+            self.begun_at[rows],
+            self.had[rows],
+            self.by_event[rows],
+            self.unknown[rows],
+            self.nothing_follows[rows],
+            self.fed[rows],
+            self.usual_ns,
+        )
+
+
+def find_hand_overs(timeline: Timeline, ops: Bool, idle: Intervals, feeding: I64, skew_ns: int) -> HandOver:
+    """Returns how each idle interval of the chosen ops ends.
+
+    `feeding` are the threads that only fetch batches, `skew_ns` is how far apart the clocks of host and device may be.
+    """
+    host, device = timeline.host, timeline.device
+    rows = np.flatnonzero(ops)
+    at = np.searchsorted(device.start[rows], idle.end)
+    follows = at < len(rows)
+    following = np.full(len(idle), -1, dtype=np.int32)
+    following[follows] = rows[at[follows]]
+    op = following.copy()
+    op[follows] = np.where(device.start[following[follows]] == idle.end[follows], following[follows], -1)
+    launch = np.full(len(idle), -1, dtype=np.int32)
+    launch[follows] = device.launch[following[follows]]
+    known = launch >= 0
+    begun, returned = idle.end.copy(), idle.end.copy()
+    begun[known], returned[known] = host.start[launch[known]], host.end[launch[known]]
+
+    # A later op of a graph needs no launch of its own, though the call may return after it has begun.
+    under_way = known & (begun <= idle.start)
+    under_way[known] &= _first_of_launch(timeline, rows)[launch[known]] < following[known]
+    hidden = _hidden_work(timeline, rows, at, begun)
+    had = np.minimum(np.where(under_way, idle.start, returned), hidden)
+    lost = follows & ~known
+    had[lost] = idle.start[lost]
+    had = np.clip(had, idle.start, idle.end)
+    by_event = _held_by_event(timeline, following, launch)
+    thread = np.full(len(idle), -1, dtype=np.int64)
+    thread[known] = host.thread[launch[known]]
+    alone = known & (op >= 0) & ~by_event & (had > idle.start) & (hidden > idle.end)
+    return HandOver(
+        op=op,
+        launch=launch,
+        begun=np.clip(begun, idle.start, idle.end),
+        begun_at=begun,
+        had=had,
+        by_event=by_event,
+        unknown=lost | (hidden < idle.end),
+        nothing_follows=~follows,
+        fed=known & np.isin(thread, feeding),
+        usual_ns=_usual(idle.end[alone] - returned[alone]) + skew_ns,
+    )
+
+
+def _usual(delay: I64) -> int:
+    """Returns how long an op takes at most to start after its launch returned, in ns, unless something holds it.
+
+    That is twice the lower quartile of the file, or of an H200 if the file has few launches on a dry device: delays
+    vary by less than that if the device is free."""
+    quartile = int(np.quantile(delay, 0.25)) if len(delay) >= _LEAST_SEEN else LATENCY_NS
+    return 2 * max(quartile, LATENCY_NS)
+
+
+def _first_of_launch(timeline: Timeline, rows: I64) -> I64:
+    """Returns, by host row, the first of these device rows that it launched."""
+    first = np.full(len(timeline.host) + 1, _NEVER, dtype=np.int64)
+    np.minimum.at(first, timeline.device.launch[rows], rows)
+    return first
+
+
+def _hidden_work(timeline: Timeline, rows: I64, at: I64, begun: I64) -> I64:
+    """Returns when each interval's device had been given a graph of which the file shows no op, in ns, or never.
+
+    It counts until an op that was launched after it starts. `at` are the indices in `rows` of the ops that follow the
+    intervals, `begun` is when these were launched.
+    """
+    host, device = timeline.host, timeline.device
+    graphs = np.flatnonzero(host.kind == HostKind.GRAPH_LAUNCH)
+    graphs = graphs[~np.isin(graphs, device.launch)]
+    never = np.full(len(at), _NEVER, dtype=np.int64)
+    if not len(graphs):
+        return never
+    graphs = graphs[np.argsort(host.start[graphs], kind="stable")]
+    launched = np.full(len(rows), _LONG_AGO, dtype=np.int64)
+    known = device.launch[rows] >= 0
+    launched[known] = host.start[device.launch[rows[known]]]
+    latest = np.append(_LONG_AGO, np.maximum.accumulate(launched))[at]
+    first = np.searchsorted(host.start[graphs], latest, side="right")
+    found = first < len(graphs)
+    graph = graphs[np.minimum(first, len(graphs) - 1)]
+    return np.where(found & (host.start[graph] < begun), host.end[graph], never)
+
+
+def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
+    """Returns whether each op's stream was made to wait for an event between its previous launch and this one."""
+    waits, host, device = timeline.waits, timeline.host, timeline.device
+    held = np.zeros(len(op), dtype=np.bool_)
+    told = np.flatnonzero((waits.kind == WaitKind.STREAM_EVENT) & (waits.stream >= 0))
+    told_on = dict(groups(waits.stream[told]))
+    launched = np.flatnonzero(device.launch >= 0)
+    launched_on = dict(groups(device.stream[launched]))
+    asking = np.flatnonzero((op >= 0) & (launch >= 0))
+    for stream, mine in groups(device.stream[op[asking]]):
+        if stream not in told_on:
+            continue
+        asked = asking[mine]
+        wait_times = np.sort(host.start[waits.host[told[told_on[stream]]]])
+        launch_times = np.unique(host.start[device.launch[launched[launched_on[stream]]]])
+        this = host.start[launch[asked]]
+        previous = np.searchsorted(launch_times, this, side="left") - 1
+        since = np.where(previous >= 0, launch_times[np.maximum(previous, 0)], np.iinfo(np.int64).min)
+        last = np.searchsorted(wait_times, this, side="left") - 1
+        held[asked] = (last >= 0) & (wait_times[np.maximum(last, 0)] > since)
+    return held

@@ -1,0 +1,71 @@
+"""What a platform calls its things: CUDA on NVIDIA's cards, HIP on AMD's, SYCL and Level Zero on Intel's."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import numpy as np
+
+from unstall.timeline.columns import HostKind, Timeline
+
+Platform = Literal["cuda", "hip", "xpu"]
+
+_CALLS: tuple[tuple[Platform, re.Pattern[str]], ...] = (
+    ("hip", re.compile(r"_?hip[A-Z]")),
+    ("xpu", re.compile(r"(?:ur|ze|pi|piext)[A-Z]")),
+)
+# Texts are written in CUDA's words. These take their place, in this order. What torch itself calls "cuda" on an AMD
+# card, such as torch.cuda.synchronize and ProfilerActivity.CUDA, stays.
+_WORDS: dict[Platform, tuple[tuple[re.Pattern[str], str], ...]] = {
+    "cuda": (),
+    "hip": (
+        (re.compile(r"\bPYTORCH_CUDA_ALLOC_CONF\b"), "PYTORCH_HIP_ALLOC_CONF"),
+        (re.compile(r"\bcudaHostAlloc\b"), "hipHostMalloc"),
+        (re.compile(r"\bcudaFreeHost\b"), "hipHostFree"),
+        (re.compile(r"\bcuda(?=[A-Z])"), "hip"),
+        (re.compile(r"(?<![.\w])CUDA\b"), "HIP"),
+    ),
+    "xpu": (
+        (re.compile(r"\bPYTORCH_CUDA_ALLOC_CONF\b"), "PYTORCH_ALLOC_CONF"),
+        (re.compile(r"\btorch\.cuda\b"), "torch.xpu"),
+        (re.compile(r"\bcudaMemcpyAsync\b"), "sycl::queue::memcpy"),
+        (re.compile(r"\bcudaMalloc\b"), "sycl::malloc_device"),
+        (re.compile(r"\bcudaFree\b"), "sycl::free"),
+        (re.compile(r"(?<![\w])CUDA\b"), "XPU"),
+    ),
+}
+# The names of CUDA for calls of HIP that differ by more than the prefix (hipify's tables, HIP 6).
+_COUNTERPARTS = {
+    "hipModuleLaunchKernel": "cuLaunchKernel",
+    "hipExtModuleLaunchKernel": "cuLaunchKernel",
+    "hipExtLaunchKernel": "cudaLaunchKernel",
+    "hipHostMalloc": "cudaHostAlloc",
+    "hipHostFree": "cudaFreeHost",
+    "hipExtMallocWithFlags": "cudaMalloc",
+    "hipMemcpyWithStream": "cudaMemcpyAsync",  # torch calls it if it then waits for the stream
+    "hipCtxSynchronize": "cuCtxSynchronize",
+    "hipModuleLoadData": "cuModuleLoadData",
+}
+
+
+def platform(timeline: Timeline) -> Platform:
+    """Returns the platform that a run's calls belong to: CUDA if no call says otherwise."""
+    host = timeline.host
+    calls = (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL)
+    names = [timeline.text(int(index)) for index in np.unique(host.name[calls])]
+    return next((key for key, pattern in _CALLS if any(pattern.match(name) for name in names)), "cuda")
+
+
+def in_words_of(key: Platform, text: str) -> str:
+    """Returns a text that was written in CUDA's words in those of a platform."""
+    for pattern, word in _WORDS[key]:
+        text = pattern.sub(word, text)
+    return text
+
+
+def counterpart(name: str) -> str:
+    """Returns CUDA's name for a call of HIP, and any other name as it is."""
+    if not re.match(r"hip[A-Z]", name):
+        return name
+    return _COUNTERPARTS.get(name, "cuda" + name[len("hip") :])

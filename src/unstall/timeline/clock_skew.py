@@ -1,0 +1,76 @@
+"""How far the clocks of host and device are apart, by what cannot be: effects before their causes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.timeline.columns import I64, CopyDirection, HostKind, Timeline, WaitKind
+from unstall.timeline.grouping import by_text, groups
+
+_MOST_NS = 50_000  # further apart, it is another op that was launched or waited for
+_SHARE = 0.95  # of what comes too early; the rest may be joined wrongly
+
+
+def clock_skew(timeline: Timeline) -> int:
+    """Returns how far apart the times of host and device may be, in ns; 0 if nothing in the file is out of order.
+
+    An op cannot start before the call that launched it begins, nor a wait return before the op that it waits for ends.
+    If the file has such events, the clocks are apart by that much."""
+    return max(_edge(_starts_early(timeline)), _edge(_returns_early(timeline)), _edge(_copies_return_early(timeline)))
+
+
+def _edge(early: I64) -> int:
+    early = early[(early > 0) & (early <= _MOST_NS)]
+    return int(np.ceil(np.quantile(early, _SHARE))) if len(early) else 0
+
+
+def _starts_early(timeline: Timeline) -> I64:
+    launch = timeline.device.launch
+    known = launch >= 0
+    early: I64 = timeline.host.start[launch[known]] - timeline.device.start[known]
+    return early
+
+
+def _copies_return_early(timeline: Timeline) -> I64:
+    """Returns by how many ns calls that copy to the host, and return once they have, return before that."""
+    host, device = timeline.host, timeline.device
+    downloads = np.flatnonzero((device.direction == CopyDirection.DEVICE_TO_HOST) & (device.launch >= 0))
+    calls = device.launch[downloads]
+    blocks = by_text(host.name, lambda index: index >= 0 and "Async" not in timeline.strings[index]).astype(np.bool_)
+    chosen = blocks[calls] & (host.kind[calls] == HostKind.COPY)
+    early: I64 = device.end[downloads[chosen]] - host.end[calls[chosen]]
+    return early
+
+
+def _returns_early(timeline: Timeline) -> I64:
+    """Returns by how many ns waits for a stream, or for the only device, return before its last op ends.
+
+    If another op of the stream ended nearer to the return, it is that op which was waited for: it does not count."""
+    device, waits = timeline.device, timeline.waits
+    one = len(np.unique(device.device)) == 1
+    chosen = ((waits.kind == WaitKind.STREAM) & (waits.stream >= 0)) | ((waits.kind == WaitKind.DEVICE) & one)
+    chosen = np.flatnonzero(chosen)
+    known = np.flatnonzero(device.launch >= 0)
+    if not (len(chosen) and len(known)):
+        return np.zeros(0, dtype=np.int64)
+    whole = waits.kind[chosen] == WaitKind.DEVICE
+    parts = [_early(timeline, waits.host[chosen[whole]], known)]
+    launched_on = dict(groups(device.stream[known]))
+    asked = chosen[~whole]
+    for stream, mine in groups(waits.stream[asked]):
+        if stream in launched_on:
+            parts.append(_early(timeline, waits.host[asked[mine]], known[launched_on[stream]]))
+    return np.concatenate(parts)
+
+
+def _early(timeline: Timeline, calls: I64, ops: I64) -> I64:
+    host, device = timeline.host, timeline.device
+    begun = host.start[device.launch[ops]]
+    order = np.argsort(begun, kind="stable")
+    ends = np.append(np.iinfo(np.int64).min // 2, device.end[ops[order]])
+    done = np.maximum.accumulate(ends)
+    last = np.searchsorted(begun[order], host.start[calls], side="left")
+    early: I64 = done[last] - host.end[calls]
+    before = host.end[calls] - done[np.maximum(last - 1, 0)]
+    early[before < early] = 0
+    return early
