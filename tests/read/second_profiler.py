@@ -70,7 +70,10 @@ def rewritten(trace: Event, *, lanes: bool = False, dependencies: bool = False) 
         {"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": end + 0.001},
     ]
     labels = {str(label): label for e in made for label in labels_of(e)}
-    return trace | {"traceEvents": [*labels.values(), *kept, *made, *arrows, *edges, *around], "traceName": "second.json.gz"}
+    return trace | {
+        "traceEvents": [*labels.values(), *kept, *made, *arrows, *edges, *around],
+        "traceName": "second.json.gz",
+    }
 
 
 def is_cuptis(event: Event) -> bool:
@@ -78,7 +81,9 @@ def is_cuptis(event: Event) -> bool:
     if event["ph"] in "sf":
         return bool(event.get("cat") == "ac2g")
     if event["ph"] == "M":
-        return "GPU" in str(event.get("args", {}).get("labels", "")) or str(event["args"].get("name")).startswith("stream")
+        return "GPU" in str(event.get("args", {}).get("labels", "")) or str(event["args"].get("name")).startswith(
+            "stream"
+        )
     return event.get("cat") in CUPTI
 
 
@@ -116,7 +121,12 @@ def anew(event: Event, node: int, begun_on: Any, *, lanes: bool) -> Event | None
     new["tid"] = abs(stream)
     if category == "cuda_sync":
         return new | {"args": sync_args(event["name"], args, stream)}
-    figures: Event = {"device": args.get("device", event["pid"]), "context": 1, "stream": stream, "correlation": args["correlation"]}
+    figures: Event = {
+        "device": args.get("device", event["pid"]),
+        "context": 1,
+        "stream": stream,
+        "correlation": args["correlation"],
+    }
     if category == "kernel":
         figures |= {"grid": args.get("grid", [1, 1, 1]), "block": args.get("block", [1, 1, 1])}
         figures |= {"registers per thread": 32, "shared memory": 0, "priority": 0, "queued": 0}
@@ -141,7 +151,7 @@ def anew(event: Event, node: int, begun_on: Any, *, lanes: bool) -> Event | None
 
 def sync_args(name: str, args: Event, stream: int) -> Event:
     made = {"cuda_sync_kind": name, "stream": stream, "correlation": args["correlation"]}
-    made |= {"device": args.get("device", event["pid"]), "context": 1}
+    made |= {"device": args["device"], "context": 1}
     if name in ("Event Sync", "Stream Wait Event"):
         made |= {"wait_on_stream": -1, "wait_on_cuda_event_id": args.get("wait_on_cuda_event_id", -1)}
         made |= {"wait_on_cuda_event_record_corr_id": args.get("wait_on_cuda_event_record_corr_id", -1)}

@@ -60,10 +60,10 @@ class _Operators:
         kind = np.full(len(rows), HostKind.OP, dtype=np.int8)
         self.parent = find_parents(kind, np.zeros(len(rows), dtype=np.int32), self.start, self.end)
 
-    def around(self, start: I64, end: I64) -> I64:
-        """Returns the length in ns of the innermost operator around each interval, -1 if there is none."""
-        last = (np.searchsorted(self.start, start, side="right") - 1).astype(np.int32)
-        inner = first_reaching(self.parent, self.end, last, end)
+    def around(self, time: I64) -> I64:
+        """Returns the length in ns of the innermost operator around each time, -1 if there is none."""
+        last = (np.searchsorted(self.start, time, side="right") - 1).astype(np.int32)
+        inner = first_reaching(self.parent, self.end, last, time)
         length = self.end[inner] - self.start[inner]
         return np.where(inner >= 0, length, -1)
 
@@ -78,7 +78,7 @@ def _fits(
     start = events.start[mine]
     end = start + events.duration[mine]
     for number, operators in homes:
-        length = operators.around(start, end)
+        length = operators.around((start + end) // 2)  # the clocks of calls and of operators may differ a little
         inside: Bool = length >= 0
         others = calls[busy[number]] if number in busy else mine[:0]
         if inside.mean() >= _MOST and not _overlap(start, end, events.start[others], events.duration[others]):
