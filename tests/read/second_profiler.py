@@ -6,7 +6,8 @@ After the exporter in torch 2.15's wheel, `torch/profiler/_cuspy/trace.py`:
   only `correlation` joins calls and device ops. There is no "External id" on either.
 - A copy is called "Memcpy", a memset "Memset". Kinds of copies and of memory are fields.
 - Calls of the thread that began the recording are on that thread. Those of others are on the number that CUPTI has for
-  their thread: the low half of its pthread, without its sign.
+  their thread: the low half of its pthread, without its sign. Calls within a `record_function` have its number, counted
+  from 1, and are put on the thread of the operator that Kineto gave that number, if there is one.
 - Ops of CUDA graphs have the graph and the node. A resolver may have moved them to lanes, numbered from 100,000; then
   "stream" is the lane, and "original_stream" the stream.
 - With dependencies recorded, arrows lead from node to node, and not from the launch to them.
@@ -34,6 +35,7 @@ HAS_ARROW = re.compile(
     r"cudaLaunch(Cooperative)?Kernel(ExC|MultiDevice)?$|cudaGraphLaunch$|cudaMemcpy|cudaMemset|cuLaunchKernel(Ex)?$"
     r"|cuda(Stream|Device)Synchronize$|cudaStreamWaitEvent$"
 )
+OF_CPP = re.compile("nccl:|## ")  # annotations that are no `torch.profiler.record_function`
 MEMORY_KINDS = ["Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static"]
 COPY = re.compile(r"Memcpy (\w+) \(([\w ]+) -> ([\w ]+)\)")
 MEMSET = re.compile(r"Memset \(([\w ]+)\)")
@@ -50,12 +52,14 @@ def rewritten(trace: Event, *, lanes: bool = False, dependencies: bool = False) 
         e["args"]["correlation"] for e in events if "GraphLaunch" in e.get("name", "") and "correlation" in e["args"]
     }
     nodes = nodes_of(events, graphed)
-    begun_on = first_thread(events)
+    begun_on, lent = first_thread(events), threads_by_annotation(events)
     kept = [e for e in events if not is_cuptis(e) and e.get("name") not in OWN]
     made = [
         new
         for e in events
-        if e["ph"] == "X" and e["cat"] in CUPTI and (new := anew(e, nodes.get(id(e), -1), begun_on, lanes=lanes))
+        if e["ph"] == "X"
+        and e["cat"] in CUPTI
+        and (new := anew(e, nodes.get(id(e), -1), lent.get(id(e)), begun_on, lanes=lanes))
     ]
     bare = [e for e in made if e["cat"] not in DEVICE or "graph id" not in e["args"]]
     arrows = [arrow for e in (bare if dependencies else made) for arrow in arrow_of(e)]
@@ -88,9 +92,28 @@ def is_cuptis(event: Event) -> bool:
 
 
 def first_thread(events: list[Event]) -> Any:
-    """The thread that began the recording: that of the first frame, operator or annotation."""
-    host = [e for e in events if e.get("cat") in ("python_function", "cpu_op", "user_annotation")]
-    return min(host, key=lambda e: e["ts"])["tid"] if host else None
+    """The thread that began the recording: that of the profiler's steps, else of the first operator."""
+    host = [e for e in events if e.get("cat") in ("cpu_op", "user_annotation")]
+    steps = [e for e in host if e["name"].startswith("ProfilerStep")]
+    return min(steps or host, key=lambda e: e["ts"])["tid"] if host else None
+
+
+def threads_by_annotation(events: list[Event]) -> dict[int, Any]:
+    """id of each call within an annotation → the thread of the operator that has the annotation's number."""
+    thread_of = {
+        e["args"]["External id"]: e["tid"]
+        for e in events
+        if e.get("cat") in ("cpu_op", "user_annotation") and "External id" in e["args"]
+    }
+    found: dict[int, Any] = {}
+    annotations = [e for e in events if e.get("cat") == "user_annotation" and not OF_CPP.match(e["name"])]
+    annotations.sort(key=lambda e: e["ts"])
+    for number, a in enumerate(annotations, 1):  # the innermost begins last
+        for e in events:
+            is_call = e.get("cat") in ("cuda_runtime", "cuda_driver") and e["tid"] == a["tid"]
+            if is_call and a["ts"] <= e["ts"] <= a["ts"] + a["dur"]:
+                found[id(e)] = thread_of.get(number)
+    return found
 
 
 def nodes_of(events: list[Event], graphed: set[int]) -> dict[int, int]:
@@ -102,8 +125,8 @@ def nodes_of(events: list[Event], graphed: set[int]) -> dict[int, int]:
     return {id(e): i for ops in launches.values() for i, e in enumerate(sorted(ops, key=lambda e: e["ts"]))}
 
 
-def anew(event: Event, node: int, begun_on: Any, *, lanes: bool) -> Event | None:
-    """As the merge writes it. `node` is -1 unless a graph launched it."""
+def anew(event: Event, node: int, lent: Any, begun_on: Any, *, lanes: bool) -> Event | None:
+    """As the merge writes it. `node` is -1 unless a graph launched it; `lent` is a call's thread by its annotation."""
     category, args = event["cat"], event.get("args", {})
     new = {"ph": "X", "cat": category, "name": event["name"], "pid": event["pid"], "tid": event["tid"]}
     new |= {"ts": float(event["ts"]), "dur": float(event["dur"])}
@@ -114,7 +137,7 @@ def anew(event: Event, node: int, begun_on: Any, *, lanes: bool) -> Event | None
     if category in ("cuda_runtime", "cuda_driver"):
         if event["name"] in UNREGISTERED or (category == "cuda_driver" and event["name"] not in DRIVER):
             return None
-        tid = event["tid"] if event["tid"] == begun_on else opaque(event["tid"])
+        tid = lent or (event["tid"] if event["tid"] == begun_on else opaque(event["tid"]))
         return new | {"tid": tid, "args": {"cbid": args.get("cbid", 0), "correlation": args["correlation"]}}
     stream = args.get("stream", event["tid"])
     stream = stream if stream != 2**32 - 1 else -1

@@ -25,7 +25,7 @@ def go_to_events(window: TextWindow, path: Path) -> bytes | None:
 
     Raises TraceError if there is no such list.
     """
-    while window.text[:1] in (b"", b"\n") and len(window) < perfetto.LOOK_BYTES and window.more():
+    while bytes(window.text[:1]) in (b"", b"\n") and len(window) < perfetto.LOOK_BYTES and window.more():
         pass
     if perfetto.begins(bytes(window.text[: perfetto.LOOK_BYTES])):
         raise TraceError(f"{path}: {perfetto.WHAT_IT_IS}")
