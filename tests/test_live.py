@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,28 @@ def test_a_profile_exported_before_is_explained_from_its_file(tmp_path: Path) ->
     with pytest.raises(UsageError, match="explain that file"):
         unstall.explain(profile)
     assert unstall.explain(path).verdict.bound_by == "none"
+
+
+class _Exporting:
+    """A profile of torch's second profiler, as far as its export goes: it appends ".gz", or does nothing yet."""
+
+    def __init__(self, content: bytes | None) -> None:
+        self.content = content
+
+    def export_chrome_trace(self, path: str) -> None:
+        if self.content is not None:
+            Path(f"{path}.gz").write_bytes(gzip.compress(self.content))
+
+
+def test_a_profile_that_packs_its_file_is_explained() -> None:
+    event = b'{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2, "pid": 3, "tid": 4}'
+    report = unstall.explain(_Exporting(b'{"traceEvents": [%b]}' % event))
+    assert (report.result.source.path, report.result.source.host_events) == ("torch.profiler.profile", 1)
+
+
+def test_a_profile_that_exports_later_is_refused_in_a_sentence() -> None:
+    with pytest.raises(UsageError, match="torch exported no file for this profile"):
+        unstall.explain(_Exporting(None))
 
 
 def test_what_is_no_profile_is_refused_in_a_sentence() -> None:

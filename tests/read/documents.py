@@ -16,9 +16,24 @@ class Spelled(str):
 
 
 NAMES = st.sampled_from(
-    ["aten::mm", "void gemm<float, 4>(int)", "[memory]", 'say "so"', "}, {", "],{[", "ひらがな", "", "\\"]
+    [
+        "aten::mm",
+        "Memcpy",
+        "Memset",
+        "void gemm<float, 4>(int)",
+        "[memory]",
+        'say "so"',
+        "}, {",
+        "],{[",
+        "ひらがな",
+        "",
+        "\\",
+    ]
 )
-CATEGORIES = st.sampled_from(["cpu_op", "kernel", "cuda_runtime", "cuda_sync", "python_function", "Trace", "mine"])
+MEMORY_KINDS = st.sampled_from(["pageable", "pinned", "device", "device_static", "martian", 0, 3, 8])
+CATEGORIES = st.sampled_from(
+    ["cpu_op", "kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_sync", "python_function", "Trace", "mine"]
+)
 IDS = st.one_of(st.integers(-1, 9), st.sampled_from([2**31, 2**32 - 1, 2**63 - 1, -(2**63)]))
 DIMS = st.lists(st.lists(st.integers(0, 4), max_size=2), max_size=3)
 NESTED = st.recursive(
@@ -48,6 +63,11 @@ ARGS = {
     "device": IDS,
     "stream": IDS,
     "bytes": IDS,
+    "original_stream": IDS,
+    "copy kind": st.sampled_from(["HtoD", "DtoH", "DtoD", "PtoP", "UtoU", 1, 9, 77]),
+    "src kind": MEMORY_KINDS,
+    "dst kind": MEMORY_KINDS,
+    "memory kind": MEMORY_KINDS,
     "Sequence number": IDS,
     "Fwd thread id": IDS,
     "Call stack": NAMES,

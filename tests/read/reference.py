@@ -19,6 +19,15 @@ UNKNOWN_U32 = 2**32 - 1
 MOST_US = 3 * 10**15
 DEVICE_CATEGORIES = {"kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset", "cuda_sync"}
 OP_CATEGORIES = {"cpu_op", "Operator", "user_annotation"}
+NO_WORK = {"gpu_user_annotation", "cuda_event", "graph_event_node", "graph_host_node", "cuda_profiler_range"}
+HOST_CATEGORIES = OP_CATEGORIES | {"cuda_runtime", "python_function"}
+COPY_KINDS = {**dict(enumerate(["HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"], 1))}
+MEMORY_KINDS = {
+    number: (text, text.lower().replace(" ", "_"))
+    for number, text in enumerate(
+        ["Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static"]
+    )
+}
 ABSENT = "absent"
 
 
@@ -132,8 +141,27 @@ def read_event(event: Row, found: Reading) -> None:
         if not isinstance(time, int) or not isinstance(duration, int):
             return
         found.negative += duration < 0
+        if category in ("gpu_memcpy", "Memcpy", "gpu_memset", "Memset"):
+            name = named(name, args)
         row = {"time": time, "duration": max(0, duration), "category": category, "name": name}
         found.rows.append(row | {"process": process, "thread": thread} | args_of(args, category))
+
+
+def named(name: str, args: Row) -> str:
+    """By the fields of torch's second profiler: a copy's and a memset's name in Kineto's words."""
+
+    def said(key: str) -> object:
+        return None if isinstance(args.get(key), bool) else args.get(key)
+
+    def memory(key: str) -> str | None:
+        return next((shown for number, (shown, text) in MEMORY_KINDS.items() if said(key) in (number, text)), None)
+
+    if name == "Memset" and (kind := memory("memory kind")):
+        return f"Memset ({kind})"
+    for number, text in COPY_KINDS.items():
+        if name == "Memcpy" and said("copy kind") in (number, text):
+            return f"Memcpy {text} ({memory('src kind') or 'Unknown'} -> {memory('dst kind') or 'Unknown'})"
+    return name
 
 
 def memory_of(args: Row) -> Row:
@@ -154,7 +182,10 @@ def args_of(args: Row, category: str) -> Row:
         value = figure(key)
         return -1 if value == UNKNOWN_U32 else value
 
-    is_device = category in DEVICE_CATEGORIES
+    is_device = category in DEVICE_CATEGORIES or category not in NO_WORK | HOST_CATEGORIES
+    lane = known("stream")
+    stream = figure("original_stream")
+    stream = lane if stream < 0 else -1 if stream == UNKNOWN_U32 else stream
     is_op = category in OP_CATEGORIES
     shapes = next((args[key] for key in ("Input Dims", "Input dims") if key in args), None)
     device = known("device")
@@ -162,7 +193,7 @@ def args_of(args: Row, category: str) -> Row:
         "external": figure("External id", "external id"),
         "correlation": figure("correlation"),
         "device": device if is_device and device < 2**31 else -1,
-        "stream": known("stream") if is_device else -1,
+        "stream": stream if is_device else -1,
         "bytes": known("bytes") if is_device else -1,
         "sequence": known("Sequence number") if is_op else -1,
         "forward_thread": known("Fwd thread id") if is_op else -1,

@@ -30,6 +30,14 @@ def document(events: list[Any]) -> bytes:
     return json.dumps(around | {"traceName": "}], {"}, indent=1).encode()
 
 
+# Packets of a protobuf: a timestamp, a sequence, a track's name, a payload that is longer than its first bytes.
+PERFETTO = (
+    bytes([0x0A, 14, 0x40, 0x80, 0x94, 0xEB, 0xDC, 0x03, 0x50, 0x01, 0x68, 0x01, 0x5A, 0x02, 0x48, 0x01])
+    + bytes([0x0A, 123, 0xE2, 0x03, 120])
+    + b"main thread of a program".ljust(120, b"\0")
+)
+
+
 WHOLE = document([event(i) for i in range(6)])
 ROWS = reading(WHOLE).rows
 
@@ -213,6 +221,9 @@ def test_members_of_a_gzip_file_are_one_text_and_padding_is_none(tmp_path: Path)
         (b"[1, 2, {}]", "byte 1 of its text: what is listed here are no events"),
         (b"SQLite format 3\0" + bytes(99), "SQLite database, such as Nsight Systems exports"),
         (b"PK\3\4" + bytes(99), "zip archive; unpack it first"),
+        (PERFETTO, "this is a Perfetto trace (.pftrace), which is not read: export it as Chrome JSON"),
+        (PERFETTO[:20], "this is a Perfetto trace (.pftrace)"),
+        (gzip.compress(PERFETTO), "this is a Perfetto trace (.pftrace)"),
         (zlib.compress(b"[]", wbits=31)[:9], "its gzip data ends early"),
         (b"\x1f\x8b\x08\0" + bytes(99), "gzip data is damaged"),
     ],
@@ -238,6 +249,12 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
         read(tmp_path / "nowhere.json")
     with pytest.raises(TraceError, match="this is a directory; give the trace file in it"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("start", [b"\n", b"\n\n", b"\n  ", b"\n\t", b"\r\n"])
+def test_a_line_break_before_the_text_does_not_make_it_protobuf(start: bytes) -> None:
+    assert rows_of(of_text(start + WHOLE)) == ROWS
+    assert len(of_text(start + WHOLE.replace(b'"op 0"', b'"op \x01"')).name) == len(ROWS)
 
 
 @pytest.mark.parametrize("text", [b"[]", b'{"traceEvents": []}', b'\xef\xbb\xbf {"traceEvents": [ ]} \n'])

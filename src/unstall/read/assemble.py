@@ -12,9 +12,11 @@ from unstall.read.autograd import forward_operators
 from unstall.read.collectives import collectives_of
 from unstall.read.events import Events
 from unstall.read.launches import join_launches
+from unstall.read.left_out import left_out, undirected
 from unstall.read.nest import find_parents
 from unstall.read.races import races_of
 from unstall.read.stacks import Interner, StackTree
+from unstall.read.strays import at_home
 from unstall.read.waits import find_waits
 from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import (
@@ -39,9 +41,11 @@ def assemble(events: Events) -> Timeline:
     """Join host events, device ops and waits into a `Timeline`. `Timeline.meta.notes` reports what was dropped."""
     intern = Interner.of(events.strings)
     host_kind, device_kind = _kinds(events)
-    notes = _drop_far(events, host_kind, device_kind)
+    notes, is_work_left_out = left_out(events, host_kind, device_kind)
+    notes += _drop_far(events, host_kind, device_kind)
 
     threads, thread = _threads(events, intern)
+    thread = at_home(events, host_kind, thread, threads)
     rows = _host_order(events, host_kind, thread)
     kind = host_kind[rows]
     start = events.start[rows]
@@ -77,7 +81,7 @@ def assemble(events: Events) -> Timeline:
     recorded = (events.external[device_rows] >= 0) & np.isin(events.external[device_rows], operators)
     joined = join_launches(host, ops, recorded, complete=complete)
     device = joined.device
-    notes += [*joined.damage, *([joined.note] if joined.note else [])]
+    notes += [*joined.damage, *([joined.note] if joined.note else []), *undirected(device)]
     waits, wait_notes = find_waits(host, device, streams, events, intern, complete=complete)
     notes += wait_notes
     collectives = collectives_of(events.collectives, host, device, rows, device_rows, intern)
@@ -85,7 +89,7 @@ def assemble(events: Events) -> Timeline:
     meta = replace(
         events.meta,
         notes=(*events.meta.notes, *notes),
-        sound=events.meta.sound and not joined.damage,
+        sound=events.meta.sound and not joined.damage and not is_work_left_out,
         has_stacks=bool((stack >= 0).any()),
     )
     return Timeline(

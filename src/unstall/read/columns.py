@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 from unstall.read.collectives import DESCRIBED, Described
 from unstall.read.decode import DecodedEvents
 from unstall.read.events import Events
-from unstall.read.names import SYNCS, device_kind, host_kind
-from unstall.read.schema import NO_JSON, Args, ArrowEnd
-from unstall.timeline.columns import I32, I64, HostKind, Meta
+from unstall.read.names import SYNCS, copy_name, device_kind, host_kind, is_no_work, memset_name
+from unstall.read.schema import NO_JSON, Args, ArrowEnd, Complete
+from unstall.timeline.columns import I32, I64, DeviceKind, HostKind, Meta
 
 _UNKNOWN_U32 = 2**32 - 1  # CUPTI's value for an unknown stream or event
 _MOST_I32 = 2**31 - 1
 _HOST = 0  # c10::DeviceType of host memory
 
+
+_NAMED_BY_FIELDS = (DeviceKind.COPY, DeviceKind.MEMSET)
 
 # The fields that events of a category can have; others are not looked up.
 _OF_DEVICE, _OF_SYNC, _OF_OP = 1, 2, 4
@@ -32,8 +34,9 @@ _OF_DEVICE, _OF_SYNC, _OF_OP = 1, 2, 4
 @lru_cache(1024)
 def _carried(category: str) -> int:
     host = host_kind(category)
+    is_unknown = host < 0 and not is_no_work(category)  # may be work of the device, which is then told
     return (
-        (_OF_DEVICE if device_kind(category) >= 0 else 0)
+        (_OF_DEVICE if device_kind(category) >= 0 or is_unknown else 0)
         | (_OF_DEVICE | _OF_SYNC if category in SYNCS else 0)
         | (_OF_OP if host in (HostKind.OP, HostKind.ANNOTATION) else 0)
     )
@@ -56,6 +59,17 @@ class Strings(dict[Any, int]):
         self.size += 0 if isinstance(key, int) else len(key)
         self[key] = index
         return index
+
+
+def _name(event: Complete[Any]) -> str:
+    """Returns the event's name as Kineto spells it. torch's second profiler names copies and memsets by fields."""
+    if event.name == "Memcpy":
+        return copy_name(event.args.copy_kind, event.args.copied_from, event.args.copied_to)
+    return memset_name(event.args.memory_kind) if event.name == "Memset" else event.name
+
+
+def _stream(args: Args) -> int:
+    return args.stream if args.original_stream < 0 else args.original_stream
 
 
 def _shortest_json(text: bytes) -> str:
@@ -143,10 +157,11 @@ class EventTable:
     def __init__(self) -> None:
         self.strings = text = Strings()
         self.labels: dict[tuple[str, str], str] = {}
+        self.gpus: set[str] = set()
         self._lanes = _Lanes(text)
         self._lane, self._name = _Column(np.int32), _Column(np.int32)
         self._start, self._duration, self._external, self._correlation = (_Column() for _ in range(4))
-        self._device = _Sparse(device=attrgetter("device"), stream=attrgetter("stream"), bytes=attrgetter("bytes"))
+        self._device = _Sparse(device=attrgetter("device"), stream=_stream, bytes=attrgetter("bytes"))
         self._autograd = _Sparse(sequence=attrgetter("sequence"), thread=attrgetter("forward_thread"))
         self._stack = _Sparse(text=lambda a: text[a.stack])
         self._shapes = _Sparse(text=lambda a: text[bytes(a.shapes if a.shapes is not NO_JSON else a.old_shapes)])
@@ -175,6 +190,8 @@ class EventTable:
                 self.labels[process, thread] = label.args.name
             elif label.name == "process_name":
                 self.labels[process, ""] = label.args.name
+            elif label.name == "process_labels" and label.args.labels.startswith("GPU"):
+                self.gpus.add(process)
 
     def _add_complete(self, rows: DecodedEvents) -> None:
         text, events, first = self.strings, rows.complete, len(self._start)
@@ -183,7 +200,7 @@ class EventTable:
         lanes = self._lanes
         lane = np.fromiter([lanes[e.category, e.process, e.thread] for e in events], np.int32, count)
         self._lane.append(lane)
-        self._name.extend([text[e.name] for e in events], count)
+        name = [text[e.name] for e in events]
         self._start.append(rows.start)
         self._duration.append(rows.duration)
         self._external.extend([a.external if a.external >= 0 else a.old_external for a in args], count)
@@ -194,6 +211,10 @@ class EventTable:
             if figures := _carried(text.texts[known]):
                 rows_of_it = np.flatnonzero(category == known)
                 self._add_figures(figures, rows_of_it + first, [args[i] for i in rows_of_it.tolist()])
+            if device_kind(text.texts[known]) in _NAMED_BY_FIELDS:
+                for i in np.flatnonzero(category == known).tolist():
+                    name[i] = text[_name(events[i])]
+        self._name.extend(name, count)
 
     def _add_figures(self, figures: int, rows: I64, args: list[Args]) -> None:
         """Add the fields of events that share one category."""
@@ -272,6 +293,7 @@ class EventTable:
             collectives=Described(
                 row=self._collective.rows(), **{name: _narrow(self._collective.column(name)) for name in DESCRIBED}
             ),
+            gpus=self.gpus,
         )
 
 

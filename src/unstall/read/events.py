@@ -54,5 +54,6 @@ class Events:
 
     meta: Meta
     thread_names: dict[tuple[str, str], str] = field(default_factory=dict)  # (process, thread) → name
+    gpus: set[str] = field(default_factory=set)  # processes that the file labels as GPUs
     races: list[DescribedRace] = field(default_factory=list)
     collectives: Described = field(default_factory=Described.none)

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from unstall.errors import TraceError
+from unstall.read import perfetto
 from unstall.read.list_items import Items
 from unstall.read.text_window import TextWindow
 
@@ -24,6 +25,10 @@ def go_to_events(window: TextWindow, path: Path) -> bytes | None:
 
     Raises TraceError if there is no such list.
     """
+    while bytes(window.text[:1]) in (b"", b"\n") and len(window) < perfetto.LOOK_BYTES and window.more():
+        pass
+    if perfetto.begins(bytes(window.text[: perfetto.LOOK_BYTES])):
+        raise TraceError(f"{path}: {perfetto.WHAT_IT_IS}")
     while not (text := window.text.removeprefix(_BYTE_ORDER_MARK).lstrip()) and len(window) <= _MOST_BYTES:
         if not window.more():
             raise TraceError(f"{path}: {window.damage or 'there is nothing in it'}; record the run again")

@@ -44,6 +44,7 @@ def read_profile(profile: Profile) -> Timeline:
 def _export(profile: Profile) -> Timeline:
     with tempfile.TemporaryDirectory(prefix="unstall-") as folder:
         path = Path(folder) / "trace.json"
+        packed = path.with_name("trace.json.gz")  # torch's second profiler appends that to any name
         try:
             profile.export_chrome_trace(str(path))
         except (AssertionError, AttributeError, RuntimeError) as error:
@@ -51,5 +52,10 @@ def _export(profile: Profile) -> Timeline:
                 f"torch cannot export this profile ({str(error).strip()}): explain it after its `with` block; "
                 "if it was exported before, explain that file"
             ) from error
-        timeline = load(path)
+        if not path.exists() and not packed.exists():
+            raise UsageError(
+                "torch exported no file for this profile: its profiler for CUDA was not available, or exports later "
+                "(cuspy_async_export); wait for the export, and explain that file"
+            )
+        timeline = load(path if path.exists() else packed)
         return replace(timeline, meta=replace(timeline.meta, path=_NAME))

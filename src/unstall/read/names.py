@@ -27,6 +27,17 @@ _DEVICE_KINDS = {
 
 SYNCS = frozenset({"cuda_sync", "hip_sync"})
 
+HOST_NODE = "graph_host_node"
+"""A callback of the host that runs as a node of a CUDA graph."""
+
+_NO_WORK = SYNCS | {
+    "gpu_user_annotation",  # what the device did during an annotation of the host
+    "cuda_event",
+    "graph_event_node",  # an event that a CUDA graph records; it takes no time
+    "cuda_profiler_range",
+    HOST_NODE,  # told on its own
+}
+
 
 LONGEST = 4096
 """Patterns look at this many characters of a name. No real name is longer."""
@@ -41,6 +52,11 @@ def host_kind(category: str) -> int:
 def device_kind(category: str) -> int:
     """Returns the DeviceKind of a category, or -1 if it is not device work."""
     return _DEVICE_KINDS.get(category.lower().replace(" ", "_"), -1)
+
+
+def is_no_work(category: str) -> bool:
+    """Returns whether events of this category are known, and no work of the device."""
+    return category in _NO_WORK
 
 
 _SPAN = re.compile(r"ProfilerStep|Optimizer\.|enumerate\(DataLoader\)|DistributedDataParallel\.|## ")
@@ -134,6 +150,30 @@ def host_memory(name: str) -> HostMemory:
     if "Pinned" in name:
         return HostMemory.PINNED
     return HostMemory.UNKNOWN
+
+
+# CUPTI's numbers, and the texts by which torch's second profiler writes them → Kineto's spelling.
+_COPY_KINDS: dict[int | str, str] = dict(
+    enumerate(("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"), 1)
+)
+_COPY_KINDS |= {kind: kind for kind in _COPY_KINDS.values()}
+_MEMORY_KINDS: dict[int | str, str] = dict(
+    enumerate(("Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static"))
+)
+_MEMORY_KINDS |= {kind.lower().replace(" ", "_"): kind for kind in _MEMORY_KINDS.values()}
+
+
+def copy_name(kind: int | str, source: int | str, target: int | str) -> str:
+    """Returns Kineto's name of a copy, "Memcpy HtoD (Pageable -> Device)"; just "Memcpy" if the kind is not known."""
+    if kind not in _COPY_KINDS:
+        return "Memcpy"
+    sides = (_MEMORY_KINDS.get(side, "Unknown") for side in (source, target))
+    return f"Memcpy {_COPY_KINDS[kind]} ({' -> '.join(sides)})"
+
+
+def memset_name(memory: int | str) -> str:
+    """Returns Kineto's name of a memset, "Memset (Device)"; just "Memset" if the kind of memory is not known."""
+    return f"Memset ({_MEMORY_KINDS[memory]})" if memory in _MEMORY_KINDS else "Memset"
 
 
 _FRAME = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<function>.*)$", re.DOTALL)

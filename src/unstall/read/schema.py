@@ -1,7 +1,8 @@
 """The fields of Kineto's Chrome trace events that unstall uses.
 
-Keys differ by version: torch 1.8 wrote "external id", later versions "External id". Fields are in the order of the
-files, because msgspec looks them up in that order.
+Keys differ by version: torch 1.8 wrote "external id", later versions "External id". The second profiler of torch 2.15
+(`torch.profiler.CuspyConfig`) writes the kinds of copies and of memory as fields. Kineto has them in names. Fields are
+in the order of the files, because msgspec looks them up in that order.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ class Args(Struct, gc=False, frozen=True):
     correlation: Id = -1
     old_external: Id = field(default=-1, name="external id")
     bytes: Id = -1
+    copy_kind: int | str = field(default="", name="copy kind")  # a text; CUPTI's number if the recorder has no text
+    copied_from: int | str = field(default="", name="src kind")
+    copied_to: int | str = field(default="", name="dst kind")
+    memory_kind: int | str = field(default="", name="memory kind")  # of a memset
     forward_thread: Id = field(default=-1, name="Fwd thread id")
     sequence: Id = field(default=-1, name="Sequence number")
     old_shapes: Raw = field(default=NO_JSON, name="Input dims")
@@ -43,6 +48,7 @@ class Args(Struct, gc=False, frozen=True):
     ranks: Raw = field(default=NO_JSON, name="Group size")
     group: Raw = field(default=NO_JSON, name="Process Group Name")
     group_is: Raw = field(default=NO_JSON, name="Process Group Description")
+    original_stream: Id = -1  # the stream of an op that is shown on another lane; `stream` is then the lane
 
 
 class Complete(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag="X"):
@@ -89,9 +95,10 @@ class Instant(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", ta
 
 
 class LabelArgs(Struct, gc=False, frozen=True):
-    """The name that a label gives, if it gives one."""
+    """The name that a label gives, and its text for a process, if it gives any."""
 
     name: str = ""
+    labels: str = ""
 
 
 class Label(Struct, gc=False, frozen=True, tag_field="ph", tag="M"):

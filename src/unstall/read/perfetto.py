@@ -1,0 +1,57 @@
+"""Recognizes Perfetto's own format, a protobuf message, which is not read."""
+
+from __future__ import annotations
+
+LOOK_BYTES = 4096
+WHAT_IT_IS = (
+    "this is a Perfetto trace (.pftrace), which is not read: export it as Chrome JSON, with a name that ends in .json "
+    "or .json.gz: profile.export_chrome_trace('trace.json.gz')"
+)
+
+_PACKET = 0x0A  # field 1 of `perfetto.protos.Trace`: a packet, preceded by its length
+_MOST_FIELD = 10_000  # number of a packet's field; extensions reach into the thousands
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+
+
+def begins(text: bytes) -> bool:
+    """Returns whether a file that begins with this text is a Perfetto trace.
+
+    JSON may begin with the same byte, which is a line break. It has no control characters, and its text does not parse
+    as the fields of a packet.
+    """
+    if text[:1] != bytes([_PACKET]) or not any(byte < 0x09 for byte in text):
+        return False
+    length, at = _varint(text, 1)
+    return length > 0 and at > 0 and _are_fields(text, at, at + length)
+
+
+def _are_fields(text: bytes, at: int, end: int) -> bool:
+    """Returns whether text[at:end] is a list of fields, as far as it is there."""
+    while at < min(end, len(text)):
+        key, at = _varint(text, at)
+        if at < 0:
+            return True  # cut off within the key
+        kind = key & 7
+        if not 0 < key >> 3 < _MOST_FIELD or kind not in (_VARINT, _FIXED64, _LENGTH, _FIXED32):
+            return False
+        if kind == _VARINT:
+            at = _varint(text, at)[1]
+        elif kind == _LENGTH:
+            length, at = _varint(text, at)
+            at += length if at > 0 else 0
+        else:
+            at += 8 if kind == _FIXED64 else 4
+        if at < 0:
+            return True
+    return at == end or end > len(text)
+
+
+def _varint(text: bytes, at: int) -> tuple[int, int]:
+    """Returns (number, where it ends); (0, -1) if it does not end within the text."""
+    number = shift = 0
+    for i in range(at, min(at + 10, len(text))):
+        number |= (text[i] & 0x7F) << shift
+        shift += 7
+        if text[i] < 0x80:
+            return number, i + 1
+    return 0, -1

@@ -1,0 +1,134 @@
+"""Finds the threads of calls that a recorder knows only by a number of its own.
+
+The second profiler of torch 2.15 (`torch.profiler.CuspyConfig`) puts the calls of the thread that began the recording
+on that thread. Those of others, such as autograd's, stand on threads of their own, under the number that CUPTI has for
+the thread. Calls within a `record_function` have its number, which the exporter takes for that of an operator, and so
+puts them on any operator's thread. No id joins calls to the operators that made them. Their times do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from unstall.read.events import Events
+from unstall.read.nest import find_parents
+from unstall.timeline.ancestry import first_reaching
+from unstall.timeline.columns import I8, I32, I64, Bool, HostKind, Threads
+from unstall.timeline.grouping import groups
+
+_MOST = 0.9  # of a thread's launches are inside operators of its own; in 40 recordings with autograd's thread all are
+_RIVALS = 64  # threads with operators that are looked at for one thread of calls
+
+
+def at_home(events: Events, kind: I8, thread: I32, threads: Threads) -> I32:
+    """Returns the thread of each row, as a row of `threads`: calls move to the thread of the operators around them.
+
+    Nothing moves if calls have the ids of their operators. `kind` has the HostKind of each row, else -1.
+    """
+    is_call = (kind >= HostKind.LAUNCH) & (kind <= HostKind.CALL)
+    ops = np.flatnonzero(kind == HostKind.OP)
+    if not len(ops) or (events.external[is_call] >= 0).any() or not (events.external[ops] >= 0).any():
+        return thread
+    around = np.flatnonzero(np.isin(kind, (HostKind.OP, HostKind.ANNOTATION, HostKind.PYTHON)))
+    peopled = np.zeros(len(threads), dtype=np.bool_)
+    peopled[thread[around]] = True
+    calls = np.flatnonzero(is_call & (kind <= HostKind.MEMSET))
+    strays = [(number, calls[mine]) for number, mine in groups(thread[calls]) if not peopled[number]]
+    lone = _outside(events, np.flatnonzero(is_call & peopled[thread]), ops, thread)
+    if not (strays or len(lone)):
+        return thread
+    homes = [(number, _Nested(events, ops[mine], kind)) for number, mine in groups(thread[ops])]
+    busy = dict(groups(thread[calls]))
+    new = np.arange(len(threads), dtype=np.int32)
+    taken: set[int] = set()
+    for number, mine in sorted(strays, key=lambda stray: -len(stray[1])):
+        near = [home for home in homes if threads.process[home[0]] == threads.process[number] and home[0] not in taken]
+        found = min(_fits(events, mine, near[:_RIVALS], calls, busy), default=None)
+        if found:
+            new[number] = found[1]
+            taken.add(found[1])
+    moves = is_call & (new[thread] != thread)
+    result = np.where(moves, new[thread], thread).astype(np.int32)
+    if len(lone):
+        homes = [(number, _Nested(events, around[mine], kind)) for number, mine in groups(thread[around])]
+        result[lone] = _closest(events, lone, homes[:_RIVALS], thread, threads)
+    return result
+
+
+def _outside(events: Events, calls: I64, ops: I64, thread: I32) -> I64:
+    """Returns those of `calls` that are in no operator of their thread."""
+    inside = np.zeros(len(calls), dtype=np.bool_)
+    time = _middle(events, calls)
+    open_on = dict(groups(thread[ops]))
+    for number, mine in groups(thread[calls]):
+        if number in open_on:
+            rows = ops[open_on[number]]
+            rows = rows[np.argsort(events.start[rows], kind="stable")]
+            ends = np.maximum.accumulate(events.start[rows] + events.duration[rows])
+            last = np.searchsorted(events.start[rows], time[mine], side="right") - 1
+            inside[mine] = (last >= 0) & (ends[np.maximum(last, 0)] >= time[mine])
+    return calls[~inside]
+
+
+def _closest(events: Events, calls: I64, homes: list[tuple[int, _Nested]], thread: I32, threads: Threads) -> I32:
+    """Returns the thread of the shortest event around each call, in its process; its own thread if there is none.
+
+    While a thread waits for another one, such as autograd's, it stands in a long event.
+    """
+    result = thread[calls]
+    shortest = np.full(len(calls), np.iinfo(np.int64).max)
+    for number, operators in homes:
+        length = operators.around(_middle(events, calls))
+        is_closer = (length >= 0) & (length < shortest) & (threads.process[thread[calls]] == threads.process[number])
+        shortest[is_closer] = length[is_closer]
+        result[is_closer] = number
+    return result
+
+
+def _middle(events: Events, rows: I64) -> I64:
+    """Returns the time in the middle of each event: the clocks of calls and of operators may differ a little."""
+    return events.start[rows] + events.duration[rows] // 2
+
+
+class _Nested:
+    """Events of one thread, nested."""
+
+    def __init__(self, events: Events, rows: I64, kind: I8) -> None:
+        start, end = events.start[rows], events.start[rows] + events.duration[rows]
+        order = np.lexsort((-end, start))
+        self.start, self.end = start[order], end[order]
+        self.parent = find_parents(kind[rows[order]], np.zeros(len(rows), dtype=np.int32), self.start, self.end)
+
+    def around(self, time: I64) -> I64:
+        """Returns the length in ns of the innermost event around each time, -1 if there is none."""
+        last = (np.searchsorted(self.start, time, side="right") - 1).astype(np.int32)
+        inner = first_reaching(self.parent, self.end, last, time)
+        length = self.end[inner] - self.start[inner]
+        return np.where(inner >= 0, length, -1)
+
+
+def _fits(
+    events: Events, mine: I64, homes: list[tuple[int, _Nested]], calls: I64, busy: dict[int, I64]
+) -> Iterator[tuple[int, int]]:
+    """Yields (total ns of the innermost operators around the calls `mine`, thread) of threads that can have made them.
+
+    The operators of the right thread fit the calls most closely. A thread makes one call at a time.
+    """
+    start = events.start[mine]
+    end = start + events.duration[mine]
+    for number, operators in homes:
+        length = operators.around(_middle(events, mine))
+        inside: Bool = length >= 0
+        others = calls[busy[number]] if number in busy else mine[:0]
+        if inside.mean() >= _MOST and not _overlap(start, end, events.start[others], events.duration[others]):
+            yield int(length[inside].sum()), number
+
+
+def _overlap(start: I64, end: I64, other: I64, duration: I64) -> bool:
+    """Returns whether any of the intervals [start, end) and [other, other + duration) overlap."""
+    order = np.argsort(start, kind="stable")
+    ends = np.maximum.accumulate(end[order])
+    before = np.searchsorted(start[order], other + duration, side="left") - 1
+    return bool(((before >= 0) & (ends[np.maximum(before, 0)] > other)).any())
