@@ -17,7 +17,7 @@ from unstall.diagnose.outlook import look_ahead
 from unstall.diagnose.rules import all_rules
 from unstall.diagnose.run import Run, analyse
 from unstall.diagnose.step_notes import notes_of_steps
-from unstall.diagnose.verdict import judge
+from unstall.diagnose.verdict import bound_by, judge
 from unstall.diagnose.whole_graphs import with_whole_graphs
 from unstall.errors import UsageError
 from unstall.figures import share
@@ -89,6 +89,7 @@ def explain(
             verdict,
             basis="recorded" if as_recorded else "undistorted",
             text=" ".join([verdict.text, *outlook.sentences()]),
+            bound_by_as_recorded=bound_by(run, outlook.with_overhead) if outlook.with_overhead else None,
         )
     else:
         verdict = judge(run)

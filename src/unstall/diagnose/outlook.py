@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from unstall.diagnose.run import Run, analyse
-from unstall.diagnose.verdict import Freed
+from unstall.diagnose.verdict import IF_FREE, Freed
 from unstall.figures import duration, good_to, share
 from unstall.replay.engine import replay
 from unstall.replay.retime import retime
@@ -13,7 +14,7 @@ from unstall.replay.steady import steady_step_ns
 from unstall.result import Replay
 from unstall.what_if.edits import parse
 from unstall.what_if.model import Model, model
-from unstall.what_if.resources import if_free
+from unstall.what_if.resources import EDIT_OF, if_free
 from unstall.what_if.subject import Subject
 from unstall.what_if.undistort import LEAST_ERROR, USUAL_ERROR_OF
 
@@ -25,7 +26,7 @@ _REPLAY_OFF = 0.05  # the model misses something in this run: this is said first
 _UNTRUSTED = 0.2  # gains would be those of another program
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Outlook:
     """A model of a run, and the run as it would have been without the recorder. Times are ns per step."""
 
@@ -65,6 +66,21 @@ class Outlook:
             inferred=self.model.subject.program.notes,
         )
 
+    @cached_property
+    def with_overhead(self) -> Freed | None:
+        """Returns what the host and the best other resource would gain if the estimated overhead were none, if it is
+        the host then that limits the run; else None."""
+        best = self.freed.best()
+        if self.model.undistorted_by != "usual cost" or not best or "host" in best:
+            return None
+        recorded = self.model.recorded
+        step = steady_step_ns(recorded.program)
+        gains = {
+            name: step - steady_step_ns(parse(EDIT_OF[name]).apply(recorded).program) for name in ("host", best[0])
+        }
+        freed = Freed(step, gains, abs(self.model.error) * step)
+        return freed if freed.best() == ["host"] else None
+
     @property
     def trusted(self) -> bool:
         """Returns whether the replay is near enough to the recording to promise gains."""
@@ -89,6 +105,12 @@ class Outlook:
         known = self.model
         step = known.undistorted_step_ns
         said = []
+        if doubt := self.with_overhead:
+            other = next(name for name in doubt.gains if name != "host")
+            said.append(
+                f"As recorded, the host limits it: {doubt.share('host')} {IF_FREE['host']}, {doubt.share(other)} "
+                f"{IF_FREE[other]}. How much of the host's time is the recorder's overhead is an estimate."
+            )
         if known.undistorted_by != "nothing":
             said.append(self._without_recorder())
         elif abs(step / max(known.replayed_step_ns, 1) - 1) >= _OFF:

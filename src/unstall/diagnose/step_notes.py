@@ -6,6 +6,7 @@ import numpy as np
 
 from unstall.diagnose.run import Run
 from unstall.figures import counted, duration, share
+from unstall.locate.step_spans import LATE_NS, host_start
 from unstall.locate.steps import RECORDED_STEP
 from unstall.timeline.columns import Bool
 
@@ -18,6 +19,10 @@ def notes_of_steps(run: Run) -> list[str]:
     # The recorder of unstall records the step before its window, too.
     if run.steps.name != RECORDED_STEP and (outside := _outside(run)):
         notes.append(outside)
+    if run.steps.found_by == "whole" and (waited := int(run.steps.start[0]) - host_start(run.timeline)) >= LATE_NS:
+        notes.append(
+            f"the device was busy for {duration(waited)} with work from before the recording: the run counts from then on"
+        )
     if run.steps.repeats is not None:
         launches, times = run.steps.repeats
         notes.append(

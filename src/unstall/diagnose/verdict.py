@@ -32,7 +32,7 @@ _NAMES = {
     "latency": "Latency-bound",
     "mixed": "Mixed",
 }
-_IF_FREE = {
+IF_FREE = {
     "host": "if the host took no time",
     "kernels": "if kernels took no time",
     "copies": "if copies took no time",
@@ -163,11 +163,11 @@ def _by_gain(run: Run, freed: Freed, bound: str) -> str:
     if not best:
         most = max(freed.gains, key=lambda name: freed.gains[name])
         gain = freed.share(most) if freed.gains[most] >= max(freed.error_ns, 1) else "nothing that the replay can tell"
-        return f"{name}: no resource by itself limits {step}. The most is gained {_IF_FREE[most]}: {gain}."
-    ways = [f"{freed.share(each)} {_IF_FREE[each]}" for each in best]
+        return f"{name}: no resource by itself limits {step}. The most is gained {IF_FREE[most]}: {gain}."
+    ways = [f"{freed.share(each)} {IF_FREE[each]}" for each in best]
     said = f"{name}: {step} would be shorter by {' or by '.join(ways)}."
     if others:
-        return f"{said} Next: {', '.join(f'{freed.share(each)} {_IF_FREE[each]}' for each in others[:2])}."
+        return f"{said} Next: {', '.join(f'{freed.share(each)} {IF_FREE[each]}' for each in others[:2])}."
     return f"{said} Nothing else gains 2 %."
 
 

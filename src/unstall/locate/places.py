@@ -88,7 +88,8 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
     of_program = np.isin(timeline.lines.file, list(programs(timeline)))
     in_program = is_user_frame & of_program[stacks.line] if len(stacks) else is_user_frame
     own = _at(nearest(stacks.parent, in_program), outside)
-    outer = np.where((own >= 0) & ~_at(in_program, frame), own, outer).astype(np.int32)
+    in_library = (frame >= 0) & ~np.append(in_program, False)[frame]
+    outer = np.where(in_library & (own >= 0), own, outer).astype(np.int32)
     # The caller of a backward operator is the caller of backward().
     calls_backward = forward & (own_frame >= 0)
     caller = _at(timeline.stacks.line, np.where(calls_backward, own_frame, outer))

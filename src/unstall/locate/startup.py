@@ -13,12 +13,20 @@ from unstall.timeline.intervals import Intervals
 
 # CUPTI's kinds of overhead (cupti_activity.h, CUpti_ActivityOverheadKind) that the driver causes, not the recorder.
 _FIRST_USE = re.compile(r"Driver Compiler|Lazy Function Loading|Runtime Triggered Module Loading", re.IGNORECASE)
+# Frames that import a module, or compile a kernel: cpp_extension, Triton, torch.compile.
+_COMPILING = re.compile(
+    r"<frozen importlib\._bootstrap>\(\d+\): _find_and_load$"
+    r"|.*torch/utils/cpp_extension\.py\(\d+\): (?:load(?:_inline)?|_jit_compile)$"
+    r"|.*triton/(?:compiler/)?compiler\.py\(\d+\): compile$"
+    r"|.*torch/_dynamo/convert_frame\.py\(\d+\): _?compile(?:_inner)?$"
+)
 _FIRST_LEAST_NS = 1_000_000
 _FIRST_FACTOR = 20
 
 
 def startup_rows(timeline: Timeline, ours: Bool, second_step: int | None) -> I64:
-    """Returns the host rows of first use: module loading, context creation, and launches that load their kernel.
+    """Returns the host rows of first use: imports and compilation, module loading, context creation, and launches that
+    load their kernel.
 
     The recorder's own work, such as making room for events, is among them.
 
@@ -38,7 +46,8 @@ def startup_rows(timeline: Timeline, ours: Bool, second_step: int | None) -> I64
     _, first = np.unique(host.name[asking], return_index=True)
     early = host.start[asking] < second_step if second_step is not None else np.zeros(len(asking), dtype=np.bool_)
     early[first] = True
-    certain = np.concatenate((np.flatnonzero(loading | overhead), asking[early]))
+    compiling = ours & (host.kind == HostKind.PYTHON) & named(timeline, _COMPILING, host.name)
+    certain = np.concatenate((np.flatnonzero(loading | overhead | compiling), asking[early]))
     return np.unique(
         np.concatenate(
             (certain, _slow_firsts(timeline, ours, second_step, recorder), _slow_first_launches(timeline, ours))

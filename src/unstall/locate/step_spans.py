@@ -53,14 +53,37 @@ def steps_of(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: 
     return Steps(found_by, name, start, end, *_window(timeline, start, end))
 
 
+_LITTLE = 0.05  # of the launches
+LATE_NS = 1_000_000
+"""An op that starts so long after its launch had other work before it: on an idle device it starts within microseconds
+(benchmarks/results/device_delays_h200.json)."""
+
+
 def whole(timeline: Timeline) -> Steps:
-    """Returns one step from the first operator, call or device op to the last."""
+    """Returns one step from the first operator, call or device op to the last.
+
+    If the device was still at work on what came before the recording, the step begins when it is done with that.
+    """
     host, device = timeline.host, timeline.device
     start = int(min(host_start(timeline), device.start.min(initial=_FAR)))
+    start = max(start, _done_with_earlier_work(timeline))
     end = int(max(host.end[_is_working(timeline)].max(initial=0), device.end.max(initial=0)))
     if start > end:
         start, end = int(host.start.min(initial=0)), int(host.end.max(initial=0))
     return Steps("whole", None, np.array([start]), np.array([end]), start, end)
+
+
+def _done_with_earlier_work(timeline: Timeline) -> int:
+    """Returns when the device is done with work from before the recording, in ns; 0 if there was none, or if the host
+    has launched more than a little by then."""
+    host, device = timeline.host, timeline.device
+    first = int(device.start.argmin()) if len(device) else -1
+    launch = int(device.launch[first]) if first >= 0 else -1
+    if launch < 0 or int(device.start[first] - host.end[launch]) < LATE_NS:
+        return 0
+    begins = int(device.start[first])
+    launched = launch_times(timeline)
+    return begins if np.searchsorted(launched, begins) <= _LITTLE * len(launched) else 0
 
 
 def host_start(timeline: Timeline) -> int:

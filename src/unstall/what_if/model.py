@@ -29,6 +29,7 @@ class Model:
     """A run's program and its step times. Times are ns per step."""
 
     subject: Subject  # without the recorder's overhead: edits apply to this
+    recorded: Subject  # with it
     measured_step_ns: float  # the recorded window divided by its steps
     replayed_step_ns: float  # the same for the replayed program
     undistorted_step_ns: float  # the steady state of the program without the recorder
@@ -86,6 +87,7 @@ def model(
         usual = undistort(usual, 1.0, cost)
     return Model(
         subject=recorded.with_program(usual),
+        recorded=recorded,
         measured_step_ns=(end - start) / len(steps),
         replayed_step_ns=replayed,
         undistorted_step_ns=steady_step_ns(usual),
