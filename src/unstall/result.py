@@ -215,8 +215,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         bound_by: "device", one of `IDLE_CAUSES` but "unknown", "mixed" if several limit the run alike or none does by
-            itself, or "none" if there is no device work. It stands for the resource that would shorten a step most if it
-            took no time.
+            itself, or "none" if there is no device work. It is the resource that would shorten a step most if free.
         bound_by_as_recorded: The same with the recorder's overhead, if that is only estimated and decides; else None.
         basis: Whether that is true of the run as recorded, or without the recorder's overhead.
         text: The same in sentences, with figures.

@@ -21,7 +21,7 @@ def notes_of_steps(run: Run) -> list[str]:
         notes.append(outside)
     if run.steps.found_by == "whole" and (waited := int(run.steps.start[0]) - host_start(run.timeline)) >= LATE_NS:
         notes.append(
-            f"the device was busy for {duration(waited)} with work from before the recording: the run counts from then on"
+            f"for {duration(waited)} the device was busy with work from before the recording: this is not counted"
         )
     if run.steps.repeats is not None:
         launches, times = run.steps.repeats
