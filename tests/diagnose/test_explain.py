@@ -56,7 +56,7 @@ def test_findings_are_in_order_of_what_mending_them_gains() -> None:
     result = result_of(typical())
     gains = [f.exposed_ns if f.gain_ns is None else f.gain_ns for f in result.findings if not f.harmless]
     assert gains == sorted(gains, reverse=True)
-    assert {finding.gain_ns for finding in result.findings} == {0}  # the other stream's 2 ms bound the step
+    assert {finding.gain_ns for finding in result.findings} == {None}  # the other stream's 2 ms bound the step
 
 
 def test_a_wait_that_keeps_the_host_from_launching_gains_when_mended() -> None:
@@ -96,7 +96,7 @@ class TestVerdict:
             trace.launch("gemm", 1_000)
         verdict = result_of(trace).verdict
         assert (verdict.bound_by, verdict.basis) == ("device", "undistorted")
-        assert verdict.text.startswith("Device-bound: the device computes >99.9 % of the time")
+        assert verdict.text.startswith("Device-bound: a step would be shorter by 99.7 % if kernels took no time.")
 
     def test_launch_bound(self) -> None:
         trace = TraceBuilder()
@@ -108,17 +108,17 @@ class TestVerdict:
     def test_sync_bound(self) -> None:
         trace = TraceBuilder()
         for _ in range(10):
-            trace.launch("relu", 50)
+            trace.launch("relu", 45)
             trace.sync()
-            trace.work(90)
+            trace.work(45)
         assert result_of(trace).verdict.bound_by == "sync"
 
     def test_copies_count_both_while_they_run_and_while_the_device_idles_for_them(self) -> None:
-        """Copying 60 µs at a time, and idling for it, is more than computing 100."""
+        """Copying 90 µs at a time, and idling for it, is more than computing 100."""
         trace = TraceBuilder()
         for _ in range(5):
             with trace.op("aten::to"):
-                trace.copy("HtoD", 60, memory="Pageable")
+                trace.copy("HtoD", 90, memory="Pageable")
                 trace.work(50)
             trace.launch("gemm", 100)
         result = result_of(trace)

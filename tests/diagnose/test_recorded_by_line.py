@@ -122,7 +122,7 @@ def test_launches_of_the_backward_pass_are_at_the_line_that_waits_for_them(repor
 def test_dispatching_is_no_python_and_a_wait_is_a_wait(report: Diagnosis) -> None:
     idle = report.accounts.idle_ns
     assert (idle.python, idle.input, idle.startup) == (0, 0, 0)
-    assert report.verdict.bound_by == "device"
+    assert report.verdict.bound_by == "copy"  # computing fills 86 %, and the host is nearly as slow
     assert idle.sync > 0
     assert idle.launch > 0
 

@@ -35,12 +35,13 @@ def dispatching(device_us: float, *, launch_us: float) -> TraceBuilder:
 def test_a_device_that_idles_much_is_not_said_to_be_all_that_bounds_the_run() -> None:
     """Of every 100 µs it computes 67; the first kernel is late by more."""
     text = verdict(dispatching(67, launch_us=98))
-    assert text.startswith("Mixed: the device computes 64.8 % of the time and idles ")
-    assert ", mostly waiting for launches (" in text
+    assert text.startswith("Device-bound: the device spends 64.8 % of the time in computing.")
+    assert "idle for 35.2 %, mostly waiting for launches (35.2 %)" in text
 
 
 def test_one_that_hardly_idles_is() -> None:
-    assert verdict(dispatching(95, launch_us=98)).startswith("Device-bound: the device computes 90.7 %")
+    text = verdict(dispatching(95, launch_us=98))
+    assert text.startswith("Device-bound: the device spends 90.7 % of the time in computing.")
 
 
 def test_where_no_cause_has_half_of_the_idle_time_the_first_is_its_largest_part() -> None:
@@ -72,8 +73,8 @@ def test_the_recorders_own_start_is_left_out_of_the_shares() -> None:
             trace.launch("gemm", 1)
     text = verdict(trace)
     set_up = "not counting 50.0 % in which the recorder set itself up"
-    assert text.startswith(f"Device-bound: the device computes 89.9 % of the time, {set_up}. It idles 10.1 %, mostly")
-    assert "mostly during one-time set-up (10.0 %)." in text
+    assert text.startswith("Device-bound: the device spends 89.9 % of the time in computing.")
+    assert f"idle for 10.1 %, mostly during one-time set-up (10.0 %), {set_up}." in text
 
 
 @pytest.mark.parametrize("device_us", [1, 1_000_000])
@@ -107,7 +108,7 @@ def test_what_computes_beside_copies_counts_for_the_longer_of_the_two() -> None:
         return verdict(trace)
 
     assert beside(100, 60) == (
-        "Copy-bound: 100 % of the time goes to copies. "
-        "The device is busy 100 % of the time, and for 60.0 % it computes during a copy."
+        "Copy-bound: the device spends 100 % of the time in copies. The device is busy for 100 % of the time (40.0 % "
+        "copying, 60.0 % computing and copying at once), and hardly ever idle."
     )
-    assert beside(60, 100).startswith("Device-bound: the device computes 100 % of the time.")
+    assert beside(60, 100).startswith("Device-bound: the device spends 100 % of the time in computing.")

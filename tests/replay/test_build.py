@@ -377,10 +377,10 @@ def test_a_thread_beside_the_steps_goes_on_after_a_pause_when_they_have_got_so_f
             with trace.op("aten::mul"):
                 trace.work(40)
                 trace.launch("gemm", 10, stream=20)
-    for _ in range(3):
+    for name in ("gemm", "softmax", "relu"):
         with trace.op("aten::add"):
             trace.work(40)
-            trace.launch("gemm", 10, stream=7)
+            trace.launch(name, 10, stream=7)
     made = program(trace)
     timeline = trace.timeline()
     (join,) = np.flatnonzero(made.instructions.code == Code.JOIN)

@@ -156,7 +156,7 @@ def steps_of(run: Run) -> Steps:
     )
 
 
-_RESOURCE = {
+RESOURCE_OF = {
     "exposed-comm": "communication",
     "data-loading": "input",
     "python-bound": "host",
@@ -176,7 +176,7 @@ def _ordered(findings: list[Finding], if_free: Mapping[str, int]) -> list[Findin
         if f.gain_ns is not None or f.gain_below_ns is not None:
             gain = f.gain_ns or 0
         else:
-            gain = min(f.exposed_ns, if_free.get(_RESOURCE.get(f.rule, ""), f.exposed_ns))
+            gain = min(f.exposed_ns, if_free.get(RESOURCE_OF.get(f.rule, ""), f.exposed_ns))
         return not f.wrong, f.harmless, -gain, -f.exposed_ns, -f.wait_ns, f.rule, str(f.where)
 
     return sorted(findings, key=key)

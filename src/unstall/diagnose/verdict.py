@@ -174,7 +174,7 @@ def _by_gain(run: Run, freed: Freed, bound: str) -> str:
 def _by_share(run: Run, bound: str) -> str:
     """The first sentence if nothing can be replayed."""
     name = "Held up" if bound == "python" and 2 * _asleep(run) >= _shares(run)[bound] else _NAMES[bound]
-    part = share(_shares(run)[bound], run.wall)
+    part = share(_shares(run)[bound], _wall_without_set_up(run))
     what = {
         "device": "in computing",
         "copy": "in copies",
@@ -188,7 +188,12 @@ def _of_shares(run: Run) -> str:
     """How busy the device is with what, and what it mostly waits for."""
     wall, busy = _wall_without_set_up(run), run.accounts.busy_ns
     total = _busy(run.accounts)
-    kinds = (("computing", busy.compute), ("copying", busy.copy), ("in collectives", busy.comm), ("in both", busy.both))
+    kinds = (
+        ("computing", busy.compute),
+        ("copying", busy.copy),
+        ("in collectives", busy.comm),
+        ("computing and copying at once", busy.both),
+    )
     named = [f"{share(ns, wall)} {kind}" for kind, ns in kinds if ns >= _NOTABLE * wall]
     kinds_text = f" ({', '.join(named)})" if busy.copy + busy.comm + busy.both >= _NOTABLE * wall else ""
     device = "The device is" if len(run.by_device) == 1 else "One device or another is"

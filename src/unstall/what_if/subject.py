@@ -123,8 +123,8 @@ class Subject:
         less = 1 - 1 / factor
         do = replace(
             do,
-            work=(do.work * (1 - less * work)).astype(np.int64),
-            call=(do.call * (1 - less * call)).astype(np.int64),
+            work=np.rint(do.work * (1 - less * work)).astype(np.int64),
+            call=np.rint(do.call * (1 - less * call)).astype(np.int64),
         )
         return self.with_program(replace(self.program, instructions=do))
 

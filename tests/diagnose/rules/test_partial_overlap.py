@@ -39,7 +39,7 @@ def test_then_copies_are_what_bounds_the_run() -> None:
     """As are no longer ones: they run beside computation for 3.6 of 10.4 ms."""
     verdict = judge(analyse(prefetched(1_000, 400).timeline()))
     assert verdict.bound_by == "copy"
-    assert "computes during a copy" in verdict.text
+    assert "computing and copying at once" in verdict.text
     assert judge(analyse(prefetched(400, 1_000).timeline())).bound_by == "device"
 
 

@@ -67,7 +67,7 @@ def test_what_sleeps_is_told_from_what_computes() -> None:
     assert finding.fix.startswith("wait for that on another thread")
     assert verdict.bound_by == "python"
     assert verdict.text.startswith("Held up: ")
-    assert "while the host sleeps, or waits for another process, a connection or a file" in verdict.text
+    assert "if the host never slept, nor waited for other processes, connections or files" in verdict.text
     assert "twice as fast" not in verdict.text
 
 
