@@ -99,7 +99,8 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
             except UsageError:  # what was recorded there is not part of the program
                 continue
     set_up = {finding.edit for finding in findings if _is_set_up(finding, model.subject.steps.start)}
-    best = plan(model, [edit for edit, _ in gained.values() if edit.text not in set_up])
+    alone = {text: gain for text, (_, gain) in gained.items()}
+    best = plan(model, [edit for edit, _ in gained.values() if edit.text not in set_up], alone)
     planned = {step.edit.text: (number, round(step.gain_ns)) for number, step in enumerate(best, 1)}
     sharing = Counter(finding.edit for finding in findings)
     first: dict[str | None, Finding] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from unstall.replay.steady import steady_step_ns
@@ -34,8 +34,10 @@ _MOST_STEPS = 8
 _AFTER_OTHERS = ("overlap-copies", "graph")
 
 
-def plan(model: Model, edits: Sequence[Edit]) -> list[Prediction]:
+def plan(model: Model, edits: Sequence[Edit], alone: Mapping[str, float] | None = None) -> list[Prediction]:
     """Returns the edits in the order to make them: at each point the edit that gains most comes next.
+
+    `alone` is what each edit gains by itself, in ns per step by its text, if that is known.
 
     Two waits on one path gain nothing one by one, nor does a copy that blocks before a wait. So if no single edit gains
     any more, the remaining ones are tried together: those of each kind, then all.
@@ -46,13 +48,19 @@ def plan(model: Model, edits: Sequence[Edit]) -> list[Prediction]:
     left = list(edits)
     tried: Sequence[Edit] = left
     while left and len(chosen) < _MOST_STEPS:
-        made = [_made(edit, subject, step) for edit in tried]
+        if alone is None:
+            made = [_made(edit, subject, step) for edit in tried]
+            gains = [prediction.gain_ns for prediction in made]
+        else:
+            gains, alone = [alone[edit.text] for edit in tried], None
+            made = [_made(tried[max(range(len(tried)), key=gains.__getitem__)], subject, step)]
         best = max(made, key=lambda prediction: prediction.gain_ns)
         if best.gain_ns >= worth:
             chosen.append(best)
             left = [edit for edit in left if edit is not best.edit]
             subject, step = best.subject, best.step_ns
-            tried = [p.edit for p in made if p.gain_ns >= worth and p.edit is not best.edit] or left
+            again = [edit for edit, gain in zip(tried, gains, strict=True) if gain >= worth and edit is not best.edit]
+            tried = again or left
         elif len(tried) < len(left):
             tried = left  # edits that gained nothing before may now: a copy can overlap once it is pinned
         else:
