@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unstall.replay.engine import replay
-from unstall.replay.program import Code, Instructions, Ops, Program
+from unstall.replay.program import Code, Instructions, Ops, Program, Replayed
 from unstall.timeline.columns import I32, I64
 from unstall.timeline.grouping import groups
 
@@ -28,28 +28,43 @@ def steady_step_ns(program: Program) -> float:
     A recording has few steps, and includes the time in which the host gets ahead and in which the device catches up.
     The step time that a user sees is a mean over many steps.
     """
-    return settle(program).step_ns
+    return _step_ns(*_replayed(program))
 
 
 def settle(program: Program) -> Settled:
     """Replay the steps repeatedly, and measure the later ones."""
-    steps = len(program.step_starts)
-    settling, looked_at = (-(-least // steps) for least in (_SETTLING, _LOOKED_AT))
-    long = repeat(program, settling + looked_at)
-    replayed = replay(long)
-    launcher, ends = long.launcher, long.step_ends
-    done = np.zeros(len(ends), dtype=np.int64)
-    np.maximum.at(done, np.minimum(np.searchsorted(ends, launcher), len(ends) - 1), replayed.op_end)
-    done = np.maximum(np.maximum.accumulate(done), replayed.end[ends])
-    settled = settling * steps - 1
-    low, high, count = int(done[settled]), int(done[-1]), len(ends) - 1 - settled
+    replayed, low, high, count, host = _replayed(program)
     order = np.argsort(replayed.op_start, kind="stable")
     start, end = (np.clip(times[order], low, high) for times in (replayed.op_start, replayed.op_end))
     reached = np.maximum.accumulate(np.append(low, end))[:-1]
     busy = int(np.maximum(end - np.maximum(start, reached), 0).sum())
-    # While the device still catches up with queued work, the host determines the step time.
+    return Settled(_step_ns(replayed, low, high, count, host), busy / count)
+
+
+def _replayed(program: Program) -> tuple[Replayed, int, int, int, int]:
+    """Returns (the repeated program's times, start and end of the measured steps, their number, ns that they take the
+    host)."""
+    steps = len(program.step_starts)
+    settling, looked_at = (-(-least // steps) for least in (_SETTLING, _LOOKED_AT))
+    # What was recorded of the host is a third of the columns, and takes no part in a replay.
+    do = program.instructions
+    bare = replace(program, instructions=replace(do, recorded=do.recorded[:0]))
+    long = repeat(bare, settling + looked_at)
+    replayed, ends = replay(long), long.step_ends
+    # The last op that each step launched; ops are in the order of their launches.
+    upto = long.instructions.ops[ends]
+    upto[-1] = len(long.ops)
+    reached = np.maximum.accumulate(replayed.op_end)
+    done = np.where(upto > 0, np.append(reached, 0)[upto - 1], 0)
+    done = np.maximum(np.maximum.accumulate(done), replayed.end[ends])
+    settled = settling * steps - 1
     host = int(replayed.end[ends[-1]] - replayed.end[ends[settled]])
-    return Settled(max(high - low, host) / count, busy / count)
+    return replayed, int(done[settled]), int(done[-1]), len(ends) - 1 - settled, host
+
+
+def _step_ns(replayed: Replayed, low: int, high: int, count: int, host: int) -> float:
+    # While the device still catches up with queued work, the host determines the step time.
+    return max(high - low, host) / count
 
 
 def repeat(program: Program, times: int) -> Program:

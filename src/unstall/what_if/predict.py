@@ -84,12 +84,15 @@ def _together(edits: Sequence[Edit], subject: Subject, step: float, worth: float
 
 def _needed(edits: Sequence[Edit], subject: Subject, worth: float) -> list[Edit]:
     """Returns the edits without those that the others gain as much without: one replay for each."""
-    needed, least = list(edits), _step_ns(edits, subject)
-    for edit in edits:
-        fewer = [each for each in needed if each is not edit]
-        without = _step_ns(fewer, subject)
+    needed, least = [], _step_ns(edits, subject)
+    for number, edit in enumerate(edits):
+        # `subject` has the edits before this one that are needed.
+        without = _step_ns(edits[number + 1 :], subject)
         if without - least < worth / 10:
-            needed, least = fewer, without
+            least = without
+        else:
+            needed.append(edit)
+            subject = edit.apply(subject)
     return needed
 
 
