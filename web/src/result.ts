@@ -24,6 +24,8 @@ export interface Finding {
   wait_ns: number;
   exposed_ns: number;
   gain_ns: number | null;
+  /** The replay's own error, if the gain is within it. */
+  gain_below_ns: number | null;
   edit: string | null;
   saw: string;
   fix: string;
@@ -117,6 +119,7 @@ export interface Undistorted {
 export interface Replay extends Undistorted {
   mean_step_ns: number;
   error: number;
+  error_ns: number;
   undistorted_mean_step_ns: number;
   host_free_step_ns: number;
   accounts: Accounts;
@@ -154,6 +157,7 @@ export interface Result extends Recorded {
 export interface WhatIf extends Recorded, Undistorted {
   measured_step_ns: number;
   replayed_step_ns: number;
+  error_ns: number;
   undistorted_step_ns: number;
   predicted_step_ns: number;
   floor_ns: number;

@@ -95,15 +95,19 @@ function figures(finding: Finding, result: Result, tooltip: Tooltip): HTMLElemen
     ["exposed", finding.exposed_ns, `device time lost because of it, ${over(result)}`],
     ["host waits", finding.wait_ns, `the host is blocked, ${over(result)}`],
   ];
-  const hasGains = result.findings.some(({ gain_ns }) => gain_ns !== null);
+  const hasGains = result.findings.some(({ gain_ns, gain_below_ns }) => gain_ns !== null || gain_below_ns !== null);
   if (hasGains) cells.unshift(["gain", finding.gain_ns, "the time a step saves if this alone is fixed"]);
+  const errorNs = result.replay?.error_ns ?? 0;
   const group = h("span", { class: "costs" });
   for (const [name, ns, meaning] of cells) {
     const none = ns === null || ns === 0 || (name === "gain" && isNothing(ns, baseOf(name, result)));
     const strength = none ? " is-zero" : name === "gain" ? " is-gain" : "";
-    const text = ns === null ? "–" : none ? "0" : duration(ns);
+    const below = name === "gain" ? finding.gain_below_ns : null;
+    const text = below !== null ? `<${duration(below)}` : ns === null ? "–" : none ? "0" : duration(ns);
     const cell = h("span", { class: `cost${strength}` }, h("span", { class: "cost-ns" }, text), h("span", { class: "cost-name" }, name));
-    tooltip.attach(cell, ns === null ? [`${name}: not known, since no edit models the fix`] : [`${name}: ${meaning}`, exact(ns), `${percent(ns, baseOf(name, result))} of a step`]);
+    const known = ns !== null ? [`${name}: ${meaning}`, exact(ns), `${percent(ns, baseOf(name, result))} of a step`] : [`${name}: not known, since no edit models the fix`];
+    if (ns !== null && name === "gain" && errorNs > 0) known.push(`± ${duration(errorNs)}, the replay's own error`);
+    tooltip.attach(cell, below !== null ? [`${name}: within the replay's own error of ${duration(below)}`] : known);
     group.append(cell);
   }
   return group;

@@ -28,6 +28,7 @@ export function plan(result: Result, tooltip: Tooltip): HTMLElement | null {
           start: { title: isUndistorted(replay) ? "As it is, without the recorder" : "As it is", about: inBrief(replay, source), ns: start },
           falls: steps.map((step) => ({ step, title: titles.get(step.edit) ?? "" })),
           floorNs: result.floor_ns,
+          errorNs: result.replay?.error_ns ?? 0,
         },
         tooltip,
       ),

@@ -15,9 +15,11 @@ export interface Waterfall {
   start: { title: string; about: string; ns: number };
   falls: Fall[];
   floorNs: number | null;
+  /** The replay's own error: a smaller gain is not told from nothing. */
+  errorNs: number;
 }
 
-export function waterfall({ start, falls, floorNs }: Waterfall, tooltip: Tooltip): HTMLElement {
+export function waterfall({ start, falls, floorNs, errorNs }: Waterfall, tooltip: Tooltip): HTMLElement {
   const whole = Math.max(start.ns, floorNs ?? 0, ...falls.map(({ step }) => step.step_ns), 1);
   const floor = Math.min(floorNs ?? 0, whole);
   const part = (ns: number) => `${(100 * ns) / whole}%`;
@@ -48,13 +50,13 @@ export function waterfall({ start, falls, floorNs }: Waterfall, tooltip: Tooltip
       title !== "" && h("span", { class: "code fall-edit" }, shown(step.edit)),
       ...step.notes.map((note) => h("span", { class: "fall-note" }, note)),
     ];
-    return row(i + 1 < falls.length ? "fall" : "fall fall-last", what, bar, step.step_ns, saved(step.gain_ns, start.ns));
+    return row(i + 1 < falls.length ? "fall" : "fall fall-last", what, bar, step.step_ns, saved(step.gain_ns, start.ns, errorNs));
   });
   const first = track(start.ns, start.ns, [start.title, exact(start.ns)]);
   const list = h(
     "ol",
     { class: "waterfall" },
-    h("li", { class: "fall-head", "aria-hidden": "true" }, h("span", {}, "A step"), h("span", {}), h("span", {}, "takes"), h("span", {}, "gain")),
+    h("li", { class: "fall-head", "aria-hidden": "true" }, h("span", {}, "A step"), h("span", {}), h("span", {}, "takes"), h("span", {}, errorNs > 0 ? `gain ± ${duration(errorNs)}` : "gain")),
     row("fall-start", [h("span", { class: "fall-title" }, start.title), h("span", { class: "fall-note" }, start.about)], first, start.ns, ""),
     ...rows,
     floorNs !== null &&
@@ -70,7 +72,8 @@ export function waterfall({ start, falls, floorNs }: Waterfall, tooltip: Tooltip
   return list;
 }
 
-function saved(ns: number, stepNs: number): string {
+function saved(ns: number, stepNs: number, errorNs: number): string {
+  if (ns !== 0 && Math.abs(ns) < errorNs) return `<${duration(errorNs)}`;
   return isNothing(ns, stepNs) ? "nothing" : ns > 0 ? duration(ns) : `−${duration(-ns)}`;
 }
 

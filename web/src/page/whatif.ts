@@ -72,6 +72,7 @@ function edits(result: WhatIf, { tooltip }: Shell): HTMLElement {
           start: { title: isUndistorted(result) ? "As it is, without the recorder" : "As it is", about: inBrief(result, result.source), ns: stepNs },
           falls: result.edits.map((step) => ({ step: { ...step, notes: [step.about, ...step.notes].filter(Boolean) }, title: "" })),
           floorNs: result.floor_ns,
+          errorNs: result.error_ns,
         },
         tooltip,
       ),
