@@ -30,6 +30,9 @@ IDLE_CAUSES = (
     "unknown",
 )
 """Why a device was idle. The index of a cause is its code in columns."""
+UNTRUSTED = 0.2
+"""A replay that misses the recorded step by a larger part of it promises nothing: its gains would be another
+program's."""
 BUSY_PARTS = ("compute", "both", "copy", "comm")
 """What a device was busy with, in the order that reports show."""
 

@@ -235,3 +235,43 @@ def test_a_step_of_the_plan_that_gains_more_than_its_finding_does_alone_says_so(
     beyond = [made for made in result.plan if made.gain_ns > 2 * alone[made.edit] + 2_000]
     assert beyond
     assert all(": it holds a step up only once the changes before it are made" in made.notes[-1] for made in beyond)
+
+
+_RESOURCES_OF = {
+    "launch": ["host"],
+    "python": ["host", "sleep"],
+    "device": ["kernels"],
+    "copy": ["copies"],
+    "comm": ["communication"],
+    "sync": ["waits"],
+    "input": ["input"],
+    "allocator": ["allocator"],
+    "startup": ["startup"],
+}
+
+
+_REPLAYED = [path for path in SMALL if "no_device" not in path.name]
+
+
+@pytest.mark.parametrize("path", _REPLAYED, ids=lambda path: path.name.removesuffix(".json.gz"))
+def test_what_bounds_a_run_is_what_it_gains_most_by(path: Path) -> None:
+    result = report(path).result
+    freed, replay, bound = result.verdict.if_free, result.replay, result.verdict.bound_by
+    assert freed is not None
+    assert replay is not None
+    step, most = replay.undistorted_mean_step_ns, max(freed.values())
+    if bound == "mixed":  # two gain alike, or none gains anything
+        assert sorted(freed.values())[-2] >= most - 0.03 * step - 1 or most < 0.03 * step + 1
+    elif bound in _RESOURCES_OF:
+        assert max(freed[name] for name in _RESOURCES_OF[bound]) >= most - 0.03 * step - 1
+    else:
+        assert most < 0.03 * step + 1
+
+
+@pytest.mark.parametrize("path", _REPLAYED, ids=lambda path: path.name.removesuffix(".json.gz"))
+def test_no_gain_within_the_replays_own_error_is_a_figure(path: Path) -> None:
+    result = report(path).result
+    assert result.replay is not None
+    gains = [finding.gain_ns for finding in result.findings if finding.gain_ns is not None]
+    assert all(abs(gain) >= result.replay.error_ns for gain in gains)
+    assert all(finding.gain_ns is None or finding.gain_below_ns is None for finding in result.findings)

@@ -206,7 +206,8 @@ def freed(**gains: float) -> Freed:
     [
         ({"host": 50, "kernels": 20}, ["host"]),
         ({"host": 50, "kernels": 48}, ["host", "kernels"]),
-        ({"host": 3, "kernels": 4}, []),
+        ({"host": 3, "kernels": 4}, ["kernels", "host"]),
+        ({"host": 2, "kernels": 2.9}, []),
         ({"host": 0, "kernels": 0}, []),
     ],
 )
@@ -216,3 +217,11 @@ def test_what_gains_alike_is_named_together(gains: dict[str, float], best: list[
 
 def test_what_the_replay_cannot_tell_is_not_named() -> None:
     assert Freed(100.0, {"host": 8.0, "kernels": 1.0}, error_ns=9.0).best() == []
+
+
+def test_collectives_within_a_graph_stay_there() -> None:
+    def body(trace: TraceBuilder) -> None:
+        trace.graph([100, 100])
+        trace.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 100)
+
+    assert step_us(run(body), "overlap-comm") <= step_us(run(body))

@@ -39,7 +39,8 @@ def explain_gaps(
     skew = max(_SKEW_NS, activity.skew_ns)
     doings = _doings(activity)
     late = _shares(activity, doings, idle, end, skew).argmax(axis=0).astype(np.int8)
-    after = np.where(end.unknown, CAUSE["unknown"], np.where(end.by_event, CAUSE["event"], CAUSE["latency"]))
+    held = end.by_event & (idle.end - end.had > end.usual_ns)  # an event that was over holds nothing
+    after = np.where(end.unknown, CAUSE["unknown"], np.where(held, CAUSE["event"], CAUSE["latency"]))
     # If no op follows, this device is done, but the others may not be.
     elsewhere = Intervals.union(timeline.device.start[~ops], timeline.device.end[~ops])
     others_work = (end.op < 0) & (2 * elsewhere.covered(idle.start, idle.end) >= idle.end - idle.start)

@@ -117,6 +117,8 @@ def _hidden_work(timeline: Timeline, rows: I64, at: I64, begun: I64) -> I64:
     host, device = timeline.host, timeline.device
     graphs = np.flatnonzero(host.kind == HostKind.GRAPH_LAUNCH)
     graphs = graphs[~np.isin(graphs, device.launch)]
+    launches = device.launch[rows]
+    graphs = graphs[np.isin(host.thread[graphs], host.thread[launches[launches >= 0]])]
     never = np.full(len(at), _NEVER, dtype=np.int64)
     if not len(graphs):
         return never

@@ -11,7 +11,7 @@ from unstall.figures import duration, good_to, share
 from unstall.replay.engine import replay
 from unstall.replay.retime import retime
 from unstall.replay.steady import steady_step_ns
-from unstall.result import Replay
+from unstall.result import UNTRUSTED, Replay
 from unstall.what_if.edits import parse
 from unstall.what_if.model import Model, model
 from unstall.what_if.resources import EDIT_OF, if_free
@@ -23,7 +23,6 @@ _LEFT_OUT = 0.1  # of the steps; pauses in more steps than this are not rare
 _OFF = 0.05
 _APART = 0.03
 _REPLAY_OFF = 0.05  # the model misses something in this run: this is said first
-_UNTRUSTED = 0.2  # gains would be those of another program
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +83,7 @@ class Outlook:
     @property
     def trusted(self) -> bool:
         """Returns whether the replay is near enough to the recording to promise gains."""
-        return abs(self.model.error) <= _UNTRUSTED
+        return abs(self.model.error) <= UNTRUSTED
 
     def caveat(self) -> str:
         """How far the replay is off, to be read before all predictions; empty if it is near enough."""
@@ -106,10 +105,9 @@ class Outlook:
         step = known.undistorted_step_ns
         said = []
         if doubt := self.with_overhead:
-            other = next(name for name in doubt.gains if name != "host")
             said.append(
-                f"As recorded, the host limits it: {doubt.share('host')} {IF_FREE['host']}, {doubt.share(other)} "
-                f"{IF_FREE[other]}. How much of the host's time is the recorder's overhead is an estimate."
+                f"As recorded, the host limits it: {doubt.share('host')} {IF_FREE['host']}. How much of the host's "
+                "time is the recorder's overhead is an estimate."
             )
         if known.undistorted_by != "nothing":
             said.append(self._without_recorder())
@@ -122,8 +120,8 @@ class Outlook:
                 f"That time leaves out pauses that occurred in one step only: {duration(known.left_out_ns)} in all."
             )
         free, twice = step - self.freed.gains["host"], self.host_twice_step_ns
-        if step - free < _HELPS * step:
-            most = share(round(step - free), round(step))
+        if step - free < max(_HELPS * step, known.error_ns):
+            most = share(round(max(step - free, known.error_ns)), round(step))
             said.append(f"Faster host code (C++, a faster CPU) would not help: it would gain at most {most}.")
         else:
             said.append(

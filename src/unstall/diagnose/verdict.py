@@ -84,13 +84,11 @@ class Freed:
     def best(self) -> list[str]:
         """Returns the resource that gains most, and those that gain as much within 3 % of a step; most first.
 
-        If none gains 5 % or more than the replay's error, there is none.
+        None gains less than 3 %, nor less than the replay's error.
         """
-        ranked = sorted(self.gains, key=lambda name: -self.gains[name])
-        most = self.gains[ranked[0]]
-        if most < max(_NOTABLE * self.step_ns, self.error_ns, 1):
-            return []
-        return [name for name in ranked if most - self.gains[name] <= _TIE * self.step_ns]
+        least = max(_TIE * self.step_ns, self.error_ns, 1)
+        ranked = sorted((name for name in self.gains if self.gains[name] >= least), key=lambda name: -self.gains[name])
+        return [name for name in ranked if self.gains[ranked[0]] - self.gains[name] <= _TIE * self.step_ns]
 
     def others(self) -> list[str]:
         """Returns the resources next to the best ones, most first, if they gain enough to mention."""
@@ -141,6 +139,11 @@ def bound_by(run: Run, freed: Freed | None = None) -> str:
     Of resources that gain as much as each other, one that is waste is named before the host's and the device's work.
     """
     shares = _shares(run)
+    # The usual latency of a late launch counts for what made it late: if the host were ahead, it would cost nothing.
+    for late in ("launch", "python"):
+        behind = int(run.gaps.length[run.gaps.behind == IDLE_CAUSES.index(late)].sum())
+        shares[late] += behind
+        shares["latency"] -= behind
     if freed is None:
         return max(shares, key=lambda name: shares[name])
     best = freed.best()
@@ -168,7 +171,8 @@ def _by_gain(run: Run, freed: Freed, bound: str) -> str:
     said = f"{name}: {step} would be shorter by {' or by '.join(ways)}."
     if others:
         return f"{said} Next: {', '.join(f'{freed.share(each)} {IF_FREE[each]}' for each in others[:2])}."
-    return f"{said} Nothing else gains 2 %."
+    least = max(_NEXT * freed.step_ns, freed.error_ns)
+    return f"{said} Nothing else gains {share(round(least), round(freed.step_ns))}."
 
 
 def _by_share(run: Run, bound: str) -> str:
@@ -233,17 +237,10 @@ def _nothing(what: str, end: str) -> Verdict:
 
 
 def _shares(run: Run) -> dict[str, int]:
-    """ns by candidate, without the recorder's set-up and idle time of unknown cause.
-
-    The usual latency of a late launch counts for what made it late: if the host were ahead, it would cost nothing.
-    """
+    """ns by candidate, without the recorder's set-up and idle time of unknown cause."""
     shares = parts(run.accounts)
     shares["startup"] -= _recorder_share(run)
     shares["unknown"] = 0
-    for late in ("launch", "python"):
-        behind = int(run.gaps.length[run.gaps.behind == IDLE_CAUSES.index(late)].sum())
-        shares[late] += behind
-        shares["latency"] -= behind
     return shares
 
 

@@ -24,7 +24,12 @@ _CALLED = {
     ("idle", "event"): "idle time of streams that wait for each other",
     ("idle", "latency"): "idle time before ops that were already queued",
 }
-_BOUND = {"device": "device-bound", "none": "without device work", "comm": "communication-bound"}
+_BOUND = {
+    "none": "without device work",
+    "comm": "communication-bound",
+    "mixed": "bound by nothing alone",
+    "startup": "mostly set-up",
+}
 _LEAST_STEPS = 3
 _NOTABLE = 0.2  # share of the difference
 _TEN = 9.995  # from here on, three digits leave one after the decimal point

@@ -11,6 +11,7 @@ from unstall.locate.collectives import Kind, kind_of_kernel
 from unstall.timeline.columns import I32, Bool, CopyDirection, DeviceKind, HostKind, Timeline
 from unstall.timeline.grouping import by_text
 
+_ON_HOST = re.compile(r"(?:gloo|mpi|ucc):(?!:)")
 _LOADING = re.compile(
     r"enumerate\(DataLoader\)|.*torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|__iter__)$"
 )
@@ -70,6 +71,13 @@ def is_data_loading(timeline: Timeline) -> Bool:
     return may & named(timeline, _LOADING, host.name)
 
 
+def is_host_collective(timeline: Timeline) -> Bool:
+    """Returns which host events are collectives of the host's own: of gloo, MPI or UCC. NCCL's only launch kernels."""
+    host = timeline.host
+    may: Bool = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
+    return may & named(timeline, _ON_HOST, host.name)
+
+
 def is_asleep(timeline: Timeline) -> Bool:
     """Returns which host events are sleeping, or waiting for another process, a connection or a file.
 
@@ -87,8 +95,10 @@ def is_waiting_for_thread(timeline: Timeline) -> Bool:
 
 
 def is_no_code(timeline: Timeline) -> Bool:
-    """Returns which host events faster code does not shorten: other processes, sleep, files, and driver work."""
-    return is_data_loading(timeline) | is_asleep(timeline) | np.isin(timeline.host.kind, OF_THE_DRIVER)
+    """Returns which host events faster code does not shorten: other processes, sleep, files, collectives, driver
+    work."""
+    others = is_data_loading(timeline) | is_asleep(timeline) | is_host_collective(timeline)
+    return others | np.isin(timeline.host.kind, OF_THE_DRIVER)
 
 
 def is_recorder_at_work(timeline: Timeline, *, amid: bool = False) -> Bool:

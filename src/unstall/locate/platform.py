@@ -16,15 +16,15 @@ _CALLS: tuple[tuple[Platform, re.Pattern[str]], ...] = (
     ("xpu", re.compile(r"(?:ur|ze|pi|piext)[A-Z]")),
 )
 # Texts are written in CUDA's words. These take their place, in this order. What torch itself calls "cuda" on an AMD
-# card, such as torch.cuda.synchronize and ProfilerActivity.CUDA, stays.
+# card, such as torch.cuda.synchronize and ProfilerActivity.CUDA, stays, and so does a file.
 _WORDS: dict[Platform, tuple[tuple[re.Pattern[str], str], ...]] = {
     "cuda": (),
     "hip": (
         (re.compile(r"\bPYTORCH_CUDA_ALLOC_CONF\b"), "PYTORCH_HIP_ALLOC_CONF"),
         (re.compile(r"\bcudaHostAlloc\b"), "hipHostMalloc"),
         (re.compile(r"\bcudaFreeHost\b"), "hipHostFree"),
-        (re.compile(r"\bcuda(?=[A-Z])"), "hip"),
-        (re.compile(r"(?<![.\w])CUDA\b"), "HIP"),
+        (re.compile(r"(?<![/\w])cuda(?=[A-Z])"), "hip"),
+        (re.compile(r"(?<![./\w])CUDA\b(?!/)"), "HIP"),
     ),
     "xpu": (
         (re.compile(r"\bPYTORCH_CUDA_ALLOC_CONF\b"), "PYTORCH_ALLOC_CONF"),
@@ -32,7 +32,7 @@ _WORDS: dict[Platform, tuple[tuple[re.Pattern[str], str], ...]] = {
         (re.compile(r"\bcudaMemcpyAsync\b"), "sycl::queue::memcpy"),
         (re.compile(r"\bcudaMalloc\b"), "sycl::malloc_device"),
         (re.compile(r"\bcudaFree\b"), "sycl::free"),
-        (re.compile(r"(?<![\w])CUDA\b"), "XPU"),
+        (re.compile(r"(?<![/\w])CUDA\b(?!/)"), "XPU"),
     ),
 }
 # The names of CUDA for calls of HIP that differ by more than the prefix (hipify's tables, HIP 6).

@@ -74,6 +74,9 @@ def by_known_programs(timeline: Timeline) -> Steps | None:
     return steps_of(timeline, "annotation", name, start, end)
 
 
+_MOST_NUMBER = 1e18  # a name is anything that a file says
+
+
 def by_counter(timeline: Timeline, but: re.Pattern[str]) -> tuple[Steps | None, str | None]:
     """Returns steps by annotations whose names are alike but for a number that counts up, and the name of another that
     might mark steps.
@@ -99,10 +102,12 @@ def by_counter(timeline: Timeline, but: re.Pattern[str]) -> tuple[Steps | None, 
 def _counted(timeline: Timeline, but: re.Pattern[str]) -> Iterator[tuple[str, I64]]:
     """Yields (pattern, rows) of annotations that count up: names with a "*" for each number, rows by time."""
     host = timeline.host
-    of: dict[str, list[int]] = {}
+    of: dict[tuple[str, int], list[int]] = {}
     for name in np.unique(host.name[is_annotation(timeline)]).tolist():
-        if _NUMBER.search(timeline.strings[name]) and not but.match(timeline.strings[name]):
-            of.setdefault(_pattern(timeline.strings[name]), []).append(name)
+        count = len(_NUMBER.findall(timeline.strings[name]))
+        if count and not but.match(timeline.strings[name]):
+            # A name may hold a "*" itself.
+            of.setdefault((_pattern(timeline.strings[name]), count), []).append(name)
     several = sorted(
         (pattern for pattern in of if 1 < len(of[pattern]) <= _MOST_REPEATS), key=lambda each: len(of[each])
     )
@@ -111,7 +116,7 @@ def _counted(timeline: Timeline, but: re.Pattern[str]) -> Iterator[tuple[str, I6
         rows = annotated(timeline, names.__contains__)
         numbers = np.array([_numbers(timeline.strings[name]) for name in host.name[rows].tolist()])
         if len(rows) > 1 and (np.diff(numbers, axis=0) > 0).all(axis=0).any():
-            yield pattern, rows
+            yield pattern[0], rows
 
 
 def _pattern(name: str) -> str:
@@ -119,7 +124,7 @@ def _pattern(name: str) -> str:
 
 
 def _numbers(name: str) -> list[float]:
-    return [float(digits) for digits in _NUMBER.findall(name)]
+    return [min(float(digits), _MOST_NUMBER) for digits in _NUMBER.findall(name)]
 
 
 def in_agreement(timeline: Timeline, found: Steps) -> Steps:

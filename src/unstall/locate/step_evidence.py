@@ -144,9 +144,13 @@ def _of_passes(timeline: Timeline, start: I64, end: I64) -> Nature | None:
 
 
 def _of_embeddings(timeline: Timeline, start: I64, end: I64) -> Nature | None:
-    """A model looks up its embeddings before its layers, once a step."""
+    """A model looks up its embeddings before its layers, once a step.
+
+    Some have one in each layer, too, such as UMT5's relative positions: then another one lies outside of the spans.
+    """
     looked_up = timeline.host.end[_named(timeline, (HostKind.OP,), _EMBEDDING)]
-    return Nature.STEP if _in_most(looked_up, start, end) else None
+    outside = bool((_span_of(looked_up, start, end) < 0).any())
+    return Nature.STEP if not outside and _in_most(looked_up, start, end) else None
 
 
 def _in_most(times: I64, start: I64, end: I64) -> bool:

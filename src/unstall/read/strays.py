@@ -20,6 +20,7 @@ from unstall.timeline.grouping import groups
 
 _MOST = 0.9  # of a thread's launches are inside operators of its own; in 40 recordings with autograd's thread all are
 _RIVALS = 64  # threads with operators that are looked at for one thread of calls
+_MOST_STRAYS = 256  # threads, those with most calls first; a program has a thread of autograd for each device
 
 
 def at_home(events: Events, kind: I8, thread: I32, threads: Threads) -> I32:
@@ -43,7 +44,7 @@ def at_home(events: Events, kind: I8, thread: I32, threads: Threads) -> I32:
     busy = dict(groups(thread[calls]))
     new = np.arange(len(threads), dtype=np.int32)
     taken: set[int] = set()
-    for number, mine in sorted(strays, key=lambda stray: -len(stray[1])):
+    for number, mine in sorted(strays, key=lambda stray: -len(stray[1]))[:_MOST_STRAYS]:
         near = [home for home in homes if threads.process[home[0]] == threads.process[number] and home[0] not in taken]
         found = min(_fits(events, mine, near[:_RIVALS], calls, busy), default=None)
         if found:

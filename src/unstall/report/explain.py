@@ -130,8 +130,9 @@ def _meaning(result: Result) -> tuple[Words, ...]:
     """Returns explanations of the terms used in findings."""
     steps = result.steps.count
     gains = [_gain(result, finding) for finding in costly(result)]
+    own = f" ({_error(result).strip()}: the replay's own error)" if _error(result) else ""
     said = (
-        f"gain: time a step saves if only this is fixed{_error(result)}{', or - if not known' if '' in gains else ''}"
+        f"gain: time a step saves if only this is fixed{', or - if not known' if '' in gains else ''}{own}"
         if any(gains)
         else "",
         "exposed: device time lost because of it, as recorded",
@@ -217,9 +218,9 @@ def _gain(result: Result, finding: Finding) -> str:
 
 
 def _error(result: Result) -> str:
-    """The replay's own error, which all gains have: " (± 12 µs, the replay's own error)"; empty if it is 0."""
+    """The replay's own error, which all gains have: " ± 12 µs"; empty if it is 0."""
     error_ns = result.replay.error_ns if result.replay else 0
-    return f" (± {duration(error_ns)}, the replay's own error)" if error_ns else ""
+    return f" ± {duration(error_ns)}" if error_ns else ""
 
 
 def _plan(result: Result) -> Table | None:
@@ -242,7 +243,7 @@ def _plan(result: Result) -> Table | None:
         left = [f"finding {number} (exposed {duration(of[number - 1].exposed_ns)})" for number in unplanned(result)]
         below = [words(Span(f"the rest above it is not modelled: {', '.join(left)}", "dim"))] if left else []
         rows.append(row("floor: device busy time after these changes", duration(result.floor_ns), "", below=below))
-    columns = Column("a step takes"), Column(f"gain{_error(result).split(',')[0].replace(' (', ' ')}")
+    columns = Column("a step takes"), Column(f"gain{_error(result)}")
     return Table(words("Plan: which changes to make, in order"), columns, tuple(rows))
 
 
@@ -255,7 +256,12 @@ def unplanned(result: Result) -> list[int]:
     if result.plan[-1].step_ns - result.floor_ns < much_ns:
         return []
     numbered = enumerate(costly(result), 1)
-    return [number for number, each in numbered if each.gain_ns is None and each.exposed_ns >= much_ns]
+    return [number for number, each in numbered if _unknown(each) and each.exposed_ns >= much_ns]
+
+
+def _unknown(finding: Finding) -> bool:
+    """Returns whether nothing is known of what mending it gains."""
+    return finding.gain_ns is None and finding.gain_below_ns is None
 
 
 def _harmless(result: Result) -> Table | None:

@@ -6,7 +6,7 @@ from unstall.document.document import Annotation, Bar, Bars, Bullets, Column, Do
 from unstall.figures import duration, good_to, share
 from unstall.report.pictures import Draw, no_pictures
 from unstall.report.wording import about, bars_of, parts, per_step, row, saved
-from unstall.result import WhatIf
+from unstall.result import UNTRUSTED, WhatIf
 
 _SAME = 0.005  # of the step
 _STEADY = 0.02  # difference from the recorded step: the host gets ahead, or the device catches up
@@ -34,6 +34,12 @@ def document(result: WhatIf, draw: Draw = no_pictures) -> Document:
 def conclusion(result: WhatIf) -> str:
     """Returns one sentence on the step time after the edits."""
     before, after = result.undistorted_step_ns, result.predicted_step_ns
+    if abs(_replay_error(result)) > UNTRUSTED:
+        replayed, measured = duration(result.replayed_step_ns), duration(result.measured_step_ns)
+        return (
+            f"Nothing can be predicted: in the replay of the unchanged run a step takes {replayed}, "
+            f"{_signed(_replay_error(result))} against the recorded {measured}."
+        )
     if not result.edits:
         about = "about " if result.undistorted_by in ("usual cost", "host-only steps") else ""
         return f"A step takes {about}{duration(before)}."
@@ -57,7 +63,7 @@ def _steps(result: WhatIf) -> Table:
         below = [words(Span(remark, "dim")) for remark in remarks if remark]
         rows.append(row(text, words(Span(duration(step_ns), "strong")), gain, below=below))
 
-    error = result.replayed_step_ns / max(result.measured_step_ns, 1) - 1
+    error = _replay_error(result)
     replayed = f"the replay takes {duration(result.replayed_step_ns)}, {_off(error)}"
     add("as simulated" if result.source.simulated else "as recorded", result.measured_step_ns, replayed)
     steady = result.undistorted_step_ns / max(result.replayed_step_ns, 1) - 1
@@ -73,6 +79,10 @@ def _steps(result: WhatIf) -> Table:
     add(f"floor: device busy time{after}", result.floor_ns, "changes to the host alone cannot go below this")
     gain = f"gain ± {duration(result.error_ns)}" if result.error_ns and result.edits else "gain"
     return Table(words("A step"), (Column("takes"), Column(gain)), tuple(rows))
+
+
+def _replay_error(result: WhatIf) -> float:
+    return result.replayed_step_ns / max(result.measured_step_ns, 1) - 1
 
 
 def _basis(result: WhatIf) -> str:

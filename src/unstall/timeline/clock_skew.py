@@ -8,6 +8,7 @@ from unstall.timeline.columns import I64, CopyDirection, HostKind, Timeline, Wai
 from unstall.timeline.grouping import by_text, groups
 
 _MOST_NS = 50_000  # further apart, it is another op that was launched or waited for
+_FEW = 0.01  # of all pairs
 _SHARE = 0.95  # of what comes too early; the rest may be joined wrongly
 
 
@@ -20,8 +21,11 @@ def clock_skew(timeline: Timeline) -> int:
 
 
 def _edge(early: I64) -> int:
+    """Returns how early nearly all of them are that are early at all; 0 if these are few: then they are joined wrongly,
+    as the same clocks are behind all."""
+    few = _FEW * len(early)
     early = early[(early > 0) & (early <= _MOST_NS)]
-    return int(np.ceil(np.quantile(early, _SHARE))) if len(early) else 0
+    return int(np.ceil(np.quantile(early, _SHARE))) if len(early) > few else 0
 
 
 def _starts_early(timeline: Timeline) -> I64:

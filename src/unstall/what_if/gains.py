@@ -55,7 +55,9 @@ def _harmless(finding: Finding, gain: float, planned: Container[str]) -> bool:
     return gain < (WORTH if finding.harmless else 0 if waits_for_others else _NOTHING)
 
 
-def _saw(finding: Finding, gain: float, harmless: bool, planned: dict[str, tuple[int, int]], mends: int) -> str:
+def _saw(
+    finding: Finding, gain: float, harmless: bool, planned: dict[str, tuple[int, int]], mends: int, error_ns: float
+) -> str:
     """The evidence, how many findings the edit fixes if several, and its gain in the plan if it gains only there.
 
     `gain` is a share of the step. `planned` has each edit's number in the plan and its gain there in ns.
@@ -68,15 +70,16 @@ def _saw(finding: Finding, gain: float, harmless: bool, planned: dict[str, tuple
     if finding.edit not in planned or gain >= (WORTH if finding.harmless else _NOTHING):
         return saw
     number, gain_ns = planned[finding.edit]
-    there = f"as step {number} of the plan {duration(gain_ns)}" if gain_ns > 0 else "but the plan needs it"
+    known = gain_ns > error_ns
+    there = f"as step {number} of the plan {duration(gain_ns)}" if known else "but the plan needs it"
     return f"{saw}; fixed alone it gains next to nothing, {there}"
 
 
-def _beyond(gain_ns: float, alone_ns: float, base_ns: float) -> list[str]:
+def _beyond(gain_ns: float, alone_ns: float, base_ns: float, error_ns: float) -> list[str]:
     """Returns why a step of the plan gains more than its finding does alone."""
     if gain_ns - alone_ns < max(WORTH * base_ns, alone_ns):
         return []
-    alone = duration(round(alone_ns)) if alone_ns >= _NOTHING * base_ns else "nothing"
+    alone = duration(round(alone_ns)) if alone_ns >= max(_NOTHING * base_ns, error_ns) else "next to nothing"
     return [f"alone it gains {alone}: it holds a step up only once the changes before it are made"]
 
 
@@ -113,7 +116,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
         gain_ns = gained[finding.edit][1]
         share = gain_ns / base if base else 0.0  # if no op of a step is in the program, the step takes no time
         harmless = _harmless(finding, share, planned)
-        saw = _saw(finding, share, harmless, planned, sharing[finding.edit])
+        saw = _saw(finding, share, harmless, planned, sharing[finding.edit], model.error_ns)
         least = max(model.error_ns, _NOTHING * base, 1)
         known = abs(gain_ns) >= least
         return msgspec.structs.replace(
@@ -132,7 +135,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
                 edit=p.edit.text,
                 step_ns=round(p.step_ns),
                 gain_ns=round(p.gain_ns),
-                notes=(*p.notes, *_beyond(p.gain_ns, gained[p.edit.text][1], base)),
+                notes=(*p.notes, *_beyond(p.gain_ns, gained[p.edit.text][1], base, model.error_ns)),
             )
             for p in best
         ),

@@ -78,7 +78,8 @@ def _together(edits: Sequence[Edit], subject: Subject, step: float, worth: float
     every = sorted(edits, key=lambda edit: edit.text.startswith(_AFTER_OTHERS))
     for group in (*alike, *([every] if len(alike) > 1 else [])):
         if len(group) > 1 and step - _step_ns(group, subject) >= worth:
-            return _chain(_needed(group, subject, worth), subject, step)[:most]
+            needed = _needed(group, subject, worth)
+            return _chain(needed, subject, step) if len(needed) <= most else []
     return []
 
 

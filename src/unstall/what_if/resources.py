@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from types import MappingProxyType
 
 import numpy as np
@@ -47,11 +48,6 @@ def if_free(subject: Subject, step_ns: float) -> dict[str, float]:
 
 def _same(a: Program, b: Program) -> bool:
     """Whether a replay of both takes the same time: an edit that found nothing changes nothing."""
-    pairs = (
-        (a.instructions.code, b.instructions.code),
-        (a.instructions.work, b.instructions.work),
-        (a.instructions.call, b.instructions.call),
-        (a.ops.duration, b.ops.duration),
-        (a.ops.engine, b.ops.engine),
-    )
-    return all(one is other or np.array_equal(one, other) for one, other in pairs)
+    tables = ((a.instructions, b.instructions), (a.ops, b.ops))
+    columns = [(getattr(one, field.name), getattr(other, field.name)) for one, other in tables for field in fields(one)]
+    return all(one is other or np.array_equal(one, other) for one, other in columns)

@@ -5,7 +5,7 @@ import { duration, exact, percent, plural, signed } from "../format";
 import { CAUSES, WORK } from "../palette";
 import { type Accounts, hasDeviceWork, over, type Result } from "../result";
 import type { Tooltip } from "../tooltip";
-import { basisOf, isUndistorted } from "./replay";
+import { basisOf, isTrusted, isUndistorted } from "./replay";
 
 const BUSY: Record<(typeof WORK)[number], [string, string]> = {
   compute: ["compute", "kernels run, and no copies"],
@@ -58,7 +58,7 @@ export function accounts(result: Result, tooltip: Tooltip): HTMLElement | null {
   const { steps, replay } = result;
   const recorded: Side = { name: "as recorded", about: duration(steps.mean_ns), steps: steps.count, accounts: result.accounts };
   const sides = [recorded];
-  if (replay && isUndistorted(replay)) {
+  if (replay && isTrusted(replay) && isUndistorted(replay)) {
     const about = duration(replay.accounts.wall_ns / steps.count);
     sides.push({ name: "without the recorder", about, steps: steps.count, accounts: replay.accounts });
   }

@@ -11,7 +11,7 @@ import { lines } from "./lines";
 import { notes, warning } from "./notes";
 import { type Page, searchIn, timelineSection, timelinesOf } from "./page";
 import { plan } from "./plan";
-import { howKnown, isUndistorted, undistortedStep } from "./replay";
+import { howKnown, isTrusted, isUndistorted, undistortedStep } from "./replay";
 
 export function explainPage(result: Result, pictures: Picture[], shell: Shell): Page {
   const { tooltip } = shell;
@@ -46,7 +46,7 @@ function figures({ accounts, steps, source, replay, plan, floor_ns }: Result): F
   const list: Figure[] = [
     [steps.count === 1 ? "window" : "mean step", duration(steps.mean_ns), [exact(steps.mean_ns), `${exact(steps.wall_ns)} over ${plural(steps.count, "step")}`]],
   ];
-  if (replay && isUndistorted(replay)) {
+  if (replay && isTrusted(replay) && isUndistorted(replay)) {
     const step = replay.undistorted_mean_step_ns;
     list.push(["without the recorder", undistortedStep(replay, step), [exact(step), howKnown(replay, step)]]);
   }

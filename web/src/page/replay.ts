@@ -6,6 +6,11 @@ import { isSimulated, type Replay, type Source, type Undistorted } from "../resu
 /** A part of the step: less than that is no difference. */
 export const SAME = 0.005;
 
+/** Whether the replay is near enough to the recording to promise anything: `UNTRUSTED` in `src/unstall/result.py`. */
+export function isTrusted({ error }: Replay): boolean {
+  return Math.abs(error) <= 0.2;
+}
+
 /** Whether the recorder's cost was taken out. */
 export function isUndistorted({ undistorted_by }: Undistorted): boolean {
   return undistorted_by !== "nothing";

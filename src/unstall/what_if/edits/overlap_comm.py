@@ -26,7 +26,11 @@ def apply(subject: Subject, _: None) -> Subject:
     do, ops = program.instructions, program.ops
     collective = subject.communication
     computing = np.unique(ops.stream[~collective])
-    moved = collective & np.isin(ops.stream, computing)
+    launcher = program.launcher
+    other = np.zeros(len(do), dtype=np.bool_)
+    other[launcher[~collective]] = True
+    in_graph = collective & other[launcher]
+    moved = collective & np.isin(ops.stream, computing) & ~in_graph
     stream, after = ops.stream.copy(), ops.after.copy()
     device_of_stream = program.device_of_stream.tolist()
     for number, mine in groups(ops.stream):
@@ -37,7 +41,7 @@ def apply(subject: Subject, _: None) -> Subject:
             stream[mine[at]] = len(device_of_stream)
             device_of_stream.append(device_of_stream[number])
     launched = do.stream.copy()
-    launched[program.launcher[moved]] = stream[moved]
+    launched[launcher[moved]] = stream[moved]
     # Of streams that only communicate, other streams no longer wait for the events.
     communicating = np.setdiff1d(np.unique(ops.stream[collective]), computing)
     waits = (do.code == Code.STREAM_WAIT) & (do.target >= 0)
@@ -48,5 +52,11 @@ def apply(subject: Subject, _: None) -> Subject:
         ops=replace(ops, stream=stream, after=after),
         device_of_stream=np.array(device_of_stream, dtype=np.int32),
     )
-    notes = ("what uses the result of a collective still has to wait for it: this is the most that overlap can gain",)
-    return subject.with_program(edited, *(notes if collective.any() else ()))
+    notes = []
+    if collective.any():
+        notes.append(
+            "what uses the result of a collective still has to wait for it: this is the most that overlap can gain"
+        )
+    if in_graph.any():
+        notes.append(f"{int(in_graph.sum())} collectives stay where they are, within CUDA graphs")
+    return subject.with_program(edited, *notes)
