@@ -260,8 +260,8 @@ class Run:
     ) -> Finding:
         """Returns a finding at a group's place.
 
-        The totals are over the window, while a Finding's figures are per step. Without `total_wait_ns` and `spans`, the
-        wait is the time that the rows took, and the spans are those of the rows.
+        The totals are over the window, while a Finding's figures are per step. By default the wait is the time that the
+        group's events took, and the spans are those of these events.
         """
         rows = group.rows
         say = self.in_its_words

@@ -158,8 +158,7 @@ WAYS = (
         op=r"aten::(item|_local_scalar_dense|__(float|int|index|complex)__)$",
         title=".item() (or float(), int() of a tensor) waits for its value",
         fix="keep the tensors (.detach()) and read them together every N steps (torch.stack(kept).tolist()), or read "
-        "each a step later (unstall.MetricBuffer); do not add them up on the device, which launches kernels at every "
-        "step",
+        "each a step later (unstall.MetricBuffer); do not add them up on the device: each addition is a launch",
         safe_if="nothing on the host depends on the value at this point",
     ),
     Way(

@@ -77,7 +77,7 @@ class Items:
         self._depth = int(depth[-1])
 
     def _leave_out_escaped(self, chars: NDArray[np.uint8], meaning: NDArray[np.uint8]) -> None:
-        """Clears the meaning of the byte after each odd run of backslashes, which is escaped."""
+        """Clears the meaning of each escaped byte: one that follows an odd number of backslashes."""
         slashes = np.flatnonzero(chars == _BACKSLASH)
         if self._escaped:
             slashes = np.append(-1, slashes)

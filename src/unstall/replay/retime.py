@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
 from unstall.replay.program import Code, Program, Replayed
-from unstall.timeline.columns import I32, I64, Bool, HostKind, Streams, Timeline
+from unstall.timeline.columns import I32, I64, Bool, Collectives, HostKind, Streams, Timeline
 from unstall.timeline.grouping import groups
 
 
@@ -70,7 +70,23 @@ def retime(
         timeline.waits,
         **{name: getattr(timeline.waits, name)[waiting] for name in type(timeline.waits).__dataclass_fields__},
     )
-    return replace(timeline, host=moved_host, device=moved_device, waits=waits, streams=_streams(timeline, program))
+    return replace(
+        timeline,
+        host=moved_host,
+        device=moved_device,
+        waits=waits,
+        streams=_streams(timeline, program),
+        collectives=_collectives(timeline.collectives, order, len(device)),
+    )
+
+
+def _collectives(told: Collectives, order: I64, ops: int) -> Collectives:
+    """Returns what the file says of collectives, of the device rows that stay. `order` has the former rows."""
+    now = np.full(ops, -1, dtype=np.int32)
+    now[order] = np.arange(len(order))
+    stays = np.flatnonzero(now[told.op] >= 0)
+    columns = {field.name: getattr(told, field.name)[stays] for field in fields(told)}
+    return replace(told, **columns | {"op": now[told.op[stays]]})
 
 
 def _moved(times: I64, then: I64, now: I64) -> I64:

@@ -66,6 +66,8 @@ def _steps(result: WhatIf) -> Table:
     error = _replay_error(result)
     replayed = f"the replay takes {duration(result.replayed_step_ns)}, {_off(error)}"
     add("as simulated" if result.source.simulated else "as recorded", result.measured_step_ns, replayed)
+    if abs(error) > UNTRUSTED:
+        return Table(words("A step"), (Column("takes"), Column("")), tuple(rows))
     steady = result.undistorted_step_ns / max(result.replayed_step_ns, 1) - 1
     if result.undistorted_by != "nothing":
         add("without the recorder", result.undistorted_step_ns, _basis(result))

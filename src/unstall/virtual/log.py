@@ -112,7 +112,7 @@ class LogSource(Protocol):
     def release_signals(self) -> None: ...
 
     def raise_later(self, exception: Exception) -> None:
-        """Makes the next call that uses the device or waits for it raise this exception."""
+        """Stores an exception, which the next call that uses the device, or waits for it, raises."""
 
     def set_headroom(self, device: int, size_bytes: int) -> None:
         """Sets the bytes that surely still fit on the device."""

@@ -33,6 +33,8 @@ class Gains:
 COSTS_NOTHING = ": this costs next to nothing"
 """How a rule's `saw` ends if the finding does not cost device time; removed if fixing it gains something after all."""
 
+_MUCH = 0.05  # of the step
+
 _NOTHING = 0.0005
 """Share of the step. A smaller gain cannot be measured, and as much may be lost."""
 
@@ -43,14 +45,17 @@ def _is_set_up(finding: Finding, step_starts: I64) -> bool:
     return several and bool(finding.spans) and max(finding.spans)[0] < step_starts[1]
 
 
-def _harmless(finding: Finding, gain: float, planned: Container[str]) -> bool:
-    """Returns whether there is nothing to change. `gain` is a share of the step.
+def _harmless(finding: Finding, gain: float, planned: Container[str], much_ns: float) -> bool:
+    """Returns whether there is nothing to change. `gain` is a share of the step; an exposed time of `much_ns` or more
+    is much.
 
     An edit that gains only together with others is in the plan, and not harmless. A wait may gain nothing because
     another wait follows it, and a copy because something waits for it: they stay findings unless a fix costs time.
     """
     if finding.edit in planned:
         return False
+    if finding.exposed_ns >= much_ns and (finding.edit or "").startswith("graph"):
+        return False  # the device idles a lot, though this edit does not mend it
     waits_for_others = (finding.edit or "").startswith(("remove-syncs", "overlap-copies")) and gain >= 0
     return gain < (WORTH if finding.harmless else 0 if waits_for_others else _NOTHING)
 
@@ -67,7 +72,7 @@ def _saw(
     saw = finding.saw.removesuffix(COSTS_NOTHING)
     if mends > 1 and gain >= _NOTHING:
         saw += f"; the same change fixes {mends} findings, and the gain is that of {'both' if mends == 2 else 'all'}"
-    if finding.edit not in planned or gain >= (WORTH if finding.harmless else _NOTHING):
+    if finding.edit not in planned or gain >= _NOTHING:
         return saw
     number, gain_ns = planned[finding.edit]
     known = gain_ns > error_ns
@@ -115,14 +120,13 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
             return finding
         gain_ns = gained[finding.edit][1]
         share = gain_ns / base if base else 0.0  # if no op of a step is in the program, the step takes no time
-        harmless = _harmless(finding, share, planned)
+        harmless = _harmless(finding, share, planned, _MUCH * base)
         saw = _saw(finding, share, harmless, planned, sharing[finding.edit], model.error_ns)
-        least = max(model.error_ns, _NOTHING * base, 1)
-        known = abs(gain_ns) >= least
+        known = abs(gain_ns) >= model.error_ns
         return msgspec.structs.replace(
             finding,
             gain_ns=round(gain_ns) if known else None,
-            gain_below_ns=None if known else round(least),
+            gain_below_ns=None if known else round(model.error_ns),
             harmless=harmless,
             saw=saw,
         )

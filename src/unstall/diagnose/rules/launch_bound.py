@@ -79,7 +79,11 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
         for cost, where in parts[:3]
         if where.file
     )
-    return [f"the device waited for the launches of these lines: {lines}"] if len(parts) > 1 and lines else []
+    return (
+        [f"this function and what it calls have these late launches: {lines} of the idle time"]
+        if len(parts) > 1 and lines
+        else []
+    )
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:

@@ -161,7 +161,7 @@ def _recalling(config: type[Any]) -> type[_Config]:
 
 
 def _without(timeline: Timeline, off: list[tuple[str, int, int]]) -> Timeline:
-    """Returns the timeline without device ops that were launched while CUDA was switched off."""
+    """Returns the timeline without device ops that were launched while the profiler did not record CUDA."""
     launched = (
         np.where(
             timeline.device.launch >= 0,

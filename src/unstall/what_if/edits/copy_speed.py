@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from unstall.replay.program import Code
 from unstall.timeline.columns import DeviceKind
 from unstall.what_if.edits.host_speed import parse_factor
 from unstall.what_if.edits.kernel_speed import ops_faster
@@ -27,5 +28,7 @@ def apply(subject: Subject, factor: float) -> Subject:
     # What is left of a blocking call without first use and what queueing takes is staging.
     own = 1 - subject.share_of_call(subject.startup)
     share = np.where(staged, np.maximum(own - _CALL_NS / np.maximum(do.call, 1), 0), 0.0)
+    # So is what is left of a call after its copy has begun.
+    share[np.append(False, launcher[:-1]) & do.goes_on & (do.code == Code.CALL)] = 1.0
     edited = subject.faster(factor, np.zeros(len(do)), share)
     return subject.with_program(ops_faster(edited.program, copies, factor))
