@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from programs import Program, programs
+from recordings import recording
 from replay.recorded import A_FEW
 from traces import TraceBuilder
 from what_if.made import edited, same, step_us, subject_of
@@ -225,3 +226,10 @@ def test_collectives_within_a_graph_stay_there() -> None:
         trace.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 100)
 
     assert step_us(run(body), "overlap-comm") <= step_us(run(body))
+
+
+@pytest.mark.parametrize("edit", ["comm-speed:inf", "kernel-speed:inf", "overlap-comm"])
+def test_of_a_file_that_tells_of_collectives_ops_may_go(edit: str) -> None:
+    """What the file says of a collective goes with its op."""
+    answer = what_if(recording("all_reduce_after"), edit).result
+    assert answer.predicted_step_ns < answer.undistorted_step_ns
