@@ -59,7 +59,7 @@ def _row(truth: dict[str, str], path: Path) -> Row:
         return Row(truth, f"refused: {error}", "-", right=False)
     accepted = truth["accepted"].split()
     known = result.verdict.if_free is not None
-    bounds = {result.verdict.bound_by, result.verdict.bound_by_as_recorded}
+    bounds = {result.verdict.bound_by, result.verdict.or_bound_by}
     right = not bounds.isdisjoint(accepted) or (not known and "untrusted" in accepted)
     steps = result.steps
     found = "one run" if steps.found_by == "whole" else f"{steps.count} by {steps.found_by}"
@@ -74,10 +74,10 @@ def _said(result: Result) -> str:
         return f"`{verdict.bound_by}` by its share, no gain promised{off}"
     step_ns = replay.undistorted_mean_step_ns
     ranked = sorted(verdict.if_free.items(), key=lambda pair: -pair[1])[:2]
-    other = verdict.bound_by_as_recorded
-    recorded = f"; as recorded `{other}`" if other else ""
+    other = verdict.or_bound_by
+    beside = f"; or `{other}`" if other else ""
     gains = ", ".join(f"{name} {share(gain, step_ns)}" for name, gain in ranked if gain > max(replay.error_ns, 1))
-    return f"`{verdict.bound_by}`{': ' if gains else ''}{gains}{recorded}"
+    return f"`{verdict.bound_by}`{': ' if gains else ''}{gains}{beside}"
 
 
 def table(rows: list[Row]) -> Iterator[str]:

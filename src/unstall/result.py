@@ -219,7 +219,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         bound_by: "device", one of `IDLE_CAUSES` but "unknown", "mixed" if several limit the run alike or none does by
             itself, or "none" if there is no device work. It is the resource that would shorten a step most if free.
-        bound_by_as_recorded: The same with the recorder's overhead, if that is only estimated and decides; else None.
+        or_bound_by: What `bound_by` would be at the other end of the estimate of the recorder's overhead, if that is
+            something else; None if it is the same, or if the overhead is not estimated.
         basis: Whether that is true of the run as recorded, or without the recorder's overhead.
         text: The same in sentences, with figures.
         if_free: By resource ("host", "kernels", "copies", "communication", "waits", "input", "allocator", "startup",
@@ -228,7 +229,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     bound_by: str
-    bound_by_as_recorded: str | None = None
+    or_bound_by: str | None = None
     basis: Literal["recorded", "undistorted"]
     text: str
     if_free: dict[str, int] | None = None

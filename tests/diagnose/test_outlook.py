@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from recordings import recording
 from traces import TraceBuilder
 
 from unstall import explain
@@ -39,3 +40,12 @@ def test_a_replay_that_is_off_is_said_before_all_predictions() -> None:
     assert report.result.plan is None
     assert report.result.verdict.if_free is None
     assert {finding.gain_ns for finding in report.result.findings} <= {None}
+
+
+def test_a_verdict_that_hangs_on_the_estimated_overhead_says_what_else_it_may_be() -> None:
+    """Its step was measured to be 38.5 ms without recording, and computing limits it then; the estimate is 51.1 ms."""
+    timeline = recording("resnet50_pageable_item_nan")
+    guessed, known = explain(timeline).result.verdict, explain(timeline, plain_step_ns=38_470_000).result.verdict
+    assert (guessed.bound_by, guessed.or_bound_by) == ("launch", "device")
+    assert "The verdict depends on how much recording costs, which is an estimate." in guessed.text
+    assert (known.bound_by, known.or_bound_by) == ("device", None)

@@ -89,7 +89,7 @@ def explain(
             verdict,
             basis="recorded" if as_recorded else "undistorted",
             text=" ".join([verdict.text, *outlook.sentences()]),
-            bound_by_as_recorded=bound_by(run, outlook.with_overhead) if outlook.with_overhead else None,
+            or_bound_by=bound_by(outlook.undistorted, outlook.doubt) if outlook.doubt else None,
         )
     else:
         verdict = judge(run)

@@ -12,7 +12,7 @@ from unstall.replay.engine import replay
 from unstall.replay.retime import retime
 from unstall.replay.steady import steady_step_ns
 from unstall.result import UNTRUSTED, Replay
-from unstall.what_if.edits import parse
+from unstall.what_if.edits import Edit, parse
 from unstall.what_if.model import Model, model
 from unstall.what_if.resources import EDIT_OF, if_free
 from unstall.what_if.subject import Subject
@@ -33,7 +33,8 @@ class Outlook:
     undistorted: Run
     freed: Freed
     host_twice_step_ns: float  # if the host were twice as fast
-    host_less_step_ns: float  # if the host's time were shorter by the error of its estimate
+    host_less_step_ns: float  # if the host's time were shorter by the error of its estimate, as `host_less` makes it
+    host_less: Edit
 
     @property
     def usual_error(self) -> float | None:
@@ -66,19 +67,27 @@ class Outlook:
         )
 
     @cached_property
-    def with_overhead(self) -> Freed | None:
-        """Returns what the host and the best other resource would gain if the estimated overhead were none, if it is
-        the host then that limits the run; else None."""
-        best = self.freed.best()
-        if self.model.undistorted_by != "usual cost" or not best or "host" in best:
+    def doubt(self) -> Freed | None:
+        """Returns what the host and the best other resource would gain at the other end of the overhead's estimate, if
+        that changes what limits the run; else None.
+
+        If the host limits the run, that end is a host faster by the error of the estimate; else it is the run as
+        recorded.
+        """
+        best, known = self.freed.best(), self.model
+        if known.undistorted_by != "usual cost" or not best:
             return None
-        recorded = self.model.recorded
-        step = steady_step_ns(recorded.program)
-        gains = {
-            name: step - steady_step_ns(parse(EDIT_OF[name]).apply(recorded).program) for name in ("host", best[0])
-        }
-        freed = Freed(step, gains, abs(self.model.error) * step)
-        return freed if freed.best() == ["host"] else None
+        if "host" in best:
+            rest = {name: gain for name, gain in self.freed.gains.items() if name != "host"}
+            other = max(rest, key=lambda name: rest[name])
+            subject, step = self.host_less.apply(known.subject), self.host_less_step_ns
+        else:
+            other, subject = best[0], known.recorded
+            step = steady_step_ns(subject.program)
+        edits = {name: parse(EDIT_OF[name]) for name in ("host", other)}
+        gains = {name: step - steady_step_ns(edit.apply(subject).program) for name, edit in edits.items()}
+        freed = Freed(step, gains, abs(known.error) * step)
+        return freed if freed.best() == ([other] if "host" in best else ["host"]) else None
 
     @property
     def trusted(self) -> bool:
@@ -104,10 +113,12 @@ class Outlook:
         known = self.model
         step = known.undistorted_step_ns
         said = []
-        if doubt := self.with_overhead:
+        if doubt := self.doubt:
+            (first,) = doubt.best()
+            case = "As recorded, with all of the recorder's overhead" if first == "host" else "If recording cost more"
             said.append(
-                f"As recorded, the host limits it: {doubt.share('host')} {IF_FREE['host']}. How much of the host's "
-                "time is the recorder's overhead is an estimate."
+                f"The verdict depends on how much recording costs, which is an estimate. {case}, a step would be shorter by "
+                f"{doubt.share(first)} {IF_FREE[first]}."
             )
         if known.undistorted_by != "nothing":
             said.append(self._without_recorder())
@@ -160,12 +171,14 @@ class Outlook:
 def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool = False) -> Outlook:
     """Model a run whose steps have device work."""
     known = model(run.timeline, run.steps, run.places, plain_step_ns=plain_step_ns, as_recorded=as_recorded)
+    less = parse(f"host-speed:{1 / (1 - USUAL_ERROR_OF[run.timeline.meta.recorder])}")
     return Outlook(
         model=known,
         undistorted=replayed_run(run, known.subject),
         freed=freed_of(known, known.subject, known.undistorted_step_ns),
         host_twice_step_ns=_with(known, "host-speed:2"),
-        host_less_step_ns=_with(known, f"host-speed:{1 / (1 - USUAL_ERROR_OF[run.timeline.meta.recorder])}"),
+        host_less_step_ns=steady_step_ns(less.apply(known.subject).program),
+        host_less=less,
     )
 
 
