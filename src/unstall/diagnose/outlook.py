@@ -117,8 +117,8 @@ class Outlook:
             (first,) = doubt.best()
             case = "As recorded, with all of the recorder's overhead" if first == "host" else "If recording cost more"
             said.append(
-                f"The verdict depends on how much recording costs, which is an estimate. {case}, a step would be shorter by "
-                f"{doubt.share(first)} {IF_FREE[first]}."
+                "The verdict depends on how much recording costs, which is an estimate. "
+                f"{case}, a step would be shorter by {doubt.share(first)} {IF_FREE[first]}."
             )
         if known.undistorted_by != "nothing":
             said.append(self._without_recorder())
