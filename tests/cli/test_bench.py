@@ -89,7 +89,8 @@ def test_a_comparison_is_by_the_baselines_time(unstall: Cli, tmp_path: Path) -> 
     statements = "sum(range(99))", "--vs", "sum(range(98)) + 98", *QUICK
     assert unstall("bench", *statements, "--by", "throughput", "--save-baseline", path).code == 0
     done = unstall("bench", *statements, "--baseline", path, "--json")
-    assert (done.code, json.loads(done.out)["comparisons"][0]["by"]) == (0, "throughput")
+    assert done.code in (0, 1)  # whether a busy machine was slower this time is not asked
+    assert json.loads(done.out)["comparisons"][0]["by"] == "throughput"
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def _meaning(result: Result) -> tuple[Words, ...]:
         f"gain: time a step saves if only this is fixed{', or - if not known' if '' in gains else ''}{own}"
         if any(gains)
         else "",
-        "exposed: device time lost because of it, as recorded",
+        f"exposed: device time lost because of it{'' if result.source.simulated else ', as recorded'}",
         f"saw: counted over all {steps:,} steps" if steps > 1 else "",
     )
     return (words("; ".join(text for text in said if text)),)

@@ -54,7 +54,7 @@ def _harmless(finding: Finding, gain: float, planned: Container[str], much_ns: f
     """
     if finding.edit in planned:
         return False
-    if finding.exposed_ns >= much_ns and (finding.edit or "").startswith("graph"):
+    if gain >= 0 and finding.exposed_ns >= much_ns and (finding.edit or "").startswith("graph"):
         return False  # the device idles a lot, though this edit does not mend it
     waits_for_others = (finding.edit or "").startswith(("remove-syncs", "overlap-copies")) and gain >= 0
     return gain < (WORTH if finding.harmless else 0 if waits_for_others else _NOTHING)
