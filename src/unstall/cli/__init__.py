@@ -105,7 +105,10 @@ def build_parser(only: str = "") -> argparse.ArgumentParser:
 
 
 def verbs(only: str = "") -> dict[str, Verb]:
-    """Returns the verbs by name: every module here whose name does not start with an underscore, or `only` that one."""
+    """Returns the verbs by name: every module here whose name does not start with an underscore.
+
+    If `only` is the name of a verb, it is the only one.
+    """
     import pkgutil
     from importlib import import_module
     from typing import cast

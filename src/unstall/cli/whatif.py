@@ -23,7 +23,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a change to make: remove-syncs, pin-copies, reuse-pinned, make-on-device, read-later, overlap-copies, "
         "keep-cache (each also with :FILE:LINE, :FILE:LINE:OP or :OP), graph[:FILE:FUNCTION], leave-out:FILE:FUNCTION, "
-        "host-speed:K, kernel-speed:K[:FILE:LINE]; may be repeated",
+        "overlap-comm, host-speed:K, kernel-speed:K[:FILE:LINE], and copy-, comm-, input-, startup- and sleep-speed:K; "
+        "K may be inf; --edit may be repeated",
     )
     add_plain_step_options(parser)
     parser.add_argument("--step", metavar="NAME", help="the name of the annotation around one step (default: detected)")

@@ -141,7 +141,7 @@ def _bytes_of(value: object) -> int:
 
 
 def _all_like(device: torch.device) -> list[torch.device]:
-    """Returns all devices of the same type: the function may also use RNGs of devices that its inputs are not on."""
+    """Returns all devices of the type of `device`. What is warmed up may use RNGs of devices that no input is on."""
     if not is_there(device):
         return []
     count = torch.get_device_module(device).device_count()

@@ -61,7 +61,7 @@ class Comparison:
 
     @property
     def answer(self) -> Answer | None:
-        """The answer for the last candidate: with two functions, for the second."""
+        """Whether the last candidate is faster than the first: of two functions, the second."""
         return self.candidates[-1].answer
 
     @property

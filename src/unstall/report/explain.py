@@ -131,7 +131,7 @@ def _meaning(result: Result) -> tuple[Words, ...]:
     steps = result.steps.count
     gains = [_gain(result, finding) for finding in costly(result)]
     guessed = result.replay is not None and result.replay.undistorted_by == "usual cost"
-    beside = ", beside that of the estimated step" if guessed else ""
+    beside = "; the error of the estimated step comes on top" if guessed else ""
     own = f" ({_error(result).strip()}: the replay's own error{beside})" if _error(result) else ""
     said = (
         f"gain: time a step saves if only this is fixed{', or - if not known' if '' in gains else ''}{own}"

@@ -96,7 +96,7 @@ class Simulator:
             raise
 
     def _refuse(self, allocation: int, error: OutOfMemoryError) -> None:
-        """Refuses the request that the program is waiting for; for any other request, makes the next call raise."""
+        """Refuses an allocation: at once if the program waits for it, else by making its next call raise."""
         if allocation and allocation == self._asked:
             self._refusal = error
         else:

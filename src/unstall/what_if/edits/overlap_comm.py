@@ -20,7 +20,7 @@ def prepare(text: str | None) -> None:
 def apply(subject: Subject, _: None) -> Subject:
     """Collectives start when their input is ready, one after the other as before, and only the end of a step waits.
 
-    This is the most that overlap can gain: what uses a result has to wait for it.
+    This is the most that overlap can gain. In a real program, what uses a result has to wait for it.
     """
     program = subject.program
     do, ops = program.instructions, program.ops
