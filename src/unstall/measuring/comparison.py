@@ -61,7 +61,7 @@ class Comparison:
 
     @property
     def answer(self) -> Answer | None:
-        """Whether the last candidate is faster than the first: of two functions, the second."""
+        """Whether the last function is faster than the first. In a comparison of two, the last is the second."""
         return self.candidates[-1].answer
 
     @property
