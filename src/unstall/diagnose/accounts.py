@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.diagnose.activity import is_comm
+from unstall.locate.kinds import is_communication
 from unstall.result import IDLE_CAUSES, Accounts, Busy, Idle
 from unstall.timeline.columns import I8, I32, I64, Bool, DeviceKind, Timeline
 from unstall.timeline.intervals import Intervals
@@ -47,7 +47,7 @@ def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[
     """Returns how long the chosen device ops kept the device busy, by kind; the intervals in which they did; and how
     long collectives were under way, in ns."""
     device = timeline.device
-    comm = is_comm(timeline)
+    comm = is_communication(timeline)
 
     def union(chosen: Bool) -> Intervals:
         rows = ops & chosen

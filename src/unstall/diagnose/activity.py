@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.locate.kinds import is_asleep, is_communication, is_data_loading, is_recorder_at_work, named
+from unstall.locate.kinds import is_asleep, is_data_loading, is_recorder_at_work, named
 from unstall.locate.operations import has_operators, operations
 from unstall.locate.startup import startup_rows
 from unstall.locate.threads import feeding_threads
@@ -42,11 +42,6 @@ _COMM_OP = re.compile(
 # The frame that the caller of backward() is in while autograd's threads run the operators.
 _BACKWARD = re.compile(r"<built-in method run_backward of ")
 _BLOCKED_LEAST_NS = 20_000  # a copy call that only queues its copy takes less, even when recorded
-
-
-def is_comm(timeline: Timeline) -> Bool:
-    """Which device ops are collectives."""
-    return is_communication(timeline)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from unstall.diagnose.accounts import Gaps, account, busy_parts
-from unstall.diagnose.activity import HostActivity, find_activity, is_comm
+from unstall.diagnose.activity import HostActivity, find_activity
 from unstall.diagnose.causes import explain_gaps
 from unstall.diagnose.queue_depth import depth_at_launch, depth_over_time
-from unstall.locate.kinds import named
+from unstall.locate.kinds import is_communication, named
 from unstall.locate.operations import has_operators
 from unstall.locate.places import Places, find_places
 from unstall.locate.platform import Platform, in_words_of, platform
@@ -99,7 +99,7 @@ class Run:
     @cached_property
     def comm(self) -> Bool:
         """Which device ops are collectives; bool by device row."""
-        return is_comm(self.timeline)
+        return is_communication(self.timeline)
 
     @cached_property
     def blamed(self) -> I64:

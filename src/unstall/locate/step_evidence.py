@@ -12,6 +12,7 @@ from enum import Enum
 
 import numpy as np
 
+from unstall.locate.kinds import named
 from unstall.locate.step_spans import ALIKE, LEAST_PERIODS
 from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I64, Bool, DeviceKind, HostKind, Timeline
@@ -173,14 +174,9 @@ def _span_of(times: I64, start: I64, end: I64) -> I64:
 
 def _named(timeline: Timeline, kinds: tuple[HostKind, ...], pattern: re.Pattern[str]) -> Bool:
     """Returns which host events of these kinds have a name that `pattern` matches from its start."""
-    host = timeline.host
-    chosen: Bool = np.isin(host.kind, kinds)
-    present = np.zeros(len(timeline.strings) + 1, dtype=np.bool_)
-    present[host.name[chosen]] = True
-    match = np.zeros(len(timeline.strings) + 1, dtype=np.bool_)
-    names = np.flatnonzero(present[:-1])
-    match[names] = [pattern.match(timeline.strings[name]) is not None for name in names.tolist()]
-    return chosen & match[host.name]
+    chosen: Bool = np.isin(timeline.host.kind, kinds)
+    chosen[chosen] = named(timeline, pattern, timeline.host.name[chosen])
+    return chosen
 
 
 def stands_out(timeline: Timeline, calls: I64, tokens: I64, starts: I64, period: int) -> bool:
