@@ -39,11 +39,11 @@ def if_free(subject: Subject, step_ns: float) -> dict[str, float]:
     Returns:
         By resource: ns that a step would be shorter; below 0 if it would be longer.
     """
-    freed = {name: parse(edit).apply(subject).program for name, edit in EDIT_OF.items()}
-    return {
-        name: 0.0 if _same(program, subject.program) else step_ns - steady_step_ns(program)
-        for name, program in freed.items()
-    }
+    gains = {}
+    for name, edit in EDIT_OF.items():
+        program = parse(edit).apply(subject).program
+        gains[name] = 0.0 if _same(program, subject.program) else step_ns - steady_step_ns(program)
+    return gains
 
 
 def _same(a: Program, b: Program) -> bool:
