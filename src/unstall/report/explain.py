@@ -237,8 +237,7 @@ def _plan(result: Result) -> Table | None:
         where = where.removeprefix("-:-:")  # without stacks the operator alone is the place
         below = [words(Span(where, "place"))] if where else []
         below += [words(Span(note, "dim")) for note in step.notes]
-        within = 0 < abs(step.gain_ns) < replay.error_ns
-        gain = f"<{duration(replay.error_ns)}" if within else saved(step.gain_ns, replay.undistorted_mean_step_ns)
+        gain = saved(step.gain_ns, replay.undistorted_mean_step_ns, error_ns=replay.error_ns)
         rows.append(row(f"{number}. {name}", duration(step.step_ns), gain, below=below))
     if result.floor_ns is not None:
         of = costly(result)

@@ -74,8 +74,7 @@ def _steps(result: WhatIf) -> Table:
     elif abs(steady) >= _STEADY:
         add("in steady state", result.undistorted_step_ns, "many such steps in a row")
     for number, edit in enumerate(result.edits, 1):
-        within = 0 < abs(edit.gain_ns) < result.error_ns
-        gain = f"<{duration(result.error_ns)}" if within else saved(edit.gain_ns, result.undistorted_step_ns)
+        gain = saved(edit.gain_ns, result.undistorted_step_ns, error_ns=result.error_ns)
         add(f"{number}. {edit.edit}", edit.step_ns, edit.about, *edit.notes, gain=gain)
     after = " after these changes" if result.edits else ""
     add(f"floor: device busy time{after}", result.floor_ns, "changes to the host alone cannot go below this")

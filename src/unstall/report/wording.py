@@ -94,8 +94,11 @@ def harmless(result: Result) -> list[Finding]:
     return [finding for finding in result.findings if finding.harmless and not finding.wrong]
 
 
-def saved(gain_ns: int, step_ns: int, nothing: str = "nothing") -> str:
-    """The time a change saves per step: "2.00 ms", and "-2.00 ms" if the step gets longer."""
+def saved(gain_ns: int, step_ns: int, nothing: str = "nothing", *, error_ns: int = 0) -> str:
+    """The time a change saves per step: "2.00 ms", "-2.00 ms" if the step gets longer, "<3.00 µs" if the gain is within
+    the replay's own error."""
+    if 0 < abs(gain_ns) < error_ns:
+        return f"<{duration(error_ns)}"
     return nothing if abs(gain_ns) < _NOTHING * step_ns else duration(gain_ns)
 
 
