@@ -45,9 +45,13 @@ class Subject:
 
     def at(self, place: EditPlace | None) -> Bool:
         """Returns which instructions belong to host events at a place."""
+        return self.instructions_of(self.host_rows(place))
+
+    def instructions_of(self, rows: Bool) -> Bool:
+        """Returns which instructions belong to these host events."""
         host = self.program.instructions.host
         chosen = host >= 0
-        chosen[chosen] = self.host_rows(place)[host[chosen]]
+        chosen[chosen] = rows[host[chosen]]
         return chosen
 
     @cached_property

@@ -9,6 +9,7 @@ import numpy as np
 from unstall.errors import UsageError
 from unstall.replay.program import Code
 from unstall.timeline.grouping import groups
+from unstall.what_if.edits.overlap_copies import on_streams
 from unstall.what_if.subject import Subject
 
 
@@ -40,18 +41,13 @@ def apply(subject: Subject, _: None) -> Subject:
             after[mine[at[before >= 0]]] = mine[before[before >= 0]]
             stream[mine[at]] = len(device_of_stream)
             device_of_stream.append(device_of_stream[number])
-    launched = do.stream.copy()
-    launched[launcher[moved]] = stream[moved]
     # Of streams that only communicate, other streams no longer wait for the events.
     communicating = np.setdiff1d(np.unique(ops.stream[collective]), computing)
     waits = (do.code == Code.STREAM_WAIT) & (do.target >= 0)
     waits[waits] = np.isin(do.stream[do.target[waits]], communicating) & ~np.isin(do.stream[waits], communicating)
-    edited = replace(
-        program,
-        instructions=replace(do, stream=launched, code=np.where(waits, Code.CALL, do.code).astype(np.int8)),
-        ops=replace(ops, stream=stream, after=after),
-        device_of_stream=np.array(device_of_stream, dtype=np.int32),
-    )
+    edited = on_streams(program, stream, after, ops.lag, device_of_stream)
+    do = edited.instructions
+    edited = replace(edited, instructions=replace(do, code=np.where(waits, Code.CALL, do.code).astype(np.int8)))
     notes = []
     if collective.any():
         notes.append(

@@ -9,7 +9,7 @@ import numpy as np
 from unstall.locate.operations import operations
 from unstall.replay.order import LAG_NS
 from unstall.replay.program import Code, Program
-from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind
+from unstall.timeline.columns import I32, I64, Bool, CopyDirection, DeviceKind
 from unstall.timeline.grouping import groups
 from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.subject import SYNCS, Subject
@@ -53,7 +53,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
             _let_ahead(mine, at, step[mine], after, lag)
             stream[mine[at]] = len(device_of_stream)
             device_of_stream.append(device_of_stream[number])
-    return subject.with_program(_with(program, stream, after, lag, device_of_stream), *notes)
+    return subject.with_program(on_streams(program, stream, after, lag, device_of_stream), *notes)
 
 
 def _tied(program: Program) -> Bool:
@@ -103,7 +103,8 @@ def _waited_for(subject: Subject) -> Bool:
     return chosen
 
 
-def _with(program: Program, stream: I64, after: I64, lag: I64, device_of_stream: list[int]) -> Program:
+def on_streams(program: Program, stream: I32 | I64, after: I32 | I64, lag: I64, device_of_stream: list[int]) -> Program:
+    """Returns the program with its ops on these streams, which may be new ones, and after these ops."""
     # A graph follows the stream of the call that launches it; a single op follows its own stream.
     do = program.instructions
     launched = do.stream.copy()

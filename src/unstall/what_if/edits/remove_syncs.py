@@ -25,8 +25,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     """Removes waits, and operations that only read a value. Allocation that waits stays: see `keep-cache`."""
     do, host = subject.program.instructions, subject.timeline.host
     driver = np.isin(host.kind, OF_THE_DRIVER)
-    syncs = subject.at(place) & np.isin(do.code, SYNCS)
-    syncs[syncs] = ~driver[do.host[syncs]]
+    syncs = subject.at(place) & np.isin(do.code, SYNCS) & ~subject.instructions_of(driver)
     staged = syncs & _within_copy(subject)
     waits = syncs & ~staged
     notes = []

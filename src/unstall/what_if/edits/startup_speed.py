@@ -15,8 +15,6 @@ def prepare(text: str | None) -> float:
 
 def apply(subject: Subject, factor: float) -> Subject:
     """Makes first use faster. Allocation within it keeps its length: see `keep-cache`."""
-    rows, do = subject.startup, subject.program.instructions
-    allocates = np.zeros(len(do), dtype=np.bool_)
-    known = do.host >= 0
-    allocates[known] = np.isin(subject.timeline.host.kind[do.host[known]], (HostKind.ALLOC, HostKind.FREE))
+    rows = subject.startup
+    allocates = subject.instructions_of(np.isin(subject.timeline.host.kind, (HostKind.ALLOC, HostKind.FREE)))
     return subject.faster(factor, subject.share_of_work(rows), np.where(allocates, 0.0, subject.share_of_call(rows)))
