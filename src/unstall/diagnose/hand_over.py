@@ -102,7 +102,7 @@ def _usual(delay: I64) -> int:
 
 
 def _first_of_launch(timeline: Timeline, rows: I64) -> I64:
-    """Returns, by host row, the first of these device rows that it launched."""
+    """Returns the first op that each call launched, among these: device rows by host row."""
     first = np.full(len(timeline.host) + 1, _NEVER, dtype=np.int64)
     np.minimum.at(first, timeline.device.launch[rows], rows)
     return first

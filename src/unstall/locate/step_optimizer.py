@@ -1,4 +1,4 @@
-"""Steps by the optimizer: from the end of one call of it to the end of the next."""
+"""Finds steps by the optimizer: a step ends when a call of the optimizer ends."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def host_memory(name: str) -> HostMemory:
     return HostMemory.UNKNOWN
 
 
-# CUPTI's numbers, and the texts by which torch's second profiler writes them → Kineto's spelling.
+# To Kineto's spelling, from CUPTI's numbers and from the words of torch's second profiler.
 _COPY_KINDS: dict[int | str, str] = dict(
     enumerate(("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"), 1)
 )

@@ -81,7 +81,7 @@ def retime(
 
 
 def _collectives(told: Collectives, order: I64, ops: int) -> Collectives:
-    """Returns what the file says of collectives, of the device rows that stay. `order` has the former rows."""
+    """Returns the rows of collectives whose op is still there. `order` lists the former row of each op that is."""
     now = np.full(ops, -1, dtype=np.int32)
     now[order] = np.arange(len(order))
     stays = np.flatnonzero(now[told.op] >= 0)
