@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from programs import BODIES, Program, _run, programs
+from replay import repeated
 from replay.recorded import A_FEW, Trace, program, program_of
 
 from unstall.diagnose.run import analyse
 from unstall.replay.engine import replay
-from unstall.replay.steady import repeat, settle, steady_step_ns
+from unstall.replay.steady import settle, steady_step_ns
 from unstall.what_if.edits import parse
 from unstall.what_if.subject import Subject
 
 
 @A_FEW
 @given(programs())
-def test_a_program_that_comes_once_is_itself_up_to_the_end_of_its_steps(made_by: Program) -> None:
+def test_rounds_are_those_of_one_long_program(made_by: Program) -> None:
     made = program(made_by)
-    once = repeat(made, 1)
-    last = int(made.step_ends[-1]) + 1
-    ops = int(made.instructions.ops[last - 1])
-    for whole, part, length in ((made.instructions, once.instructions, last), (made.ops, once.ops, ops)):
-        for before, after in zip(astuple(whole), astuple(part), strict=True):
-            assert after.tolist() == before[:length].tolist()
-    assert once.step_starts.tolist() == made.step_starts.tolist()
+    settled, twin = settle(made), repeated.settle(made)
+    assert (settled.step_ns, settled.busy_ns) == (twin.step_ns, twin.busy_ns)
+
+
+@pytest.mark.parametrize("queue", [1022, 30, 7])
+@pytest.mark.parametrize("kernel_us", [1, 9, 10, 11, 40])
+def test_rounds_of_a_full_queue_are_those_of_one_long_program(queue: int, kernel_us: float) -> None:
+    trace = Trace(queue=queue)
+    for number in range(3):
+        with trace.step():
+            for _ in range(12):
+                trace.launch("gemm", kernel_us, stream=7 + number)
+                trace.work(5)
+            trace.launch("side", 300, stream=20)
+    made = replace(program(trace), capacity=queue)
+    assert steady_step_ns(made) == repeated.settle(made).step_ns
 
 
 @st.composite
@@ -119,7 +129,7 @@ def test_the_time_between_two_steps_is_a_part_of_each() -> None:
 @given(drained(), st.integers(2, 4))
 def test_a_program_repeated_settles_to_the_same(made_by: Program, times: int) -> None:
     made = program(made_by)
-    assert steady_step_ns(repeat(made, times)) == pytest.approx(steady_step_ns(made), rel=1e-3, abs=50)
+    assert steady_step_ns(repeated.repeat(made, times)) == pytest.approx(steady_step_ns(made), rel=1e-3, abs=50)
 
 
 SPEEDS = ("host-speed:2", "host-speed:inf", "kernel-speed:2", "kernel-speed:inf", "keep-cache", "remove-syncs")

@@ -1,12 +1,14 @@
-"""Computes a program's step time after warm-up: its steps are repeated, each with the work queued before it."""
+"""Computes a program's step time after warm-up: its steps are replayed again and again, each after the one before."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 import numpy as np
 
-from unstall.replay.engine import replay
+from unstall.replay.engine import begin
 from unstall.replay.program import Code, Instructions, Ops, Program, Replayed
 from unstall.timeline.columns import I32, I64
 from unstall.timeline.grouping import groups
@@ -22,6 +24,25 @@ class Settled:
     busy_ns: float  # time in which some op runs
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Round:
+    """One replay of all steps, after those of the rounds before. Times are in ns."""
+
+    times: Replayed  # the first round also has what comes before the steps
+    steps: int
+    host: int  # when the host is done with the last step
+    device: int  # when all work launched so far is done
+    done: int  # when that and all steps so far are done
+
+    def moved(self, by: int) -> _Round:
+        times = Replayed(*(getattr(self.times, field.name) + by for field in fields(Replayed)))
+        return _Round(times, self.steps, self.host + by, self.device + by, self.done + by)
+
+    def is_like(self, other: _Round) -> bool:
+        columns = [field.name for field in fields(Replayed)]
+        return all(np.array_equal(getattr(self.times, name), getattr(other.times, name)) for name in columns)
+
+
 def steady_step_ns(program: Program) -> float:
     """Returns the mean step time after warm-up, in ns.
 
@@ -33,100 +54,109 @@ def steady_step_ns(program: Program) -> float:
 
 def settle(program: Program) -> Settled:
     """Replay the steps repeatedly, and measure the later ones."""
-    replayed, low, high, count, host = _replayed(program)
-    order = np.argsort(replayed.op_start, kind="stable")
-    start, end = (np.clip(times[order], low, high) for times in (replayed.op_start, replayed.op_end))
+    rounds, measured = _replayed(program)
+    low, high = rounds[-1 - measured].done, rounds[-1].done
+    starts = np.concatenate([each.times.op_start for each in rounds])
+    ends = np.concatenate([each.times.op_end for each in rounds])
+    order = np.argsort(starts, kind="stable")
+    start, end = (np.clip(times[order], low, high) for times in (starts, ends))
     reached = np.maximum.accumulate(np.append(low, end))[:-1]
     busy = int(np.maximum(end - np.maximum(start, reached), 0).sum())
-    return Settled(_step_ns(replayed, low, high, count, host), busy / count)
+    return Settled(_step_ns(rounds, measured), busy / (measured * rounds[-1].steps))
 
 
-def _replayed(program: Program) -> tuple[Replayed, int, int, int, int]:
-    """Returns (the repeated program's times, start and end of the measured steps, their number, ns that they take the
-    host)."""
-    steps = len(program.step_starts)
-    settling, looked_at = (-(-least // steps) for least in (_SETTLING, _LOOKED_AT))
-    # What was recorded of the host is a third of the columns, and takes no part in a replay.
-    do = program.instructions
-    bare = replace(program, instructions=replace(do, recorded=do.recorded[:0]))
-    long = repeat(bare, settling + looked_at)
-    replayed, ends = replay(long), long.step_ends
-    # The last op that each step launched; ops are in the order of their launches.
-    upto = long.instructions.ops[ends]
-    upto[-1] = len(long.ops)
-    reached = np.maximum.accumulate(replayed.op_end)
-    done = np.where(upto > 0, np.append(reached, 0)[upto - 1], 0)
-    done = np.maximum(np.maximum.accumulate(done), replayed.end[ends])
-    settled = settling * steps - 1
-    host = int(replayed.end[ends[-1]] - replayed.end[ends[settled]])
-    return replayed, int(done[settled]), int(done[-1]), len(ends) - 1 - settled, host
-
-
-def _step_ns(replayed: Replayed, low: int, high: int, count: int, host: int) -> float:
+def _step_ns(rounds: list[_Round], measured: int) -> float:
+    before, last = rounds[-1 - measured], rounds[-1]
     # While the device still catches up with queued work, the host determines the step time.
-    return max(high - low, host) / count
+    return max(last.done - before.done, last.host - before.host) / (measured * last.steps)
 
 
-def repeat(program: Program, times: int) -> Program:
-    """Returns the program with its steps repeated `times` times, and without what came after them."""
+def _replayed(program: Program) -> tuple[list[_Round], int]:
+    """Returns the rounds, and how many of the last ones are measured."""
+    steps = len(program.step_starts)
+    settling, measured = (-(-least // steps) for least in (_SETTLING, _LOOKED_AT))
+    rounds: list[_Round] = []
+    for each in _rounds(program, settling + measured):
+        rounds.append(each)
+        by = _goes_on_by(rounds)
+        if by is not None:
+            return [*rounds, *(each.moved(by * number) for number in range(1, measured + 1))], measured
+    return rounds, measured
+
+
+def _goes_on_by(rounds: list[_Round]) -> int | None:
+    """Returns the time from each round to the next, if all later rounds are the last one moved by that; else None.
+
+    They are if the last round is the one before it, moved, and if the device is never more than a round behind: then
+    no launch waits for room behind work of earlier rounds.
+    """
+    if len(rounds) < 4:
+        return None
+    earlier, before, last = rounds[-3:]
+    begin, by = int(last.times.start.min()), last.host - before.host
+    behind = earlier.device > begin or before.device > begin + by
+    return by if not behind and last.is_like(before.moved(by)) else None
+
+
+def _rounds(program: Program, most: int) -> Iterator[_Round]:
+    """Replays a program up to the end of its last step, then the steps again and again: `most` rounds in all."""
     do, ops = program.instructions, program.ops
     first, last = int(program.step_starts[0]), int(program.step_ends[-1]) + 1
     first_op = int(do.ops[first - 1]) if first else 0
     last_op = int(do.ops[last - 1])
-
-    def each(column: np.ndarray) -> np.ndarray:
-        return np.concatenate((column[:last], *[column[first:last]] * (times - 1)))
-
-    def each_op(column: np.ndarray) -> np.ndarray:
-        return np.concatenate((column[:last_op], *[column[first_op:last_op]] * (times - 1)))
-
+    # What was recorded of the host is a third of the columns, and takes no part in a replay.
+    do = replace(do, recorded=do.recorded[:0])
+    part = replace(program, instructions=_rows(do, 0, last), ops=_rows(ops, 0, last_op))
     # A record corresponds to another of its stream, any other instruction to another of its thread.
     kinds = np.where(do.code == Code.RECORD, do.stream.astype(np.int64), -1 - do.thread.astype(np.int64))
-    work = each(do.work)
+    target = _Carried.of(do.target, first, last, _likes(kinds, first, last))
+    after = _Carried.of(ops.after, first_op, last_op, _likes(ops.stream, first_op, last_op))
+    steps, steps_ops = _rows(do, first, last), _rows(ops, first_op, last_op)
     # Between the last step and the repeated first one, the thread works as long as it usually does between steps.
     between = do.work[program.step_starts[1:]]
-    work[last :: last - first] = round(float(between.mean())) if len(between) else 0
-    repetition = np.arange(times)
-    ends = do.ops[first:last] + (last_op - first_op) * repetition[:, None]
-    marks = (last - first) * repetition[:, None]
-    return replace(
-        program,
-        instructions=Instructions(
-            code=each(do.code),
-            thread=each(do.thread),
-            stream=each(do.stream),
-            target=_carried(do.target, first, last, times, _likes(kinds, first, last)),
-            work=work,
-            call=each(do.call),
-            latency=each(do.latency),
-            ops=np.append(do.ops[:first], ends),
-            host=each(do.host),
-            recorded=each(do.recorded),
-        ),
-        ops=Ops(
-            stream=each_op(ops.stream),
-            engine=each_op(ops.engine),
-            after=_carried(ops.after, first_op, last_op, times, _likes(ops.stream, first_op, last_op)),
-            duration=each_op(ops.duration),
-            latency=each_op(ops.latency),
-            gap=each_op(ops.gap),
-            lag=each_op(ops.lag),
-            device=each_op(ops.device),
-        ),
-        step_starts=(program.step_starts + marks).ravel(),
-        step_ends=(program.step_ends + marks).ravel(),
-    )
+    work = steps.work.copy()
+    work[0] = round(float(between.mean())) if len(between) else 0
+    steps = replace(steps, work=work, ops=steps.ops - first_op)
+    engine, ends, device, done = begin(program.capacity), program.step_ends, 0, 0
+    for number in range(most):
+        times = engine.feed(part)
+        host = times.end[ends]
+        device = max(device, int(times.op_end.max(initial=0)))
+        done = max(done, device, int(host.max()))
+        yield _Round(times, len(ends), int(host[-1]), device, done)
+        ends = program.step_ends - first
+        part = replace(
+            program,
+            instructions=replace(steps, target=target.in_round(number + 1)),
+            ops=replace(steps_ops, after=after.in_round(number + 1)),
+        )
 
 
-def _carried(column: I32, first: int, last: int, times: int, likes: I64) -> I32:
-    """Shifts indices for each repetition. An index before `first` becomes its counterpart in the repetition before."""
-    values, period = column[first:last], last - first
-    inside = values >= first
-    like = np.where(inside | (values < 0), -1, likes[np.clip(values, 0, first)])
-    moved = np.where(inside, values + period, np.where(like >= 0, like, values))
-    moves = np.where(inside | (like >= 0), period, 0)
-    after = (moved + moves * np.arange(times - 1)[:, None]).astype(np.int32)
-    return np.append(column[:last], after)
+_Table = TypeVar("_Table", Instructions, Ops)
+
+
+def _rows(table: _Table, first: int, last: int) -> _Table:
+    return replace(table, **{field.name: getattr(table, field.name)[first:last] for field in fields(table)})
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Carried:
+    """Indices of the steps, each with how far it moves from one round to the next."""
+
+    index: I64  # in the round after the first
+    moves: I64
+
+    @classmethod
+    def of(cls, column: I32, first: int, last: int, likes: I64) -> _Carried:
+        """An index before `first` becomes its counterpart in the round before."""
+        values, period = column[first:last], last - first
+        inside = values >= first
+        like = np.where(inside | (values < 0), -1, likes[np.clip(values, 0, first)])
+        index = np.where(inside, values + period, np.where(like >= 0, like, values))
+        return cls(index, np.where(inside | (like >= 0), period, 0))
+
+    def in_round(self, number: int) -> I32:
+        return (self.index + self.moves * (number - 1)).astype(np.int32)
 
 
 def _likes(kinds: I64 | I32, first: int, last: int) -> I64:
