@@ -62,7 +62,8 @@ def test_if_host_or_device_changed_the_time_is_met(made_by: Made, host: bool, fa
     plain_ns = steady_step_ns(made)
     assume(plain_ns > 0)
     met, _ = calibrated(undistort(program(made_by)), plain_ns)
-    assert steady_step_ns(met) == pytest.approx(plain_ns, rel=0.01, abs=_NS)
+    # A likely change that misses by a little more than 1 % can be likelier than an unlikely one that meets the time.
+    assert steady_step_ns(met) == pytest.approx(plain_ns, rel=0.02, abs=_NS)
 
 
 def launches(count: int, work_us: float, device_us: float, *, read: bool, loading_us: float = 0) -> Trace:

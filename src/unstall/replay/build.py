@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from unstall.replay.calls import allocations, find_capacity, launches
+from unstall.replay.calls import find_capacity, given_back, launches
 from unstall.replay.device import Queued, engines, queue_up
 from unstall.replay.order import Order, find_order
 from unstall.replay.program import Code, Instructions, Ops, Program, Recorded
@@ -35,7 +35,7 @@ def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
     parts = [
         *launches(timeline, queue, calls_full),
         *waits(timeline, queue, order),
-        *allocations(timeline, queue),
+        *given_back(timeline, queue),
     ]
     marks = np.full(len(step_starts), -1)
     first = rows_of(timeline, marks, Code.CALL, time=step_starts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 
 from unstall.replay.branches import by_stream
@@ -37,8 +39,8 @@ def waits(timeline: Timeline, queue: Queued, order: Order) -> list[InstructionRo
     )
     of_stream = (known.kind == WaitKind.STREAM) & (known.stream >= 0)
     done = np.full(len(known), _LONG_AGO, dtype=np.int64)
-    done[by_event] = _done_before(queue, known.on_stream[by_event], host.start[record[by_event]])
-    done[of_stream] = _done_before(queue, known.stream[of_stream], start[of_stream])
+    done[by_event] = _done_before(timeline, queue, known.on_stream[by_event], host.start[record[by_event]])
+    done[of_stream] = _done_before(timeline, queue, known.stream[of_stream], start[of_stream])
     blocking = known.kind != WaitKind.STREAM_EVENT
     everything = blocking & ~by_event & ~of_stream
     done[everything], of_device = drained(timeline, queue, start[everything], end[everything])
@@ -118,19 +120,8 @@ def _ended_then(queue: Queued, start: I64, end: I64) -> I64:
 
 def held_until(timeline: Timeline, queue: Queued) -> I64:
     """Returns, for each op, when the events that its stream is known to wait for were done, in ns."""
-    host, waits = timeline.host, timeline.waits
-    result = np.full(len(queue), _LONG_AGO, dtype=np.int64)
-    known = np.flatnonzero((waits.kind == WaitKind.STREAM_EVENT) & (waits.record >= 0) & (waits.on_stream >= 0))
-    done = _done_before(queue, waits.on_stream[known], host.start[waits.record[known]])
-    waiting = dict(groups(waits.stream[known]))
-    for number, mine in groups(queue.on):
-        if number in waiting:
-            rows = waiting[number]
-            rows = rows[np.argsort(host.start[waits.host[known[rows]]], kind="stable")]
-            until = np.maximum.accumulate(done[rows])
-            at = np.searchsorted(host.start[waits.host[known[rows]]], host.start[np.maximum(queue.launch[mine], 0)])
-            result[mine] = np.where(at > 0, until[np.maximum(at - 1, 0)], _LONG_AGO)
-    return result
+    launched = timeline.host.start[np.maximum(queue.launch, 0)]
+    return _held_before(_holds(timeline, queue), queue.on, launched)
 
 
 def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I64, I32]:
@@ -153,8 +144,47 @@ def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I6
     return done, which
 
 
-def _done_before(queue: Queued, stream: I32, time: I64) -> I64:
-    """Returns when the work launched on a stream before each time was done, in ns; long ago if there was none."""
+def _done_before(timeline: Timeline, queue: Queued, stream: I32, time: I64) -> I64:
+    """Returns when a stream was done with what it was given before each time, in ns: ops, and waits for events."""
+    return np.maximum(_ops_done_before(queue, stream, time), _held_before(_holds(timeline, queue), stream, time))
+
+
+_Holds: TypeAlias = dict[int, tuple[I64, I64]]
+"""By stream: when the host made it wait for events, ascending, and when these and all before were done, in ns."""
+
+
+def _holds(timeline: Timeline, queue: Queued) -> _Holds:
+    host, waits = timeline.host, timeline.waits
+    known = np.flatnonzero((waits.kind == WaitKind.STREAM_EVENT) & (waits.record >= 0) & (waits.on_stream >= 0))
+    known = known[np.argsort(host.start[waits.host[known]], kind="stable")]
+    called, recorded = host.start[waits.host[known]], host.start[waits.record[known]]
+    done = _ops_done_before(queue, waits.on_stream[known], recorded)
+    holds: _Holds = {}
+    for _ in range(_TRIES):
+        holds = {
+            number: (called[rows], np.maximum.accumulate(done[rows])) for number, rows in groups(waits.stream[known])
+        }
+        # An event is done only when its own stream is no longer held.
+        chained = np.maximum(done, _held_before(holds, waits.on_stream[known], recorded))
+        if np.array_equal(chained, done):
+            break
+        done = chained
+    return holds
+
+
+def _held_before(holds: _Holds, stream: I32, time: I64) -> I64:
+    """Returns when the events that a stream had to wait for before each time were done; long ago if there were none."""
+    result = np.full(len(stream), _LONG_AGO, dtype=np.int64)
+    for number, rows in groups(stream):
+        if number in holds:
+            called, until = holds[number]
+            at = np.searchsorted(called, time[rows])
+            result[rows] = np.where(at > 0, until[np.maximum(at - 1, 0)], _LONG_AGO)
+    return result
+
+
+def _ops_done_before(queue: Queued, stream: I32, time: I64) -> I64:
+    """Returns when the ops launched on a stream before each time were done, in ns; long ago if there were none."""
     result = np.full(len(stream), _LONG_AGO, dtype=np.int64)
     asked = dict(groups(stream))
     for number, mine in by_stream(queue.stream, queue.on):

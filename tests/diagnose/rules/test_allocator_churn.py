@@ -77,7 +77,7 @@ def test_it_says_only_what_was_called_and_in_how_many_steps() -> None:
     malloc, free = only(allocating("cudaMalloc"), "allocator-churn"), only(allocating("cudaFree"), "allocator-churn")
     assert malloc.title == "Device memory is taken from the driver"
     assert (malloc.count, malloc.steps_seen) == (4, 4)
-    assert malloc.saw == "4 calls of cudaMalloc: the host waits in the driver"
+    assert malloc.saw == "4 calls of cudaMalloc: the host is busy in the driver"
     assert free.title == "Device memory is given back to the driver"
     assert free.saw == "4 calls of cudaFree: giving memory back waits for the whole device"
     trace = TraceBuilder()

@@ -80,7 +80,7 @@ def _device_memory(run: Run, group: Group, fix: str, exposed: int) -> Finding:
     kinds = run.timeline.host.kind[group.rows]
     taken, returned = bool((kinds == HostKind.ALLOC).any()), bool((kinds == HostKind.FREE).any())
     what = "taken from, or given back to," if taken and returned else "given back to" if returned else "taken from"
-    waits = ": giving memory back waits for the whole device" if returned else ": the host waits in the driver"
+    waits = ": giving memory back waits for the whole device" if returned else ": the host is busy in the driver"
     return run.finding(
         "allocator-churn",
         group,
