@@ -36,7 +36,7 @@ def test_a_device_that_idles_much_is_not_said_to_be_all_that_bounds_the_run() ->
     """Of every 100 µs it computes 67; the first kernel is late by more."""
     text = verdict(dispatching(67, launch_us=98))
     assert text.startswith("Device-bound: the device spends 64.8 % of the time in computing.")
-    assert "idle for 35.2 %, mostly waiting for launches (33.2 %)" in text
+    assert "idle for 35.2 %, mostly waiting for launches (33.2 % of the time)" in text
 
 
 def test_one_that_hardly_idles_is() -> None:

@@ -21,7 +21,7 @@ def add_budget_options(parser: argparse.ArgumentParser) -> None:
         "--max-idle",
         metavar="PERCENT",
         type=named("--max-idle", parse_share),
-        help="the share of a step that the device may idle: 20%%",
+        help="the share of a step that the device may idle, such as 20%%",
     )
     group.add_argument(
         "--max-exposed",

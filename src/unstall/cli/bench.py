@@ -63,7 +63,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--gpu", metavar="NAME", help="measure on a virtual GPU, such as h200")
     group = parser.add_argument_group("one statement")
     add_value(
-        group, "--rel-ci", "SHARE", parse_share, "how exactly the median must be known: 1%% (the default) or 0.01"
+        group, "--rel-ci", "SHARE", parse_share, "how exactly the median must be known, such as 0.5%%; 1%% by default"
     )
     add_value(
         group,

@@ -1,4 +1,4 @@
-"""When the device had a launch to work on: until then the host was late, and from then on it was not."""
+"""The moment at which the device received a launch. Idle time before it is the host's, idle time after it is not."""
 
 from __future__ import annotations
 

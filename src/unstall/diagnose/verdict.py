@@ -254,11 +254,11 @@ def _idle(run: Run) -> dict[str, int]:
 
 
 def _mostly(run: Run) -> str:
-    """What the largest part of the idle time is spent on: "mostly waiting for launches (12.8 %)"."""
+    """What the largest part of the idle time is spent on: "mostly waiting for launches (12.8 % of the time)"."""
     idle, wall = _idle(run), _wall_without_set_up(run)
     cause = max(idle, key=lambda cause: idle[cause])
     how = "mostly" if 2 * idle[cause] > wall - _busy(run.accounts) else "the largest part of it"
-    return f"{how} {_WHILE[cause]} ({share(idle[cause], wall)})"
+    return f"{how} {_WHILE[cause]} ({share(idle[cause], wall)} of the time)"
 
 
 def _set_up_ns(run: Run) -> int:

@@ -64,8 +64,10 @@ def _tiny(run: Run, late: Late, lost: I64) -> list[str]:
         return []
     cost = share(int(lost[late.tiny].sum()), int(lost[late.group.rows].sum()))
     length = usual_length(run, late.tiny)
-    count = f"{len(late.tiny):,} kernels of {length}, in groups of {TINY_ROW} or more"
-    return [f"{cost} of the idle time lies between short kernels with no wait and no copy between them ({count})"]
+    return [
+        f"{cost} of the idle time lies between short kernels, with no wait or copy there: {len(late.tiny):,} kernels "
+        f"of {length}, in groups of {TINY_ROW} or more"
+    ]
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
@@ -79,7 +81,11 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
         for cost, where in parts[:3]
         if where.file
     )
-    return [f"within this function, the launches that came late are at {lines}"] if len(parts) > 1 and lines else []
+    return (
+        [f"the launches that came late, in this function and those it calls, are at {lines}"]
+        if len(parts) > 1 and lines
+        else []
+    )
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:

@@ -60,7 +60,7 @@ class Block:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is not allocated and no stream may still use it."""
+        """Whether the block is free, and all streams are done with it."""
         return not (self.allocated or self.event_count or self.stream_uses)
 
     @property
