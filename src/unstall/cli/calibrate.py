@@ -18,7 +18,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--minutes", type=float, default=6.0, metavar="N", help="the time limit, in minutes (default: 6)"
     )
     parser.add_argument("--quick", action="store_true", help="measure only the calls that matter most")
-    parser.add_argument("--dry-run", action="store_true", help="try every call with shapes alone; needs no GPU")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="check every call without data and without a GPU; measure nothing"
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="print no progress")
 
 

@@ -34,7 +34,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--fail-on-slower",
         metavar="SHARE",
         type=_share,
-        help="exit with 1 if B's mean step is slower than A's by more than this: 5%% or 0.05",
+        help="exit with 1 if B's mean step is slower than A's by more than this share, such as 5%%",
     )
 
 
