@@ -1,4 +1,4 @@
-"""The moment at which the device received a launch. Idle time before it is the host's, idle time after it is not."""
+"""The moment at which the device received a launch. The host causes idle time before that moment, but not after it."""
 
 from __future__ import annotations
 

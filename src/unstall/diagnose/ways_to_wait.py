@@ -157,8 +157,9 @@ WAYS = (
         rule="sync-item",
         op=r"aten::(item|_local_scalar_dense|__(float|int|index|complex)__)$",
         title=".item() (or float(), int() of a tensor) waits for its value",
-        fix="keep the tensors (.detach()) and read them together every N steps (torch.stack(kept).tolist()), or read "
-        "each a step later (unstall.MetricBuffer); do not add them up on the device: each addition is a launch",
+        fix="keep the tensors (.detach()) and read them together every N steps (torch.stack(kept).tolist()), or "
+        "read each of them one step later (unstall.MetricBuffer); do not add them up on the device: each addition is "
+        "a launch",
         safe_if="nothing on the host depends on the value at this point",
     ),
     Way(
@@ -211,9 +212,9 @@ WAYS = (
         rule="sync-item",
         read="value",
         title="Reading a value on the host waits: .item(), float(), `if tensor`, or a call that does so",
-        fix="keep the tensors (.detach()) and read them together every N steps (torch.stack(kept).tolist()), or read "
-        "each a step later (unstall.MetricBuffer); if a library call reads the value (GradScaler, clip_grad_norm_, "
-        "unique), use its version that does not",
+        fix="keep the tensors (.detach()) and read them together every N steps (torch.stack(kept).tolist()), or "
+        "read each of them one step later (unstall.MetricBuffer); if a library call reads the value (GradScaler, "
+        "clip_grad_norm_, unique), use its version that does not",
         safe_if="nothing on the host depends on the value at this point",
     ),
     Way(
