@@ -89,7 +89,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--same-within",
         "SHARE",
         parse_share,
-        "times that differ by less count as the same: 1.5%% (the default) or 0.015",
+        "times count as the same if they differ by less than this; 1.5%% by default",
     )
     add_output_options(parser)
     add_value(parser, "--html", "FILE", _no_html, argparse.SUPPRESS)
@@ -101,7 +101,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--fail-above",
         "SHARE",
         parse_share,
-        "how much slower than its baseline a statement may be: 5%% (the default) or 0.05",
+        "how much slower than its baseline a statement may be; 5%% by default",
     )
 
 

@@ -1,4 +1,4 @@
-"""The moment at which the device received a launch. The host causes idle time before that moment, but not after it."""
+"""The moment at which the device received a launch. Idle time before that moment is due to the host."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class Outlook:
             )
         if known.left_out_ns:
             said.append(
-                f"The step time leaves out pauses that occurred in one step only: {duration(known.left_out_ns)} in all."
+                f"That time does not include pauses that only one step had: {duration(known.left_out_ns)} in all."
             )
         free, twice = step - self.freed.gains["host"], self.host_twice_step_ns
         if step - free < max(_HELPS * step, known.error_ns):

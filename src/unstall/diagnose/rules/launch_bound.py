@@ -77,11 +77,11 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
         ((int(lost[part.rows].sum()), run.where(part)) for part in run.lines(group.rows)), key=lambda part: -part[0]
     )
     lines = ", ".join(
-        f"{where.file}:{where.line} {where.function} ({share(cost, exposed)})"
+        f"{where.file}:{where.line} {where.function} ({share(cost, exposed)} of the idle time)"
         for cost, where in parts[:3]
         if where.file
     )
-    return [f"the idle time ends at {lines}"] if len(parts) > 1 and lines else []
+    return [f"launched late: {lines}"] if len(parts) > 1 and lines else []
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
