@@ -74,7 +74,7 @@ def test_the_recorders_own_start_is_left_out_of_the_shares() -> None:
     text = verdict(trace)
     set_up = "not counting 50.0 % in which the recorder set itself up"
     assert text.startswith("Device-bound: the device spends 89.9 % of the time in computing.")
-    assert f"idle for 10.1 %, mostly during one-time set-up (10.0 %), {set_up}." in text
+    assert f"idle for 10.1 %, mostly during one-time set-up (10.0 % of the time), {set_up}." in text
 
 
 @pytest.mark.parametrize("device_us", [1, 1_000_000])

@@ -117,7 +117,7 @@ def add_size_options(group: argparse._ArgumentGroup, largest: str) -> None:
 def add_quiet_option(group: argparse._ArgumentGroup, but: str = "only what") -> None:
     """Adds -q."""
     group.add_argument(
-        "-q", "--quiet", action="store_true", help=f"print no progress, and {but} --format and -o ask for"
+        "-q", "--quiet", action="store_true", help=f"print {but} --format and -o ask for, without progress"
     )
 
 

@@ -3,6 +3,21 @@
 TRACE is a trace or a saved timeline. The plan of `unstall explain TRACE` names the edits worth trying. Several edits
 add up: each is made on top of those before it. Without an edit, it shows how well the replay agrees with the recorded
 run.
+
+These edits can be limited to a place, by :FILE:LINE, :FILE:LINE:OP or :OP after the name:
+
+    remove-syncs    pin-copies      reuse-pinned    make-on-device
+    read-later      overlap-copies  keep-cache
+
+These make something K times as fast; K can be inf:
+
+    host-speed:K    kernel-speed:K[:FILE:LINE]      copy-speed:K    comm-speed:K
+    input-speed:K   startup-speed:K                 sleep-speed:K
+
+Other edits:
+
+    graph           graph:FILE:FUNCTION
+    leave-out:FILE:FUNCTION         overlap-comm
 """
 
 from __future__ import annotations
@@ -21,10 +36,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="EDIT",
         action="append",
         default=[],
-        help="a change to make: remove-syncs, pin-copies, reuse-pinned, make-on-device, read-later, overlap-copies, "
-        "keep-cache (each also with :FILE:LINE, :FILE:LINE:OP or :OP), graph[:FILE:FUNCTION], leave-out:FILE:FUNCTION, "
-        "overlap-comm, host-speed:K, kernel-speed:K[:FILE:LINE], and copy-, comm-, input-, startup- and sleep-speed:K; "
-        "K may be inf; --edit may be repeated",
+        help="a change to make (see above); may be repeated",
     )
     add_plain_step_options(parser)
     parser.add_argument("--step", metavar="NAME", help="the name of the annotation around one step (default: detected)")

@@ -137,7 +137,7 @@ class Outlook:
         else:
             said.append(
                 f"With host code twice as fast (C++ instead of Python) a step would take {duration(round(twice))}, "
-                f"and with host code that takes no time {duration(round(free))}."
+                f"and {duration(round(free))} if host code took no time at all."
             )
         return said
 

@@ -145,7 +145,7 @@ class Device:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Waits:
-    """One row per wait, in the order of `host`."""
+    """One row per wait, sorted by `host`."""
 
     host: I32  # host row of the call: SYNC, or EVENT_WAIT for STREAM_EVENT
     kind: I8  # WaitKind

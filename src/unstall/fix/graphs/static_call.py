@@ -73,7 +73,7 @@ class StaticCall:
 
     @property
     def wanted(self) -> list[torch.Tensor]:
-        """Tensors that gradients flow to: inputs that require gradients, and other tensors that the function uses."""
+        """Tensors that gradients flow to: inputs that require gradients, and parameters that the function uses."""
         return self.wanted_of(self.inputs.tensors)
 
     def wanted_of(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
