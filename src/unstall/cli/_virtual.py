@@ -37,7 +37,8 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--host",
         choices=HOST_CLOCKS,
-        help="how long the host's work takes: as on the GPU's own host, or as measured here (default: modelled)",
+        help="the time of the host's work: that of the host which the GPU's file describes, or as measured here "
+        "(default: modelled)",
     )
 
 

@@ -127,9 +127,8 @@ class Outlook:
                 f"In steady state a step takes {duration(round(step))}; gains and the plan are relative to that."
             )
         if known.left_out_ns:
-            said.append(
-                f"That time does not include pauses that only one step had: {duration(known.left_out_ns)} in all."
-            )
+            pauses = duration(known.left_out_ns)
+            said.append(f"The {duration(round(step))} do not include pauses that only one step had: {pauses} in all.")
         free, twice = step - self.freed.gains["host"], self.host_twice_step_ns
         if step - free < max(_HELPS * step, known.error_ns):
             most = share(round(max(step - free, known.error_ns)), round(step))

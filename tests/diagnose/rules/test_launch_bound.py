@@ -68,7 +68,7 @@ def test_the_lines_of_a_function_hold_it_together_and_the_costliest_is_named() -
     assert finding.where.line_is == "exact"
     assert finding.count == 40
     assert finding.edit == "graph:model/net.py:forward"
-    assert "the late launches are at model/net.py:52 forward" in finding.saw
+    assert "the idle time by line: model/net.py:52 forward" in finding.saw
 
 
 def test_within_generate_it_is_told_what_can_be_captured_there() -> None:
@@ -182,7 +182,7 @@ def test_tiny_kernels_within_a_stretch_are_part_of_it_and_no_finding_of_their_ow
                         trace.launch(f"{name}_{i % kernels}", 3)
     finding = only(trace, "launch-bound")
     assert place(finding) == ("train.py", 12, "train")
-    assert "no wait or copy there: 40 kernels of 3.00 µs (median), in groups of 32 or more" in finding.saw
+    assert "between 40 kernels of 3.00 µs (median), at least 32 in a row without a wait or a copy" in finding.saw
     assert found(trace, "tiny-kernels") == []
 
 

@@ -65,8 +65,8 @@ def _tiny(run: Run, late: Late, lost: I64) -> list[str]:
     cost = share(int(lost[late.tiny].sum()), int(lost[late.group.rows].sum()))
     length = usual_length(run, late.tiny)
     return [
-        f"{cost} of the idle time lies between short kernels, with no wait or copy there: {len(late.tiny):,} kernels "
-        f"of {length}, in groups of {TINY_ROW} or more"
+        f"{cost} of the idle time lies between {len(late.tiny):,} kernels of {length}, at least {TINY_ROW} in a row "
+        "without a wait or a copy"
     ]
 
 
@@ -76,12 +76,8 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
     parts = sorted(
         ((int(lost[part.rows].sum()), run.where(part)) for part in run.lines(group.rows)), key=lambda part: -part[0]
     )
-    lines = ", ".join(
-        f"{where.file}:{where.line} {where.function} ({share(cost, exposed)} of the idle time)"
-        for cost, where in parts[:3]
-        if where.file
-    )
-    return [f"the late launches are at {lines}"] if len(parts) > 1 and lines else []
+    lines = ", ".join(f"{at.file}:{at.line} {at.function} {share(cost, exposed)}" for cost, at in parts[:3] if at.file)
+    return [f"the idle time by line: {lines}"] if len(parts) > 1 and lines else []
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
