@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from unstall.diagnose.late_launches import TINY_ROW, Late, divide, usual_length
+from unstall.diagnose.late_launches import Late, divide, usual_length
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, share
 from unstall.result import Finding
@@ -64,10 +64,7 @@ def _tiny(run: Run, late: Late, lost: I64) -> list[str]:
         return []
     cost = share(int(lost[late.tiny].sum()), int(lost[late.group.rows].sum()))
     length = usual_length(run, late.tiny)
-    return [
-        f"{cost} of the idle time lies between {len(late.tiny):,} kernels of {length}, at least {TINY_ROW} in a row "
-        "without a wait or a copy"
-    ]
+    return [f"{cost} of the idle time is between short kernels: {len(late.tiny):,} of them, {length} each"]
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
