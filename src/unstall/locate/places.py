@@ -10,6 +10,7 @@ import numpy as np
 
 from unstall.frameworks import is_framework
 from unstall.locate.operations import operations
+from unstall.locate.proving import proving_frames
 from unstall.locate.steps import RECORDED_STEP
 from unstall.result import Caller, Where
 from unstall.timeline.ancestry import nearest, outermost
@@ -68,7 +69,8 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
     """Attributes every host event to a place.
 
     `step` is the name of the steps' annotation, which is not a place. If `user` is given, only files that match one of
-    these globs count as the user's code. A backward operator is at the line of its forward operator.
+    these globs count as the user's code. A backward operator is at the line of its forward operator. What
+    `unstall.graphed` does to prove a graph is at our line, not at the line of the user's that it runs.
     """
     host = timeline.host
     mine = _user_lines(timeline, user)
@@ -81,6 +83,9 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
     frame = _at(user_node, stack)
     own_frame = _at(user_node, host.stack)
     frame = np.where(frame >= 0, frame, own_frame).astype(np.int32)
+    proving = proving_frames(timeline)
+    ours = np.where(proving >= 0, proving, proving[source])
+    frame = np.where(ours >= 0, ours, frame)
     line = _at(timeline.stacks.line, frame)
     outside = _at(timeline.stacks.parent, frame)
     outer = _at(user_node, outside)
