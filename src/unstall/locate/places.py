@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from unstall.result import Caller, Where
 from unstall.timeline.ancestry import nearest, outermost
 from unstall.timeline.columns import I32, I64, Bool, HostKind, Timeline
 from unstall.timeline.grouping import by_text
+
+_CELL = re.compile(r"In\[\d+\]$")  # as `answers/cells.py` names a notebook's cells
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -109,11 +112,15 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
 
 
 def programs(timeline: Timeline) -> set[int]:
-    """Returns the files that were run as the program, as indices into the timeline's strings.
+    """Returns the files that were run as the program, as indices into the timeline's strings. Of a notebook these are
+    its cells.
 
     The outermost frame of some stack is the `<module>` of such a file. The file is
     the user's, even if it has the name of a library module, such as profile.py.
     """
+    cells = by_text(timeline.lines.file, lambda index: _CELL.match(timeline.strings[index]) is not None) == 1
+    if cells.any():
+        return set(timeline.lines.file[cells].tolist())
     roots = timeline.stacks.line[timeline.stacks.parent < 0]
     modules = [i for i in np.unique(roots) if timeline.text(int(timeline.lines.function[i])) == "<module>"]
     files = {int(timeline.lines.file[i]) for i in modules}
