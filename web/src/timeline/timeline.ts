@@ -238,9 +238,8 @@ export class Timeline implements Drawn {
     if (this.canvas.width !== Math.round(this.width * ratio)) this.canvas.width = Math.round(this.width * ratio);
     if (this.canvas.height !== Math.round(this.height * ratio)) this.canvas.height = Math.round(this.height * ratio);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    const { picture, layout, colours, scale, zero, height, scrollTop, event: selected, hovered, found, spans, pointed } = this;
-    const measured = this.measured ?? this.chosen;
-    const rectangles = drawScene(context, { picture, layout, colours, scale, zero, height, scrollTop, selected, hovered, found, spans, measured, pointed });
+    const { picture, layout, colours, scale, zero, height, scrollTop, event: selected, hovered, found, spans, measured, chosen, pointed } = this;
+    const rectangles = drawScene(context, { picture, layout, colours, scale, zero, height, scrollTop, selected, hovered, found, spans, measured, chosen, pointed });
     this.overview.draw(colours, this.width, ratio);
     Object.assign(this.element.dataset, {
       from: String(scale.from),
