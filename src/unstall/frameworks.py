@@ -16,6 +16,8 @@ FRAMEWORKS = frozenset(
     {
         *("torch", "torchvision", "torchaudio", "torchtext", "torchdata", "torchgen", "torchao", "functorch"),
         *("triton", "numpy", "unstall"),
+        # What runs a notebook's cells.
+        *("IPython", "ipykernel", "ipykernel_launcher", "jupyter_client", "traitlets", "tornado", "zmq", "comm"),
     }
 )
 # Names of standard library modules that in a trace are far more often the user's own folders.

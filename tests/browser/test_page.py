@@ -82,12 +82,13 @@ def test_figures_are_said_to_be_per_step_and_counts_are_too(page: Opened) -> Non
         "Where the time went, per step",
         "Findings, per step",
         "Timeline",
+        "Kernels, per step",
         "Cost by line, per step",
         "Integrity",
     ]
     assert "770x a step" in page.text(".finding")
-    launches = page.page.locator("thead th").all_inner_texts().index("Launches")
-    assert page.page.locator("tbody tr").first.locator("td").nth(launches).inner_text() == "770"
+    launches = page.page.locator(".lines thead th").all_inner_texts().index("Launches")
+    assert page.page.locator(".lines tbody tr").first.locator("td").nth(launches).inner_text() == "770"
 
 
 def test_of_a_run_without_steps_figures_are_in_all(opened: Open) -> None:
@@ -144,18 +145,18 @@ def test_harmless_findings_are_folded_away(page: Opened) -> None:
 
 
 def test_lines_sort_by_any_column_both_ways(page: Opened) -> None:
-    places = page.page.locator("tbody td:first-child .code")
+    places = page.page.locator(".lines tbody td:first-child .code")
     page.page.get_by_role("button", name="Host waits", exact=True).click()
     assert places.first.inner_text().endswith("train.py:41")
-    assert page.page.locator("th", has_text="Wait").get_attribute("aria-sort") == "descending"
+    assert page.page.locator(".lines th", has_text="Wait").get_attribute("aria-sort") == "descending"
 
     page.page.get_by_role("button", name="Line", exact=True).click()
-    assert page.page.locator("th", has_text="Line").get_attribute("aria-sort") == "ascending"
+    assert page.page.locator(".lines th", has_text="Line").get_attribute("aria-sort") == "ascending"
     assert places.all_inner_texts() == sorted(places.all_inner_texts())
 
 
 def test_lines_filter_by_file_function_and_cause(page: Opened) -> None:
-    rows = page.page.locator("tbody tr")
+    rows = page.page.locator(".lines tbody tr")
     assert rows.count() == 4
     for text, found in (("backbone", 1), ("train_step", 1), ("input", 1), ("nowhere", 0), ("", 4)):
         page.page.get_by_label("Filter the lines").fill(text)
@@ -167,10 +168,50 @@ def test_a_line_can_be_found_on_the_timeline(opened: Open) -> None:
     line = msgspec.structs.replace(TYPICAL.lines[0], where=where)
     picture = drawn(training_step(), host_places=["train.py:90 main", *["train.py:41 step"] * 6])
     page = opened(as_html(msgspec.structs.replace(TYPICAL, lines=(line,)), picture))
-    page.page.locator("tbody tr").hover()
+    page.page.locator(".lines tbody tr").hover()
     page.page.get_by_role("button", name="find", exact=True).click()
 
     assert page.text(".matches") == "8 matches"
+
+
+def test_kernels_are_listed_by_name_with_their_device_time_a_step(page: Opened) -> None:
+    rows = page.page.locator(".kernels tbody tr")
+    total = page.page.evaluate("""() => [...document.querySelectorAll('.kernels td:nth-child(3)')]
+        .reduce((sum, cell) => sum + parseFloat(cell.innerText), 0)""")
+    assert total == pytest.approx(100, abs=0.2)
+    times = [cell.get_attribute("title") for cell in page.page.locator(".kernels td:nth-child(2) span").all()]
+    shown = [int(time.removesuffix(" ns").replace(",", "").split(".")[0]) for time in times if time]
+    assert len(shown) == rows.count() > 1
+    assert shown == sorted(shown, reverse=True)
+    page.page.locator(".kernels input").fill("memcpy")
+    assert rows.count() == 1
+
+
+def test_kernels_may_be_those_in_sight_alone(page: Opened) -> None:
+    page.page.locator(".board canvas").focus()
+    page.press("w", "w", "w", "w", "w", "w")
+    page.page.get_by_role("button", name="Of what is in sight").click()
+    start, end = page.view
+    assert page.text("#kernels-title").startswith("Kernels, of the ")
+    assert f"{end - start:,.0f} ns are selected" in str(page.page.locator(".scope span").get_attribute("title"))
+    each = "cells => cells.map(cell => parseFloat(cell.title.replaceAll(',', '')))"
+    device = page.page.locator(".kernels td:nth-child(2) span").evaluate_all(each)
+    assert sum(device) == pytest.approx(end - start, rel=0.01)
+    page.press("Escape")
+    assert page.text("#kernels-title") == "Kernels, per step"
+
+
+def test_the_address_of_a_finding_opens_it_wherever_it_is_folded(opened: Open) -> None:
+    page = opened(as_html(msgspec.structs.replace(TYPICAL, findings=TYPICAL.findings[:1] * 20)))
+    assert page.page.locator(".finding:visible").count() == 12
+    page.page.evaluate("location.hash = '#finding-17'")
+    page.settle()
+    sought = page.page.locator("#finding-17")
+    assert sought.get_attribute("open") is not None
+    assert sought.locator("dl").is_visible()
+    number = "element => getComputedStyle(element, '::before').content"
+    assert sought.locator("summary").evaluate(number) == '"17"'
+    assert sought.locator("a").get_attribute("href") == "#finding-17"
 
 
 def test_notes_are_listed_and_missing_things_are_said_at_the_top(opened: Open) -> None:

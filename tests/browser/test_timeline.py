@@ -124,6 +124,7 @@ def test_dragging_with_shift_zooms_to_the_stretch(step: Opened) -> None:
     start, end = step.view
     assert start == pytest.approx(400_000, rel=0.01)
     assert end == pytest.approx(600_000, rel=0.01)
+    assert step.text("#kernels-title") == "Kernels, of the 200 µs that are selected"
 
 
 def test_two_fingers_zoom(step: Opened) -> None:

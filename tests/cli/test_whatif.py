@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cli.command import EXAMPLES, Cli
 
-from unstall import explain, whatif
+from unstall import explain, load, whatif
 from unstall.errors import UsageError
 
 DECODE = EXAMPLES / "gpt2_decode_item.json.gz"
@@ -169,3 +169,22 @@ def test_the_input_is_not_overwritten(unstall: Cli, tmp_path: Path) -> None:
     outcome = unstall("whatif", trace, "-o", trace)
     assert outcome.code == 2
     assert trace.read_bytes() == OFFLOAD.read_bytes()
+
+
+def test_the_predicted_run_is_written_as_a_trace(unstall: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "predicted.json.gz"
+    result = asked(unstall, OFFLOAD, "--edit", "overlap-copies", "--save-trace", file)
+    predicted = load(file)
+    assert len(predicted.device) == len(load(OFFLOAD).device)
+    again = explain(predicted, as_recorded=True)
+    assert again.result.steps.count == result["steps"]["count"]
+    assert again.result.steps.mean_ns == pytest.approx(result["predicted_step_ns"], rel=0.05)
+
+
+def test_a_predicted_run_replaces_no_other_file(unstall: Cli, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print()")
+    outcome = unstall("whatif", OFFLOAD, "--save-trace", script)
+    assert outcome.code == 2
+    assert "by its name no trace" in outcome.err
+    assert script.read_text() == "print()"

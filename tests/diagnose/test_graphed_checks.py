@@ -6,8 +6,8 @@ import pytest
 from findings import result_of
 from traces import TraceBuilder
 
-from unstall.diagnose.graphed_checks import CHECKING
 from unstall.fix.graphs.serving import GraphServer
+from unstall.locate.proving import METHODS
 
 
 def recorded(function: str, *, us: float) -> TraceBuilder:
@@ -41,4 +41,44 @@ def test_a_recording_of_nothing_says_nothing_of_proofs() -> None:
 
 
 def test_proofs_are_made_below_these_methods() -> None:
-    assert all(callable(getattr(GraphServer, name)) for name in CHECKING)
+    assert all(callable(getattr(GraphServer, name)) for name in METHODS)
+
+
+def steps_that_prove(*proving: int, steps: int) -> TraceBuilder:
+    """Steps of the user's function. Those with these numbers also run it within a proof, on a stream of unstall's."""
+    trace = TraceBuilder()
+    for number in range(steps):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            if number in proving:
+                with (
+                    trace.frame("unstall/fix/graphs/serving.py", 250, "GraphServer._capture"),
+                    trace.frame("train.py", 30, "step"),
+                    trace.op("aten::mm"),
+                ):
+                    trace.launch("gemm", 900, stream=20)
+                    trace.sync()
+            with trace.op("aten::mm"):
+                trace.launch("gemm", 100)
+                trace.sync()
+    return trace
+
+
+def test_steps_that_prove_are_left_out_and_told_in_one_line() -> None:
+    alone, after = (result_of(steps_that_prove(*proving, steps=9)) for proving in ((), (0, 1, 2)))
+    assert (after.steps.count, alone.steps.count) == (6, 9)
+    assert after.steps.mean_ns == pytest.approx(alone.steps.mean_ns, rel=0.05)
+    (note,) = (note for note in after.integrity.notes if "proves" in note or "before the steps" in note)
+    assert note.startswith("left out: 3 steps in which unstall.graphed proves its graphs")
+
+
+def test_the_longest_stretch_between_proofs_is_what_is_explained() -> None:
+    result = result_of(steps_that_prove(0, 3, steps=10))
+    assert result.steps.count == 6
+    assert any("2 steps in which" in note and "and 2 steps apart" in note for note in result.integrity.notes)
+
+
+def test_no_finding_is_about_a_proof() -> None:
+    of_all = result_of(steps_that_prove(0, 1, 2, steps=3))
+    assert of_all.steps.count == 3
+    assert {finding.where.line for finding in of_all.findings} == {12}
+    assert ("unstall/fix/graphs/serving.py", 250) in {(each.where.file, each.where.line) for each in of_all.lines}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -75,6 +77,65 @@ def test_an_exception_is_shown_as_usual_and_the_recording_is_spoken_of_anyway(no
     assert captured.stderr.startswith("unstall: nothing was recorded")
 
 
+def test_help_is_printed_and_nothing_runs(notebook: Notebook) -> None:
+    for cell in ("%%unstall --help", "%%unstall -h\nran = True"):
+        result, captured = notebook.run(cell)
+        assert result.success
+        assert captured.stdout.startswith("usage: %%unstall [-h]")
+        assert "-o FILE" in captured.stdout
+        assert captured.stderr == ""
+    assert "ran" not in notebook.shell.user_ns
+
+
+def test_the_magic_alone_says_that_there_is_no_code(notebook: Notebook) -> None:
+    _, captured = notebook.run("%%unstall\n\n")
+    assert captured.stderr == "UsageError: %%unstall: there is no code below it, so nothing to run and explain\n"
+
+
+def test_a_raising_cell_has_the_number_of_its_cell(notebook: Notebook) -> None:
+    notebook.shell.run_cell("first = 1", store_history=True)
+    with capture.capture_output() as captured:
+        notebook.shell.run_cell("%%unstall --steps 3\nfirst / 0", store_history=True)
+    assert captured.stdout.count("In[2], line ") == 2
+    assert "In[3]" not in captured.stdout
+
+
+ON_A_VIRTUAL_GPU = """
+import sys
+import unstall
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+gpu = unstall.virtual_gpu("h200").start()
+gpu.stop()
+shell = InteractiveShell.instance()
+shell.history_manager.enabled = False
+shell.run_line_magic("load_ext", "unstall")
+shell.run_cell("import torch\\nw = torch.ones(8, 8).cuda()\\ndef step():\\n    return (w @ w).sum().item()", True)
+with capture_output() as captured:
+    shell.run_cell("%%unstall -o report.json -o report.html\\nfor _ in range(20):\\n    step()\\n1 / 0", True)
+(shown,) = captured.outputs
+assert shown.data["text/html"].startswith("<iframe")
+assert "ZeroDivisionError" in captured.stdout
+print(shown.data["text/plain"])
+"""
+
+
+def test_places_are_cells_and_nothing_is_of_the_notebook_itself(tmp_path: Path) -> None:
+    (tmp_path / "notebook.py").write_text(ON_A_VIRTUAL_GPU)
+    environment = {**os.environ, "IPYTHONDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "notebook.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "In[1]:4 in step" in done.stdout
+    result = json.loads((tmp_path / "report.json").read_text())
+    places = [finding["where"] for finding in result["findings"]] + [line["where"] for line in result["lines"]]
+    places += [place["called_from"] for place in places if place.get("called_from")]
+    assert {place["file"] for place in places if place.get("file")} == {"In[1]", "In[2]"}
+    assert (tmp_path / "report.html").stat().st_size > 50_000
+
+
 @pytest.mark.slow
 def test_what_torch_did_in_a_cell_is_explained_below_it(notebook: Notebook) -> None:
     pytest.importorskip("torch")
@@ -113,6 +174,7 @@ def test_magics_work_within_the_cell(notebook: Notebook) -> None:
         ("--steps 0", "steps=0: record at least one step"),
         ("--colour", "unrecognized arguments: --colour"),
         ("'--steps", "No closing quotation"),
+        ("-o report.pdf", "report.pdf: its ending names no format"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_before_the_cell_runs(

@@ -17,6 +17,7 @@ from recording.recorders import Driven, Logging
 
 from unstall.errors import UsageError
 from unstall.guest import active
+from unstall.guest.steps import proving
 from unstall.recording.session import Phase
 
 
@@ -50,6 +51,30 @@ def test_the_plain_steps_follow_the_recorded_ones(tmp_path: Path) -> None:
     run.steps(1 + 3, took_ms=110)
     assert [plain["host_ns"] for plain in run.events("plain")] == [100e6, 110e6]
     assert run.events("over")[0]["why"] == "done"
+
+
+def test_warm_up_begins_again_after_a_step_that_proves_a_graph(tmp_path: Path) -> None:
+    run = Driven(tmp_path, warmup=3, steps=5)
+    run.steps(2, took_ms=100)
+    with proving():
+        run.steps(1, took_ms=900)  # the step's end lies within the proof, so the next step proves, too
+    run.steps(1 + 3, took_ms=100)
+    assert run.session.phase is Phase.PLAIN_BEFORE
+    with proving():
+        pass
+    run.steps(1 + 3 + 4, took_ms=100)
+    assert (run.session.phase, run.log) == (Phase.PLAIN_BEFORE, [])
+    run.steps(1, took_ms=100)
+    assert (run.session.phase, run.log) == (Phase.RECORDING, ["own start"])
+
+
+def test_proofs_without_end_do_not_put_off_a_recording_forever(tmp_path: Path) -> None:
+    run = Driven(tmp_path, warmup=3, steps=5)
+    for _ in range(220):
+        with proving():
+            pass
+        run.steps(1, took_ms=100)
+    assert run.log[:1] == ["own start"]
 
 
 def test_marks_say_which_thread_made_them(tmp_path: Path) -> None:

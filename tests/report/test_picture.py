@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 from report.timelines import Recording, drawn, large, no_waits, training_step
+from traces import AUTOGRAD, TraceBuilder
 
 from unstall.report.picture import EventKind, Picture
 from unstall.result import IDLE_CAUSES
@@ -180,3 +181,25 @@ def test_an_empty_run_is_an_empty_picture() -> None:
 
     assert len(picture.events) == 0
     assert len(picture.lanes) == 0
+
+
+def test_a_frame_of_autograds_thread_is_there_once_a_step() -> None:
+    trace = TraceBuilder()
+    with trace.on_thread(AUTOGRAD), trace.frame("train.py", 40, "step"):
+        for _ in range(3):
+            with trace.backward("MmBackward0", 1, thread=AUTOGRAD), trace.op("aten::mm"):
+                trace.launch("gemm", 20)
+            trace.work(500)
+    timeline = trace.timeline()
+    threads = replace(timeline.threads, name=np.full(len(timeline.threads), len(timeline.strings), np.int32))
+    timeline = replace(timeline, strings=(*timeline.strings, "pt_autograd_0"), threads=threads)
+    launches = timeline.host.start[timeline.host.kind == HostKind.LAUNCH]
+    steps = [(int(at) - 50_000, int(at) + 400_000) for at in launches]
+
+    (track,) = (label for label in labels(drawn(timeline)) if label.startswith("Python, "))
+    assert len(names(drawn(timeline), track)) == 1
+    by_step = drawn(timeline, steps=steps)
+    assert names(by_step, track) == ["train.py(40): step"] * 3
+    frames = by_step.events.name == by_step.strings.index("train.py(40): step")
+    length = by_step.events.end[frames] - by_step.events.start[frames]
+    assert 0 < length.max() < 100_000

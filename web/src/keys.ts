@@ -13,7 +13,7 @@ const KEYS: [string, string][] = [
   ["l", "from a launch to its op and back"],
   ["z", "zoom to the selected event"],
   ["e", "full window"],
-  ["Esc", "let go: details, instances, search, full window"],
+  ["Esc", "let go: details, instances, search, the stretch, full window"],
   ["?", "this list"],
 ];
 const KEYS_OF_TWO: [string, string][] = [
@@ -23,7 +23,7 @@ const KEYS_OF_TWO: [string, string][] = [
 const POINTER: [string, string][] = [
   ["drag", "move"],
   ["wheel", "zoom, once the timeline was clicked; Ctrl + wheel or pinch at any time"],
-  ["Shift + drag", "measure a stretch, and zoom to it"],
+  ["Shift + drag", "measure a stretch, and zoom to it; the table of kernels is then of that"],
   ["click", "select; a double click zooms to it"],
 ];
 const STEP = 0.18;

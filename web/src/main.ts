@@ -8,6 +8,7 @@ import { h } from "./dom";
 import { helpDialog, listenToKeys } from "./keys";
 import { diffPage } from "./page/diff";
 import { explainPage } from "./page/explain";
+import { openAddressed } from "./page/findings";
 import type { Shell } from "./page/header";
 import type { Page } from "./page/page";
 import { whatIfPage } from "./page/whatif";
@@ -36,6 +37,8 @@ async function start(root: HTMLElement): Promise<void> {
   page = pageOf(result, pictures, shell);
   root.append(page.header, h("main", {}, ...page.sections));
   listenToKeys(page.timelines, help);
+  openAddressed();
+  addEventListener("hashchange", openAddressed);
   document.title = `${page.title} · unstall`;
   document.documentElement.dataset["ready"] = "true";
 }

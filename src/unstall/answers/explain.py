@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from unstall.answers.cells import with_cell_names
 from unstall.answers.report import Report
 from unstall.diagnose.explain import explain as diagnose
 from unstall.read.live import Profile, read_profile
@@ -43,7 +44,12 @@ def explain(
     """
     timeline = source if isinstance(source, str | Path | Timeline) else read_profile(source)
     found = diagnose(
-        timeline, step=step, user=user, plain_step_ns=plain_step_ns, as_recorded=as_recorded, progress=progress
+        with_cell_names(timeline) if isinstance(timeline, Timeline) else timeline,
+        step=step,
+        user=user,
+        plain_step_ns=plain_step_ns,
+        as_recorded=as_recorded,
+        progress=progress,
     )
     report = Report(found.result, found.run)
     if timeline is not source and _called_by_profiler():

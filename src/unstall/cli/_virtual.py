@@ -127,6 +127,7 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
     --warmup and --steps is given, the other is the usual warm-up or all remaining steps. If there are too few steps, a
     note says so.
     """
+    from unstall.diagnose.graphed_checks import words_of_proving
     from unstall.locate.steps import find_steps
     from unstall.virtual.timeline.steps import with_steps
     from unstall.virtual.timeline.window import FOREVER, cut
@@ -143,8 +144,9 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
         if counts or steps.found_by in _MARKED:
             warmup = _warmup_of(len(steps), args.warmup)
             timeline = timeline if warmup or args.warmup is not None else _without_warmup(timeline, len(steps))
+            timeline = _noting(timeline, words_of_proving(steps)) if steps.proving else timeline
             last = min(len(steps), warmup + (args.steps or len(steps))) - 1
-            if counts or warmup:
+            if counts or warmup or steps.proving:
                 start, end = int(steps.start[warmup]), int(steps.end[last])
                 alone = last == warmup and steps.found_by == "optimizer"
     if args.after is not None:
@@ -184,6 +186,10 @@ def _without_warmup(timeline: Timeline, steps: int) -> Timeline:
         f"the run has {counted(steps, 'step')}, too few to let the first {_WARMUP} go by as usual: what a program does "
         "once only is in them"
     )
+    return _noting(timeline, note)
+
+
+def _noting(timeline: Timeline, note: str) -> Timeline:
     return replace(timeline, meta=replace(timeline.meta, notes=(*timeline.meta.notes, note)))
 
 

@@ -23,10 +23,11 @@ Other edits:
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from unstall.cli._arguments import add_plain_step_options, add_user_option
 from unstall.cli._inputs import read_timeline
-from unstall.cli._output import add_output_options, check_outputs, deliver
+from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -41,11 +42,18 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_plain_step_options(parser)
     parser.add_argument("--step", metavar="NAME", help="the name of the annotation around one step (default: detected)")
     add_user_option(parser)
+    parser.add_argument(
+        "--save-trace",
+        metavar="FILE",
+        help="also write the predicted run as a trace, which Perfetto and unstall open (.json or .json.gz)",
+    )
     add_output_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    check_outputs(args, args.trace)
+    check_outputs(args, args.trace, others=[args.save_trace])
+    if args.save_trace is not None:
+        check_replaced(Path(args.save_trace))
     from unstall.answers.what_if import whatif
 
     answer = whatif(
@@ -56,5 +64,9 @@ def run(args: argparse.Namespace) -> int:
         step=args.step,
         user=args.user,
     )
+    if args.save_trace is not None:
+        from unstall.virtual.profiler.trace_file import write_trace
+
+        write_trace(answer.after.timeline, Path(args.save_trace), {"predicted": list(args.edit)})
     deliver(answer, args)
     return 0

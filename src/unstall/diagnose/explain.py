@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from unstall._version import __version__
-from unstall.diagnose.graphed_checks import note_of_checks
+from unstall.diagnose.graphed_checks import note_of_checks, without_checks
 from unstall.diagnose.input_check import load_usable
 from unstall.diagnose.lines import cost_by_line
 from unstall.diagnose.outlook import look_ahead
@@ -78,7 +78,7 @@ def explain(
     run = analyse(timeline, step=step, user=user)
     # Without device work there is nothing to find: the host did not wait for a device.
     known = run.ops_inside.any()
-    findings = [finding for rule in (all_rules() if known else ()) for finding in rule(run)]
+    findings = without_checks(finding for rule in (all_rules() if known else ()) for finding in rule(run))
     outlook = look_ahead(run, plain_step_ns=plain_step_ns, as_recorded=as_recorded) if known else None
     gains = None
     if outlook and outlook.trusted:

@@ -1,4 +1,7 @@
-"""Renders the document's blocks as a self-contained HTML page, in the reader's light or dark theme."""
+"""Renders the document's blocks as a self-contained HTML page, in the reader's light or dark theme.
+
+Colours and type are those of the interactive pages (`web/src/style/`).
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,7 @@ _CLASSES: dict[Role, str] = {
     "warning": "warning",
     "same": "same",
 }
+_WIDTH = 960  # px
 _PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -41,34 +45,55 @@ _PAGE = """<!doctype html>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>{title}</title>
 <style>
-:root {{ color-scheme: light dark; --back: #ffffff; --text: #1b1f24; --dim: #59636e; --line: #d1d9e0; --fill: #0969da;
-  --middle: #cf222e; --band: #cf222e33; --good: #1a7f37; --bad: #cf222e; --warning: #9a6700; }}
-@media (prefers-color-scheme: dark) {{ :root {{ --back: #0d1117; --text: #e6edf3; --dim: #9198a1; --line: #3d444d;
-  --fill: #4493f8; --middle: #ff7b72; --band: #ff7b7244; --good: #3fb950; --bad: #ff7b72; --warning: #d29922; }} }}
-body {{ background: var(--back); color: var(--text); font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto;
-  max-width: {width}px; padding: 0 1rem; overflow-wrap: anywhere; }}
-h1 {{ font-size: 1.2rem; }}
-h2 {{ font-size: 1rem; }}
+:root {{ color-scheme: light dark; --page: #f6f7f9; --panel: #ffffff; --text: #161b22; --muted: #5b6675;
+  --line: #e2e6ec; --accent: #1f5fbf; --fill: #2b6fd0; --middle: #c2185b; --band: #c2185b33; --good: #12805c;
+  --bad: #c0392b; --warning: #8a6100; }}
+@media (prefers-color-scheme: dark) {{ :root {{ --page: #0e1217; --panel: #151a21; --text: #e4e9f0; --muted: #94a0b0;
+  --line: #262e38; --accent: #7ab0f5; --fill: #4480d8; --middle: #ff6fa5; --band: #ff6fa544; --good: #45cf98;
+  --bad: #ff7a66; --warning: #d29922; }} }}
+* {{ box-sizing: border-box; }}
+body {{ background: var(--page); color: var(--text); margin: 0 auto; max-width: {width}px; padding: 0 24px 48px;
+  font: 14px/1.5 ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
+  font-variant-numeric: tabular-nums; overflow-wrap: anywhere; -webkit-text-size-adjust: 100%; }}
+header {{ display: flex; flex-wrap: wrap; align-items: baseline; gap: 6px 14px; padding: 12px 0;
+  border-bottom: 1px solid var(--line); }}
+.wordmark {{ font-weight: 750; letter-spacing: -0.02em; font-size: 16px; color: var(--accent); }}
+h1 {{ font-size: clamp(19px, 2.2vw, 25px); line-height: 1.35; font-weight: 620; letter-spacing: -0.011em;
+  margin: 26px 0 0; }}
+h2 {{ font-size: 13px; font-weight: 650; margin: 28px 0 10px; color: var(--muted); }}
+p {{ margin: 6px 0 0; }}
+.panel + p {{ margin-top: 14px; }}
+.panel {{ margin: 20px 0 0; padding: 12px 16px; background: var(--panel); border: 1px solid var(--line);
+  border-radius: 8px; overflow-x: auto; }}
 svg {{ display: block; width: 100%; height: auto; }}
-text {{ fill: var(--text); font: 13px system-ui, sans-serif; }}
-table {{ border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }}
-td, th {{ padding: 0.1rem 1.2rem 0.1rem 0; text-align: left; vertical-align: top; font-weight: normal; }}
-th {{ color: var(--dim); }}
-.right {{ text-align: right; white-space: nowrap; }}
-.dim {{ fill: var(--dim); color: var(--dim); }}
+text {{ fill: var(--text); font: 13px ui-sans-serif, system-ui, sans-serif; }}
+table {{ border-collapse: collapse; width: 100%; font-size: 13px; }}
+td, th {{ padding: 4px 20px 4px 0; text-align: left; vertical-align: baseline; font-weight: normal;
+  border-top: 1px solid var(--line); white-space: nowrap; }}
+td:last-child, th:last-child {{ padding-right: 0; }}
+tr:first-child > * {{ border-top: 0; }}
+td:first-child {{ white-space: normal; min-width: 120px; }}
+th {{ color: var(--muted); font-weight: 600; }}
+.right {{ text-align: right; }}
+.dim {{ fill: var(--muted); color: var(--muted); }}
 .strong {{ font-weight: 600; }}
-.code {{ font: 13px ui-monospace, monospace; }}
+.code {{ font: 0.92em ui-monospace, "SF Mono", "Cascadia Code", Menlo, Consolas, "DejaVu Sans Mono", monospace; }}
 .good {{ color: var(--good); }}
 .bad {{ color: var(--bad); font-weight: 600; }}
 .warning {{ color: var(--warning); font-weight: 600; }}
-.same {{ color: var(--fill); }}
+.same {{ color: var(--accent); }}
 .axis {{ stroke: var(--line); }}
 .fill {{ fill: var(--fill); }}
 .band {{ fill: var(--band); }}
 .middle {{ stroke: var(--middle); stroke-width: 2; }}
+@media (max-width: 640px) {{ body {{ padding: 0 12px 32px; }} .panel {{ margin-inline: -12px; padding: 8px 12px;
+  border-radius: 0; border-inline: 0; }} text {{ font-size: 22px; }} }}
 </style>
+<header><span class="wordmark">unstall</span></header>
+<main>
 <h1>{title}</h1>
 {blocks}
+</main>
 </html>
 """
 
@@ -78,7 +103,7 @@ def render(document: Document) -> str:
     blocks = [_paragraph(document.about), *map(_block, document.caveats)]
     blocks += [f"<p>{_safe(document.summary)}</p>"] if document.summary else []
     blocks += map(_block, document.blocks)
-    return _PAGE.format(title=_safe(document.title), width=histograms.WIDTH, blocks="\n".join(blocks))
+    return _PAGE.format(title=_safe(document.title), width=_WIDTH, blocks="\n".join(blocks))
 
 
 def _safe(text: str) -> str:
@@ -144,7 +169,7 @@ def _entry(entry: Entry, names: Sequence[str]) -> str:
 
 @_block.register
 def _histograms(block: Histograms) -> str:
-    return histograms.drawing(block)
+    return f'<div class="panel" tabindex="0" role="region" aria-label="histograms">{histograms.drawing(block)}</div>'
 
 
 def _grid(header: Sequence[str], rows: Iterable[Sequence[str]], align: Sequence[str]) -> str:
@@ -152,8 +177,12 @@ def _grid(header: Sequence[str], rows: Iterable[Sequence[str]], align: Sequence[
     sides = ["left", *align]
 
     def row(cells: Sequence[str], tag: str) -> str:
-        shown = (f'<{tag} class="{side}">{cell}</{tag}>' for cell, side in zip(cells, sides, strict=True))
+        # An empty header cell would be announced as the header of its column.
+        tags = [tag if cell else "td" for cell in cells]
+        shown = (f'<{t} class="{s}">{cell}</{t}>' for t, s, cell in zip(tags, sides, cells, strict=True))
         return f"<tr>{''.join(shown)}</tr>"
 
     head = row(header, "th") if any(header) else ""
-    return f"<table>{head}{''.join(row(cells, 'td') for cells in rows)}</table>"
+    table = f"<table>{head}{''.join(row(cells, 'td') for cells in rows)}</table>"
+    # A wide table scrolls by itself, so that the page never does; a key can reach it.
+    return f'<div class="panel" tabindex="0" role="region" aria-label="table">{table}</div>'

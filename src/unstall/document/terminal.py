@@ -57,8 +57,9 @@ _STYLES: dict[Role, str] = {
     "same": "cyan",
 }
 
-# Names from a trace are plain text: they contain no markup, no emoji and no numbers to colour.
-_console = partial(Console, highlight=False, markup=False, emoji=False)
+# Names from a trace are plain text: they contain no markup, no emoji and no numbers to colour. In a notebook, a console
+# of rich would display what it renders a second time.
+_console = partial(Console, highlight=False, markup=False, emoji=False, force_jupyter=False)
 
 
 def render(document: Document, *, top: int = 10, width: int = 80) -> str:

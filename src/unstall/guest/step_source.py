@@ -51,6 +51,10 @@ class StepSources:
         """Returns how many boundaries of the source counted."""
         return self._counts.get(source, 0)
 
+    def counts(self) -> dict[StepSource, int]:
+        """Returns how many boundaries of each source counted."""
+        return dict(self._counts)
+
     def silent(self, source: StepSource) -> bool:
         """Returns whether other sources have continued without this one. `unstall.step()` is never silent."""
         if source.kind == EXPLICIT:

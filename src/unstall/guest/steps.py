@@ -92,6 +92,22 @@ def steps_are_ignored() -> bool:
     return getattr(_ignoring, "depth", 0) > 0
 
 
+@contextmanager
+def proving() -> Iterator[None]:
+    """A helper proves within the block what its later calls use. A recording waits for steps without that."""
+    global _proofs
+    _proofs += 1
+    try:
+        yield
+    finally:
+        _proofs += 1  # a step boundary may lie within the block: the step that it begins proves too
+
+
+def proofs() -> int:
+    """Returns a number that changes if a helper proves something."""
+    return _proofs
+
+
 def is_outermost(frame: FrameType) -> bool:
     """Returns whether no caller of this frame runs the same code. A step within such a step is a part of it."""
     caller = frame.f_back
@@ -103,3 +119,4 @@ def is_outermost(frame: FrameType) -> bool:
 _fetching = threading.local()
 _observing = threading.local()
 _ignoring = threading.local()
+_proofs = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,11 +11,14 @@ import numpy as np
 
 from unstall.frameworks import is_framework
 from unstall.locate.operations import operations
+from unstall.locate.proving import proving_frames
 from unstall.locate.steps import RECORDED_STEP
 from unstall.result import Caller, Where
 from unstall.timeline.ancestry import nearest, outermost
 from unstall.timeline.columns import I32, I64, Bool, HostKind, Timeline
 from unstall.timeline.grouping import by_text
+
+_CELL = re.compile(r"In\[\d+\]$")  # as `answers/cells.py` names a notebook's cells
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -68,7 +72,8 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
     """Attributes every host event to a place.
 
     `step` is the name of the steps' annotation, which is not a place. If `user` is given, only files that match one of
-    these globs count as the user's code. A backward operator is at the line of its forward operator.
+    these globs count as the user's code. A backward operator is at the line of its forward operator. What
+    `unstall.graphed` does to prove a graph is at our line, not at the line of the user's that it runs.
     """
     host = timeline.host
     mine = _user_lines(timeline, user)
@@ -81,6 +86,9 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
     frame = _at(user_node, stack)
     own_frame = _at(user_node, host.stack)
     frame = np.where(frame >= 0, frame, own_frame).astype(np.int32)
+    proving = proving_frames(timeline)
+    ours = np.where(proving >= 0, proving, proving[source])
+    frame = np.where(ours >= 0, ours, frame)
     line = _at(timeline.stacks.line, frame)
     outside = _at(timeline.stacks.parent, frame)
     outer = _at(user_node, outside)
@@ -104,11 +112,15 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
 
 
 def programs(timeline: Timeline) -> set[int]:
-    """Returns the files that were run as the program, as indices into the timeline's strings.
+    """Returns the files that were run as the program, as indices into the timeline's strings. Of a notebook these are
+    its cells.
 
     The outermost frame of some stack is the `<module>` of such a file. The file is
     the user's, even if it has the name of a library module, such as profile.py.
     """
+    cells = by_text(timeline.lines.file, lambda index: _CELL.match(timeline.strings[index]) is not None) == 1
+    if cells.any():
+        return set(timeline.lines.file[cells].tolist())
     roots = timeline.stacks.line[timeline.stacks.parent < 0]
     modules = [i for i in np.unique(roots) if timeline.text(int(timeline.lines.function[i])) == "<module>"]
     files = {int(timeline.lines.file[i]) for i in modules}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -34,6 +34,10 @@ class Steps:
     hint: str | None = None  # an annotation that might mark the steps, if none was used
     repeats: tuple[int, int] | None = None
     """Launches in one repetition, and how often it repeats, if these may be steps or layers and were not used."""
+    proving: int = 0
+    """How many steps were left out because `unstall.graphed` proved its graphs in them."""
+    apart: int = 0
+    """How many other steps were left out because such a step lies between them and these."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -51,6 +55,13 @@ def steps_of(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: 
     if work.any():
         start, end = start[work > 0], end[work > 0]
     return Steps(found_by, name, start, end, *_window(timeline, start, end))
+
+
+def narrowed(timeline: Timeline, steps: Steps, first: int, last: int) -> Steps:
+    """Returns the steps from number `first` up to but without `last`, with their own window."""
+    start, end = steps.start[first:last], steps.end[first:last]
+    window_start, window_end = _window(timeline, start, end)
+    return replace(steps, start=start, end=end, window_start=window_start, window_end=window_end)
 
 
 _LITTLE = 0.05  # of the launches

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 
 from unstall.errors import UsageError
+from unstall.locate.proving import without_proving
 from unstall.locate.step_annotations import (
     annotated,
     by_counter,
@@ -32,13 +33,17 @@ _RECORDED_STEP = re.compile(r"unstall\.step(#\d+)?$")
 def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
     """Find the steps. `name` is the name of the annotation around each step, or a glob.
 
+    Steps in which `unstall.graphed` proves its graphs are left out: later ones do not repeat that.
+
     Raises
     ------
     UsageError
         No annotation has that name.
     """
-    if name is not None:
-        return _by_name(timeline, name)
+    return without_proving(timeline, _by_name(timeline, name) if name is not None else _found(timeline))
+
+
+def _found(timeline: Timeline) -> Steps:
     # If recording cut steps by time, they do not correspond to steps of the program.
     marks = [] if timeline.meta.step_marks == "time" else [(RECORDED_STEP, _RECORDED_STEP)]
     for called, pattern in (*marks, ("ProfilerStep", _PROFILER_STEP)):

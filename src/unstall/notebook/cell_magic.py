@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import ast
 import html
+import re
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -29,16 +31,16 @@ class CellMagic:
 
     shell: Shell
 
-    def unstall(self, line: str, cell: str) -> object:
-        """Run the cell, and explain below it where its time on the GPU went.
-
-        %%unstall [--recorder auto|cupti|torch] [--lines auto|calls|monitoring|settrace|none] [--steps N]
-
-        Without --steps the whole cell is recorded; with it, N steps of its loop in steady state. If the notebook has a
-        virtual GPU, that explains the whole cell, and there are no options.
-        """
+    def unstall(self, line: str, cell: str | None = None) -> object:
+        """Run the cell, and explain below it where its time on the GPU went. `%%unstall --help` tells the options."""
         __tracebackhide__ = True  # a traceback should show only the cell
         options = _parse(line)
+        if options.pop("help", False):
+            print(_parser().format_help(), end="")
+            return None
+        if cell is None:
+            raise usage_error("%%unstall", UsageError("there is no code below it, so nothing to run and explain"))
+        files = options.pop("output", [])
         body, last = _compile(self.shell, line, cell)
         recording = _begin(options)
         try:
@@ -46,7 +48,7 @@ class CellMagic:
             return None if last is None else eval(last, self.shell.user_global_ns, self.shell.user_ns)
         finally:
             recording.__exit__(*sys.exc_info())
-            _show(recording)
+            _show(recording, files)
 
 
 @dataclass(frozen=True)
@@ -67,21 +69,55 @@ class Framed:
         return f'<iframe title="unstall" sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
 
 
+def without_body(lines: list[str]) -> list[str]:
+    """Makes `%%unstall` without any code a line magic: IPython refuses a cell magic without a body itself, so that
+    `%%unstall --help` could not answer. An input transformer of IPython's."""
+    first, *rest = lines or [""]
+    alone = re.match(r"%%unstall(?=\s|$)", first) and not "".join(rest).strip()
+    return [first.removeprefix("%"), *rest] if alone else lines
+
+
 class _MagicParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
 
 
+def _parser() -> _MagicParser:
+    parser = _MagicParser(
+        prog="%%unstall",
+        description="Runs the cell, and explains below it where its time on the GPU went.",
+        epilog="On a virtual GPU the whole cell is explained, so --recorder, --lines and --steps do not apply.",
+        add_help=False,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("-h", "--help", action="store_true", help="show this help; the cell does not run")
+    parser.add_argument("--recorder", choices=RECORDERS, help="what records: auto takes cupti if it works here")
+    parser.add_argument("--lines", choices=LINE_CLOCKS, help="how lines are known: auto takes the cheapest that works")
+    parser.add_argument(
+        "--steps", type=int, metavar="N", help="record N steps of the cell's loop in steady state, not the whole cell"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        action="append",
+        metavar="FILE",
+        help="also write the report to FILE, in the format of its ending (.html .json .md .txt); may be repeated",
+    )
+    return parser
+
+
 def _parse(line: str) -> dict[str, Any]:
-    """Returns the given arguments for `record`. Raises IPython's UsageError, which is shown as one line."""
-    parser = _MagicParser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    parser.add_argument("--recorder", choices=RECORDERS)
-    parser.add_argument("--lines", choices=LINE_CLOCKS)
-    parser.add_argument("--steps", type=int, metavar="N")
+    """Returns the given options. Raises IPython's UsageError, which is shown as one line."""
+    from unstall.document.formats import format_of
+
     try:
-        return vars(parser.parse_args(shlex.split(line)))
+        options = vars(_parser().parse_args(shlex.split(line)))
+        for file in options.get("output", []):
+            format_of(file)
     except (UsageError, ValueError) as error:
         raise usage_error("%%unstall", error) from None
+    return options
 
 
 def _begin(options: dict[str, Any]) -> Recording | VirtualGpu:
@@ -115,19 +151,36 @@ def _compile(shell: Shell, line: str, cell: str) -> tuple[CodeType, CodeType | N
     # A comment replaces the magic's own line, so that line numbers match those in the notebook.
     numbered = cell if cell.lstrip().startswith("%%") else f"# %%unstall {line}\n{cell}"
     source = shell.transform_cell(numbered)
-    name = shell.compile.cache(source, shell.execution_count, raw_code=numbered)
+    name = shell.compile.cache(source, _number(shell), raw_code=numbered)
     tree = shell.transform_ast(shell.compile.ast_parse(source, name))
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     body = shell.compile(tree, name, "exec")
     return body, shell.compile(ast.Expression(last.value), name, "eval") if isinstance(last, ast.Expr) else None
 
 
-def _show(recording: Recording | VirtualGpu) -> None:
-    """Displays the report, or why there is none. An error here must not hide the cell's own result."""
+def _number(shell: Shell) -> int:
+    """Returns the number of the cell that runs. Newer versions of IPython count on before they run a cell, so the
+    caller's code tells it."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        known = shell.compile.format_code_name(frame.f_code.co_filename)
+        if known is not None and (number := re.search(r"\d+", known[1])):
+            return int(number.group())
+    return shell.execution_count
+
+
+def _show(recording: Recording | VirtualGpu, files: Sequence[str]) -> None:
+    """Displays the report and writes it to files, or tells why there is none. An error here must not hide the cell's
+    own result."""
     from unstall.document.plain import plain
 
     try:
-        display(Framed(recording.explain()))
+        report = recording.explain()
+        display(Framed(report))
+        for file in files:
+            report.save(file)
+            print(f"unstall: the report is in {plain(file)}", file=sys.stderr)
     except UnstallError as error:
         print(f"unstall: {plain(str(error))}", file=sys.stderr)
     except Exception as error:

@@ -13,6 +13,7 @@ class Shell(Protocol):
 
     compile: Any
     execution_count: int
+    input_transformers_cleanup: list[Callable[[list[str]], list[str]]]
     user_global_ns: dict[str, Any]
     user_ns: dict[str, Any]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from unstall.notebook.bench_magic import BenchMagic
-from unstall.notebook.cell_magic import CellMagic
+from unstall.notebook.cell_magic import CellMagic, without_body
 from unstall.notebook.ipython import Shell
 
 
 def load_ipython_extension(shell: Shell) -> None:
     """Adds `%%unstall` and `%unstall_bench`. IPython calls it by this name."""
-    shell.register_magic_function(CellMagic(shell).unstall, magic_kind="cell")
+    shell.register_magic_function(CellMagic(shell).unstall, magic_kind="line_cell")
+    if without_body not in shell.input_transformers_cleanup:
+        shell.input_transformers_cleanup.append(without_body)
     shell.register_magic_function(BenchMagic(shell).unstall_bench, magic_kind="line_cell")

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from unstall.guest import active, device, step_hooks
+from unstall.guest import active, device, step_hooks, steps
 from unstall.guest.imports import when_imported
 from unstall.guest.own_profiler import OwnProfiler
 from unstall.guest.step_source import AT_THE_END, FORWARD, LOADER, StepSource, StepSources
@@ -40,6 +40,7 @@ _LAST_READ_S = 2.0  # wait for the device to reach the last timed step, when the
 _END_WAITS_S = 1.0  # wait for a boundary that another thread is processing
 _THREAD_WAITS_S, _LOOK_AGAIN_S = 5.0, 0.001  # wait for a boundary of the only thread that can stop the window
 _WRITING_WAITS_S = 60.0  # wait for that thread to write the recording
+_MOST_PROVING = 200  # boundaries by which proofs put off a recording; a program whose shapes keep changing has no end
 BY_TIME = "time"
 
 
@@ -90,6 +91,8 @@ class Session:
             end=self.stop_by_time,
         )
         self._chosen: StepSource | None = None
+        self._proofs = steps.proofs()
+        self._proving: dict[StepSource, int] = {}  # by source: its boundaries up to the last step that proved a graph
         self._plain = PlainSteps(journal)
         self._window: RecordedWindow | None = None
         self._window_ns = 0
@@ -212,10 +215,10 @@ class Session:
         return window is None or window.may_stop_here
 
     def _take(self, source: StepSource, at_ns: int) -> None:
-        step = source.kind in (LOADER, FORWARD)
-        if device.capturing() or (step and not device.may_be_in_use()):
+        begins = source.kind in (LOADER, FORWARD)
+        if device.capturing() or (begins and not device.may_be_in_use()):
             return  # a graph capture runs nothing yet, and a query of the device would invalidate it
-        first = self._sources.add(source, may_train=step and device.grad_enabled())
+        first = self._sources.add(source, may_train=begins and device.grad_enabled())
         if self.phase is Phase.WARMUP:
             self._warm_up(source, at_ns)
         elif self.phase is Phase.PLAIN_BEFORE:
@@ -228,7 +231,8 @@ class Session:
     def _warm_up(self, source: StepSource, at_ns: int) -> None:
         if source != self._sources.leader(source):
             return
-        count = self._sources.count(source)
+        self._note_proofs(source)
+        count = self._sources.count(source) - self._proving.get(source, 0)
         after_s = self._settings.after_s
         if after_s is not None:
             warm = at_ns - self._begun_ns >= after_s * 1e9
@@ -242,9 +246,19 @@ class Session:
         self._plain.begin("before", at_ns)
         self._enter(Phase.PLAIN_BEFORE)
 
+    def _note_proofs(self, source: StepSource) -> bool:
+        """Returns whether a helper proved something since the last call: warm-up steps count from here then."""
+        proofs, before = steps.proofs(), self._proofs
+        self._proofs = proofs
+        if proofs == before or self._sources.count(source) > _MOST_PROVING:
+            return False
+        self._proving = self._sources.counts()
+        return True
+
     def _time_before(self, source: StepSource, at_ns: int, first: bool) -> None:
         assert self._chosen is not None
-        if (first and self._sources.leader(source) == source) or self._sources.silent(self._chosen):
+        proved = source == self._chosen and self._note_proofs(source)
+        if proved or (first and self._sources.leader(source) == source) or self._sources.silent(self._chosen):
             self._warm_up_again()
         elif source == self._chosen and self._plain.add(at_ns, max(LEAST_STEPS, self._settings.steps)):
             if self._may_begin():
@@ -357,8 +371,8 @@ class Session:
         try:
             self._unhook()
         finally:
-            steps = self._sources.count(leader) if leader is not None else 0
-            self._journal.write("over", why=why, phase=phase.value, steps=steps, **device.asked_for())
+            count = self._sources.count(leader) if leader is not None else 0
+            self._journal.write("over", why=why, phase=phase.value, steps=count, **device.asked_for())
             self._journal.close()
 
     def _unhook(self) -> None:

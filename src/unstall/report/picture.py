@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.locate.kinds import is_communication
+from unstall.report.backward_frames import cut_by_step
 from unstall.report.nesting import depth_within, lane_of_overlap, shallowest
 from unstall.report.texts import Texts, described_copies, described_waits
 from unstall.result import IDLE_CAUSES
@@ -154,7 +155,7 @@ def picture_of(
     layout = _Layout(texts)
     layout.add_steps(*steps)
     layout.add_devices(timeline, idle, is_drawn, place_of_host, with_queue=len(queue[0]) > 0)
-    layout.add_threads(timeline, depth, is_python, is_host_drawn, place_of_host)
+    layout.add_threads(timeline, depth, is_python, is_host_drawn, place_of_host, steps[0])
     tracks, lanes, events, frames = layout.finish(timeline)
     return Picture(
         strings=texts.strings(),
@@ -271,12 +272,17 @@ class _Layout:
             launch=launch,
         )
 
-    def add_threads(self, timeline: Timeline, depth: I32, is_python: Bool, is_drawn: Bool, place_of_host: I32) -> None:
+    def add_threads(
+        self, timeline: Timeline, depth: I32, is_python: Bool, is_drawn: Bool, place_of_host: I32, step_starts: I64
+    ) -> None:
         host = timeline.host
         threads = _threads_in_order(timeline)
         detail = described_waits(self._texts, timeline)
         for kind, is_of_kind in ((TrackKind.THREAD, ~is_python), (TrackKind.PYTHON, is_python)):
             rows = np.flatnonzero(is_of_kind & is_drawn)
+            start, end = host.start[rows], host.end[rows]
+            if kind == TrackKind.PYTHON:
+                rows, start, end = cut_by_step(timeline, rows, step_starts)
             has_rows = np.bincount(host.thread[rows], minlength=len(timeline.threads)) > 0
             track = _none(len(timeline.threads))
             for thread in threads[has_rows[threads]]:
@@ -286,8 +292,8 @@ class _Layout:
                 track=track[host.thread[rows]],
                 depth=depth[rows],
                 kind=host.kind[rows],
-                start=host.start[rows],
-                end=host.end[rows],
+                start=start,
+                end=end,
                 name=host.name[rows],
                 detail=detail[rows],
                 place=place_of_host[rows],

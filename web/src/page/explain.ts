@@ -7,6 +7,7 @@ import type { Picture } from "../timeline/picture";
 import { accounts } from "./accounts";
 import { findings, wrongs } from "./findings";
 import { aboutSource, baseName, type Figure, figureList, knownError, masthead, type Shell, verdict } from "./header";
+import { kernels } from "./kernels";
 import { lines } from "./lines";
 import { notes, warning } from "./notes";
 import { type Page, searchIn, timelineSection, timelinesOf } from "./page";
@@ -35,6 +36,7 @@ export function explainPage(result: Result, pictures: Picture[], shell: Shell): 
       plan(result, tooltip),
       findings(result, tooltip, show),
       timelineSection(timelines, "Timeline", "This page was made from a saved result, which holds no events. Explain the trace itself to see its timeline."),
+      kernels(result, pictures[0], timelines),
       lines(result, searchIn(timelines)),
       notes(result, pictures.flatMap((picture) => picture.notes)),
     ],

@@ -17,16 +17,16 @@ export function findings(result: Result, tooltip: Tooltip, show: ShowOnTimeline)
   if (!hasDeviceWork(result)) return null;
   const worthIt = costly(result);
   const harmless = result.findings.filter((finding) => finding.harmless && !finding.wrong);
-  const list = (chosen: Finding[], open: number) => articles(chosen, result, open, tooltip, show);
-  const folded = (chosen: Finding[], name: string, title: (count: number) => string) =>
-    chosen.length > 0 && h("details", { class: `folded ${name}` }, h("summary", {}, title(chosen.length)), list(chosen, 0));
+  const list = (chosen: Finding[], open: number, first: number) => articles(chosen, result, open, "finding-", first, tooltip, show);
+  const folded = (chosen: Finding[], name: string, first: number, title: (count: number) => string) =>
+    chosen.length > 0 && h("details", { class: `folded ${name}` }, h("summary", {}, title(chosen.length)), list(chosen, 0, first));
   return h(
     "section",
     { "aria-labelledby": "findings-title" },
     h("h2", { id: "findings-title" }, `Findings, ${over(result)}`),
-    worthIt.length > 0 ? list(worthIt.slice(0, SHOWN_AT_FIRST), OPEN_AT_FIRST) : h("p", { class: "none" }, "Nothing found that is worth changing."),
-    folded(worthIt.slice(SHOWN_AT_FIRST), "more", (count) => plural(count, "smaller finding")),
-    folded(harmless, "harmless", (count) => `Not worth changing: ${plural(count, "thing")} that people look for`),
+    worthIt.length > 0 ? list(worthIt.slice(0, SHOWN_AT_FIRST), OPEN_AT_FIRST, 1) : h("p", { class: "none" }, "Nothing found that is worth changing."),
+    folded(worthIt.slice(SHOWN_AT_FIRST), "more", SHOWN_AT_FIRST + 1, (count) => plural(count, "smaller finding")),
+    folded(harmless, "harmless", worthIt.length + 1, (count) => `Not worth changing: ${plural(count, "thing")} that people look for`),
   );
 }
 
@@ -38,22 +38,39 @@ export function wrongs(result: Result, tooltip: Tooltip, show: ShowOnTimeline): 
     "section",
     { "aria-labelledby": "wrong-title" },
     h("h2", { id: "wrong-title" }, "Bugs: results may be wrong, and differ from run to run"),
-    articles(wrong, result, OPEN_AT_FIRST, tooltip, show),
+    articles(wrong, result, OPEN_AT_FIRST, "bug-", 1, tooltip, show),
   );
 }
 
-function articles(chosen: Finding[], result: Result, open: number, tooltip: Tooltip, show: ShowOnTimeline): HTMLElement {
-  return h("ol", { class: "findings" }, ...chosen.map((finding, i) => h("li", {}, article(finding, result, i < open, tooltip, show))));
+/** Opens the finding that the address names, such as `#finding-3`, with what it is folded into, and shows it. */
+export function openAddressed(): void {
+  const sought = /^#(?:finding|bug)-\d+$/.test(location.hash) ? document.getElementById(location.hash.slice(1)) : null;
+  if (!sought) return;
+  for (let element: Element | null = sought; element; element = element.parentElement) {
+    if (element instanceof HTMLDetailsElement) element.open = true;
+  }
+  sought.scrollIntoView({ block: "start" });
 }
 
-function article(finding: Finding, result: Result, isOpen: boolean, tooltip: Tooltip, show: ShowOnTimeline): HTMLElement {
+/** Findings are numbered as in the other formats, from `first` on; each has an address. */
+function articles(
+  chosen: Finding[], result: Result, open: number, address: string, first: number, tooltip: Tooltip, show: ShowOnTimeline,
+): HTMLElement {
+  const items = chosen.map((finding, i) => h("li", {}, article(finding, result, i < open, address, first + i, tooltip, show)));
+  return h("ol", { class: "findings", start: first }, ...items);
+}
+
+function article(
+  finding: Finding, result: Result, isOpen: boolean, address: string, number: number, tooltip: Tooltip, show: ShowOnTimeline,
+): HTMLElement {
   const steps = result.steps.count;
+  const id = `${address}${number}`;
   return h(
     "details",
-    { class: "finding", open: isOpen },
+    { class: "finding", id, open: isOpen },
     h(
       "summary",
-      {},
+      { "data-number": number },
       h("span", { class: "finding-title" }, h("b", {}, finding.title), place(finding.where)),
       !finding.wrong && figures(finding, result, tooltip),
     ),
@@ -73,6 +90,7 @@ function article(finding: Finding, result: Result, isOpen: boolean, tooltip: Too
       h("span", { class: "code rule" }, finding.rule),
       h("span", {}, finding.wrong ? `${plural(finding.count, "time")} in the whole run` : often(finding.count, finding.steps_seen, steps)),
       h("span", {}, `${finding.confidence} confidence`),
+      h("a", { href: `#${id}`, title: "The address of this finding on this page" }, `#${id}`),
     ),
   );
 }

@@ -30,6 +30,8 @@ export interface Scene {
   /** The instances of a finding, and the stretch of time that is being measured. */
   spans: [number, number][];
   measured: [number, number] | null;
+  /** The stretch that totals are of: a stripe below the ruler. */
+  chosen: [number, number] | null;
   /** The time that is pointed at in the timeline beside this one. */
   pointed: number | null;
 }
@@ -59,6 +61,11 @@ export function drawScene(context: CanvasRenderingContext2D, scene: Scene): numb
     context.fillRect(Math.round(xOf(scale, scene.pointed)), RULER_HEIGHT, 1, height);
   }
   drawRuler(context, scene, ticks);
+  if (scene.chosen) {
+    const [left, right] = scene.chosen.map((time) => xOf(scale, time)) as [number, number];
+    context.fillStyle = colours.accent;
+    context.fillRect(left, RULER_HEIGHT - 3, Math.max(right - left, 2), 3);
+  }
   return rectangles;
 }
 

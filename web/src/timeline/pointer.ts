@@ -11,6 +11,8 @@ export interface PointerTarget {
   click(x: number, y: number): void;
   doubleClick(x: number, y: number): void;
   measure(span: [number, number] | null): void;
+  /** A stretch of time was chosen. */
+  choose(span: [number, number]): void;
   /** Whether the wheel zooms here, rather than scrolling the page past the timeline. */
   ownsWheel(): boolean;
 }
@@ -66,7 +68,9 @@ export function listenToPointer(canvas: HTMLCanvasElement, target: PointerTarget
     if (pressed.measuresFrom !== null && pressed.moved) {
       const until = timeAt(event.offsetX);
       target.measure(null);
-      view.show(Math.min(pressed.measuresFrom, until), Math.max(pressed.measuresFrom, until));
+      const span: [number, number] = [Math.min(pressed.measuresFrom, until), Math.max(pressed.measuresFrom, until)];
+      target.choose(span);
+      view.show(...span);
     } else if (!pressed.moved && event.type === "pointerup") target.click(event.offsetX, event.offsetY);
     pressed = null;
   };

@@ -32,6 +32,8 @@ export interface Surroundings {
   touched(timeline: Timeline): void;
   selected(timeline: Timeline, event: number): void;
   pointed(timeline: Timeline, time: number | null): void;
+  /** A stretch of time was chosen. */
+  chose(timeline: Timeline, span: [number, number]): void;
   /** The height it needs is another. */
   grown(): void;
 }
@@ -46,6 +48,8 @@ export class Timeline implements Drawn {
   zero: number;
   /** A finding's instances. */
   spans: [number, number][] = [];
+  /** The stretch of time that totals are of. */
+  chosen: [number, number] | null = null;
   /** The time that is pointed at in the timeline beside this one. */
   pointed: number | null = null;
   private readonly labels = h("div", { class: "labels" });
@@ -234,8 +238,8 @@ export class Timeline implements Drawn {
     if (this.canvas.width !== Math.round(this.width * ratio)) this.canvas.width = Math.round(this.width * ratio);
     if (this.canvas.height !== Math.round(this.height * ratio)) this.canvas.height = Math.round(this.height * ratio);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    const { picture, layout, colours, scale, zero, height, scrollTop, event: selected, hovered, found, spans, measured, pointed } = this;
-    const rectangles = drawScene(context, { picture, layout, colours, scale, zero, height, scrollTop, selected, hovered, found, spans, measured, pointed });
+    const { picture, layout, colours, scale, zero, height, scrollTop, event: selected, hovered, found, spans, measured, chosen, pointed } = this;
+    const rectangles = drawScene(context, { picture, layout, colours, scale, zero, height, scrollTop, selected, hovered, found, spans, measured, chosen, pointed });
     this.overview.draw(colours, this.width, ratio);
     Object.assign(this.element.dataset, {
       from: String(scale.from),
@@ -284,6 +288,7 @@ export class Timeline implements Drawn {
         this.measured = span;
         this.redraw();
       },
+      choose: (span) => this.around.chose(this, span),
       ownsWheel: () => this.around.isActive(),
     });
     this.labels.addEventListener("wheel", (event) => {

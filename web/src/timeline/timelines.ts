@@ -21,6 +21,8 @@ export class Timelines {
   private readonly toolbar: Toolbar;
   private readonly lock: Lock | null;
   private readonly details = h("div", { class: "details", role: "region", "aria-label": "Selected event", "aria-live": "polite", hidden: true });
+  /** Called with the stretch of time that totals are wanted of; null for the steps. */
+  chosen: (span: [number, number] | null) => void = () => undefined;
   private active: Timeline;
   private span = 0;
   private searchTimer = 0;
@@ -34,6 +36,10 @@ export class Timelines {
       touched: (timeline) => (this.active = timeline),
       selected: (timeline, event) => this.showSelected(timeline, event),
       pointed: (timeline, time) => this.point(timeline, time),
+      chose: (timeline, span) => {
+        this.active = timeline;
+        this.choose(span);
+      },
       grown: () => this.resize(),
     };
     this.all = runs.map((run) => new Timeline(run, around));
@@ -82,6 +88,15 @@ export class Timelines {
       this.active.canvas.focus({ preventScroll: true });
     }
     this.active.redraw();
+  }
+
+  /** Chooses a stretch of time for totals, and marks it. */
+  choose(span: [number, number] | null): void {
+    for (const timeline of this.all) {
+      timeline.chosen = timeline === this.active ? span : null;
+      timeline.redraw();
+    }
+    this.chosen(span);
   }
 
   /** Marks what has the text, in place of a finding's instances. */
@@ -152,12 +167,13 @@ export class Timelines {
     return this.isExpanded || this.all.some(({ canvas }) => canvas === document.activeElement);
   }
 
-  /** Lets go of one thing after the other: details, instances, search, the full window. */
+  /** Lets go of one thing after the other: details, instances, search, the stretch, the full window. */
   escape(): void {
     const holding = this.all.find(({ selected }) => selected >= 0);
     if (holding) holding.select(-1);
     else if (this.active.spans.length) this.showSpans("", []);
     else if (this.sought) this.search("");
+    else if (this.all.some(({ chosen }) => chosen)) this.choose(null);
     else if (this.isExpanded) this.expand();
   }
 

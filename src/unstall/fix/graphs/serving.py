@@ -22,6 +22,7 @@ from unstall.fix.graphs.static_call import FunctionKind
 from unstall.fix.graphs.static_inputs import Sharing
 from unstall.fix.graphs.verify import check
 from unstall.guest.step_replay import repeat_boundaries
+from unstall.guest.steps import proving
 
 Answer = tuple[bool, Any]
 """(True, result) if the call was served or run. (False, None) if it must still be run eagerly."""
@@ -102,7 +103,7 @@ class GraphServer:
         """Returns whether the graph and eager agree on this call's inputs. Restores the program's state."""
         saved = graph.static_call.saved()
         try:
-            with graphs_disabled(), silent_proof():
+            with proving(), graphs_disabled(), silent_proof():
                 check(graph.static_call, graph.captured, call.tensors, saved)
         except Refused as refused:
             self._report(entry.refuse(refused.refusals[0]))
@@ -114,7 +115,8 @@ class GraphServer:
     def _observe(self, device: CaptureDevice, entry: CacheEntry, call: CallArguments) -> Any:
         """Runs a call eagerly and observes it. The function's first call only warms up: it may create state that later
         calls reuse."""
-        result, found = examined(device, self._function, call)
+        with proving():
+            result, found = examined(device, self._function, call)
         if not self._warm:
             self._warm = True
             return result
@@ -144,7 +146,7 @@ class GraphServer:
             self._report(entry.refuse(Refusal(reason, None, "pass a clone")))
             return False, None
         try:
-            with graphs_disabled(), silent_proof(), no_stream_warnings():
+            with proving(), graphs_disabled(), silent_proof(), no_stream_warnings():
                 request = CaptureRequest(self._function, call, found)
                 graph = prepared(device, self._pool_for(device, found.kind), request, self._options)
         except Refused as refused:

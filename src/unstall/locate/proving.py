@@ -1,0 +1,68 @@
+"""Where `unstall.graphed` proves its graphs: it observes, captures and compares a function's first calls, and serves
+none by them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from unstall.locate.kinds import named
+from unstall.locate.step_spans import Steps, narrowed
+from unstall.timeline.ancestry import nearest
+from unstall.timeline.columns import I32, Timeline
+from unstall.timeline.grouping import by_text
+from unstall.timeline.intervals import Intervals
+
+METHODS = ("_capture", "_observe", "_checked")
+"""Methods of `GraphServer` that observe, capture or compare. They serve no call."""
+
+PROVING_FILE = re.compile(r"(.*/)?unstall/fix/graphs/serving\.py$")
+_METHOD = re.compile(rf"(\w+\.)*({'|'.join(METHODS)})$")
+
+
+def proving_frames(timeline: Timeline) -> I32:
+    """Returns, for each host row, the row of `Timeline.stacks` of the method that proves; -1 outside of proving."""
+    stacks, lines, stack = timeline.stacks, timeline.lines, timeline.host.stack
+    frames = np.full(len(stack), -1, dtype=np.int32)
+    if not len(stacks):
+        return frames
+    of_file = named(timeline, PROVING_FILE, lines.file)
+    if not of_file.any():
+        return frames
+    proves = of_file & (by_text(lines.function, lambda index: _is_method(timeline.text(index))) == 1)
+    above = nearest(stacks.parent, proves[stacks.line])
+    return np.where(stack >= 0, above[np.maximum(stack, 0)], -1).astype(np.int32)
+
+
+def proving_times(timeline: Timeline) -> Intervals:
+    """Returns when the host was at work on proofs."""
+    rows = np.flatnonzero(proving_frames(timeline) >= 0)
+    return Intervals.union(timeline.host.start[rows], timeline.host.end[rows])
+
+
+def without_proving(timeline: Timeline, steps: Steps) -> Steps:
+    """Returns the longest stretch of steps without proofs, the last of equals: what the program does in steady state.
+
+    Steps are returned as they are if all of them, or none, contain proofs.
+    """
+    proofs = proving_times(timeline)
+    if not len(proofs):
+        return steps
+    proves = proofs.covered(steps.start, steps.end) > 0
+    if proves.all() or not proves.any():
+        return steps
+    # Between two borders, no step contains a proof.
+    borders = np.concatenate(([-1], np.flatnonzero(proves), [len(steps)]))
+    free = np.diff(borders) - 1
+    longest = len(free) - 1 - int(np.argmax(free[::-1]))
+    first = int(borders[longest]) + 1
+    last = first + int(free[longest])
+    proving = int(np.count_nonzero(proves))
+    apart = len(steps) - proving - (last - first)
+    return narrowed(timeline, replace(steps, proving=proving, apart=apart), first, last)
+
+
+def _is_method(function: str) -> bool:
+    return _METHOD.match(function) is not None

@@ -1,0 +1,49 @@
+"""Cuts the Python frames of autograd's threads by step.
+
+A backward pass has the stack of the line that called it, which is the same line in every step, so that traces hold one
+frame from the first backward pass to the last. Between them the thread ran nothing.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from unstall.locate.kinds import named
+from unstall.timeline.columns import I64, HostKind, Timeline
+
+_AUTOGRAD = re.compile(r".{0,200}\bautograd\b|.{0,200}pt_autograd_\d", re.IGNORECASE)
+"""Names of the threads of autograd's engine: `pt_autograd_0` of torch, as the virtual GPU and recorders tell it."""
+
+
+def cut_by_step(timeline: Timeline, rows: I64, step_starts: I64) -> tuple[I64, I64, I64]:
+    """Returns (host rows, starts, ends) of Python frames to draw. A frame of autograd's is there once a step, around
+    what its thread ran in that step; all others are as they are."""
+    host = timeline.host
+    start, end = host.start[rows], host.end[rows]
+    of_autograd = named(timeline, _AUTOGRAD, timeline.threads.name)[host.thread[rows]]
+    first, last = (np.searchsorted(step_starts, times, side="right") for times in (start, end - 1))
+    several = np.flatnonzero(of_autograd & (last > first))
+    if not len(several):
+        return rows, start, end
+    kept = np.ones(len(rows), dtype=np.bool_)
+    kept[several] = False
+    parts = [(rows[kept], start[kept], end[kept])]
+    for thread in np.unique(host.thread[rows[several]]):
+        mine = several[host.thread[rows[several]] == thread]
+        work = np.flatnonzero((host.thread == thread) & (host.kind != HostKind.PYTHON))
+        step = np.searchsorted(step_starts, host.start[work], side="right")
+        begins = np.full(len(step_starts) + 1, np.iinfo(np.int64).max)
+        ends = np.full(len(step_starts) + 1, -1, dtype=np.int64)
+        np.minimum.at(begins, step, host.start[work])
+        np.maximum.at(ends, step, host.end[work])
+        count = last[mine] - first[mine] + 1
+        frame = np.repeat(mine, count)
+        number = np.arange(len(frame)) - np.repeat(np.cumsum(count) - count, count) + first[frame]
+        low, high = np.maximum(start[frame], begins[number]), np.minimum(end[frame], ends[number])
+        ran = high > low
+        parts.append((rows[frame[ran]], low[ran], high[ran]))
+    cut_rows, cut_start, cut_end = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(cut_start, kind="stable")
+    return cut_rows[order], cut_start[order], cut_end[order]
