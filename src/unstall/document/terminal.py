@@ -90,7 +90,8 @@ def layout(document: Document, top: int) -> Group:
     """Returns the run, the caveats, the summary, then the blocks, with an empty line between each."""
     summary = Text(plain(document.summary), style="bold") if document.summary else None
     caveats, others = ([_block(block, top) for block in each] for each in (document.caveats, document.blocks))
-    blocks = [_lines(document.about), *caveats, summary, *others]
+    about = _lines(document.about) if document.about else None
+    blocks = [about, *caveats, summary, *others]
     shown: list[RenderableType] = []
     for block in blocks:
         if block is not None:
