@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,10 @@ from unstall.errors import UsageError
 
 TRACE_ENDING = ".trace.json.gz"
 """How the names of traces end that `unstall run` chooses itself."""
-_RESULT_BEGINS = b'{"schema":"unstall.explain/'
+_RESULT_BEGINS = re.compile(rb'\s*\{\s*"accounts":\s*\{')  # keys are sorted, so the schema stands at the end
+_RESULT_HOLDS = re.compile(rb'"schema":\s*"unstall\.explain/')
+_RESULT_HEAD_BYTES = 64
+_RESULT_BYTES = 64 << 20
 _PAGE_HOLDS = b'<meta name="generator" content="unstall">'
 _PAGE_HEAD_BYTES = 2048  # the page's <meta> elements are among its first
 
@@ -38,8 +42,10 @@ def is_page(path: Path) -> bool:
 
 
 def is_result(path: Path) -> bool:
-    """Returns whether a file begins like a saved result."""
-    return path.is_file() and _head(path, len(_RESULT_BEGINS)) == _RESULT_BEGINS
+    """Returns whether a file is a saved result, as far as its beginning and its schema tell."""
+    if not path.is_file() or not _RESULT_BEGINS.match(_head(path, _RESULT_HEAD_BYTES)):
+        return False
+    return _RESULT_HOLDS.search(_head(path, _RESULT_BYTES)) is not None
 
 
 def _traces(folder: Path) -> Iterator[Path]:

@@ -23,6 +23,7 @@ from unstall.document.document import (
     Bars,
     Block,
     Bullets,
+    Code,
     Column,
     Document,
     Entries,
@@ -219,6 +220,16 @@ def _details(entry: Entry) -> RenderableType:
     for label, text in entry.details:
         grid.add_row(label, _text(text))
     return grid
+
+
+@_block.register
+def _code(block: Code, top: int) -> RenderableType:
+    is_patch = block.language == "diff"  # of which no part may be missing
+    lines = (
+        Text(plain(line.expandtabs()), overflow="fold" if is_patch else "ellipsis", no_wrap=not is_patch)
+        for line in block.lines
+    )
+    return Group(_text(block.title, "bold"), *lines)
 
 
 @_block.register

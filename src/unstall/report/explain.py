@@ -96,10 +96,10 @@ def _bars(result: Result) -> Bars:
     """The accounts of the run that the verdict is about, which its caption names."""
     apart = without_recorder(result)
     accounts = result.replay.accounts if apart and result.replay else result.accounts
-    drawn = bars_of(accounts, result.steps, _over(result))
+    drawn = bars_of(accounts, result.steps, over(result))
     if result.source.simulated:
         return drawn
-    caption = f"{'without the recorder' if apart else 'as recorded'}, {_over(result)}"
+    caption = f"{'without the recorder' if apart else 'as recorded'}, {over(result)}"
     return msgspec.structs.replace(drawn, bars=(msgspec.structs.replace(drawn.bars[0], caption=caption),))
 
 
@@ -128,7 +128,7 @@ def _findings(result: Result) -> list[Block]:
         return [Prose((words("No finding that costs anything."),))]
     gains = any(gain_of(result, finding) for finding in findings)
     names = (*(("gain",) if gains else ()), "exposed", "host waits")
-    title = words(f"Findings, {_over(result)}")
+    title = words(f"Findings, {over(result)}")
     return [Entries(title, names, _entries(result, findings, names)), Prose(_meaning(result), small=True)]
 
 
@@ -160,15 +160,15 @@ def _entries(result: Result, findings: Sequence[Finding], names: Sequence[str]) 
         }
         entries.append(
             Entry(
-                _title(result, finding, strong=True),
+                heading(result, finding, strong=True),
                 tuple(figures[name] for name in names),
-                tuple(_details(finding, same)),
+                tuple(details(finding, same)),
             )
         )
     return tuple(entries)
 
 
-def _title(result: Result, finding: Finding, *, strong: bool = False) -> Words:
+def heading(result: Result, finding: Finding, *, strong: bool = False) -> Words:
     """The title, how often it was seen, and how sure it is if that is not high."""
     sure = "" if finding.confidence == "high" else f"{finding.confidence} confidence"
     beside = ", ".join(part for part in (often(result, finding), sure) if part)
@@ -176,7 +176,7 @@ def _title(result: Result, finding: Finding, *, strong: bool = False) -> Words:
     return words(title, Span(f" ({beside})", "dim") if beside else "")
 
 
-def _details(finding: Finding, same: int | None) -> Iterator[tuple[str, Words]]:
+def details(finding: Finding, same: int | None) -> Iterator[tuple[str, Words]]:
     """Yields (label, text). `same` is the number of an earlier finding with the same advice."""
     at, caller = ("at", place_and_operator(finding.where)), finding.where.called_from
     origin = ("from", words(Span(place(caller), "place"))) if caller else None
@@ -211,7 +211,7 @@ def often(result: Result, finding: Finding) -> str:
     return f"{f'{count:,}x' if count > 1 else 'once'} in {steps:,} steps"
 
 
-def _over(result: Result) -> str:
+def over(result: Result) -> str:
     """Returns the unit of the figures of findings and lines: per step, or in all."""
     return "in all" if result.steps.found_by == "whole" else "per step"
 
@@ -279,7 +279,7 @@ def _unknown(finding: Finding) -> bool:
 def _harmless(result: Result) -> Table | None:
     rows = tuple(
         row(
-            words(_title(result, finding), Span(" · ", "dim"), _brief(finding.where)),
+            words(heading(result, finding), Span(" · ", "dim"), _brief(finding.where)),
             duration(finding.exposed_ns),
             duration(finding.wait_ns),
         )
@@ -301,7 +301,7 @@ def _lines(result: Result) -> Table | None:
         Column("mostly", "left", extra=True),
         Column("host waits"),
     )
-    title = words(f"Cost by line, {_over(result)}")
+    title = words(f"Cost by line, {over(result)}")
     return Table(title, columns, tuple(rows), limited=True, fold="closed") if rows else None
 
 
@@ -337,7 +337,7 @@ def _annotations(result: Result) -> Iterator[Annotation]:
     for finding in wrong(result):
         yield _annotation("error", finding, "results may be wrong")
     for finding in costly(result):
-        cost = f"it costs the device {duration(finding.exposed_ns)} {_over(result)}"
+        cost = f"it costs the device {duration(finding.exposed_ns)} {over(result)}"
         yield _annotation("warning", finding, f"{cost}, and the host waits {duration(finding.wait_ns)}")
 
 
