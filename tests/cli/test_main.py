@@ -163,3 +163,8 @@ def test_a_first_word_that_is_no_verb_is_told_what_to_type(unstall: Cli, args: l
 
 def test_an_option_that_is_misspelt_is_answered_with_the_one_like_it(unstall: Cli) -> None:
     assert unstall("explain", "x.json", "--scrub-path").err.endswith("did you mean --scrub-paths?\n")
+
+
+def test_an_edit_that_is_misspelt_is_answered_with_the_one_like_it(unstall: Cli, trace: Path) -> None:
+    said = unstall("whatif", trace, "--edit", "remove-sync").err
+    assert "there is no edit 'remove-sync'; did you mean remove-syncs? There are: " in said
