@@ -33,6 +33,8 @@ IDLE_CAUSES = (
 UNTRUSTED = 0.2
 """A replay that misses the recorded step by a larger part of it promises nothing: its gains would be another
 program's."""
+CAVEAT = "In the replay of the unchanged run"
+"""How a verdict begins if the replay is off. The sentence on what bounds the run follows that one."""
 BUSY_PARTS = ("compute", "both", "copy", "comm")
 """What a device was busy with, in the order that reports show."""
 

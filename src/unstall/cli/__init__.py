@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         def run(self, args: argparse.Namespace) -> int: ...
 
 
+_ALONE = ("-h", "--help", "--version")
 _INTERRUPTED = 128 + 2  # SIGINT
 _NOBODY_READS = 128 + 13  # SIGPIPE, which has no name on Windows
 _NO_PLACE = 2  # the same as for UsageError
@@ -67,12 +68,30 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     An argument that a verb does not know prints that verb's usage.
     """
     given = list(sys.argv[1:] if argv is None else argv)
+    if not given:
+        build_parser().error("say what to do: unstall run SCRIPT records and explains a program; --help lists the rest")
+    if why := refused(given[0]):
+        from unstall.errors import UsageError
+
+        raise UsageError(why)
     args, unknown = build_parser(given[0] if given else "").parse_known_args(given)
     if unknown:
         instead = "; give -o a name with that ending: -o report.html" if "--html" in unknown else ""
+        if not instead:
+            from unstall.cli._meant import meant
+
+            options = [name for action in args.parser._actions for name in action.option_strings]
+            instead = meant(unknown[0].partition("=")[0], options)
         args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{instead}")
     args.words = given
     return args
+
+
+def refused(word: str) -> str:
+    """Returns a sentence on a first word that is no verb, and what to type instead; empty if it may be one."""
+    from unstall.cli._meant import what_to_type
+
+    return "" if word in _ALONE else what_to_type(word, _names())
 
 
 def build_parser(only: str = "") -> argparse.ArgumentParser:
@@ -109,13 +128,18 @@ def verbs(only: str = "") -> dict[str, Verb]:
 
     If `only` is the name of a verb, it is the only one.
     """
-    import pkgutil
     from importlib import import_module
     from typing import cast
 
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name[0] != "_")
+    names = _names()
     chosen = [only] if only in names else names
     return {name: cast("Verb", import_module(f"{__name__}.{name}")) for name in chosen}
+
+
+def _names() -> list[str]:
+    import pkgutil
+
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name[0] != "_")
 
 
 def _complain(text: str) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from stat import S_ISFIFO
 from typing import TYPE_CHECKING, BinaryIO
 
+from unstall.cli._last import is_result
 from unstall.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
+    from unstall.answers.report import Report
     from unstall.timeline.columns import Timeline
 
 STDIN = "-"
@@ -53,6 +55,19 @@ def read_timeline(path: str, *, quiet: bool) -> Timeline:
                 raise TraceError(f"{path}: this is a result; `unstall report {path}` shows it again") from error
             raise
     return replace(timeline, meta=replace(timeline.meta, path=name_of(path))) if file != Path(path) else timeline
+
+
+def read_report(path: str, *, quiet: bool, user: Sequence[str] = ()) -> Report:
+    """Reads a saved result, or explains a trace or a saved timeline, with progress on stderr. Raises TraceError."""
+    from unstall.answers.report import Report, read_result
+
+    with readable(path) as file:
+        if is_result(file):
+            return Report(read_result(file), None)
+        from unstall.answers.explain import explain
+
+        timeline = read_timeline(str(file), quiet=quiet)
+        return explain(replace(timeline, meta=replace(timeline.meta, path=name_of(path))), user=user)
 
 
 def _is_result(file: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from unstall.errors import UsageError
 from unstall.files import check_targets
 
 if TYPE_CHECKING:
+    from unstall.document.document import Document
     from unstall.document.shown import Shown
 
 TRACES = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz")
@@ -22,12 +23,16 @@ TRACES = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz")
 
 def add_output_options(
     parser: argparse.ArgumentParser, *, it: str = "it", largest: str | None = None, but: str = "only what"
-) -> None:
-    """Adds -o, --format, --json and --quiet; --top and --scrub-paths too if `largest` says what --top limits."""
+) -> argparse._ArgumentGroup:
+    """Adds -o, --format, --json and --quiet; --top and --scrub-paths too if `largest` says what --top limits.
+
+    Returns their group, for further options on output.
+    """
     group = add_output_group(parser, FORMATS, it=it, prints="what to print; github: workflow annotations")
     if largest:
         add_size_options(group, largest)
     add_quiet_option(group, but)
+    return group
 
 
 def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str | None] = ()) -> None:
@@ -52,8 +57,11 @@ def check_replaced(path: Path, endings: tuple[str, ...] = TRACES, what: str = "t
     )
 
 
-def deliver(shown: Shown, args: argparse.Namespace) -> None:
-    """Writes the files, then prints, as the options say."""
+def deliver(shown: Shown, args: argparse.Namespace, ending: Callable[[Document], Document] | None = None) -> None:
+    """Writes the files, then prints, as the options say.
+
+    `ending` makes the short form of the document, which is then printed in its place; with --full, below it.
+    """
     if args.quiet and not args.output and not args.format:
         return
     top = getattr(args, "top", None)
@@ -65,4 +73,8 @@ def deliver(shown: Shown, args: argparse.Namespace) -> None:
     elif not args.quiet:
         from unstall.document import terminal
 
-        terminal.show(document, top=TOP if top is None else top)
+        if ending is None or args.full:
+            terminal.show(document, top=TOP if top is None else top)
+        if ending is not None:
+            print()
+            terminal.show(ending(document))

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unstall.cli._arguments import add_value, parse_count, parse_file, parse_seconds
+from unstall.cli._ending import ending
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
 from unstall.cli._recording import Teller, failure, how_it_failed, lacks_gpu, rank_of, say, why_nothing
@@ -92,7 +93,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="keep the program's arguments and environment in the trace; they may hold secrets",
     )
     add_virtual_options(parser)
-    add_output_options(parser, it="the report", largest="costliest findings and lines", but="only the reports that")
+    output = add_output_options(
+        parser, it="the report", largest="costliest findings and lines", but="only the reports that"
+    )
+    output.add_argument("--full", action="store_true", help="print the full report, not its end alone")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -149,7 +153,7 @@ def run(args: argparse.Namespace) -> int:
         if ended.code == 2 and not args.quiet and not rank and (ours := _options_behind(args, program)):
             say(f"the program was given {', '.join(ours)}: options that are meant for unstall stand before the script")
         if timeline and not rank:
-            _explain(timeline, args)
+            _explain(timeline, args, trace)
             if not args.quiet and (failed := how_it_failed(ended)):
                 say(failed)
         if timeline is None and not rank and (args.output or args.format):
@@ -304,13 +308,13 @@ def _write_virtual(
     return replace(told, meta=replace(told.meta, path=str(trace)))
 
 
-def _explain(timeline: Timeline, args: argparse.Namespace) -> None:
+def _explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> None:
     """Explains the run on stderr. If a format was requested, prints to stdout, which the program did not use."""
     from unstall.answers.explain import explain
 
     report = explain(timeline)
     with nullcontext() if args.format else redirect_stdout(sys.stderr):
-        deliver(report, args)
+        deliver(report, args, ending(args, trace))
 
 
 def _parse_warmup(text: str) -> int:

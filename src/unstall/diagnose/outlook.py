@@ -11,7 +11,7 @@ from unstall.figures import duration, good_to, share
 from unstall.replay.engine import replay
 from unstall.replay.retime import retime
 from unstall.replay.steady import steady_step_ns
-from unstall.result import UNTRUSTED, Replay
+from unstall.result import CAVEAT, UNTRUSTED, Replay
 from unstall.what_if.edits import Edit, parse
 from unstall.what_if.model import Model, model
 from unstall.what_if.resources import EDIT_OF, if_free
@@ -100,10 +100,7 @@ class Outlook:
         if abs(known.error) < _REPLAY_OFF:
             return ""
         replayed, measured = duration(round(known.replayed_step_ns)), duration(round(known.measured_step_ns))
-        off = (
-            f"In the replay of the unchanged run a step takes {replayed}, {100 * known.error:+.0f} % against the "
-            f"recorded {measured}"
-        )
+        off = f"{CAVEAT} a step takes {replayed}, {100 * known.error:+.0f} % against the recorded {measured}"
         if not self.trusted:
             return f"{off}: no gain is promised, and all figures are those of the recording."
         return f"{off}: gains, the plan and the floor may be off by as much."

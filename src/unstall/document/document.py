@@ -125,6 +125,14 @@ class Entries(msgspec.Struct, frozen=True):
     entries: tuple[Entry, ...]
 
 
+class Code(msgspec.Struct, frozen=True):
+    """Lines of source or of a patch under a title. `language` is what Markdown calls it."""
+
+    title: Words
+    lines: tuple[str, ...]
+    language: str = ""
+
+
 class Sample(msgspec.Struct, frozen=True):
     """Measured values of one statement in ascending order, and their median with its interval."""
 
@@ -142,7 +150,7 @@ class Histograms(msgspec.Struct, frozen=True):
     groups: tuple[tuple[Sample, ...], ...]
 
 
-Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Histograms
+Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Code | Histograms
 
 
 class Annotation(msgspec.Struct, frozen=True):

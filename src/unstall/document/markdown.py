@@ -11,6 +11,7 @@ from unstall.document.document import (
     Bars,
     Block,
     Bullets,
+    Code,
     Document,
     Entries,
     Entry,
@@ -148,6 +149,14 @@ def _entry(number: int, entry: Entry, names: Sequence[str]) -> str:
     title = inline(entry.title)
     details = (f"*{label}:* {inline(text)}" for label, text in entry.details)
     return "  \n   ".join([f"{number}. {title}{figures and ': ' + figures}", *details])
+
+
+@_block.register
+def _code(block: Code, top: int) -> str:
+    longest = max((len(run) for line in block.lines for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(longest + 1, 3)
+    lines = (plain(line.expandtabs()) for line in block.lines)
+    return "\n".join([f"{inline(block.title)}", "", f"{fence}{block.language}", *lines, fence])
 
 
 @_block.register

@@ -14,6 +14,7 @@ from unstall.document.document import (
     Bars,
     Block,
     Bullets,
+    Code,
     Document,
     Entries,
     Entry,
@@ -165,6 +166,12 @@ def _entry(entry: Entry, names: Sequence[str]) -> str:
     figures = ", ".join(f"{_safe(name)} {_safe(figure)}" for name, figure in zip(names, entry.figures, strict=True))
     details = "".join(f'<br><span class="dim">{_safe(label)}</span> {_inline(text)}' for label, text in entry.details)
     return f"<li>{_inline(entry.title)}{figures and ': ' + figures}{details}</li>"
+
+
+@_block.register
+def _code(block: Code) -> str:
+    lines = "\n".join(_safe(plain(line.expandtabs())) for line in block.lines)
+    return f"<h2>{_inline(block.title)}</h2><pre>{lines}</pre>"
 
 
 @_block.register

@@ -23,6 +23,7 @@ from unstall.document.document import (
     Bars,
     Block,
     Bullets,
+    Code,
     Column,
     Document,
     Entries,
@@ -91,7 +92,8 @@ def layout(document: Document, top: int) -> Group:
     """Returns the run, the caveats, the summary, then the blocks, with an empty line between each."""
     summary = Text(plain(document.summary), style="bold") if document.summary else None
     caveats, others = ([_block(block, top) for block in each] for each in (document.caveats, document.blocks))
-    blocks = [_lines(document.about), *caveats, summary, *others]
+    about = _lines(document.about) if document.about else None
+    blocks = [about, *caveats, summary, *others]
     shown: list[RenderableType] = []
     for block in blocks:
         if block is not None:
@@ -219,6 +221,16 @@ def _details(entry: Entry) -> RenderableType:
     for label, text in entry.details:
         grid.add_row(label, _text(text))
     return grid
+
+
+@_block.register
+def _code(block: Code, top: int) -> RenderableType:
+    is_patch = block.language == "diff"  # of which no part may be missing
+    lines = (
+        Text(plain(line.expandtabs()), overflow="fold" if is_patch else "ellipsis", no_wrap=not is_patch)
+        for line in block.lines
+    )
+    return Group(_text(block.title, "bold"), *lines)
 
 
 @_block.register

@@ -8,6 +8,7 @@ import msgspec
 
 from unstall.document.document import (
     Annotation,
+    Bars,
     Block,
     Bullets,
     Column,
@@ -40,6 +41,7 @@ from unstall.report.wording import (
     row,
     run_lines,
     saved,
+    without_recorder,
     wrong,
 )
 from unstall.result import IDLE_CAUSES, Finding, Result, Where
@@ -48,6 +50,8 @@ _UNSOUND = "something is missing or damaged, so figures may be wrong"
 _MUCH = 0.05  # of the step: a plan that ends this far above the floor names the findings without a known gain
 _LONGEST_PLACE = 35  # of 80 columns; leaves room for the figures of lines
 _PATH_TAIL = 2  # last components of a path that are shown in tables
+IN_PLAN = "in plan"
+"""The gain of a finding that gains nothing alone, and something after other changes."""
 _START = {
     "plain step time": "now, as measured",
     "host-only steps": "now, with the host's times from host-only steps",
@@ -63,8 +67,7 @@ def document(result: Result, draw: Draw = no_pictures) -> Document:
     blocks = [
         None if sound else _notes(result),
         _bugs(result),
-        bars_of(result.accounts, result.steps, _over(result)) if has_work and parts(result.accounts) else None,
-        _basis(result) if has_work and parts(result.accounts) else None,
+        _bars(result) if has_work and parts(result.accounts) else None,
         _devices(result),
         *(_findings(result) if has_work else ()),
         _plan(result),
@@ -89,12 +92,15 @@ def _notes(result: Result) -> Bullets | None:
     return Bullets(title, notes) if notes else None
 
 
-def _basis(result: Result) -> Prose | None:
-    """Which figures have the recorder's overhead in them, if it was taken out of others."""
-    if result.verdict.basis != "undistorted" or result.source.simulated:
-        return None
-    text = "The bar is as recorded, with the recorder's overhead. The verdict, the gains and the plan are without it."
-    return Prose((words(text),), small=True)
+def _bars(result: Result) -> Bars:
+    """The accounts of the run that the verdict is about, which its caption names."""
+    apart = without_recorder(result)
+    accounts = result.replay.accounts if apart and result.replay else result.accounts
+    drawn = bars_of(accounts, result.steps, over(result))
+    if result.source.simulated:
+        return drawn
+    caption = f"{'without the recorder' if apart else 'as recorded'}, {over(result)}"
+    return msgspec.structs.replace(drawn, bars=(msgspec.structs.replace(drawn.bars[0], caption=caption),))
 
 
 def _bugs(result: Result) -> Entries | None:
@@ -120,21 +126,22 @@ def _findings(result: Result) -> list[Block]:
     findings = costly(result)
     if not findings:
         return [Prose((words("No finding that costs anything."),))]
-    gains = any(_gain(result, finding) for finding in findings)
+    gains = any(gain_of(result, finding) for finding in findings)
     names = (*(("gain",) if gains else ()), "exposed", "host waits")
-    title = words(f"Findings, {_over(result)}")
+    title = words(f"Findings, {over(result)}")
     return [Entries(title, names, _entries(result, findings, names)), Prose(_meaning(result), small=True)]
 
 
 def _meaning(result: Result) -> tuple[Words, ...]:
     """Returns explanations of the terms used in findings."""
     steps = result.steps.count
-    gains = [_gain(result, finding) for finding in costly(result)]
+    gains = [gain_of(result, finding) for finding in costly(result)]
     guessed = result.replay is not None and result.replay.undistorted_by == "usual cost"
     beside = "; the error of the estimated step comes on top" if guessed else ""
     own = f" ({_error(result).strip()}: the replay's own error{beside})" if _error(result) else ""
+    beyond = f", {IN_PLAN}: only with others" if IN_PLAN in gains else ""
     said = (
-        f"gain: time a step saves if only this is fixed{', or - if not known' if '' in gains else ''}{own}"
+        f"gain: time a step saves if only this is fixed{', or - if not known' if '' in gains else ''}{beyond}{own}"
         if any(gains)
         else "",
         f"exposed: device time lost because of it{'' if result.source.simulated else ', as recorded'}",
@@ -147,21 +154,21 @@ def _entries(result: Result, findings: Sequence[Finding], names: Sequence[str]) 
     entries = []
     for finding, same in zip(findings, _same_advice(findings), strict=True):
         figures = {
-            "gain": _gain(result, finding) or "-",
+            "gain": gain_of(result, finding) or "-",
             "exposed": duration(finding.exposed_ns),
             "host waits": duration(finding.wait_ns),
         }
         entries.append(
             Entry(
-                _title(result, finding, strong=True),
+                heading(result, finding, strong=True),
                 tuple(figures[name] for name in names),
-                tuple(_details(finding, same)),
+                tuple(details(finding, same)),
             )
         )
     return tuple(entries)
 
 
-def _title(result: Result, finding: Finding, *, strong: bool = False) -> Words:
+def heading(result: Result, finding: Finding, *, strong: bool = False) -> Words:
     """The title, how often it was seen, and how sure it is if that is not high."""
     sure = "" if finding.confidence == "high" else f"{finding.confidence} confidence"
     beside = ", ".join(part for part in (often(result, finding), sure) if part)
@@ -169,7 +176,7 @@ def _title(result: Result, finding: Finding, *, strong: bool = False) -> Words:
     return words(title, Span(f" ({beside})", "dim") if beside else "")
 
 
-def _details(finding: Finding, same: int | None) -> Iterator[tuple[str, Words]]:
+def details(finding: Finding, same: int | None) -> Iterator[tuple[str, Words]]:
     """Yields (label, text). `same` is the number of an earlier finding with the same advice."""
     at, caller = ("at", place_and_operator(finding.where)), finding.where.called_from
     origin = ("from", words(Span(place(caller), "place"))) if caller else None
@@ -204,19 +211,23 @@ def often(result: Result, finding: Finding) -> str:
     return f"{f'{count:,}x' if count > 1 else 'once'} in {steps:,} steps"
 
 
-def _over(result: Result) -> str:
+def over(result: Result) -> str:
     """Returns the unit of the figures of findings and lines: per step, or in all."""
     return "in all" if result.steps.found_by == "whole" else "per step"
 
 
-def _gain(result: Result, finding: Finding) -> str:
+def gain_of(result: Result, finding: Finding) -> str:
     """Returns the time that a step saves if the finding is fixed; empty if unknown."""
     if finding.gain_below_ns is not None:
         return f"<{duration(finding.gain_below_ns)}"
     if finding.gain_ns is None:
         return ""
     step_ns = result.replay.undistorted_mean_step_ns if result.replay else result.steps.mean_ns
-    return saved(finding.gain_ns, step_ns, duration(0))
+    gain = saved(finding.gain_ns, step_ns, "")
+    alone = bool(gain) and finding.gain_ns > 0
+    if not alone and any(made.edit == finding.edit for made in result.plan or ()):
+        return IN_PLAN
+    return gain or duration(0)
 
 
 def _error(result: Result) -> str:
@@ -268,7 +279,7 @@ def _unknown(finding: Finding) -> bool:
 def _harmless(result: Result) -> Table | None:
     rows = tuple(
         row(
-            words(_title(result, finding), Span(" · ", "dim"), _brief(finding.where)),
+            words(heading(result, finding), Span(" · ", "dim"), _brief(finding.where)),
             duration(finding.exposed_ns),
             duration(finding.wait_ns),
         )
@@ -290,7 +301,7 @@ def _lines(result: Result) -> Table | None:
         Column("mostly", "left", extra=True),
         Column("host waits"),
     )
-    title = words(f"Cost by line, {_over(result)}")
+    title = words(f"Cost by line, {over(result)}")
     return Table(title, columns, tuple(rows), limited=True, fold="closed") if rows else None
 
 
@@ -326,7 +337,7 @@ def _annotations(result: Result) -> Iterator[Annotation]:
     for finding in wrong(result):
         yield _annotation("error", finding, "results may be wrong")
     for finding in costly(result):
-        cost = f"it costs the device {duration(finding.exposed_ns)} {_over(result)}"
+        cost = f"it costs the device {duration(finding.exposed_ns)} {over(result)}"
         yield _annotation("warning", finding, f"{cost}, and the host waits {duration(finding.wait_ns)}")
 
 

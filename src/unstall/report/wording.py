@@ -162,6 +162,21 @@ def steps_line(result: Result | WhatIf) -> str:
     return f"{count} of {duration(steps.mean_ns)}, found by {_BOUNDARIES[steps.marks] if steps.marks else found}"
 
 
+def without_recorder(result: Result) -> bool:
+    """Returns whether the verdict is about a run whose recorder's overhead was taken out."""
+    return result.verdict.basis == "undistorted" and not result.source.simulated
+
+
+def run_is(result: Result) -> str:
+    """Returns which run the step time without the recorder's overhead is of, in brackets."""
+    if result.source.simulated:
+        return "(simulated)"
+    by = result.replay.undistorted_by if result.replay else "nothing"
+    if not without_recorder(result) or by == "nothing":
+        return "(as recorded)"
+    return "(without the recorder)" if by == "plain step time" else "(without the recorder, estimated)"
+
+
 def per_step(steps: Steps, window_ns: int) -> int:
     """Returns a sum over the window as a mean per step."""
     return round(window_ns / max(steps.count, 1))

@@ -45,19 +45,21 @@ def _is_set_up(finding: Finding, step_starts: I64) -> bool:
     return several and bool(finding.spans) and max(finding.spans)[0] < step_starts[1]
 
 
-def _harmless(finding: Finding, gain: float, planned: Container[str], much_ns: float) -> bool:
-    """Returns whether there is nothing to change. `gain` is a share of the step; an exposed time of `much_ns` or more
-    is much.
+def _harmless(finding: Finding, gain: float, planned: Container[str], *, elsewhere: bool) -> bool:
+    """Returns whether there is nothing to change. `gain` is a share of the step.
 
-    An edit that gains only together with others is in the plan, and not harmless. A wait may gain nothing because
-    another wait follows it, and a copy because something waits for it: they stay findings unless a fix costs time.
+    An edit that gains only together with others is in the plan, and not harmless. `elsewhere`: see `_is_elsewhere`.
     """
-    if finding.edit in planned:
+    if finding.edit in planned or elsewhere:
         return False
-    if gain >= 0 and finding.exposed_ns >= much_ns and (finding.edit or "").startswith("graph"):
-        return False  # the device idles a lot, though this edit does not mend it
-    waits_for_others = (finding.edit or "").startswith(("remove-syncs", "overlap-copies")) and gain >= 0
-    return gain < (WORTH if finding.harmless else 0 if waits_for_others else _NOTHING)
+    return gain < (WORTH if finding.harmless else _NOTHING)
+
+
+def _is_elsewhere(finding: Finding, gain: float, planned: Container[str], much_ns: float) -> bool:
+    """Returns whether the device idles for `much_ns` or more, though the finding's edit does not mend it: what mending
+    it gains is unknown. `gain` is a share of the step."""
+    idles = finding.exposed_ns >= much_ns and (finding.edit or "").startswith("graph")
+    return idles and 0 <= gain < _NOTHING and finding.edit not in planned
 
 
 def _saw(
@@ -120,13 +122,14 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
             return finding
         gain_ns = gained[finding.edit][1]
         share = gain_ns / base if base else 0.0  # if no op of a step is in the program, the step takes no time
-        harmless = _harmless(finding, share, planned, _MUCH * base)
+        elsewhere = _is_elsewhere(finding, share, planned, _MUCH * base)
+        harmless = _harmless(finding, share, planned, elsewhere=elsewhere)
         saw = _saw(finding, share, harmless, planned, sharing[finding.edit], model.error_ns)
         known = abs(gain_ns) >= model.error_ns
         return msgspec.structs.replace(
             finding,
-            gain_ns=round(gain_ns) if known else None,
-            gain_below_ns=None if known else round(model.error_ns),
+            gain_ns=round(gain_ns) if known and not elsewhere else None,
+            gain_below_ns=None if known or elsewhere else round(model.error_ns),
             harmless=harmless,
             saw=saw,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import pkgutil
 from dataclasses import dataclass
@@ -49,7 +50,9 @@ def parse(text: str) -> Edit:
     """Parses an edit as users write it. Raises UsageError."""
     name, colon, rest = text.partition(":")
     if name not in names():
-        raise UsageError(f"there is no edit {name!r}; there are: {', '.join(names())}")
+        near = difflib.get_close_matches(name, names(), n=1)
+        meant = f"did you mean {near[0]}? There are" if near else "there are"
+        raise UsageError(f"there is no edit {name!r}; {meant}: {', '.join(names())}")
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     return Edit(text, module, module.prepare(rest if colon else None))
 

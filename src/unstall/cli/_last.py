@@ -1,0 +1,72 @@
+"""The last run in a folder: the newest of the files that `unstall run` wrote there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from unstall.errors import UsageError
+
+TRACE_ENDING = ".trace.json.gz"
+"""How the names of traces end that `unstall run` chooses itself."""
+_RESULT_BEGINS = re.compile(rb'\s*\{\s*"accounts":\s*\{')  # keys are sorted, so the schema stands at the end
+_RESULT_HOLDS = re.compile(rb'"schema":\s*"unstall\.explain/')
+_RESULT_HEAD_BYTES = 64
+_RESULT_BYTES = 64 << 20
+_PAGE_HOLDS = b'<meta name="generator" content="unstall">'
+_PAGE_HEAD_BYTES = 2048  # the page's <meta> elements are among its first
+
+
+def last_run(folder: Path = Path()) -> Path:
+    """Returns the newest trace or saved result in the folder. Raises UsageError if there is none."""
+    found = _newest([*_traces(folder), *_results(folder)])
+    if found is None:
+        raise UsageError(
+            f"no run was recorded here: no *{TRACE_ENDING} and no saved result is in this folder. Name a FILE, or "
+            "record one: unstall run SCRIPT"
+        )
+    return found
+
+
+def last_page(folder: Path = Path()) -> Path | None:
+    """Returns the newest HTML report in the folder that is no older than the last run; None if there is none."""
+    page = _newest(path for path in folder.glob("*.html") if is_page(path))
+    run = _newest([*_traces(folder), *_results(folder)])
+    return page if page and (run is None or page.stat().st_mtime >= run.stat().st_mtime) else None
+
+
+def is_page(path: Path) -> bool:
+    """Returns whether a file is a report of unstall in HTML."""
+    return path.is_file() and _PAGE_HOLDS in _head(path, _PAGE_HEAD_BYTES)
+
+
+def is_result(path: Path) -> bool:
+    """Returns whether a file is a saved result, as far as its beginning and its schema tell."""
+    if not path.is_file() or not _RESULT_BEGINS.match(_head(path, _RESULT_HEAD_BYTES)):
+        return False
+    return _RESULT_HOLDS.search(_head(path, _RESULT_BYTES)) is not None
+
+
+def _traces(folder: Path) -> Iterator[Path]:
+    """Yields traces. Of a run of several ranks, rank 0 is the one that was explained."""
+    for path in folder.glob(f"*{TRACE_ENDING}"):
+        _, ranked, number = path.name.removesuffix(TRACE_ENDING).rpartition("-rank")
+        if path.is_file() and not (ranked and number.partition("-")[0] not in ("", "0")):
+            yield path
+
+
+def _results(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.glob("*.json") if is_result(path))
+
+
+def _newest(paths: Iterator[Path] | list[Path]) -> Path | None:
+    return max(paths, key=lambda path: (path.stat().st_mtime_ns, path.name), default=None)
+
+
+def _head(path: Path, count: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(count)
+    except OSError:
+        return b""

@@ -1,0 +1,25 @@
+"""What somebody who typed an unknown word probably meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """Returns "; did you mean --steps?"; empty if no known word is like it."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def what_to_type(word: str, verbs: Sequence[str]) -> str:
+    """Returns a sentence on a first word that is no verb; empty if it is one."""
+    if word in verbs:
+        return ""
+    if word.endswith(".py"):
+        return f"{word} is a program, and no verb: unstall run {word}"
+    if word.endswith((".json", ".json.gz", ".unstall")):
+        return f"{word} is a file, and no verb: unstall explain {word}"
+    if word.startswith("-"):
+        return f"a verb comes first, then its options: unstall run {word} … SCRIPT"
+    return f"{word!r} is no verb{meant(word, verbs) or '; unstall --help lists them'}"

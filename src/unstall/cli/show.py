@@ -1,0 +1,75 @@
+"""Show one finding: its source, the line that led there, and a patch if one is known.
+
+    unstall show 1
+    unstall show 2 train.trace.json.gz
+    unstall show 1 --patch | git apply
+
+N is the finding's number in the report; b1 is the first bug. RESULT is a trace or a saved result, by default that of
+the last run in this folder. Source is read from files of Python below this folder, and from those below --source DIR.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from unstall.cli._arguments import add_user_option
+from unstall.cli._inputs import STDIN, read_report
+from unstall.cli._last import last_run
+from unstall.cli._output import add_output_options, check_outputs, deliver
+from unstall.cli._recording import say
+from unstall.errors import UsageError
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("number", metavar="N", help="the finding's number in the report: 1, 2, …, or b1 for a bug")
+    parser.add_argument(
+        "result", metavar="RESULT", nargs="?", help="a trace or a saved result; - for stdin (default: the last run's)"
+    )
+    parser.add_argument(
+        "--source",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="also read source below DIR, where the end of a recorded name leads to it; may be repeated",
+    )
+    parser.add_argument("--patch", action="store_true", help="print the patch alone, for git apply or patch -p1")
+    add_user_option(parser)
+    add_output_options(parser, it="the finding")
+
+
+def run(args: argparse.Namespace) -> int:
+    from unstall.answers.finding import ShownFinding
+    from unstall.patches.patch import Patch
+
+    path = args.result or str(last_run())
+    check_outputs(args, path)
+    folders = [Path(folder) for folder in args.source]
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"--source: {folder} is no folder")
+    report = read_report(path, quiet=args.quiet, user=args.user)
+    ran_ns = None
+    with suppress(OSError):
+        ran_ns = None if path == STDIN else Path(path).stat().st_mtime_ns
+    shown = ShownFinding.of(report.result, args.number.lower(), folders, apply=_apply(args), ran_ns=ran_ns)
+    if not args.patch:
+        deliver(shown, args)
+        return 0
+    if shown.caveat:
+        say(shown.caveat)
+    if not isinstance(shown.patch, Patch):
+        say(f"no patch: {shown.patch}")
+        return 1
+    sys.stdout.write(shown.patch.diff)
+    return 0
+
+
+def _apply(args: argparse.Namespace) -> str:
+    """Returns the command that applies the patch."""
+    given = [args.result] if args.result else []
+    options = [word for folder in args.source for word in ("--source", folder)]
+    return f"{shlex.join(['unstall', 'show', args.number, *given, *options, '--patch'])} | git apply"

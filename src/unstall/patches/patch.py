@@ -1,0 +1,74 @@
+"""A patch for a finding, where its line is of a kind that is known how to change; otherwise why there is none.
+
+An edit is made only if the syntax at the finding's line is exactly of that kind. What it computes stays the same: what
+does not, to the last bit, has no patch.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from unstall.patches.calls import without_call
+from unstall.patches.reads import read_after_the_loop
+from unstall.patches.source import Source
+from unstall.patches.syntax import Edit, Module
+from unstall.patches.uploads import made_on_device, uploaded
+from unstall.result import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A unified diff, for `git apply` or `patch -p1` in the folder that the file's name begins in."""
+
+    diff: str
+    note: str
+
+
+Found = tuple[list[Edit], str] | str
+"""Edits and what to know about them, or why there are none."""
+_KNOWN: Mapping[str, Callable[[Module, int], Found]] = {
+    "pageable-copy": uploaded,
+    "blocking-copy": uploaded,
+    "blocking-pinned-copy": uploaded,
+    "serial-copy": uploaded,
+    "sync-tensor": made_on_device,
+    "sync-item": read_after_the_loop,
+    "sync-explicit": without_call("torch.cuda.synchronize"),
+    "allocator-churn": without_call("torch.cuda.empty_cache"),
+}
+
+
+def patch_for(finding: Finding, source: Source | str) -> Patch | str:
+    """Returns the patch for a finding's line in its file, or a phrase on why there is none."""
+    where = finding.where
+    make = _KNOWN.get(finding.rule)
+    if make is None:
+        return "no patch is known for findings of this kind"
+    if isinstance(source, str):
+        return f"its source was not read: {source}"
+    if "site-packages" in source.folder.parts or "site-packages/" in source.name:
+        return "the line is a library's: change the line that calls it"
+    if where.line is None or where.line_is != "exact":
+        return "only the first line of its function is known: unstall run records exact lines"
+    try:
+        module = Module(source.text)
+        found = make(module, where.line)
+        if isinstance(found, str):
+            return found
+        edits, note = found
+        return Patch(_diff(source, module.edited(edits)), note)
+    except SyntaxError:
+        return "the file is no Python that this version of Python reads"
+
+
+def _diff(source: Source, new: str) -> str:
+    lines = difflib.unified_diff(_lines(source.text), _lines(new), f"a/{source.name}", f"b/{source.name}")
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines end at line feeds alone: str.splitlines would end them at form feeds too."""
+    lines = text.split("\n")
+    return [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])

@@ -1,0 +1,107 @@
+"""Reads source that a trace names: files of Python below folders that the user opened, and nothing else.
+
+A trace is untrusted, so the names in it are. A name leads to a file only if the file, with all links followed, lies
+below one of the folders.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+MAX_BYTES = 2 << 20  # the largest files of Python's own standard library and of torch are below 1 MiB
+_AROUND = 4  # lines shown before and after a line
+AROUND_A_CALL = 1  # the same of the line that led there
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file of Python. `name` is its path from the folder that was opened, with forward slashes."""
+
+    name: str
+    folder: Path
+    text: str
+    changed_ns: int  # when it was last written, as st_mtime_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Lines around a line. `why_not` says why there are none."""
+
+    first: int
+    lines: tuple[str, ...]
+    line: int
+    why_not: str = ""
+
+
+def read_source(file: str, folders: Sequence[Path], *, by_ending: bool = False) -> Source | str:
+    """Returns the file that a trace calls `file`, or a phrase on why it was not read.
+
+    Args:
+        file: The name, relative to the program's folder, or absolute.
+        folders: The folders below which files may be read.
+        by_ending: Whether only the end of the name needs to lead to a file, as in a copy of the program elsewhere.
+    """
+    if not file.endswith(".py") or "\0" in file:
+        return "it is no file of Python"
+    outside = "it is not below the current folder: --source DIR opens another"
+    why = outside
+    for folder in folders:
+        root = folder.resolve()
+        for name in _names(file, root, by_ending=by_ending):
+            found = _read(root, name)
+            if isinstance(found, Source):
+                return found
+            why = found or why
+    return why
+
+
+def excerpt(source: Source | str, line: int, around: int = _AROUND) -> Excerpt:
+    """Returns the lines around a line, numbered from 1."""
+    if isinstance(source, str):
+        return Excerpt(0, (), line, f"not shown: {source}")
+    lines = source.text.split("\n")
+    if not 1 <= line <= len(lines):
+        return Excerpt(0, (), line, f"not shown: {source.name} has {len(lines):,} lines, so it was changed since")
+    first = max(line - around, 1)
+    return Excerpt(first, tuple(lines[first - 1 : line + around]), line)
+
+
+def _names(file: str, root: Path, *, by_ending: bool) -> list[PurePosixPath]:
+    """Returns the paths below the folder that the name may mean."""
+    path = PurePosixPath(file.replace("\\", "/"))
+    if path.is_absolute():
+        below = [PurePosixPath(path.relative_to(root.as_posix()))] if path.is_relative_to(root.as_posix()) else []
+    else:
+        below = [path]
+    parts = path.parts[1:] if path.is_absolute() else path.parts
+    endings = [PurePosixPath(*parts[start:]) for start in range(len(parts))] if by_ending else []
+    return [name for name in [*below, *endings] if ".." not in name.parts and not name.is_absolute()]
+
+
+def _read(root: Path, name: PurePosixPath) -> Source | str:
+    """Returns the file, or why it was not read; empty if there is none."""
+    try:
+        path = (root / name).resolve(strict=True)
+        if not path.is_relative_to(root):
+            return "it is a link to another folder"
+        # The path has no links left. One that is put there now is not followed, and a pipe is not waited for.
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (OSError, RuntimeError):
+        return ""
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(handle)
+        return "it is no regular file"
+    with os.fdopen(handle, "rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        return f"it is larger than {MAX_BYTES >> 20} MiB"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return "it is not UTF-8"
+    return "it is no text" if "\0" in text else Source(str(name), root, text, status.st_mtime_ns)

@@ -1,0 +1,101 @@
+"""The end of a run: what it says in about ten lines. The rest is in the full report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unstall.document.document import Block, Column, Document, Prose, Row, Span, Table, Words, words
+from unstall.document.plain import short
+from unstall.figures import counted, duration
+from unstall.report.explain import gain_of
+from unstall.report.wording import INTEGRITY, costly, row, run_is, wrong
+from unstall.result import CAVEAT, Caller, Finding, Result, Where
+
+SHOWN = 3
+"""So many findings are listed. The full report has all of them."""
+
+
+def document(result: Result, last: Sequence[str] = ()) -> Document:
+    """The verdict, the plan in a line, the findings that gain most, and the lines `last`."""
+    blocks = [_damage(result), _bugs(result), _steps(result), _findings(result)]
+    last_lines = tuple(words(Span(line, "dim")) for line in last)
+    return Document(
+        title="unstall",
+        about=(),
+        summary=in_short(result.verdict.text),
+        blocks=(*(block for block in blocks if block is not None), *((Prose(last_lines),) if last_lines else ())),
+        data=result,
+    )
+
+
+def in_short(verdict: str) -> str:
+    """Returns the verdict's first sentence, which says what bounds the run, and the caveat if one stands before it.
+
+    A point within a figure or a name does not end a sentence.
+    """
+    sentences = verdict.split(". ")
+    wanted = 2 if verdict.startswith(CAVEAT) else 1
+    text = ". ".join(sentences[:wanted])
+    return text if len(sentences) <= wanted else f"{text}."
+
+
+def _damage(result: Result) -> Prose | None:
+    if result.integrity.ok:
+        return None
+    return Prose((words(Span(f"{INTEGRITY}: something is missing or damaged: see the full report", "bad")),))
+
+
+def _bugs(result: Result) -> Table | None:
+    rows = [
+        _row(f"b{number}", finding, short(finding.title), "") for number, finding in enumerate(wrong(result)[:SHOWN], 1)
+    ]
+    title = words(Span("Bugs: results may be wrong, and differ from run to run", "bad"))
+    return Table(title, (Column(""),), tuple(rows)) if rows else None
+
+
+def _steps(result: Result) -> Prose | None:
+    """The plan in a line: the step as it is, and the step with the plan."""
+    replay = result.replay
+    if replay is None or result.verdict.bound_by == "none":
+        return None
+    of = "in all" if result.steps.found_by == "whole" else "a step"
+    now = words("plan: ", Span(duration(replay.undistorted_mean_step_ns), "strong"), f" {of} {run_is(result)}")
+    if not result.plan:
+        return Prose((words(now, "; no change that was replayed gains anything"),))
+    changes = counted(len(result.plan), "change")
+    then = Span(duration(result.plan[-1].step_ns), "good")
+    return Prose((words(now, " → ", then, f" with {changes}"),))
+
+
+def _findings(result: Result) -> Block | None:
+    found = costly(result)
+    if result.verdict.bound_by == "none":
+        return None
+    if not found:
+        return Prose((words("No finding that costs anything."),))
+    rows = [
+        _row(f"{number}", finding, short(finding.title), gain_of(result, finding) or "-")
+        for number, finding in enumerate(found[:SHOWN], 1)
+    ]
+    title = "Findings" if len(found) <= SHOWN else f"The {SHOWN} of {len(found)} findings that gain most"
+    return Table(words(Span(title, "strong")), (Column("gain"),), tuple(rows))
+
+
+def _row(number: str, finding: Finding, title: str, gain: str) -> Row:
+    return row(words(f"{number}. ", *_at(finding.where), f": {title}"), gain)
+
+
+def _at(where: Where) -> Words:
+    """The line as briefly as can be, and the program's own line if another file's is reached from there."""
+    caller = where.called_from
+    own = words(Span(_line(where), "place"))
+    if caller is None or caller.file == where.file:
+        return own
+    return words(own, " from ", Span(_line(caller), "place"))
+
+
+def _line(where: Where | Caller) -> str:
+    if not where.file:
+        return short((where.op if isinstance(where, Where) else None) or where.function or "somewhere")
+    name = short(where.file.replace("\\", "/").rpartition("/")[2])
+    return name if where.line is None else f"{name}:{where.line}"

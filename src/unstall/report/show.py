@@ -1,0 +1,141 @@
+"""One finding: its source, what led there, and a patch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from unstall.document.document import Block, Code, Document, Prose, Span, Words, words
+from unstall.figures import duration
+from unstall.patches.patch import Patch
+from unstall.patches.source import Excerpt
+from unstall.report.explain import details, gain_of, heading, over
+from unstall.report.wording import about, costly, wrong
+from unstall.result import Caller, Finding, Result, Where
+
+SHOW_SCHEMA = "unstall.show/1"
+
+
+class Lines(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of source around one of them. `why_not` says why there are none."""
+
+    role: str
+    file: str
+    line: int
+    first: int
+    lines: tuple[str, ...]
+    why_not: str = ""
+
+
+class FindingWithSource(msgspec.Struct, frozen=True, kw_only=True):
+    """One finding with its source: schema `unstall.show/1`.
+
+    Attributes:
+        schema: Name and version of this form.
+        version: The version of unstall.
+        number: The finding's number in the report: "1", or "b1" for a bug.
+        finding: The finding, as in `unstall.explain/1`.
+        source: The lines around its line, and around the line that called it.
+        patch: A unified diff; None if there is none.
+        patch_note: What to know about the patch, or why there is none.
+    """
+
+    schema: str = SHOW_SCHEMA
+    version: str
+    number: str
+    finding: Finding
+    source: tuple[Lines, ...]
+    patch: str | None
+    patch_note: str
+
+
+def numbered(result: Result) -> dict[str, Finding]:
+    """Returns the findings by their numbers in the report: "1", "2"; bugs are "b1", "b2"."""
+    return {f"b{number}": each for number, each in enumerate(wrong(result), 1)} | {
+        f"{number}": each for number, each in enumerate(costly(result), 1)
+    }
+
+
+def document(
+    result: Result,
+    number: str,
+    excerpts: Sequence[tuple[str, Where | Caller, Excerpt]],
+    patch: Patch | str,
+    apply: str,
+    caveat: str = "",
+) -> Document:
+    """The document of one finding.
+
+    Args:
+        result: The result.
+        number: The finding's number in it.
+        excerpts: The source, each with its role ("at", "from") and its place.
+        patch: The patch, or why there is none.
+        apply: The command that applies the patch.
+        caveat: What to know about the source; empty if nothing.
+    """
+    finding = numbered(result)[number]
+    blocks: list[Block] = [Prose((_figures(result, finding),))]
+    if caveat:
+        blocks.append(Prose((words(Span(caveat, "warning")),)))
+    blocks += [_source(role, where, found) for role, where, found in excerpts if where.line is not None]
+    labelled = [(label, text) for label, text in details(finding, None) if label not in ("at", "from")]
+    blocks.append(Prose(tuple(words(Span(f"{label}: ", "dim"), text) for label, text in labelled)))
+    blocks += _patch(patch, apply)
+    what = f"{'bug' if finding.wrong else 'finding'} {number.lstrip('b')}: "
+    return Document(
+        title="unstall",
+        about=(about(result)[0], words(Span(what, "dim"), heading(result, finding, strong=True))),
+        blocks=tuple(blocks),
+        data=FindingWithSource(
+            version=result.version,
+            number=number,
+            finding=finding,
+            source=tuple(_lines(role, where, found) for role, where, found in excerpts if where.line is not None),
+            patch=patch.diff if isinstance(patch, Patch) else None,
+            patch_note=patch.note if isinstance(patch, Patch) else patch,
+        ),
+    )
+
+
+def _figures(result: Result, finding: Finding) -> Words:
+    """The finding's figures in a line, as in the report."""
+    gain = gain_of(result, finding) or "not known"
+    return words(
+        "gain ",
+        Span(gain, "strong"),
+        f" · exposed {duration(finding.exposed_ns)} · host waits {duration(finding.wait_ns)} ({over(result)})",
+    )
+
+
+def _source(role: str, where: Where | Caller, found: Excerpt) -> Block:
+    function = f" in {where.function}" if where.function else ""
+    head = words(Span(f"{role} ", "dim"), Span(f"{where.file}:{where.line}{function}", "place"))
+    if found.why_not:
+        return Prose((words(head, Span(f" ({found.why_not})", "dim")),))
+    width = len(str(found.first + len(found.lines) - 1))
+    lines = tuple(
+        f"{'>' if number == found.line else ' '} {number:{width}}  {line}".rstrip()
+        for number, line in enumerate(found.lines, found.first)
+    )
+    return Code(head, lines, "python")
+
+
+def _patch(patch: Patch | str, apply: str) -> list[Block]:
+    if isinstance(patch, str):
+        return [Prose((words(Span("no patch: ", "strong"), patch),))]
+    shown: list[Block] = [Code(words("patch"), tuple(patch.diff.splitlines()), "diff")]
+    note = [words(Span("note: ", "dim"), patch.note)] if patch.note else []
+    return [*shown, Prose((*note, words(Span("apply it: ", "dim"), apply)))]
+
+
+def _lines(role: str, where: Where | Caller, found: Excerpt) -> Lines:
+    return Lines(
+        role=role,
+        file=where.file or "",
+        line=where.line or 0,
+        first=found.first,
+        lines=found.lines,
+        why_not=found.why_not,
+    )

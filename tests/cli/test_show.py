@@ -1,0 +1,119 @@
+"""`unstall show` and `unstall open`: which run they take, and what they read and write."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+from cli.command import EXAMPLES, Cli
+from report.rendered import as_json
+from report.sample import TYPICAL
+
+from unstall.cli._last import last_page, last_run
+from unstall.errors import UsageError
+from unstall.result import Result, Where
+
+_PROGRAM = "import torch\ntotal = 0.0\nfor x in xs:\n    total += x.item()\nprint(total)\n"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with train.py and the saved result of a run of it, whose finding 1 is at line 4."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(_PROGRAM)
+    where = Where(file="train.py", line=4, line_is="exact", function="<module>")
+    item = next(finding for finding in TYPICAL.findings if finding.rule == "sync-item")
+    result = msgspec.structs.replace(TYPICAL, findings=(msgspec.structs.replace(item, where=where),))
+    _save(result, tmp_path / "result.json")
+    return tmp_path
+
+
+def _save(result: Result, path: Path) -> None:
+    path.write_text(as_json(result), "utf-8")
+
+
+def test_a_finding_is_shown_with_its_source_and_the_patch_that_applies(unstall: Cli, here: Path) -> None:
+    said = unstall("show", "1").out
+    assert "> 4      total += x.item()" in said
+    assert "+    kept.append(x.detach())" in said
+    assert "apply it: unstall show 1 --patch | git apply" in said
+    assert unstall("show", "1", "--patch").out.startswith("--- a/train.py\n+++ b/train.py\n@@ ")
+
+
+def test_as_json_it_is_the_finding_with_its_source(unstall: Cli, here: Path) -> None:
+    data = msgspec.json.decode(unstall("show", "1", "--json").out)
+    assert (data["schema"], data["finding"]["rule"]) == ("unstall.show/1", "sync-item")
+    assert (data["source"][0]["first"], data["source"][0]["lines"][3]) == (1, "    total += x.item()")
+    assert data["patch"].startswith("--- a/train.py")
+
+
+def test_source_that_changed_since_the_run_is_told(unstall: Cli, here: Path) -> None:
+    now = (here / "result.json").stat().st_mtime
+    os.utime(here / "train.py", (now + 9, now + 9))
+    assert "train.py: changed after the run" in unstall("show", "1").out
+
+
+def test_source_elsewhere_is_read_only_if_its_folder_is_named(
+    unstall: Cli, here: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    said = unstall("show", "1", here / "result.json")
+    assert "total +=" not in said.out
+    assert "--source DIR opens another" in " ".join(said.out.split())
+    assert "total += x.item()" in unstall("show", "1", here / "result.json", "--source", here).out
+
+
+def test_without_a_patch_that_is_said_and_the_exit_code_tells(unstall: Cli, here: Path) -> None:
+    (here / "train.py").write_text(_PROGRAM.replace("+=", "="))
+    outcome = unstall("show", "1", "--patch")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "no patch: the value is used at once" in outcome.err
+
+
+def test_a_number_that_is_no_finding_is_answered_with_those_there_are(unstall: Cli, here: Path) -> None:
+    outcome = unstall("show", "7")
+    assert (outcome.code, outcome.err) == (2, "unstall: '7' is no finding of this run: it has 1\n")
+
+
+def test_without_a_run_it_says_how_to_record_one(unstall: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for verb in (["show", "1"], ["open"]):
+        outcome = unstall(*verb)
+        assert outcome.code == 2
+        assert "unstall run SCRIPT" in outcome.err
+
+
+def test_the_last_run_is_the_newest_trace_or_result_but_not_of_another_rank(tmp_path: Path) -> None:
+    for age, name in enumerate(["a-rank1.trace.json.gz", "a.trace.json.gz", "b.trace.json.gz", "other.json"]):
+        (tmp_path / name).write_text("{}")
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    assert last_run(tmp_path).name == "a.trace.json.gz"
+    _save(TYPICAL, tmp_path / "result.json")
+    assert last_run(tmp_path).name == "result.json"
+    with pytest.raises(UsageError):
+        last_run(tmp_path.parent / "nowhere")
+
+
+def test_open_writes_the_page_of_the_last_run_once(
+    unstall: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(EXAMPLES / "course_slow_graph.json.gz", tmp_path / "train.trace.json.gz")
+    page = tmp_path / "train.report.html"
+    assert unstall("open", "--print").out == f"{page}\n"
+    written = page.stat().st_mtime_ns
+    assert last_page(tmp_path) == page
+    assert unstall("open", "--print").out == f"{page}\n"
+    assert page.stat().st_mtime_ns == written
+
+
+def test_open_shows_a_browser_reports_alone(unstall: Cli, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) is None)  # type: ignore[func-returns-value]
+    (here / "other.html").write_text("<html>")
+    assert unstall("open", "other.html").code == 2
+    assert unstall("open").code == 0
+    assert opened == [(here / "result.report.html").as_uri()]

@@ -1,0 +1,87 @@
+"""The end of `unstall run`: the verdict, the plan in a line, what gains most, and what to do next."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from report.sample import MS, NO_DEVICE, TYPICAL
+
+from unstall.document import terminal
+from unstall.report.short import SHOWN, document, in_short
+from unstall.report.wording import costly
+from unstall.result import CAVEAT, PlanStep, Replay, Result
+
+
+def _lines(result: Result, *last: str) -> list[str]:
+    return terminal.render(document(result, last)).splitlines()
+
+
+def test_it_begins_with_the_verdict_and_ends_with_what_to_do_next() -> None:
+    lines = _lines(TYPICAL, "next: unstall show 1", "all of it: x.json")
+    assert TYPICAL.verdict.text.startswith(lines[0].removesuffix("."))
+    assert lines[-2:] == ["next: unstall show 1", "all of it: x.json"]
+
+
+def test_it_is_short_and_fits_the_terminal() -> None:
+    lines = _lines(TYPICAL, "next: unstall show 1", "all of it: x.json")
+    assert len([line for line in lines if line]) <= 3 * SHOWN + 6
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_three_findings_have_the_numbers_of_the_full_report() -> None:
+    lines = _lines(TYPICAL)
+    for number, finding in enumerate(costly(TYPICAL)[:SHOWN], 1):
+        (line,) = (line for line in lines if line.startswith(f"{number}. "))
+        assert f"{(finding.where.file or '').rpartition('/')[2]}:{finding.where.line}" in line
+    assert not any(line.startswith(f"{SHOWN + 1}. ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("basis", "by", "which"),
+    [
+        ("recorded", "nothing", "as recorded"),
+        ("undistorted", "usual cost", "without the recorder, estimated"),
+        ("undistorted", "plain step time", "without the recorder"),
+    ],
+)
+def test_the_plan_is_one_line_and_says_of_which_run_the_step_is(basis: str, by: str, which: str) -> None:
+    planned = msgspec.structs.replace(
+        TYPICAL,
+        verdict=msgspec.structs.replace(TYPICAL.verdict, basis=basis),
+        replay=Replay(
+            mean_step_ns=12 * MS,
+            error=0.0,
+            undistorted_mean_step_ns=10 * MS,
+            undistorted_by=by,  # type: ignore[arg-type]
+            host_free_step_ns=MS,
+            accounts=TYPICAL.accounts,
+        ),
+        plan=(PlanStep(edit="graph", step_ns=3 * MS, gain_ns=7 * MS),),
+    )
+    assert f"plan: 10.0 ms a step ({which}) → 3.00 ms with 1 change" in _lines(planned)
+
+
+def test_a_run_without_device_work_has_its_verdict_alone() -> None:
+    lines = _lines(NO_DEVICE, "all of it: x.json")
+    assert (lines[0], lines[-1]) == (NO_DEVICE.verdict.text, "all of it: x.json")
+    assert not any(line.startswith(("plan", "No finding")) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Launch-bound: 1.5 % more. Next: 2.0 %.", "Launch-bound: 1.5 % more."),
+        ("No device work was recorded.", "No device work was recorded."),
+        (
+            f"{CAVEAT} a step takes 3 ms: off. Copy-bound: 4 %. More.",
+            f"{CAVEAT} a step takes 3 ms: off. Copy-bound: 4 %.",
+        ),
+    ],
+)
+def test_a_caveat_goes_with_what_bounds_the_run(text: str, said: str) -> None:
+    assert in_short(text) == said
+
+
+def test_missing_input_is_told() -> None:
+    damaged = msgspec.structs.replace(TYPICAL, integrity=msgspec.structs.replace(TYPICAL.integrity, ok=False))
+    assert any("missing or damaged" in line for line in _lines(damaged))
