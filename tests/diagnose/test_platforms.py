@@ -7,7 +7,7 @@ from findings import only, result_of
 from traces import TraceBuilder
 
 from unstall.diagnose.explain import explain
-from unstall.diff.runs import diff
+from unstall.changes.runs import diff
 from unstall.locate.platform import counterpart, in_words_of
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from unstall.diagnose.explain import Diagnosis
-from unstall.diff.result import DiffResult
-from unstall.diff.runs import diff
+from unstall.changes.result import DiffResult
+from unstall.changes.runs import diff
 from unstall.document.document import Document
 from unstall.document.shown import Shown
 from unstall.report.diff import document

@@ -18,7 +18,7 @@ from unstall.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
     from unstall.diagnose.explain import Diagnosis
-    from unstall.diff.result import DiffResult
+    from unstall.changes.result import DiffResult
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from unstall.diff.result import CopyChange, Count, DiffResult, KernelChange, LineChange, Side, Status, Time, WaitChange
+from unstall.changes.result import CopyChange, Count, DiffResult, KernelChange, LineChange, Side, Status, Time, WaitChange
 from unstall.document.document import (
     Annotation,
     Bullets,

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.diff.groups import Grouped, common
-from unstall.diff.result import Count, KernelChange, Launches
-from unstall.diff.sides import ComparedRun, Sides
-from unstall.diff.spread import count, per_step, time
+from unstall.changes.groups import Grouped, common
+from unstall.changes.result import Count, KernelChange, Launches
+from unstall.changes.sides import ComparedRun, Sides
+from unstall.changes.spread import count, per_step, time
 from unstall.result import Where
 from unstall.timeline.columns import I64, DeviceKind, HostKind
 from unstall.timeline.grouping import distinct

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from diff.runs import compared, launching, recorded, steps
+from changes.runs import compared, launching, recorded, steps
 from traces import TraceBuilder
 
-from unstall.diff.result import DiffResult
+from unstall.changes.result import DiffResult
 
 
 def _texts(result: DiffResult, code: str) -> list[str]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from unstall._version import __version__
 from unstall.diagnose.explain import Diagnosis
 from unstall.diagnose.run import Run
-from unstall.diff.caveats import caveats, has_work, steps_compare
-from unstall.diff.copies import copies
-from unstall.diff.kernels import kernels, launches, shared
-from unstall.diff.lines import lines
-from unstall.diff.result import DiffResult, Side, Unchanged, alike
-from unstall.diff.sides import bring_together
-from unstall.diff.steps import accounts, step_time
-from unstall.diff.summary import summarise
-from unstall.diff.waits import waits
+from unstall.changes.caveats import caveats, has_work, steps_compare
+from unstall.changes.copies import copies
+from unstall.changes.kernels import kernels, launches, shared
+from unstall.changes.lines import lines
+from unstall.changes.result import DiffResult, Side, Unchanged, alike
+from unstall.changes.sides import bring_together
+from unstall.changes.steps import accounts, step_time
+from unstall.changes.summary import summarise
+from unstall.changes.waits import waits
 from unstall.errors import UsageError
 
 

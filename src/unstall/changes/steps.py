@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from unstall.diagnose.run import Run
-from unstall.diff.result import Account, Time
-from unstall.diff.spread import noise
+from unstall.changes.result import Account, Time
+from unstall.changes.spread import noise
 from unstall.result import BUSY_PARTS, IDLE_CAUSES
 
 

@@ -11,8 +11,8 @@ from recordings import ROOT, recording
 
 from unstall import load
 from unstall.diagnose.explain import explain
-from unstall.diff.result import DiffResult
-from unstall.diff.runs import diff
+from unstall.changes.result import DiffResult
+from unstall.changes.runs import diff
 from unstall.document.formats import render
 from unstall.report.diff import document
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from unstall.diagnose.explain import Diagnosis
 from unstall.diagnose.run import Run
-from unstall.diff.kernels import Shared
-from unstall.diff.result import Caveat, Code, Time
-from unstall.diff.sides import MatchedBy
+from unstall.changes.kernels import Shared
+from unstall.changes.result import Caveat, Code, Time
+from unstall.changes.sides import MatchedBy
 from unstall.document.plain import short
 from unstall.figures import counted
 from unstall.locate.operations import has_operators
