@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from traces import TraceBuilder
 
-from unstall.diagnose.explain import explain
 from unstall.changes.result import DiffResult
 from unstall.changes.runs import diff
+from unstall.diagnose.explain import explain
 
 
 def steps(body: Callable[[TraceBuilder, int], object], *, count: int = 4, stacks: bool = True) -> TraceBuilder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from unstall.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
+    from unstall.diagnose.explain import Diagnosis
     from unstall.timeline.columns import Timeline
 
 STDIN = "-"
@@ -53,6 +54,23 @@ def read_timeline(path: str, *, quiet: bool) -> Timeline:
                 raise TraceError(f"{path}: this is a result; `unstall report {path}` shows it again") from error
             raise
     return replace(timeline, meta=replace(timeline.meta, path=name_of(path))) if file != Path(path) else timeline
+
+
+def explained(path: str, *, step: str | None = None, user: Sequence[str] = (), quiet: bool) -> Diagnosis:
+    """Explains a trace or a saved timeline, or reads a saved result. Raises TraceError as `read_timeline` does."""
+    from unstall.answers.report import read_result
+    from unstall.diagnose.explain import Diagnosis, explain
+
+    try:
+        timeline = read_timeline(path, quiet=quiet)
+    except TraceError:
+        with suppress(TraceError):
+            return Diagnosis(read_result(path))
+        raise
+    try:
+        return explain(timeline, step=step, user=user)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
 
 
 def _is_result(file: Path) -> bool:

@@ -1,7 +1,8 @@
 """Compare two recorded runs: step time, waits, copies, kernels, lines.
 
 A is the run before and B the run after: traces or saved timelines, as for `unstall explain`. Places are
-matched by line and operator. A function that has moved is matched by its name.
+matched by line and operator. A function that has moved is matched by its name. The last line says what the plan of A
+promised and what B got. Of a result that `-o result.json` saved, only step times and the plan are compared.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from unstall.cli._arguments import add_user_option
-from unstall.cli._inputs import read_timeline
+from unstall.cli._inputs import explained
 from unstall.cli._output import add_output_options, check_outputs, deliver
 from unstall.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
-    from unstall.diagnose.explain import Diagnosis
     from unstall.changes.result import DiffResult
+    from unstall.diagnose.explain import Diagnosis
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -51,13 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _explained(path: str, args: argparse.Namespace) -> Diagnosis:
-    from unstall.diagnose.explain import explain
-
-    timeline = read_timeline(path, quiet=args.quiet)
-    try:
-        return explain(timeline, step=args.step, user=args.user)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
+    return explained(path, step=args.step, user=args.user, quiet=args.quiet)
 
 
 def _slower(result: DiffResult, most: float | None) -> str | None:

@@ -8,7 +8,17 @@ from typing import Literal
 
 import msgspec
 
-from unstall.changes.result import CopyChange, Count, DiffResult, KernelChange, LineChange, Side, Status, Time, WaitChange
+from unstall.changes.result import (
+    CopyChange,
+    Count,
+    DiffResult,
+    KernelChange,
+    LineChange,
+    Side,
+    Status,
+    Time,
+    WaitChange,
+)
 from unstall.document.document import (
     Annotation,
     Bullets,
@@ -26,6 +36,7 @@ from unstall.document.document import (
 from unstall.document.plain import short
 from unstall.figures import counted, duration, size
 from unstall.report.pictures import Draw, no_pictures
+from unstall.report.promise import ending, waterfall
 from unstall.report.wording import UNKNOWN_LINE, label_of, operator, place, row, software
 from unstall.result import Where
 
@@ -49,13 +60,15 @@ def document(result: DiffResult, draw: Draw = no_pictures) -> Document:
         _table("Kernels, per step", ("times", "device", "change"), _kernels(result.kernels)),
         _table("Cost by line, per step", ("device", "device idle", "host waits"), map(_line, result.lines)),
     )
+    promise = (waterfall(result.promise, result.compared),) if result.promise and not result.empty else ()
+    end = (ending(result.promise),) if result.promise else ()
     text = result.summary.text
     return Document(
         title="unstall diff",
         about=(*_side("A", result.a), *_side("B", result.b)),
         summary=text,
         caveats=(caveats,) if caveats.items else (),
-        blocks=(*(table for table in tables if table.rows), *((foot,) if foot.lines else ())),
+        blocks=(*promise, *(table for table in tables if table.rows), *((foot,) if foot.lines else ()), *end),
         data=result,
         annotations=(
             Annotation("notice", "unstall diff", text),
