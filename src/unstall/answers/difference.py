@@ -45,17 +45,17 @@ class Difference(Shown):
     @property
     def before_step_ns(self) -> int | None:
         """The step time of run A without the recorder's overhead, in ns; None if the runs cannot be compared."""
-        return self.result.promise and self.result.promise.before_ns
+        return None if self.result.promise is None else self.result.promise.before_ns
 
     @property
     def promised_step_ns(self) -> int | None:
         """The step time that the plan of run A promised, in ns; None if it has no plan."""
-        return self.result.promise and self.result.promise.promised_ns
+        return None if self.result.promise is None else self.result.promise.promised_ns
 
     @property
     def got_step_ns(self) -> int | None:
         """The step time of run B without the recorder's overhead, in ns; None if the runs cannot be compared."""
-        return self.result.promise and self.result.promise.got_ns
+        return None if self.result.promise is None else self.result.promise.got_ns
 
     def conclusion(self) -> str:
         """Returns "promised 0.653 ms, got 0.697 ms", after a line on what of the plan is still there, if anything."""

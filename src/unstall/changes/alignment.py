@@ -129,7 +129,8 @@ def _kernel_names(side: ComparedRun) -> I64:
     """Returns the number of each kernel's name. Memsets count as kernels."""
     device = side.run.timeline.device
     name = device.name[side.ops[device.kind[side.ops] != DeviceKind.COPY]]
-    return side.text[name[name >= 0]] if len(side.text) else name.astype(np.int64)
+    names: I64 = side.text[name[name >= 0]] if len(side.text) else name.astype(np.int64)
+    return names
 
 
 def _visits(side: ComparedRun) -> I64:
@@ -138,8 +139,9 @@ def _visits(side: ComparedRun) -> I64:
     calls = np.unique(launch[launch >= 0])
     calls = calls[np.argsort(side.run.timeline.host.start[calls], kind="stable")]
     place = side.place[calls]
-    comes = place[np.append(True, place[1:] != place[:-1])] if len(place) else place
-    return comes[comes > 0]
+    comes: I64 = place[np.append(True, place[1:] != place[:-1])] if len(place) else place
+    reached: I64 = comes[comes > 0]
+    return reached
 
 
 def in_common(found: Alignment) -> str:

@@ -14,6 +14,8 @@ from unstall.result import UNTRUSTED, Finding, Result, Where
 _KEPT = 0.05  # of the promised step: as near as a replay comes to a run
 _PART = 0.1  # of an edit's gain: what is left of it by less than this was done
 
+_MUCH = 0.5
+
 Place = tuple[str | None, int | None, str | None]
 Numbers = Mapping[Place, int]
 """By (file, line, function): the number of the place, shared by both runs."""
@@ -93,13 +95,13 @@ def _left(a: Result, b: Result, found: Alignment, sides: Sides | None) -> dict[i
     open_ = [each for each in b.findings if each.edit and (not each.harmless or each.edit in planned)]
     left: dict[int, Finding] = {}
     taken: set[int] = set()
-    # At another line of the function it is the same edit, if none is at the line itself.
-    for key in (_exactly, _in_function):
+    # Else it is the same edit elsewhere in the function, or one that gains much: mending moves code to others.
+    for key, least in ((_exactly, _PART), (_in_function, _PART), (_anywhere, _MUCH)):
         for index, finding, gain_ns in steps:
             own = key(finding, numbers[0])
             same = (i for i, each in enumerate(open_) if i not in taken and key(each, numbers[1]) == own)
             match = None if index in left else next(same, None)
-            if match is not None and _cost(open_[match]) * found.b >= _PART * gain_ns:
+            if match is not None and _cost(open_[match]) * found.b >= least * gain_ns:
                 left[index] = open_[match]
                 taken.add(match)
     return left
@@ -125,6 +127,10 @@ def _exactly(finding: Finding, numbers: Numbers) -> object:
 def _in_function(finding: Finding, numbers: Numbers) -> object:
     where = finding.where
     return _verb(finding), posixpath.basename((where.file or "").replace("\\", "/")), where.function, where.op
+
+
+def _anywhere(finding: Finding, numbers: Numbers) -> object:
+    return _verb(finding), finding.where.op
 
 
 def _verb(finding: Finding) -> str:

@@ -60,7 +60,7 @@ def document(result: DiffResult, draw: Draw = no_pictures) -> Document:
         _table("Kernels, per step", ("times", "device", "change"), _kernels(result.kernels)),
         _table("Cost by line, per step", ("device", "device idle", "host waits"), map(_line, result.lines)),
     )
-    promise = (waterfall(result.promise, result.compared),) if result.promise and not result.empty else ()
+    promise = (waterfall(result.promise, result.compared),) if result.promise and result.promise.edits else ()
     end = (ending(result.promise),) if result.promise else ()
     text = result.summary.text
     return Document(

@@ -42,7 +42,7 @@ def waterfall(promise: Promise, compared: tuple[int, int] = (1, 1)) -> Table:
     gains = f"gain ± {duration(promise.error_ns)}" if promise.error_ns and promise.edits else "gain"
     columns = Column("", "left"), Column("a step takes"), Column(gains)
     a, b = compared
-    title = "Promise and result" if promise.edits else "Before and now"
+    title = "Promise and result"
     if (a, b) != (1, 1):
         title += f", per {a} steps before and {b} now"
     return Table(words(title), columns, tuple(rows))
@@ -63,7 +63,7 @@ def promised(result: DiffResult) -> Document:
         title="unstall diff",
         about=(),
         caveats=(Bullets(words("Before you compare"), caveats),) if caveats else (),
-        blocks=(waterfall(promise, result.compared),) if promise else (),
+        blocks=(waterfall(promise, result.compared),) if promise and promise.edits else (),
         data=result,
     )
 
