@@ -60,7 +60,7 @@ def document(result: DiffResult, draw: Draw = no_pictures) -> Document:
         _table("Kernels, per step", ("times", "device", "change"), _kernels(result.kernels)),
         _table("Cost by line, per step", ("device", "device idle", "host waits"), map(_line, result.lines)),
     )
-    promise = (waterfall(result.promise, result.compared),) if result.promise and result.promise.edits else ()
+    promise = waterfall(result.promise, result.compared) if result.promise else None
     end = (ending(result.promise),) if result.promise else ()
     text = result.summary.text
     return Document(
@@ -68,13 +68,18 @@ def document(result: DiffResult, draw: Draw = no_pictures) -> Document:
         about=(*_side("A", result.a), *_side("B", result.b)),
         summary=text,
         caveats=(caveats,) if caveats.items else (),
-        blocks=(*promise, *(table for table in tables if table.rows), *((foot,) if foot.lines else ()), *end),
+        blocks=(
+            *((promise,) if promise else ()),
+            *(table for table in tables if table.rows),
+            *((foot,) if foot.lines else ()),
+            *end,
+        ),
         data=result,
         annotations=(
             Annotation("notice", "unstall diff", text),
             *(Annotation("warning", "unstall diff", caveat.text) for caveat in result.caveats),
         ),
-        page=Page({}, draw),
+        page=Page({}, draw, promise),
     )
 
 
