@@ -129,12 +129,13 @@ def test_figures_are_of_the_steps_that_are_compared() -> None:
     assert difference.result.compared == (2, 1)
     assert difference.before_step_ns == pytest.approx(1_100_000, rel=0.02)
     assert difference.got_step_ns == pytest.approx(1_000_000, rel=0.02)
+    assert difference.conclusion() == "before 1.10 ms, now 1.00 ms (2 steps before, 1 now)"
     assert "all figures of A are for 2 of its steps" in str(difference).replace("\n  ", " ")
 
 
 def test_the_page_shows_the_waterfall_and_no_markup_of_a_trace(tmp_path: Path) -> None:
     def body(trace: TraceBuilder, step: int) -> None:
-        with trace.frame("<img src=x>.py", 13, "train"), trace.op("aten::item"):
+        with trace.frame("a<img src=x>.py", 13, "train"), trace.op("aten::item"):
             launching(200)(trace, step)
             trace.item()
         trace.work(150)
@@ -147,5 +148,5 @@ def test_the_page_shows_the_waterfall_and_no_markup_of_a_trace(tmp_path: Path) -
     assert difference.conclusion().splitlines()[-1] in section
     assert "still there" in section
     assert "<img" not in page
-    assert "&lt;img src=x&gt;.py" in section
+    assert "a&lt;img src=x&gt;.py" in section
     assert "style=" not in section  # the page's policy forbids it

@@ -61,7 +61,7 @@ class Difference(Shown):
         """Returns "promised 0.653 ms, got 0.697 ms", after a line on what of the plan is still there, if anything."""
         if self.result.promise is None:
             return "these runs cannot be compared"
-        lines = remainder(self.result.promise), sentence(self.result.promise)
+        lines = remainder(self.result.promise), sentence(self.result.promise, self.result.compared)
         return "\n".join(line for line in lines if line)
 
     def document(self, *, scrub_paths: bool = False) -> Document:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from unstall.changes.alignment import Alignment
 from unstall.changes.result import Free, Promise, PromisedEdit
 from unstall.changes.sides import ComparedRun, Sides
-from unstall.figures import in_one_unit
+from unstall.figures import counted, in_one_unit
 from unstall.result import UNTRUSTED, Finding, Result, Where
 
 _KEPT = 0.05  # of the promised step: as near as a replay comes to a run
@@ -53,13 +53,17 @@ def promise_of(a: Result, b: Result, found: Alignment, sides: Sides | None = Non
     )
 
 
-def sentence(promise: Promise) -> str:
-    """Returns the line that ends a comparison: "promised 0.653 ms, got 0.697 ms"."""
+def sentence(promise: Promise, compared: tuple[int, int] = (1, 1)) -> str:
+    """Returns the line that ends a comparison: "promised 0.653 ms, got 0.697 ms".
+
+    `compared` is how many steps before and now that is about; it is said if it is not one each.
+    """
+    steps = "" if compared == (1, 1) else f" ({counted(compared[0], 'step')} before, {compared[1]:,} now)"
     if promise.promised_ns is None:
         before, now = in_one_unit(promise.before_ns, promise.got_ns)
-        return f"before {before}, now {now}"
+        return f"before {before}, now {now}{steps}"
     promised, got = in_one_unit(promise.promised_ns, promise.got_ns)
-    return f"promised {promised}, got {got}"
+    return f"promised {promised}, got {got}{steps}"
 
 
 def step_ns(result: Result) -> int:

@@ -61,7 +61,7 @@ def document(result: DiffResult, draw: Draw = no_pictures) -> Document:
         _table("Cost by line, per step", ("device", "device idle", "host waits"), map(_line, result.lines)),
     )
     promise = waterfall(result.promise, result.compared) if result.promise else None
-    end = (ending(result.promise),) if result.promise else ()
+    end = (ending(result.promise, result.compared),) if result.promise else ()
     text = result.summary.text
     return Document(
         title="unstall diff",

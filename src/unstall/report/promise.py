@@ -6,7 +6,7 @@ from unstall.changes.promise import place_of, remainder, sentence
 from unstall.changes.result import DiffResult, Promise
 from unstall.diagnose.verdict import IF_FREE
 from unstall.document.document import Bullets, Document, Level, Prose, Span, Waterfall, words
-from unstall.figures import counted, duration
+from unstall.figures import duration
 from unstall.report.wording import saved
 
 _FIRST = {"steps", "device", "devices", "software", "rank", "recorded", "integrity"}
@@ -40,15 +40,14 @@ def waterfall(promise: Promise, compared: tuple[int, int] = (1, 1)) -> Waterfall
     if promise.free is not None:
         levels.append(_level(f"now, {IF_FREE[promise.free.resource]}", promise.free.step_ns))
     gains = f"gain ± {duration(promise.error_ns)}" if promise.error_ns else "gain"
-    title = "Promise and result"
-    if compared != (1, 1):
-        title += f", per {counted(compared[0], 'step')} before and {compared[1]:,} now"
-    return Waterfall(words(title), words(sentence(promise)), ("a step takes", gains), tuple(levels))
+    caption = words(sentence(promise, compared))
+    takes = "a step takes" if compared == (1, 1) else "takes"
+    return Waterfall(words("Promise and result"), caption, (takes, gains), tuple(levels))
 
 
-def ending(promise: Promise) -> Prose:
+def ending(promise: Promise, compared: tuple[int, int] = (1, 1)) -> Prose:
     """Returns what is left of the plan, and the line that ends a comparison."""
-    lines = remainder(promise), sentence(promise)
+    lines = remainder(promise), sentence(promise, compared)
     return Prose(tuple(words(line) for line in lines if line))
 
 
