@@ -74,7 +74,7 @@ class Difference(Shown):
         result = scrub_diff(self.result, self.a.result, self.b.result)
         return document(result, pictures_of(runs, lambda text: of_b(of_a(text))))
 
-    def promise(self, *, scrub_paths: bool = False) -> Document:
+    def promise_document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the document of what was promised and what was got, and of nothing else."""
         return promised(scrub_diff(self.result, self.a.result, self.b.result) if scrub_paths else self.result)
 

@@ -45,8 +45,8 @@ def promise_of(a: Result, b: Result, found: Alignment, sides: Sides | None = Non
                 edit=step.edit,
                 step_ns=step.step_ns * found.a,
                 gain_ns=step.gain_ns * found.a,
-                still_at=left[number].where if number in left else None,
-                left_ns=_cost(left[number]) * found.b if number in left else None,
+                still_at=left[number][0].where if number in left else None,
+                left_ns=left[number][1] if number in left else None,
             )
             for number, step in enumerate(a.plan)
         ),
@@ -88,24 +88,29 @@ def _free(result: Result, times: int) -> Free | None:
     return Free(resource=resource, step_ns=max(step_ns(result) - gain_ns, 0) * times)
 
 
-def _left(a: Result, b: Result, found: Alignment, sides: Sides | None) -> dict[int, Finding]:
-    """Returns, by index in A's plan, the finding of B that is still there: the same edit at the same place."""
+def _left(a: Result, b: Result, found: Alignment, sides: Sides | None) -> dict[int, tuple[Finding, int]]:
+    """Returns, by index in A's plan, the finding of B that is still there, the same edit at the same place, and what
+    mending it gains in ns: alone, or in B's plan if that is more."""
     of_a = {finding.edit: finding for finding in reversed(a.findings) if finding.edit}
     numbers = _numbers(sides.a) if sides else {}, _numbers(sides.b) if sides else {}
     steps = [
         (index, of_a[step.edit], step.gain_ns * found.a) for index, step in enumerate(a.plan or ()) if step.edit in of_a
     ]
-    planned = {step.edit for step in b.plan or ()}
-    open_ = [each for each in b.findings if each.edit and (not each.harmless or each.edit in planned)]
-    left: dict[int, Finding] = {}
+    planned = {step.edit: step.gain_ns for step in b.plan or ()}
+    open_ = [
+        (each, max(_cost(each), planned.get(each.edit, 0)) * found.b)
+        for each in b.findings
+        if each.edit and (not each.harmless or each.edit in planned)
+    ]
+    left: dict[int, tuple[Finding, int]] = {}
     taken: set[int] = set()
     # Else it is the same edit elsewhere in the function, or one that gains much: mending moves code to others.
     for key, least in ((_exactly, _PART), (_in_function, _PART), (_anywhere, _MUCH)):
         for index, finding, gain_ns in steps:
             own = key(finding, numbers[0])
-            same = (i for i, each in enumerate(open_) if i not in taken and key(each, numbers[1]) == own)
+            same = (i for i, (each, _) in enumerate(open_) if i not in taken and key(each, numbers[1]) == own)
             match = None if index in left else next(same, None)
-            if match is not None and _cost(open_[match]) * found.b >= least * gain_ns:
+            if match is not None and open_[match][1] >= least * gain_ns:
                 left[index] = open_[match]
                 taken.add(match)
     return left

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from sys import stderr
 from typing import TYPE_CHECKING
 
 from unstall.errors import UsageError
@@ -28,15 +28,18 @@ def check_against(args: argparse.Namespace) -> None:
 def compared_with(path: str, report: Report, args: argparse.Namespace) -> str:
     """Compares a run with an earlier one: a trace, a saved timeline or a saved result. Shows the waterfall on stderr.
 
-    Returns the lines to end with: what of the plan is still there, if anything, and "promised 0.653 ms, got 0.697 ms".
-    Raises TraceError if the earlier file is none of these.
+    Returns the line to end with: "promised 0.653 ms, got 0.697 ms". Raises TraceError if the earlier file is none of
+    these.
     """
     from unstall.answers.difference import Difference
     from unstall.cli._inputs import explained
     from unstall.document import terminal
 
     difference = Difference.between(explained(path, quiet=args.quiet), report)
-    with redirect_stdout(stderr):
-        terminal.show(difference.promise(scrub_paths=args.scrub_paths))
-        print()
-    return difference.conclusion()
+    document = difference.promise_document(scrub_paths=args.scrub_paths)
+    with redirect_stdout(sys.stderr):
+        if document.blocks or document.caveats:
+            terminal.show(document)
+        else:
+            print()
+    return difference.conclusion().splitlines()[-1]

@@ -41,8 +41,8 @@ def waterfall(promise: Promise, compared: tuple[int, int] = (1, 1)) -> Waterfall
         levels.append(_level(f"now, {IF_FREE[promise.free.resource]}", promise.free.step_ns))
     gains = f"gain ± {duration(promise.error_ns)}" if promise.error_ns else "gain"
     caption = words(sentence(promise, compared))
-    takes = "a step takes" if compared == (1, 1) else "takes"
-    return Waterfall(words("Promise and result"), caption, (takes, gains), tuple(levels))
+    heading = "a step takes" if compared == (1, 1) else "takes"
+    return Waterfall(words("Promise and result"), caption, (heading, gains), tuple(levels))
 
 
 def ending(promise: Promise, compared: tuple[int, int] = (1, 1)) -> Prose:
@@ -52,15 +52,17 @@ def ending(promise: Promise, compared: tuple[int, int] = (1, 1)) -> Prose:
 
 
 def promised(result: DiffResult) -> Document:
-    """The short report of a comparison: what makes it hard, and the waterfall."""
+    """The short report of a comparison, without its last line: what makes it hard, the waterfall, and what is left."""
     codes = _FIRST | ({"simulated"} if result.a.source.simulated != result.b.source.simulated else set())
     caveats = tuple(words(caveat.text) for caveat in result.caveats if caveat.code in codes)
     shown = waterfall(result.promise, result.compared) if result.promise else None
+    text = remainder(result.promise) if result.promise else ""
+    left = Prose((words(text),)) if text else None
     return Document(
         title="unstall diff",
         about=(),
         caveats=(Bullets(words("Before you compare"), caveats),) if caveats else (),
-        blocks=(shown,) if shown else (),
+        blocks=tuple(block for block in (shown, left) if block),
         data=result,
     )
 
