@@ -57,10 +57,13 @@ def _row(level: Level, whole: int) -> str:
     )
     below = "".join(f'<span class="fall-note">{_text(line)}</span>' for line in level.below)
     loss = " is-loss" if level.gain.startswith("-") else ""
+    bar = f'<rect width="{low:.1f}" height="24" fill="var(--busy-compute)"></rect>{change if high > low else ""}'
     return (
-        f'<li><span class="fall-what"><span class="fall-title">{_text(level.text)}</span>{below}</span>'
+        '<li class="fall-floor">'
+        f'<span class="fall-what"><span class="fall-title">{_text(level.text)}</span>{below}</span>'
+        '<span class="fall-track">'
         '<svg viewBox="0 0 1000 24" width="100%" height="24" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect width="{low:.1f}" height="24" fill="var(--busy-compute)"></rect>{change if high > low else ""}</svg>'
+        f"{bar}</svg></span>"
         f'<b class="fall-takes">{_text((level.takes,))}</b>'
         f'<span class="fall-saves{loss}">{html.escape(level.gain)}</span></li>'
     )
