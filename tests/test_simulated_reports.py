@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from diff.runs import launching, recorded
+from changes.runs import launching, recorded
 from traces import TraceBuilder
 
 import unstall

@@ -8,6 +8,7 @@ from unstall import errors
 from unstall._version import __version__
 
 if TYPE_CHECKING:
+    from unstall.answers.difference import diff
     from unstall.answers.explain import explain
     from unstall.answers.report import Report
     from unstall.answers.what_if import whatif
@@ -38,6 +39,7 @@ __all__ = [
     "__version__",
     "bench",
     "compare",
+    "diff",
     "errors",
     "explain",
     "graphed",
@@ -61,6 +63,7 @@ _HOMES = {
     "Timer": "unstall.measuring.timer",
     "bench": "unstall.measuring.benchmark",
     "compare": "unstall.measuring.compare",
+    "diff": "unstall.answers.difference",
     "explain": "unstall.answers.explain",
     "graphed": "unstall.fix.graphed",
     "load": "unstall.read",

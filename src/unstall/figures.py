@@ -28,6 +28,14 @@ def duration(ns: int) -> str:
     return f"{minutes:,} min {seconds} s"
 
 
+def in_one_unit(*times_ns: int) -> list[str]:
+    """Returns durations to be compared, with the unit of step times for all: ["0.653 ms", "12.4 ms"]. It is another
+    unit only if one of them is below 1 µs, or 1 s or more."""
+    if all(1_000 <= ns < 1_000_000_000 for ns in times_ns):
+        return [f"{_three_digits(ns / 1e6)} ms" if ns >= 1_000_000 else f"{ns / 1e6:.3f} ms" for ns in times_ns]
+    return [duration(ns) for ns in times_ns]
+
+
 def share(part: int, whole: int) -> str:
     """Returns part / whole as a percentage, such as "38.4 %". It is 0 or 100 only if that is exact."""
     if whole <= 0 or part == 0:

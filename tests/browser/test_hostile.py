@@ -12,7 +12,7 @@ from report.rendered import as_html
 from report.sample import HOSTILE, TYPICAL
 from report.timelines import Recording, drawn
 
-from unstall.diff.result import DiffResult
+from unstall.changes.result import DiffResult
 from unstall.result import Result, WhatIf
 from unstall.timeline.columns import HostKind
 

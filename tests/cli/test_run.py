@@ -170,6 +170,21 @@ def test_a_trace_replaces_no_file_that_is_none_by_its_name(
     assert not (tmp_path / "ran").exists()
 
 
+def test_an_earlier_run_that_is_not_there_is_refused_before_the_program_starts(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('ran')")
+    done = _run(tmp_path, "--against", "before.json.gz", "train.py")
+    assert (done.code, done.out) == (2, "")
+    assert "--against before.json.gz: cannot be read: No such file or directory" in done.err
+
+
+def test_the_earlier_run_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('ran')")
+    (tmp_path / "before.json.gz").write_bytes(b"an earlier trace")
+    done = _run(tmp_path, "--against", "before.json.gz", "--trace", "before.json.gz", "train.py")
+    assert (done.code, done.out) == (2, "")
+    assert (tmp_path / "before.json.gz").read_bytes() == b"an earlier trace"
+
+
 def test_a_trace_is_not_put_at_the_name_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('lost')")
     said = "unstall: --trace: traces/ is a folder: name a file in it\n"

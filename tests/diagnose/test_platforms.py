@@ -6,8 +6,8 @@ import pytest
 from findings import only, result_of
 from traces import TraceBuilder
 
+from unstall.changes.runs import diff
 from unstall.diagnose.explain import explain
-from unstall.diff.runs import diff
 from unstall.locate.platform import counterpart, in_words_of
 
 

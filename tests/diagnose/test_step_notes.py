@@ -35,6 +35,21 @@ def test_work_outside_of_the_steps_is_told_with_its_size() -> None:
     ]
 
 
+def test_steps_that_only_the_period_tells_are_to_be_marked_before_anything_is_mended() -> None:
+    def period(**about: str) -> list[str]:
+        trace = TraceBuilder(unstall={"schema": "unstall.recording/1", **about} if about else None)
+        for _ in range(6):
+            trace.copy("HtoD", 10)
+            trace.launch("gemm", 100)
+            trace.launch("relu", 10)
+        return [note for note in result_of(trace).integrity.notes if "only the period" in note]
+
+    (of_any,) = period()
+    assert "before you mend anything, put prof.step() at the end of each step and record again" in of_any
+    (of_ours,) = period(recorder="cupti", lines="exact")
+    assert "put unstall.step() at the end of each step" in of_ours
+
+
 def test_a_little_is_not() -> None:
     trace = run(0, 0)
     trace.launch("rest", 100)

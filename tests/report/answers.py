@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from report.sample import TYPICAL
 from report.timelines import Recording, drawn
 
-from unstall.diff.result import (
+from unstall.changes.result import (
     Account,
     Caveat,
     CopyChange,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from unstall.diff.result import DiffResult
+from unstall.changes.result import DiffResult
 from unstall.document import github, html, json, markdown, terminal
 from unstall.document.document import Document
 from unstall.report import diff, explain, what_if

@@ -10,7 +10,7 @@ from report.answers import ANSWER, COMPARED, PLANNED
 from report.rendered import document_of
 from report.sample import HOSTILE, TYPICAL
 
-from unstall.diff.result import DiffResult
+from unstall.changes.result import DiffResult
 from unstall.document import html
 from unstall.document.plain import plain
 from unstall.result import Result, WhatIf

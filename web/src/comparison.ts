@@ -1,4 +1,4 @@
-/** The JSON form `unstall.diff/1`: what `src/unstall/diff/result.py` defines, as far as the page shows it. */
+/** The JSON form `unstall.diff/1`: what `src/unstall/changes/result.py` defines, as far as the page shows it. */
 
 import type { Integrity, Source, Steps, Where } from "./result";
 

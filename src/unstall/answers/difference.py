@@ -1,22 +1,32 @@
-"""`Difference`: the changes between two runs, for users."""
+"""`Difference`: the changes between two runs, for users; `diff` makes one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+from unstall.answers.explain import explain
+from unstall.answers.report import read_result
+from unstall.changes.promise import remainder, sentence
+from unstall.changes.result import DiffResult
+from unstall.changes.runs import diff as compare
 from unstall.diagnose.explain import Diagnosis
-from unstall.diff.result import DiffResult
-from unstall.diff.runs import diff
 from unstall.document.document import Document
 from unstall.document.shown import Shown
+from unstall.errors import TraceError
+from unstall.read.live import Profile
 from unstall.report.diff import document
 from unstall.report.pictures import pictures_of
+from unstall.report.promise import promised
 from unstall.report.scrub import files_of, scrub_diff, scrubber
+from unstall.timeline.columns import Timeline
 
 
 @dataclass(frozen=True, repr=False)
 class Difference(Shown):
-    """The changes from run A to run B."""
+    """The changes from run A to run B. `print` shows them, and `save` writes them in the format of a file's ending."""
 
     result: DiffResult
     a: Diagnosis
@@ -24,8 +34,35 @@ class Difference(Shown):
 
     @classmethod
     def between(cls, a: Diagnosis, b: Diagnosis) -> Difference:
-        """Compare two runs. Raises UsageError if a result was read back from JSON, because it holds no run."""
-        return cls(diff(a, b), a, b)
+        """Compare two runs. Of a result that was read back from JSON only step times and the plan are known."""
+        return cls(compare(a, b), a, b)
+
+    @property
+    def json(self) -> str:
+        """The versioned JSON form, `unstall.diff/1`."""
+        return self.to_json()
+
+    @property
+    def before_step_ns(self) -> int | None:
+        """The step time of run A without the recorder's overhead, in ns; None if the runs cannot be compared."""
+        return None if self.result.promise is None else self.result.promise.before_ns
+
+    @property
+    def promised_step_ns(self) -> int | None:
+        """The step time that the plan of run A promised, in ns; None if it has no plan."""
+        return None if self.result.promise is None else self.result.promise.promised_ns
+
+    @property
+    def got_step_ns(self) -> int | None:
+        """The step time of run B without the recorder's overhead, in ns; None if the runs cannot be compared."""
+        return None if self.result.promise is None else self.result.promise.got_ns
+
+    def conclusion(self) -> str:
+        """Returns "promised 0.653 ms, got 0.697 ms", after a line on what of the plan is still there, if anything."""
+        if self.result.promise is None:
+            return "these runs cannot be compared"
+        lines = remainder(self.result.promise), sentence(self.result.promise, self.result.compared)
+        return "\n".join(line for line in lines if line)
 
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the document of the comparison."""
@@ -36,3 +73,48 @@ class Difference(Shown):
         of_a, of_b = (scrubber(each.result, files) for each in (self.a, self.b))
         result = scrub_diff(self.result, self.a.result, self.b.result)
         return document(result, pictures_of(runs, lambda text: of_b(of_a(text))))
+
+    def promise_document(self, *, scrub_paths: bool = False) -> Document:
+        """Returns the document of what was promised and what was got, and of nothing else."""
+        return promised(scrub_diff(self.result, self.a.result, self.b.result) if scrub_paths else self.result)
+
+
+def diff(
+    before: str | Path | Timeline | Profile | Diagnosis,
+    after: str | Path | Timeline | Profile | Diagnosis,
+    *,
+    step: str | None = None,
+    user: str | Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> Difference:
+    """Say what changed between two runs, and whether the second one got what the first one's plan promised.
+
+    Args:
+        before: the run before: a trace file, a saved timeline, a `Timeline`, a profile, or the `Report` of one. Of a
+            report that was saved as .json only step times and the plan are compared.
+        after: the run after, in any of these forms.
+        step: the name (or glob) of the annotation around one step, in both runs. By default steps are found.
+        user: globs of the files that count as yours. By default all files do, except those of frameworks.
+        progress: called with the bytes read so far and in all, while a file is read.
+
+    Returns:
+        The difference. `print` shows it, its `save` writes it as .html, .json, .md or .txt, and its `json` is the
+        versioned JSON form.
+
+    Raises:
+        TraceError: a file cannot be read, ends before its device events, or has no events.
+        UsageError: no annotation has the name `step`.
+    """
+
+    def diagnosed(source: str | Path | Timeline | Profile | Diagnosis) -> Diagnosis:
+        if isinstance(source, Diagnosis):
+            return source
+        try:
+            return explain(source, step=step, user=user, progress=progress)
+        except TraceError:
+            if isinstance(source, str | Path):
+                with suppress(TraceError):
+                    return Diagnosis(read_result(source))
+            raise
+
+    return Difference.between(diagnosed(before), diagnosed(after))

@@ -57,7 +57,7 @@ def read_timeline(path: str, *, quiet: bool) -> Timeline:
     return replace(timeline, meta=replace(timeline.meta, path=name_of(path))) if file != Path(path) else timeline
 
 
-def read_report(path: str, *, quiet: bool, user: Sequence[str] = ()) -> Report:
+def read_report(path: str, *, quiet: bool, step: str | None = None, user: Sequence[str] = ()) -> Report:
     """Reads a saved result, or explains a trace or a saved timeline, with progress on stderr. Raises TraceError."""
     from unstall.answers.report import Report, read_result
 
@@ -67,7 +67,10 @@ def read_report(path: str, *, quiet: bool, user: Sequence[str] = ()) -> Report:
         from unstall.answers.explain import explain
 
         timeline = read_timeline(str(file), quiet=quiet)
-        return explain(replace(timeline, meta=replace(timeline.meta, path=name_of(path))), user=user)
+    try:
+        return explain(replace(timeline, meta=replace(timeline.meta, path=name_of(path))), step=step, user=user)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
 
 
 def _is_result(file: Path) -> bool:

@@ -1,7 +1,8 @@
 """Compare two recorded runs: step time, waits, copies, kernels, lines.
 
 A is the run before and B the run after: traces or saved timelines, as for `unstall explain`. Places are
-matched by line and operator. A function that has moved is matched by its name.
+matched by line and operator. A function that has moved is matched by its name. The last line says what the plan of A
+promised and what B got. Of a result that `-o result.json` saved, only step times and the plan are compared.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from unstall.cli._arguments import add_user_option
-from unstall.cli._inputs import read_timeline
+from unstall.cli._inputs import read_report
 from unstall.cli._output import add_output_options, check_outputs, deliver
 from unstall.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
-    from unstall.diagnose.explain import Diagnosis
-    from unstall.diff.result import DiffResult
+    from unstall.changes.result import DiffResult
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -42,22 +42,14 @@ def run(args: argparse.Namespace) -> int:
     check_outputs(args, args.a, args.b)
     from unstall.answers.difference import Difference
 
-    difference = Difference.between(*(_explained(path, args) for path in (args.a, args.b)))
+    difference = Difference.between(
+        *(read_report(path, step=args.step, user=args.user, quiet=args.quiet) for path in (args.a, args.b))
+    )
     deliver(difference, args)
     over = _slower(difference.result, args.fail_on_slower)
     if over:
         print(f"unstall: {over}", file=sys.stderr)
     return 1 if over else 0
-
-
-def _explained(path: str, args: argparse.Namespace) -> Diagnosis:
-    from unstall.diagnose.explain import explain
-
-    timeline = read_timeline(path, quiet=args.quiet)
-    try:
-        return explain(timeline, step=args.step, user=args.user)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
 
 
 def _slower(result: DiffResult, most: float | None) -> str | None:

@@ -4,6 +4,7 @@
     unstall run --steps 10 -m package.train --epochs 1
     torchrun --nproc-per-node 8 -m unstall run train.py
     unstall run --gpu h200 train.py
+    unstall run --against before.trace.json.gz train.py
 
 Options before SCRIPT or -m are for unstall; everything after that goes to the program. The program runs as it would
 under plain Python, and unstall exits as the program did. When the program has ended, the explanation is printed to
@@ -28,6 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unstall.cli._against import check_against, compared_with
 from unstall.cli._arguments import add_value, parse_count, parse_file, parse_seconds
 from unstall.cli._ending import ending
 from unstall.cli._inputs import read_timeline
@@ -46,6 +48,7 @@ from unstall.errors import TraceError, UnstallError, UsageError
 from unstall.recording.settings import FOLDER_PREFIX, LINE_CLOCKS, RECORDERS, Settings, check_choices
 
 if TYPE_CHECKING:
+    from unstall.answers.report import Report
     from unstall.launching.launch import Exit
     from unstall.recording.journal import Event
     from unstall.timeline.columns import Timeline
@@ -92,6 +95,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="keep the program's arguments and environment in the trace; they may hold secrets",
     )
+    earlier = "compare with an earlier run, a trace or a saved result, and end with what it promised and what was got"
+    add_value(group, "--against", "FILE", parse_file, earlier)
     add_virtual_options(parser)
     output = add_output_options(
         parser, it="the report", largest="costliest findings and lines", but="only the reports that"
@@ -104,11 +109,13 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("run needs Linux; elsewhere record within the program: with unstall.record(): …")
     virtual = options_of(args)
     check_choices(args.recorder, args.lines, shapes=args.shapes)
+    check_against(args)
     program = _program(args)
     _check_cupti(args)
     rank = rank_of(os.environ)
     trace = _trace(args, program, rank)
-    check_outputs(args, *([] if args.module else program[:1]), others=[str(trace)])
+    inputs = [*([] if args.module else program[:1]), *([args.against] if args.against else [])]
+    check_outputs(args, *inputs, others=[str(trace)])
     check_replaced(trace)
     _check_folders([*map(Path, args.output), trace])
     from unstall.launching.launch import launch, leave_as
@@ -153,9 +160,11 @@ def run(args: argparse.Namespace) -> int:
         if ended.code == 2 and not args.quiet and not rank and (ours := _options_behind(args, program)):
             say(f"the program was given {', '.join(ours)}: options that are meant for unstall stand before the script")
         if timeline and not rank:
-            _explain(timeline, args, trace)
+            report = _explain(timeline, args, trace)
             if not args.quiet and (failed := how_it_failed(ended)):
                 say(failed)
+            if args.against and not args.quiet:
+                print(compared_with(args.against, report, args), file=sys.stderr)
         if timeline is None and not rank and (args.output or args.format):
             say("so there is no report" + (" in " + ", ".join(args.output) if args.output else ""))
         no_device_work = not virtual and (timeline is None or not len(timeline.device))
@@ -308,13 +317,17 @@ def _write_virtual(
     return replace(told, meta=replace(told.meta, path=str(trace)))
 
 
-def _explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> None:
-    """Explains the run on stderr. If a format was requested, prints to stdout, which the program did not use."""
+def _explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> Report:
+    """Explains the run on stderr, and returns the report.
+
+    If a format was requested, prints to stdout, which the program did not use.
+    """
     from unstall.answers.explain import explain
 
     report = explain(timeline)
     with nullcontext() if args.format else redirect_stdout(sys.stderr):
         deliver(report, args, ending(args, trace))
+    return report
 
 
 def _parse_warmup(text: str) -> int:

@@ -23,6 +23,13 @@ def notes_of_steps(run: Run) -> list[str]:
         notes.append(
             f"for {duration(waited)} the device was busy with work from before the recording: this is not counted"
         )
+    if run.steps.found_by == "period":
+        # Mending changes the sequence of launches that tells these steps, so another recording may be cut otherwise.
+        call = "unstall.step()" if run.timeline.meta.recorder else "prof.step()"
+        notes.append(
+            f"only the period of the launches tells the steps: before you mend anything, put {call} at the end of each "
+            "step and record again, so that the recordings before and after have the same steps"
+        )
     if run.steps.repeats is not None:
         launches, times = run.steps.repeats
         notes.append(

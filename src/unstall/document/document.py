@@ -150,7 +150,27 @@ class Histograms(msgspec.Struct, frozen=True):
     groups: tuple[tuple[Sample, ...], ...]
 
 
-Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Code | Histograms
+class Level(msgspec.Struct, frozen=True):
+    """A bar of a waterfall: its size, and what it `was` in the bar before. `takes` and `gain` are the figures."""
+
+    text: Words
+    size: int
+    was: int
+    takes: Span
+    gain: str = ""
+    below: tuple[Words, ...] = ()
+
+
+class Waterfall(msgspec.Struct, frozen=True):
+    """Bars on one scale, each with how far it is from the one before. `names` are the headings of the figures."""
+
+    title: Words
+    caption: Words
+    names: tuple[str, str]
+    levels: tuple[Level, ...]
+
+
+Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Code | Histograms | Waterfall
 
 
 class Annotation(msgspec.Struct, frozen=True):
@@ -164,11 +184,12 @@ class Annotation(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Content of the interactive HTML page in addition to the data: more fields, and pictures that are drawn on
-    demand."""
+    """Content of the interactive HTML page in addition to the data: more fields, pictures that are drawn on demand,
+    and a waterfall above the rest."""
 
     fields: Mapping[str, object]
     draw: Callable[[], Sequence[bytes]]
+    waterfall: Waterfall | None = None
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,11 +16,12 @@ from importlib import resources
 
 import msgspec
 
-from unstall.document import static_page
+from unstall.document import static_page, waterfall
 from unstall.document.document import Document, Page
 
 _LEVEL = 6
 _RESULT_SLOT = "{{result}}"
+_ROOT = '<div id="page">'
 _PICTURE_SLOT = "{{picture}}"
 
 
@@ -30,6 +31,8 @@ def render(document: Document, *, top: int = 10) -> str:
     if page is None:
         return static_page.render(document)
     before, between, after = _template()
+    if page.waterfall is not None:
+        before = before.replace(_ROOT, _ROOT + waterfall.drawing(page.waterfall), 1)
     drawn = "\n".join(map(block, page.draw()))
     return "".join((before, _result(document, page), between, drawn, after))
 

@@ -20,9 +20,11 @@ from unstall.document.document import (
     Row,
     Span,
     Table,
+    Waterfall,
     Words,
 )
 from unstall.document.plain import plain
+from unstall.document.waterfall import as_table
 
 _CODE = {"subject", "place", "name"}
 _STRONG = {"strong", "bad", "warning"}
@@ -133,6 +135,11 @@ def _cells(row: Row) -> tuple[str, ...]:
     text = "<br>".join(_cell(inline(line)) for line in (row.text, *row.below))
     figures = (figure if isinstance(figure, str) else _cell(inline(figure)) for figure in row.figures)
     return text, *figures
+
+
+@_block.register
+def _waterfall(block: Waterfall, top: int) -> str:
+    return _table(as_table(block), top)
 
 
 @_block.register

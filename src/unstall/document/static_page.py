@@ -23,9 +23,11 @@ from unstall.document.document import (
     Role,
     Row,
     Table,
+    Waterfall,
     Words,
 )
 from unstall.document.plain import plain
+from unstall.document.waterfall import as_table
 
 _CLASSES: dict[Role, str] = {
     "strong": "strong",
@@ -154,6 +156,11 @@ def _table(block: Table) -> str:
 def _cells(row: Row) -> list[str]:
     text = "<br>".join(map(_inline, (row.text, *row.below)))
     return [text, *(_safe(each) if isinstance(each, str) else _inline(each) for each in row.figures)]
+
+
+@_block.register
+def _waterfall(block: Waterfall) -> str:
+    return _table(as_table(block))
 
 
 @_block.register

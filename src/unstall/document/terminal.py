@@ -34,9 +34,11 @@ from unstall.document.document import (
     Role,
     Row,
     Table,
+    Waterfall,
     Words,
 )
 from unstall.document.plain import plain
+from unstall.document.waterfall import as_table
 
 _WIDEST = 120
 _NOTEBOOK_WIDTH = 100
@@ -191,6 +193,11 @@ def _brief(line: Words) -> Words:
 
 def _figures(row: Row) -> list[Text]:
     return [Text(figure) if isinstance(figure, str) else _text(figure) for figure in row.figures]
+
+
+@_block.register
+def _waterfall(block: Waterfall, top: int) -> RenderableType:
+    return _table(as_table(block), top)
 
 
 @_block.register

@@ -8,7 +8,17 @@ from typing import Literal
 
 import msgspec
 
-from unstall.diff.result import CopyChange, Count, DiffResult, KernelChange, LineChange, Side, Status, Time, WaitChange
+from unstall.changes.result import (
+    CopyChange,
+    Count,
+    DiffResult,
+    KernelChange,
+    LineChange,
+    Side,
+    Status,
+    Time,
+    WaitChange,
+)
 from unstall.document.document import (
     Annotation,
     Bullets,
@@ -26,6 +36,7 @@ from unstall.document.document import (
 from unstall.document.plain import short
 from unstall.figures import counted, duration, size
 from unstall.report.pictures import Draw, no_pictures
+from unstall.report.promise import ending, waterfall
 from unstall.report.wording import UNKNOWN_LINE, label_of, operator, place, row, software
 from unstall.result import Where
 
@@ -49,19 +60,26 @@ def document(result: DiffResult, draw: Draw = no_pictures) -> Document:
         _table("Kernels, per step", ("times", "device", "change"), _kernels(result.kernels)),
         _table("Cost by line, per step", ("device", "device idle", "host waits"), map(_line, result.lines)),
     )
+    promise = waterfall(result.promise, result.compared) if result.promise else None
+    end = (ending(result.promise, result.compared),) if result.promise else ()
     text = result.summary.text
     return Document(
         title="unstall diff",
         about=(*_side("A", result.a), *_side("B", result.b)),
         summary=text,
         caveats=(caveats,) if caveats.items else (),
-        blocks=(*(table for table in tables if table.rows), *((foot,) if foot.lines else ())),
+        blocks=(
+            *((promise,) if promise else ()),
+            *(table for table in tables if table.rows),
+            *((foot,) if foot.lines else ()),
+            *end,
+        ),
         data=result,
         annotations=(
             Annotation("notice", "unstall diff", text),
             *(Annotation("warning", "unstall diff", caveat.text) for caveat in result.caveats),
         ),
-        page=Page({}, draw),
+        page=Page({}, draw, promise),
     )
 
 

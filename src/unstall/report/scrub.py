@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeAlias
 
-from unstall.diff.result import CopyChange, DiffResult, KernelChange, LineChange, WaitChange
+from unstall.changes.result import CopyChange, DiffResult, KernelChange, LineChange, WaitChange
 from unstall.document.json import map_texts
 from unstall.result import Result
 from unstall.timeline.columns import Timeline

@@ -46,6 +46,21 @@ def test_a_part_of_the_steps_as_json_with_the_programs_output_beside(tmp_path: P
 
 
 @slow
+def test_a_run_against_an_earlier_one_ends_with_the_promise_and_the_result(tmp_path: Path) -> None:
+    assert run_gpu("reading", tmp_path, options=["--trace", "before.json.gz", "-o", "before.json"]).returncode == 0
+    plan = json.loads((tmp_path / "before.json").read_text())["plan"]
+    promised = f"promised {plan[-1]['step_ns'] / 1e6:.3f} ms, got "
+    same = run_gpu("reading", tmp_path, options=["--against", "before.json.gz"]).stderr.splitlines()
+    assert same[-1].startswith(promised)
+    assert same[-2] == "still there, of the plan: graph at reading.py:13, remove-syncs at reading.py:20"
+    # The saved result has the promise, too.
+    later = run_gpu("reading", tmp_path, "later", options=["--against", "before.json"]).stderr.splitlines()
+    assert later[-1].startswith(promised)
+    assert later[-2] == "still there, of the plan: graph at reading.py:13"
+    assert float(later[-1].split()[-2]) < float(same[-1].split()[-2])
+
+
+@slow
 @pytest.mark.parametrize("host", ["modelled", "measured"])
 def test_what_sleeps_is_told_with_its_line(tmp_path: Path, host: str) -> None:
     result = json.loads(run_gpu("sleeping", tmp_path, options=["--json", "--host", host]).stdout)

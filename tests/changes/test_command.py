@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from diff.runs import launching, steps
+from changes.runs import launching, steps
 
 from unstall.cli import main
 

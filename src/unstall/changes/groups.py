@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.diff.spread import Sums, sums
+from unstall.changes.spread import Sums, sums
 from unstall.timeline.columns import I64
 from unstall.timeline.grouping import distinct
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diff.runs import compared, launching, recorded, steps
+from changes.runs import compared, launching, recorded, steps
 from traces import TraceBuilder
 
 

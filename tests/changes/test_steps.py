@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from diff.runs import compared, launching, steps
+from changes.runs import compared, launching, steps
 from traces import TraceBuilder
 
 

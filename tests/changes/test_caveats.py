@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from diff.runs import compared, launching, recorded, steps
+from changes.runs import compared, launching, recorded, steps
 from traces import TraceBuilder
 
-from unstall.diff.result import DiffResult
+from unstall.changes.result import DiffResult
 
 
 def _texts(result: DiffResult, code: str) -> list[str]:
@@ -103,7 +103,7 @@ def test_steps_told_apart_by_other_marks_are_compared_where_they_run_the_same_ke
 
 
 def test_of_steps_told_apart_by_other_marks_that_are_other_work_nothing_is_compared() -> None:
-    result = compared(recorded(_layers(16)), recorded(_layers(1), marks="forward", count=64))
+    result = compared(recorded(_layers(5)), recorded(_layers(2), marks="forward", count=64))
     (text,) = _texts(result, "steps")
     assert "Of 2 kernels that both run, 0 run as often in a step of A as in one of B, so nothing is compared." in text
     assert "Put unstall.step() at the end of each step in both programs" in text
@@ -113,7 +113,11 @@ def test_of_steps_told_apart_by_other_marks_that_are_other_work_nothing_is_compa
 
 
 def test_of_steps_told_apart_by_other_marks_with_no_kernel_in_common_nothing_is_compared() -> None:
-    result = compared(recorded(launching(100)), recorded(launching(100, kernel="fused"), marks="explicit"))
+    def elsewhere(trace: TraceBuilder, step: int) -> None:
+        with trace.frame("fused.py", 3, "fused"):
+            launching(100, kernel="fused")(trace, step)
+
+    result = compared(recorded(launching(100)), recorded(elsewhere, marks="explicit"))
     (text,) = _texts(result, "steps")
     assert "No kernel runs in both to show whether a step is the same work, so nothing is compared." in text
     assert result.step_ns is None

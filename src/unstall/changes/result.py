@@ -156,6 +156,43 @@ class LineChange(msgspec.Struct, frozen=True, kw_only=True):
     wait_ns: Time
 
 
+class PromisedEdit(msgspec.Struct, frozen=True, kw_only=True):
+    """One edit of A's plan, with the step time after it and all before it.
+
+    `still_at` is the place in B where the edit is still to be made, and `left_ns` what that would gain there; both are
+    null if it was made, or if B kept the promise.
+    """
+
+    edit: str
+    step_ns: int
+    gain_ns: int
+    still_at: Where | None = None
+    left_ns: int | None = None
+
+
+class Free(msgspec.Struct, frozen=True, kw_only=True):
+    """The resource that would shorten a step of B most if it took no time, and the step then."""
+
+    resource: str
+    step_ns: int
+
+
+class Promise(msgspec.Struct, frozen=True, kw_only=True):
+    """What A's report promised, and what B got; without the recorder's overhead, in ns per compared unit of steps.
+
+    `promised_ns` is the step after A's whole plan, `floor_ns` the device's own busy time then, `error_ns` the error of
+    A's replay. The first two are null, and `edits` is empty, if A has no plan.
+    """
+
+    before_ns: int
+    promised_ns: int | None = None
+    got_ns: int
+    floor_ns: int | None = None
+    error_ns: int = 0
+    free: Free | None = None
+    edits: tuple[PromisedEdit, ...] = ()
+
+
 class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
     """How many of each are the same in both, or differ by no more than the noise."""
 
@@ -166,7 +203,10 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a report of two runs shows. What the data does not support is null, or empty with a caveat."""
+    """All that a report of two runs shows. What the data does not support is null, or empty with a caveat.
+
+    `compared` is how many steps of A and of B are the same work: all figures per step are of so many steps.
+    """
 
     schema: str = SCHEMA
     version: str
@@ -175,7 +215,9 @@ class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
     matched_by: Literal["line", "function", "operator"]
     caveats: tuple[Caveat, ...]
     summary: Summary
+    compared: tuple[int, int] = (1, 1)
     step_ns: Time | None
+    promise: Promise | None = None
     accounts: tuple[Account, ...]
     waits: tuple[WaitChange, ...]
     copies: tuple[CopyChange, ...]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from unstall.diff.groups import Grouped
-from unstall.diff.result import LineChange
-from unstall.diff.sides import ComparedRun, Sides
-from unstall.diff.spread import Sums, count, time
+from unstall.changes.groups import Grouped
+from unstall.changes.result import LineChange
+from unstall.changes.sides import ComparedRun, Sides
+from unstall.changes.spread import Sums, count, time
 from unstall.timeline.columns import I64
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from traces import TraceBuilder
 
+from unstall.changes.result import DiffResult
+from unstall.changes.runs import diff
 from unstall.diagnose.explain import explain
-from unstall.diff.result import DiffResult
-from unstall.diff.runs import diff
 
 
 def steps(body: Callable[[TraceBuilder, int], object], *, count: int = 4, stacks: bool = True) -> TraceBuilder:

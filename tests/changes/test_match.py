@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from diff.runs import compared
+from changes.runs import compared
 from hypothesis import given
 from hypothesis import strategies as st
 from traces import TraceBuilder
 
-from unstall.diff.match import ComparedPlace, pairs_of_files, pairs_of_places
+from unstall.changes.match import ComparedPlace, pairs_of_files, pairs_of_places
 from unstall.result import Where
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.diff.groups import Grouped, common
-from unstall.diff.result import Status, WaitChange
-from unstall.diff.sides import ComparedRun, Sides
-from unstall.diff.spread import count, time
+from unstall.changes.groups import Grouped, common
+from unstall.changes.result import Status, WaitChange
+from unstall.changes.sides import ComparedRun, Sides
+from unstall.changes.spread import count, time
 from unstall.locate.operations import has_operators
 from unstall.result import Where
 from unstall.timeline.columns import I64

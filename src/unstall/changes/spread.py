@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.diff.result import Count, Time
+from unstall.changes.result import Count, Time
 from unstall.timeline.columns import I64
 from unstall.timeline.grouping import distinct
 

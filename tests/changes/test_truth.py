@@ -10,9 +10,9 @@ import pytest
 from recordings import ROOT, recording
 
 from unstall import load
+from unstall.changes.result import DiffResult
+from unstall.changes.runs import diff
 from unstall.diagnose.explain import explain
-from unstall.diff.result import DiffResult
-from unstall.diff.runs import diff
 from unstall.document.formats import render
 from unstall.report.diff import document
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unstall.diff.groups import Grouped, common
-from unstall.diff.match import unique_pairs
-from unstall.diff.result import Became, CopyChange, Count, Size, Status
-from unstall.diff.sides import ComparedRun, Sides
-from unstall.diff.spread import Sums, count, time
+from unstall.changes.groups import Grouped, common
+from unstall.changes.match import unique_pairs
+from unstall.changes.result import Became, CopyChange, Count, Size, Status
+from unstall.changes.sides import ComparedRun, Sides
+from unstall.changes.spread import Sums, count, time
 from unstall.locate.operations import operations
 from unstall.result import Where
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostMemory

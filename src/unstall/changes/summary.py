@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from unstall.diff.result import Account, Launches, Side, Summary, Time
+from unstall.changes.result import Account, Launches, Side, Summary, Time
 from unstall.figures import duration
 
 _CALLED = {

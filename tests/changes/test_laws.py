@@ -6,9 +6,9 @@ import msgspec
 from hypothesis import given, settings
 from programs import Program, programs
 
+from unstall.changes.result import DiffResult
+from unstall.changes.runs import diff
 from unstall.diagnose.explain import Diagnosis, explain
-from unstall.diff.result import DiffResult
-from unstall.diff.runs import diff
 from unstall.document.formats import FORMATS, render
 from unstall.report.diff import document
 

@@ -9,8 +9,8 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from unstall.changes.match import ComparedPlace, pairs_of_places
 from unstall.diagnose.run import Run
-from unstall.diff.match import ComparedPlace, pairs_of_places
 from unstall.locate.places import find_places, programs
 from unstall.locate.platform import counterpart
 from unstall.result import Where

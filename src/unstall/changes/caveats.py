@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from unstall.changes.alignment import Alignment, in_common, same_boundaries, same_extent
+from unstall.changes.result import Caveat, Code, Time
+from unstall.changes.sides import MatchedBy
 from unstall.diagnose.explain import Diagnosis
 from unstall.diagnose.run import Run
-from unstall.diff.kernels import Shared
-from unstall.diff.result import Caveat, Code, Time
-from unstall.diff.sides import MatchedBy
 from unstall.document.plain import short
-from unstall.figures import counted
 from unstall.locate.operations import has_operators
 from unstall.result import Result, Source
 
@@ -29,19 +28,22 @@ _ONE_KNOWS = "Only one run has operators: waits are matched by place alone."
 _HARMLESS = "no Python stacks were recorded"  # the start of a note that a caveat here already covers
 
 
-def caveats(a: Diagnosis, b: Diagnosis, matched_by: MatchedBy, common: Shared, step: Time | None) -> tuple[Caveat, ...]:
+def caveats(
+    a: Diagnosis, b: Diagnosis, matched_by: MatchedBy, found: Alignment, step: Time | None
+) -> tuple[Caveat, ...]:
     """Returns the caveats, the most important first."""
-    found = [
+    said = [
         *_simulated(a.result.source, b.result.source),
         *_work(a.result, b.result),
-        *_steps(a.result, b.result, common),
+        *_saved(a, b),
+        *_steps(a.result, b.result, found, step),
         *_integrity(a.result, b.result),
         *_hardware(a.result, b.result),
         *_recorded(a, b, matched_by),
-        *_chance(step, a.result, b.result),
+        *(_chance(step, a.result, b.result) if a.run and b.run else []),
         *_notes(a.result, b.result),
     ]
-    return tuple(Caveat(code=code, text=text) for code, text in found)
+    return tuple(Caveat(code=code, text=text) for code, text in said)
 
 
 Said = list[tuple[Code, str]]
@@ -50,18 +52,6 @@ Said = list[tuple[Code, str]]
 def has_work(result: Result) -> bool:
     """Returns whether anything ran on a device in the steps."""
     return result.verdict.bound_by != "none"
-
-
-def steps_compare(a: Result, b: Result, common: Shared) -> bool:
-    """Returns whether steps of both runs can be compared.
-
-    A step cannot be compared to a whole run. If the runs have different step boundaries, both steps must be the same
-    work."""
-    return _same_extent(a, b) and (_same_boundaries(a, b) or common.same_work)
-
-
-def _same_extent(a: Result, b: Result) -> bool:
-    return (a.steps.found_by == "whole") == (b.steps.found_by == "whole")
 
 
 def _simulated(a: Source, b: Source) -> Said:
@@ -90,44 +80,37 @@ def _work(a: Result, b: Result) -> Said:
     return [("recorded", f"{which} {work} on a device in its steps: nothing is compared.")]
 
 
-def _steps(a: Result, b: Result, common: Shared) -> Said:
-    if not _same_extent(a, b):
-        without, other = ("A", "B") if a.steps.found_by == "whole" else ("B", "A")
-        text = (
-            f"No steps were found in {without}: its figures are for the whole run, those of {other} for a step, so "
-            "nothing is compared. Mark the steps with prof.step(), or name their annotation: --step."
-        )
-        return [("steps", text)]
-    if a.steps.found_by == "whole":
+def _saved(a: Diagnosis, b: Diagnosis) -> Said:
+    saved = [name for name, of in (("A", a), ("B", b)) if of.run is None]
+    if not saved:
+        return []
+    which = f"{saved[0]} is a saved result" if len(saved) == 1 else "A and B are saved results"
+    return [("recorded", f"{which}: only step times and the plan are compared. For the rest give traces.")]
+
+
+def _steps(a: Result, b: Result, found: Alignment, step: Time | None) -> Said:
+    """Returns the caveat of steps that were told in different ways. `step` is None if they are not compared."""
+    if a.steps.found_by == b.steps.found_by == "whole":
         return [("steps", "No steps were found in either run: what is called a step is the whole run.")]
-    if not _same_boundaries(a, b):
-        text = f"Steps were found in different ways: in A by {_boundary(a)}, in B by {_boundary(b)}. {_often(common)}"
-        if not common.same_work:
-            text += (
-                ", so nothing is compared. Put unstall.step() at the end of each step in both programs, or name the "
-                "annotation around one: --step."
-            )
-        return [("steps", text)]
-    return []
-
-
-def _often(common: Shared) -> str:
-    if not common.kernels:
-        return "No kernel runs in both to show whether a step is the same work"
-    kernels = counted(common.kernels, "kernel")
-    which = f"Of {kernels} that both run, {common.as_often:,} run as often in a step of A as in one of B"
-    return f"{which}: they are treated as the same work." if common.same_work else which
-
-
-def _same_boundaries(a: Result, b: Result) -> bool:
-    """Returns whether both runs have the same step boundaries.
-
-    Names of periods are not compared: a period has the name of the kernel at its start, which does not determine the
-    step. unstall's recorder does not record the name of an optimizer.
-    """
-    kinds = {a.steps.marks or a.steps.found_by, b.steps.marks or b.steps.found_by}
-    names = {of.steps.name for of in (a, b) if of.steps.marks is None}
-    return len(kinds) == 1 and (kinds == {"period"} or len(names) <= 1)
+    if same_boundaries(a.steps, b.steps) and found.one_to_one:
+        return []
+    if not same_extent(a.steps, b.steps):
+        without, other = ("A", "B") if a.steps.found_by == "whole" else ("B", "A")
+        text = f"No steps were found in {without}: its figures are for the whole run, those of {other} for a step"
+        text += f". {in_common(found)}" if step else ", so "
+    else:
+        text = f"Steps were found in different ways: in A by {_boundary(a)}, in B by {_boundary(b)}. {in_common(found)}"
+        text += "" if step else ", so "
+    if step:
+        if found.one_to_one:
+            return [("steps", f"{text}: they are treated as the same work.")]
+        one, several, number = ("A", "B", found.b) if found.a == 1 else ("B", "A", found.a)
+        return [("steps", f"{text}: all figures of {several} are for {number:,} of its steps, as one of {one} is.")]
+    text += (
+        "nothing is compared. Put unstall.step() at the end of each step in both programs, or name the annotation "
+        "around one: --step."
+    )
+    return [("steps", text)]
 
 
 def _boundary(result: Result) -> str:
@@ -199,7 +182,8 @@ def _recorded(a: Diagnosis, b: Diagnosis, matched_by: MatchedBy) -> Said:
         said.append(("stacks", text))
     if a.run and b.run:
         said += _recorders(a.run, b.run)
-    if a.result.source.reader != b.result.source.reader:
+    both_simulated = a.result.source.simulated and b.result.source.simulated  # no recorder was at work
+    if a.result.source.reader != b.result.source.reader and not both_simulated:
         text = (
             f"A is a {short(a.result.source.reader, 30)} trace, B a {short(b.result.source.reader, 30)} one: "
             "recorders differ in overhead."

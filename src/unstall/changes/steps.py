@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from unstall.changes.result import Account, Time
+from unstall.changes.spread import noise
 from unstall.diagnose.run import Run
-from unstall.diff.result import Account, Time
-from unstall.diff.spread import noise
 from unstall.result import BUSY_PARTS, IDLE_CAUSES
 
 

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.diff.groups import Grouped, common
-from unstall.diff.result import Count, KernelChange, Launches
-from unstall.diff.sides import ComparedRun, Sides
-from unstall.diff.spread import count, per_step, time
+from unstall.changes.groups import Grouped, common
+from unstall.changes.result import Count, KernelChange, Launches
+from unstall.changes.sides import ComparedRun, Sides
+from unstall.changes.spread import count, per_step, time
 from unstall.result import Where
 from unstall.timeline.columns import I64, DeviceKind, HostKind
 from unstall.timeline.grouping import distinct
-
-_AS_OFTEN = 0.9  # the first and last steps of a recording may lack some launches
 
 
 def kernels(sides: Sides) -> tuple[tuple[KernelChange, ...], int]:
@@ -50,27 +48,6 @@ def kernels(sides: Sides) -> tuple[tuple[KernelChange, ...], int]:
         )
     changes.sort(key=lambda change: (-abs(change.device_ns.change), change.name))
     return tuple(changes), unchanged
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """Number of kernel names in both runs, and of those that run equally often per step."""
-
-    kernels: int
-    as_often: int
-
-    @property
-    def same_work(self) -> bool:
-        """Returns whether a step is the same work in both runs. A change to the program replaces only some kernels."""
-        return 2 * self.as_often > self.kernels
-
-
-def shared(sides: Sides) -> Shared:
-    """Counts the kernels that both runs share, to find out whether their steps are the same work."""
-    (name_a, which_a), (name_b, which_b) = (distinct(_kernels(side).name) for side in (sides.a, sides.b))
-    both, of_a, of_b = np.intersect1d(name_a, name_b, assume_unique=True, return_indices=True)
-    a, b = np.bincount(which_a)[of_a] * sides.b.steps, np.bincount(which_b)[of_b] * sides.a.steps
-    return Shared(len(both), int((np.minimum(a, b) >= _AS_OFTEN * np.maximum(a, b)).sum()))
 
 
 def launches(sides: Sides) -> Launches:

@@ -1,0 +1,158 @@
+"""How many steps of each run are the same work, if the runs' steps were told in different ways."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from unstall.changes.sides import ComparedRun, Sides
+from unstall.diagnose.run import Run, analyse
+from unstall.locate.step_spans import steps_of
+from unstall.result import Steps
+from unstall.timeline.columns import I64, DeviceKind
+
+_AS_OFTEN = 0.9  # the first and last steps of a recording may lack some launches
+_NEARLY_ALL = 0.8  # of a whole run's kernels: what comes once, before the steps, is no part of them
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """`a` steps of A are the work of `b` steps of B; one of both is 1.
+
+    Of the `common` kernels (or lines, see `things`) that both runs have, `agree` say so.
+    """
+
+    a: int = 1
+    b: int = 1
+    things: Literal["kernel", "line"] = "kernel"
+    common: int = 0
+    agree: int = 0
+
+    @property
+    def same_work(self) -> bool:
+        """Returns whether most agree. A change to the program replaces only some kernels."""
+        return 2 * self.agree > self.common
+
+    @property
+    def one_to_one(self) -> bool:
+        """Returns whether a step of A is compared with a step of B."""
+        return self.a == self.b == 1
+
+
+def same_boundaries(a: Steps, b: Steps) -> bool:
+    """Returns whether the steps of both runs were told in the same way.
+
+    Names of periods are not compared: a period has the name of the kernel at its start, which does not determine the
+    step. unstall's recorder does not record the name of an optimizer.
+    """
+    kinds = {a.marks or a.found_by, b.marks or b.found_by}
+    names = {of.name for of in (a, b) if of.marks is None}
+    return len(kinds) == 1 and (kinds == {"period"} or len(names) <= 1)
+
+
+def same_extent(a: Steps, b: Steps) -> bool:
+    """Returns whether both runs have steps, or neither has."""
+    return (a.found_by == "whole") == (b.found_by == "whole")
+
+
+def align(sides: Sides, a: Steps, b: Steps) -> Alignment:
+    """Find out how many steps of each run are the same work.
+
+    Kernels that both run tell it by how often they run in a step. If no kernel runs in both, lines tell it: the loop's
+    lines are reached once in each of its rounds. Steps that were told in the same way are one to one.
+    """
+    if same_boundaries(a, b) and a.found_by != "period":
+        return Alignment()
+    found = _most_agree(sides, "kernel", _kernel_names(sides.a), _kernel_names(sides.b))
+    if not found.common and sides.matched_by == "line":
+        found = _most_agree(sides, "line", _visits(sides.a), _visits(sides.b))
+    if same_boundaries(a, b) and not (found.same_work and _divides(found, sides)):
+        return Alignment()
+    if same_extent(a, b) or not found.same_work:
+        return found
+    # A whole run also has what comes before and after its steps.
+    counted = _kernel_names(sides.a if a.found_by == "whole" else sides.b)
+    shared = np.intersect1d(_kernel_names(sides.a), _kernel_names(sides.b))
+    mostly = np.isin(counted, shared).sum() >= _NEARLY_ALL * len(counted) and found.agree >= _NEARLY_ALL * found.common
+    return found if mostly else Alignment(things=found.things, common=found.common)
+
+
+def comparable(found: Alignment, sides: Sides, a: Steps, b: Steps) -> bool:
+    """Returns whether steps of both runs can be compared: told alike, or seen to be the same work."""
+    if same_boundaries(a, b) and found.one_to_one:
+        return True
+    return found.same_work and found.common > 0 and _divides(found, sides)
+
+
+def grouped(run: Run, number: int) -> Run:
+    """Returns the run with so many steps as one. Steps that are left over at the end do not count."""
+    if number == 1:
+        return run
+    groups, steps = len(run.steps) // number, run.steps
+    start, end = steps.start[: groups * number : number], steps.end[number - 1 : groups * number : number]
+    return analyse(
+        run.timeline, steps=steps_of(run.timeline, steps.found_by, steps.name or "", start, end), places=run.places
+    )
+
+
+def _divides(found: Alignment, sides: Sides) -> bool:
+    return sides.a.steps >= found.a and sides.b.steps >= found.b
+
+
+def _most_agree(sides: Sides, things: Literal["kernel", "line"], of_a: I64, of_b: I64) -> Alignment:
+    """Returns the ratio that most things agree on. `of_a` and `of_b` have a thing's number for each time it occurs."""
+    (name_a, times_a), (name_b, times_b) = (np.unique(of, return_counts=True) for of in (of_a, of_b))
+    _, in_a, in_b = np.intersect1d(name_a, name_b, assume_unique=True, return_indices=True)
+    rates = times_a[in_a] / sides.a.steps, times_b[in_b] / sides.b.steps
+    votes = Counter(filter(None, map(_ratio, *(rate.tolist() for rate in rates))))
+    if not votes:
+        return Alignment(things=things, common=len(in_a))
+    # Of ratios with as many votes, the nearest to one to one.
+    (a, b), agree = min(votes.items(), key=lambda each: (-each[1], sum(each[0]), each[0]))
+    return Alignment(a, b, things, len(in_a), agree)
+
+
+def _ratio(a: float, b: float) -> tuple[int, int] | None:
+    """Returns (steps of A, steps of B) in which something occurs equally often, given how often it does in one step.
+
+    None if that is no whole number of steps for one step of the other run."""
+    more = max(round(max(a, b) / min(a, b)), 1)
+    if min(a, b) * more < _AS_OFTEN * max(a, b) or max(a, b) < _AS_OFTEN * min(a, b) * more:
+        return None
+    return (1, more) if a > b else (more, 1)
+
+
+def _kernel_names(side: ComparedRun) -> I64:
+    """Returns the number of each kernel's name. Memsets count as kernels."""
+    device = side.run.timeline.device
+    name = device.name[side.ops[device.kind[side.ops] != DeviceKind.COPY]]
+    names: I64 = side.text[name[name >= 0]] if len(side.text) else name.astype(np.int64)
+    return names
+
+
+def _visits(side: ComparedRun) -> I64:
+    """Returns the number of the place for each time that the host comes to it from another."""
+    launch = side.run.timeline.device.launch[side.ops]
+    calls = np.unique(launch[launch >= 0])
+    calls = calls[np.argsort(side.run.timeline.host.start[calls], kind="stable")]
+    place = side.place[calls]
+    comes: I64 = place[np.append(True, place[1:] != place[:-1])] if len(place) else place
+    reached: I64 = comes[comes > 0]
+    return reached
+
+
+def in_common(found: Alignment) -> str:
+    """Returns a sentence's beginning on what both runs have, without its full stop."""
+    if not found.common:
+        return "No kernel runs in both to show whether a step is the same work"
+    both = f"{found.common:,} {found.things}{'' if found.common == 1 else 's'} that both run"
+    if found.one_to_one:
+        return f"Of {both}, {found.agree:,} run as often in a step of A as in one of B"
+    return f"Of {both}, {found.agree:,} run as often in {_steps(found.a, 'A')} as in {_steps(found.b, 'B')}"
+
+
+def _steps(number: int, run: str) -> str:
+    return f"a step of {run}" if number == 1 else f"{number:,} steps of {run}"

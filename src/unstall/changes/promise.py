@@ -1,0 +1,171 @@
+"""What the report of the run before promised, and what the run after got."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+
+from unstall.changes.alignment import Alignment
+from unstall.changes.result import Free, Promise, PromisedEdit
+from unstall.changes.sides import ComparedRun, Sides
+from unstall.figures import counted, in_one_unit
+from unstall.result import UNTRUSTED, Finding, Result, Where
+
+_KEPT = 0.05  # of the promised step: as near as a replay comes to a run
+_PART = 0.1  # of an edit's gain: what is left of it by less than this was done
+
+_MUCH = 0.5
+
+Place = tuple[str | None, int | None, str | None]
+Numbers = Mapping[Place, int]
+"""By (file, line, function): the number of the place, shared by both runs."""
+
+
+def promise_of(a: Result, b: Result, found: Alignment, sides: Sides | None = None) -> Promise:
+    """Returns what the plan of A promised and what B got, in ns per compared unit of steps.
+
+    `sides` matches the places of both runs; without them, places match if they are the same line.
+    """
+    got_ns = step_ns(b) * found.b
+    if not a.plan or a.replay is None:
+        return Promise(before_ns=step_ns(a) * found.a, got_ns=got_ns, free=_free(b, found.b))
+    promised_ns = a.plan[-1].step_ns * found.a
+    short_ns = got_ns - promised_ns
+    broken = short_ns > max(_KEPT * promised_ns, a.replay.error_ns * found.a)
+    left = _left(a, b, found, sides) if broken else {}
+    return Promise(
+        before_ns=a.replay.undistorted_mean_step_ns * found.a,
+        promised_ns=promised_ns,
+        got_ns=got_ns,
+        floor_ns=None if a.floor_ns is None else a.floor_ns * found.a,
+        error_ns=a.replay.error_ns * found.a,
+        free=_free(b, found.b),
+        edits=tuple(
+            PromisedEdit(
+                edit=step.edit,
+                step_ns=step.step_ns * found.a,
+                gain_ns=step.gain_ns * found.a,
+                still_at=left[number][0].where if number in left else None,
+                left_ns=left[number][1] if number in left else None,
+            )
+            for number, step in enumerate(a.plan)
+        ),
+    )
+
+
+def sentence(promise: Promise, compared: tuple[int, int] = (1, 1)) -> str:
+    """Returns the line that ends a comparison: "promised 0.653 ms, got 0.697 ms".
+
+    `compared` is how many steps before and now that is about; it is said if it is not one each.
+    """
+    steps = "" if compared == (1, 1) else f" ({counted(compared[0], 'step')} before, {compared[1]:,} now)"
+    if promise.promised_ns is None:
+        before, now = in_one_unit(promise.before_ns, promise.got_ns)
+        return f"before {before}, now {now}{steps}"
+    promised, got = in_one_unit(promise.promised_ns, promise.got_ns)
+    return f"promised {promised}, got {got}{steps}"
+
+
+def step_ns(result: Result) -> int:
+    """Returns the step time without the recorder's overhead: as measured, else as replayed, else as recorded."""
+    replay = result.replay
+    if replay is None:
+        return result.steps.mean_ns
+    if replay.plain_step_ns is not None:
+        return replay.plain_step_ns
+    return result.steps.mean_ns if abs(replay.error) > UNTRUSTED else replay.undistorted_mean_step_ns
+
+
+def _free(result: Result, times: int) -> Free | None:
+    """Returns what would shorten a step most if it took no time, and the step without it."""
+    gains, replay = result.verdict.if_free, result.replay
+    if not gains or replay is None:
+        return None
+    resource = max(gains, key=lambda name: gains[name])
+    gain_ns = gains[resource]
+    if gain_ns <= replay.error_ns:
+        return None
+    return Free(resource=resource, step_ns=max(step_ns(result) - gain_ns, 0) * times)
+
+
+def _left(a: Result, b: Result, found: Alignment, sides: Sides | None) -> dict[int, tuple[Finding, int]]:
+    """Returns, by index in A's plan, the finding of B that is still there, the same edit at the same place, and what
+    mending it gains in ns: alone, or in B's plan if that is more."""
+    of_a = {finding.edit: finding for finding in reversed(a.findings) if finding.edit}
+    numbers = _numbers(sides.a) if sides else {}, _numbers(sides.b) if sides else {}
+    steps = [
+        (index, of_a[step.edit], step.gain_ns * found.a) for index, step in enumerate(a.plan or ()) if step.edit in of_a
+    ]
+    planned = {step.edit: step.gain_ns for step in b.plan or ()}
+    open_ = [
+        (each, max(_cost(each), planned.get(each.edit, 0)) * found.b)
+        for each in b.findings
+        if each.edit and (not each.harmless or each.edit in planned)
+    ]
+    left: dict[int, tuple[Finding, int]] = {}
+    taken: set[int] = set()
+    # Else it is the same edit elsewhere in the function, or one that gains much: mending moves code to others.
+    for key, least in ((_exactly, _PART), (_in_function, _PART), (_anywhere, _MUCH)):
+        for index, finding, gain_ns in steps:
+            own = key(finding, numbers[0])
+            same = (i for i, (each, _) in enumerate(open_) if i not in taken and key(each, numbers[1]) == own)
+            match = None if index in left else next(same, None)
+            if match is not None and open_[match][1] >= least * gain_ns:
+                left[index] = open_[match]
+                taken.add(match)
+    return left
+
+
+def _numbers(side: ComparedRun) -> Numbers:
+    """Returns the number of each place that is compared."""
+    places = side.run.places
+    found: dict[Place, int] = {}
+    rows = side.place.nonzero()[0]
+    for place, number in set(zip(places.place[rows].tolist(), side.place[rows].tolist(), strict=True)):
+        where = places.where(place, -1, None)
+        found[where.file, where.line, where.function] = number
+    return found
+
+
+def _exactly(finding: Finding, numbers: Numbers) -> object:
+    where = finding.where
+    place = where.file, where.line, where.function
+    return _verb(finding), numbers.get(place, place), where.op
+
+
+def _in_function(finding: Finding, numbers: Numbers) -> object:
+    where = finding.where
+    return _verb(finding), posixpath.basename((where.file or "").replace("\\", "/")), where.function, where.op
+
+
+def _anywhere(finding: Finding, numbers: Numbers) -> object:
+    return _verb(finding), finding.where.op
+
+
+def _verb(finding: Finding) -> str:
+    """Returns the edit without its place."""
+    return (finding.edit or "").partition(":")[0]
+
+
+def _cost(finding: Finding) -> int:
+    """Returns what mending it gains in ns per step, or if that is unknown, what it exposes."""
+    if finding.gain_ns is not None:
+        return finding.gain_ns
+    return finding.gain_below_ns or finding.exposed_ns
+
+
+def place_of(where: Where) -> str:
+    """Returns the place for one line of text: "train.py:12", or the function or operator if no line is known."""
+    if where.file and where.line is not None:
+        return f"{posixpath.basename(where.file)}:{where.line}"
+    return where.function or where.op or "an unknown line"
+
+
+def remainder(promise: Promise) -> str:
+    """Returns a sentence on the parts of the plan that are still there; empty if none is."""
+    left = [
+        f"{edit.edit.partition(':')[0]} at {place_of(edit.still_at)}"
+        for edit in promise.edits
+        if edit.still_at is not None
+    ]
+    return f"still there, of the plan: {', '.join(left)}" if left else ""

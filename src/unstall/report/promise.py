@@ -1,0 +1,71 @@
+"""What was promised and what was got: one waterfall, and the line that ends a comparison."""
+
+from __future__ import annotations
+
+from unstall.changes.promise import place_of, remainder, sentence
+from unstall.changes.result import DiffResult, Promise
+from unstall.diagnose.verdict import IF_FREE
+from unstall.document.document import Bullets, Document, Level, Prose, Span, Waterfall, words
+from unstall.figures import duration
+from unstall.report.wording import saved
+
+_FIRST = {"steps", "device", "devices", "software", "rank", "recorded", "integrity"}
+"""Codes of the caveats that bear on two step times. That one run alone is simulated does too."""
+
+
+def waterfall(promise: Promise, compared: tuple[int, int] = (1, 1)) -> Waterfall | None:
+    """Returns the step before, after each edit of its plan, as promised, and as it is now; then what bounds it.
+
+    None without a plan."""
+    if promise.promised_ns is None:
+        return None
+    was = promise.before_ns
+    levels = [_level("before", was)]
+    for number, edit in enumerate(promise.edits, 1):
+        name, _, where = edit.edit.partition(":")
+        below = [words(Span(where.removeprefix("-:-:"), "place"))] if where else []
+        if edit.still_at is not None:
+            left = f" {duration(edit.left_ns)}" if edit.left_ns else ""
+            below.append(words(Span(f"still there:{left} at {place_of(edit.still_at)}", "warning")))
+        gain = saved(edit.gain_ns, promise.before_ns, error_ns=promise.error_ns)
+        takes = Span(duration(edit.step_ns))
+        levels.append(Level(words(f"{number}. {name}"), edit.step_ns, was, takes, gain, tuple(below)))
+        was = edit.step_ns
+    levels.append(_level("promised", promise.promised_ns))
+    change = saved(promise.before_ns - promise.got_ns, promise.before_ns)
+    now = Span(duration(promise.got_ns), "strong")
+    levels.append(Level(words(Span("now", "strong")), promise.got_ns, promise.promised_ns, now, change))
+    if promise.floor_ns is not None:
+        levels.append(_level("floor: device busy time after the plan", promise.floor_ns))
+    if promise.free is not None:
+        levels.append(_level(f"now, {IF_FREE[promise.free.resource]}", promise.free.step_ns))
+    gains = f"gain ± {duration(promise.error_ns)}" if promise.error_ns else "gain"
+    caption = words(sentence(promise, compared))
+    heading = "a step takes" if compared == (1, 1) else "takes"
+    return Waterfall(words("Promise and result"), caption, (heading, gains), tuple(levels))
+
+
+def ending(promise: Promise, compared: tuple[int, int] = (1, 1)) -> Prose:
+    """Returns what is left of the plan, and the line that ends a comparison."""
+    lines = remainder(promise), sentence(promise, compared)
+    return Prose(tuple(words(line) for line in lines if line))
+
+
+def promised(result: DiffResult) -> Document:
+    """The short report of a comparison, without its last line: what makes it hard, the waterfall, and what is left."""
+    codes = _FIRST | ({"simulated"} if result.a.source.simulated != result.b.source.simulated else set())
+    caveats = tuple(words(caveat.text) for caveat in result.caveats if caveat.code in codes)
+    shown = waterfall(result.promise, result.compared) if result.promise else None
+    text = remainder(result.promise) if result.promise else ""
+    left = Prose((words(text),)) if text else None
+    return Document(
+        title="unstall diff",
+        about=(),
+        caveats=(Bullets(words("Before you compare"), caveats),) if caveats else (),
+        blocks=tuple(block for block in (shown, left) if block),
+        data=result,
+    )
+
+
+def _level(name: str, ns: int) -> Level:
+    return Level(words(name), ns, ns, Span(duration(ns)))
