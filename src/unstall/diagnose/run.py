@@ -327,9 +327,8 @@ class Run:
         return len(np.unique(np.searchsorted(self.steps.start[1:], times, side="right")))
 
     def where(self, group: Group) -> Where:
-        """Returns the group's place, with the caller of its first row."""
-        row = int(group.rows[0]) if len(group.rows) else -1
-        return self.places.where(group.place, row, group.op)
+        """Returns the group's place, with its usual caller."""
+        return self.places.where(group.place, group.rows, group.op)
 
     def spans_of(self, rows: ArrayLike) -> tuple[tuple[int, int], ...]:
         """Returns (start, end) of the longest of these host events, in order of time."""
