@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from unstall._version import __version__
+from unstall.diagnose.before_capture import with_what_comes_first
 from unstall.diagnose.graphed_checks import note_of_checks
 from unstall.diagnose.input_check import load_usable
 from unstall.diagnose.lines import cost_by_line
@@ -105,7 +106,7 @@ def explain(
         accounts=run.accounts,
         by_device=tuple(accounts for accounts, _ in run.by_device),
         verdict=verdict,
-        findings=tuple(_ordered(findings, verdict.if_free or {})),
+        findings=tuple(with_what_comes_first(run, _ordered(findings, verdict.if_free or {}))),
         lines=cost_by_line(run) if known else (),
         plan=gains.plan if gains else None,
         floor_ns=gains.floor_ns if gains else None,

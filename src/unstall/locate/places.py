@@ -72,10 +72,10 @@ class Places:
             forward = at[self.timeline.host.forward[at] < 0]
             return _most_common(self.caller[forward if len(forward) else at])
         frames, counts = np.unique(self.frame[rows], return_counts=True)
-        own = np.array([self._around(place, int(frame)) for frame in frames], dtype=np.int32)
+        own = np.array([self.around(place, int(frame)) for frame in frames], dtype=np.int32)
         return _most_common(np.repeat(_at(self.outside, own), counts))
 
-    def _around(self, place: int, frame: int) -> int:
+    def around(self, place: int, frame: int) -> int:
         """Returns the innermost frame of the place's function around a frame, a row of Stacks, or -1."""
         stacks, lines = self.timeline.stacks, self.timeline.lines
         while frame >= 0:

@@ -7,6 +7,7 @@ import re
 import numpy as np
 
 from unstall.diagnose.late_launches import TINY_ROW, Late, divide, usual_length
+from unstall.diagnose.loops import holds_the_loop, lines_of
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, share
 from unstall.result import Finding
@@ -113,7 +114,7 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
             "the model has no sliding window and there is no beam search; docs/fix.md has the details",
             "graph",
         )
-    what = "put what each step does here into a function, and capture that" if _is_module(run, group) else "capture it"
+    what = _cut_out(run, group) if holds_the_loop(run, group) else "capture it"
     return (
         f"{what} in a CUDA graph (unstall.graphed), or use torch.compile(mode='reduce-overhead'); fuse small "
         "operators; use a larger batch",
@@ -122,9 +123,10 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
     )
 
 
-def _is_module(run: Run, group: Group) -> bool:
-    """Returns whether the place is at module level, so that it cannot be captured as it is."""
-    return run.where(group).function == "<module>"
+def _cut_out(run: Run, group: Group) -> str:
+    """Returns the advice for a function that cannot be captured as it is, because it holds the loop over the steps."""
+    lines = lines_of(run, group)
+    return f"put what each step does here{f' ({lines})' if lines else ''} into a function, and capture that"
 
 
 def _generates(run: Run, group: Group) -> bool:
