@@ -16,6 +16,7 @@ from unstall.diagnose.input_check import load_usable
 from unstall.diagnose.lines import cost_by_line
 from unstall.diagnose.outlook import look_ahead
 from unstall.diagnose.rules import all_rules
+from unstall.diagnose.rules.device_work import DEVICE_WORK
 from unstall.diagnose.run import Run, analyse
 from unstall.diagnose.step_notes import notes_of_steps
 from unstall.diagnose.verdict import bound_by, judge
@@ -26,6 +27,8 @@ from unstall.locate.steps import RECORDED_STEP
 from unstall.result import Accounts, Finding, Integrity, Result, Source, Steps, Verdict
 from unstall.timeline.columns import Timeline
 from unstall.what_if.gains import with_gains
+
+_NOTABLE = 0.05  # of a step
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,10 @@ def explain(
     gains = None
     if outlook and outlook.trusted:
         gains = with_gains(outlook.model, with_whole_graphs(run, outlook.model, findings))
-        findings = list(gains.findings)
         verdict = judge(outlook.undistorted, outlook.freed)
+        # Faster kernels are worth trying only if a step without any is notably shorter.
+        kernels_count = outlook.freed.gains["kernels"] >= _NOTABLE * outlook.freed.step_ns
+        findings = [finding for finding in gains.findings if kernels_count or finding.rule not in DEVICE_WORK]
         verdict = msgspec.structs.replace(
             verdict,
             basis="recorded" if as_recorded else "undistorted",
@@ -163,6 +168,7 @@ RESOURCE_OF = {
     "python-bound": "host",
     "first-use": "startup",
     "serial-copy": "copies",
+    **dict.fromkeys(DEVICE_WORK, "kernels"),
 }
 """By rule: the resource that its findings are about. Without an edit, they gain no more than that resource does."""
 
