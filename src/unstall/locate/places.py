@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.frameworks import is_framework
+from unstall.frameworks import is_framework, is_installed
 from unstall.locate.operations import operations
 from unstall.locate.steps import RECORDED_STEP
 from unstall.result import Caller, Where
@@ -33,6 +33,7 @@ class Places:
     frame: I32  # by host row: row of Timeline.stacks of the user's innermost frame, or -1
     is_user_frame: Bool  # by row of Timeline.stacks: whether that frame is the user's
     outside: I32  # by row of Timeline.stacks: row of Lines of the frame that counts as its caller, or -1
+    are_named: bool = False  # the user named the files that are the user's, by globs
     unmatched: tuple[str, ...] = ()  # the user's globs that match no recorded file
 
     def where(self, place: int, rows: I64 | int, op: str | None) -> Where:
@@ -128,6 +129,7 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
         frame=frame,
         is_user_frame=is_user_frame,
         outside=outside,
+        are_named=bool(user),
         unmatched=_unmatched(timeline, user),
     )
 
@@ -142,6 +144,9 @@ def _callers(timeline: Timeline, is_user_frame: Bool, user_node: I32) -> I32:
     outer = _at(user_node, outside)
     of_program = np.isin(timeline.lines.file, list(programs(timeline)))
     in_program = is_user_frame & of_program[stacks.line] if len(stacks) else is_user_frame
+    if not in_program.any():  # the program's own bottom was not recorded: an installed package is not the program
+        installed = by_text(timeline.lines.file, lambda index: is_installed(timeline.text(index))) == 1
+        in_program = is_user_frame & ~installed[stacks.line]
     own = _at(nearest(stacks.parent, in_program), outside)
     return np.where(~in_program & (own >= 0), own, outer).astype(np.int32)
 
