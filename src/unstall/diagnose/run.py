@@ -37,6 +37,7 @@ from unstall.timeline.intervals import Intervals
 
 _MOST_DEVICES = 256  # more than any one process drives
 _MOST_SPANS = 100
+_EDITS_THE_LINE = re.compile(r"sync-|.*-copy$|launch-bound$|tiny-kernels$")  # rules whose advice changes that line
 # Of the window. The time of a step varies by more than this from run to run, so a smaller gain cannot be measured.
 _NEGLIGIBLE = 0.001
 
@@ -289,11 +290,11 @@ class Run:
 
     def _for_the_user(self, rule: str, group: Group, where: Where, fix: str, safe_if: str) -> tuple[str, str]:
         """Returns the advice, and when it is safe, for what the user can change: no source of an installed package."""
-        if found := option_for(self.places, rule, group.rows):
+        if found := option_for(self.places, rule, group.place, group.rows):
             framework, option = found
             return f"{option.do} ({framework.name})", option.safe_if
         package = package_of(self.places, where.file)
-        if package is None:
+        if package is None or not _EDITS_THE_LINE.match(rule):
             return fix, safe_if
         caller = where.called_from
         own = caller is not None and package_of(self.places, caller.file) is None

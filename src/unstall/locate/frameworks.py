@@ -32,6 +32,7 @@ class Option:
         do: What to do, by options or calls of the framework.
         safe_if: The condition under which that keeps the program correct.
         names: What `do` relies on, as "module:object", or "module:object(parameter)".
+        directly: Whether the frame must be the innermost one outside of torch: not the model that a loop calls.
     """
 
     rules: str
@@ -39,16 +40,21 @@ class Option:
     do: str
     safe_if: str
     names: tuple[str, ...] = ()
+    directly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """A framework, what its step is, which call of it the user's line makes, and its options."""
+    """A framework, what its step is, which call of it the user's line makes, and its options.
+
+    `has_loop`: whether the loop over the steps is the framework's, not the user's.
+    """
 
     name: str
     step: str
     users_line: str
     options: tuple[Option, ...]
+    has_loop: bool = True
 
 
 _TRAINERS_LOOP = (
@@ -68,6 +74,7 @@ FRAMEWORKS = (
                 "pass logging_nan_inf_filter=False to TrainingArguments: it has each step's loss tested on the host",
                 "a loss of nan or inf may appear in the logs",
                 ("transformers:TrainingArguments(logging_nan_inf_filter)",),
+                directly=True,
             ),
             Option(
                 _READS,
@@ -135,6 +142,23 @@ FRAMEWORKS = (
                 "generate() looks each token whether all sequences have ended: generate several prompts at once in a "
                 "larger batch, so that each look serves more tokens; without a streamer, which reads each token too",
                 "the prompts are independent, and padded on the left",
+                directly=True,
+            ),
+        ),
+    ),
+    Framework(
+        "models of transformers",
+        has_loop=False,
+        step="one call of the model",
+        users_line="model(**batch)",
+        options=(
+            Option(
+                _READS,
+                r"transformers/masking_utils\.py",
+                "give the model no attention_mask if nothing is padded, or a mask of four dimensions (batch, 1, query, "
+                "key): it tests a mask of two on the host",
+                "no batch is padded, or your mask says the same",
+                directly=True,
             ),
         ),
     ),
@@ -145,9 +169,10 @@ FRAMEWORKS = (
         options=(
             Option(
                 _READS,
-                r"(lightning/pytorch|pytorch_lightning)/loops/utilities\.py: .*\bcheck_finite_loss$",
-                "pass detect_anomaly=False to Trainer: it tests each step's loss on the host",
-                "a loss of nan or inf may be found later",
+                r"(lightning/pytorch|pytorch_lightning)/(loops/utilities\.py: .*\bcheck_finite_loss"
+                r"|core/module\.py: .*\bbackward|plugins/precision/precision\.py: .*\bbackward)$",
+                "pass detect_anomaly=False to Trainer: with it, each gradient is tested on the host",
+                "a loss or gradient of nan may be found later",
                 ("lightning.pytorch:Trainer(detect_anomaly)",),
             ),
             Option(
@@ -180,6 +205,7 @@ FRAMEWORKS = (
     ),
     Framework(
         "Accelerate",
+        has_loop=False,
         step="one optimizer.step() of your loop",
         users_line="accelerator.backward(loss), or the loop over the prepared loader",
         options=(
@@ -243,6 +269,7 @@ FRAMEWORKS = (
     ),
     Framework(
         "timm",
+        has_loop=False,
         step="one optimizer step of the train loop",
         users_line="the loop over the loader of create_loader",
         options=(
@@ -278,6 +305,7 @@ FRAMEWORKS = (
     ),
     Framework(
         "DistributedDataParallel and FSDP",
+        has_loop=False,
         step="one optimizer.step() of your loop",
         users_line="the wrapped model's call",
         options=(
@@ -314,28 +342,39 @@ FRAMEWORKS = (
 )
 
 
-def option_for(places: Places, rule: str, rows: I64) -> tuple[Framework, Option] | None:
-    """Returns the option that helps against most of these host rows, or None; of several, that of the innermost frame.
+def option_for(places: Places, rule: str, place: int, rows: I64) -> tuple[Framework, Option] | None:
+    """Returns the option that helps against most of these host rows of a finding at `place`, or None.
 
-    It counts only if the framework's code stands between the event and the user's own: a callback of the user's that
-    the framework calls is the user's. What launches is the framework's loop, whoever wrote the model.
+    If frameworks call each other, as the Trainer calls Accelerate, the user has the options of the outermost. Of its
+    options that of the innermost frame counts. The framework's code must stand between the event and the user's own: a
+    callback of the user's that the framework calls is the user's. What launches is the framework's loop, whoever wrote
+    the model.
     """
     host, stacks = places.timeline.host, places.timeline.stacks
     options = [(each, option) for each in FRAMEWORKS for option in each.options if re.fullmatch(option.rules, rule)]
     if not len(stacks) or not len(rows) or not options:
         return None
     stack, depth = host.stack[rows], np.append(depths(stacks.parent), -1)
-    own = np.zeros(len(stacks), np.bool_) if rule in _OF_LAUNCHES else is_own(places)
-    best, innermost = None, -1
+    own = is_own(places)
+    of_launches = rule in _OF_LAUNCHES
+    places_own = bool(np.append(own, False)[places.around(place, int(places.frame[rows[0]]))]) if place >= 0 else False
+    ranked = []
     for framework, option in options:
+        if of_launches and places_own and not framework.has_loop:
+            continue
         mine = _matching(places, option.frame)
         if not mine.any():
             continue
-        found = np.append(nearest(stacks.parent, mine | own), -1)[stack]
+        barrier = places.is_user_frame if option.directly else own & (not of_launches)
+        found = np.append(nearest(stacks.parent, mine | barrier), -1)[stack]
         helped = found[np.append(mine, False)[found]]
-        if len(helped) > _MOSTLY * len(rows) and np.median(depth[helped]) > innermost:
-            best, innermost = (framework, option), int(np.median(depth[helped]))
-    return best
+        if len(helped) > _MOSTLY * len(rows):
+            ranked.append((float(np.median(depth[helped])), framework, option))
+    if not ranked:
+        return None
+    outermost = min(ranked, key=lambda each: each[0])[1]
+    _, _, best = max((each for each in ranked if each[1] is outermost), key=lambda each: each[0])
+    return outermost, best
 
 
 def package_of(places: Places, file: str | None) -> str | None:
