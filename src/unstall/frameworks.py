@@ -23,7 +23,16 @@ LIBRARIES = frozenset(
     {
         *("transformers", "accelerate", "diffusers", "peft", "trl", "datasets", "evaluate", "tokenizers"),
         *("sentence_transformers", "optimum", "bitsandbytes", "safetensors", "huggingface_hub"),
-        *("lightning", "lightning_fabric", "pytorch_lightning", "torchmetrics", "timm", "deepspeed", "xformers"),
+        *(
+            "lightning",
+            "lightning_fabric",
+            "lightning_utilities",
+            "pytorch_lightning",
+            "torchmetrics",
+            "timm",
+            "deepspeed",
+            "xformers",
+        ),
         *("flash_attn", "apex", "fairscale", "torch_geometric", "monai", "fastai", "ignite", "composer", "torchtune"),
         *("ultralytics", "open_clip", "einops", "kornia", "detectron2", "mmcv", "mmengine", "tqdm", "wandb", "vllm"),
     }

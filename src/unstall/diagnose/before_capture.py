@@ -76,16 +76,29 @@ def _blocks(run: Run, finding: Finding, inside: Bool) -> bool:
 
 def _first(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
     """Returns what to do first; "" if nothing blocks."""
-    numbered = sorted((each for each in blockers if id(each) in numbers), key=lambda each: numbers[id(each)])
-    others = [each for each in blockers if id(each) not in numbers]
-    said = [f"finding {numbers[id(each)]} ({_at(each.where)})" for each in numbered[:_MOST_NAMED]]
-    said += [f"the wait at {_at(each.where)}, which costs nothing by itself" for each in others[:_MOST_NAMED]]
-    more = max(len(numbered) - _MOST_NAMED, 0) + max(len(others) - _MOST_NAMED, 0)
-    said += [f"{more} more"] if more else []
+    at: dict[str, list[Finding]] = {}
+    for each in sorted(blockers, key=lambda each: numbers.get(id(each), len(numbers) + 1)):
+        at.setdefault(f"{each.where.file}:{each.where.line}", []).append(each)
+    said = [_named(group, numbers) for group in list(at.values())[:_MOST_NAMED]]
+    said += [f"{len(at) - _MOST_NAMED} more"] if len(at) > _MOST_NAMED else []
     if not said:
         return ""
     listed = said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
     return f"first {listed}: a graph cannot contain {'it' if len(blockers) == 1 else 'them'}"
+
+
+def _named(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
+    """Returns the blockers of one line: "finding 2 (train.py:41 aten::item)"."""
+    told = [str(numbers[id(each)]) for each in blockers if id(each) in numbers]
+    where = blockers[0].where
+    place = _at(where if len(blockers) == 1 else msgspec.structs.replace(where, op=None if where.file else where.op))
+    if not told:
+        return (
+            f"the {'wait' if len(blockers) == 1 else 'waits'} at {place}, which cost{'s' * (len(blockers) == 1)} "
+            + ("nothing by itself" if len(blockers) == 1 else "nothing by themselves")
+        )
+    listed = told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
+    return f"finding{'s' * (len(told) > 1)} {listed} ({place})"
 
 
 def _at(where: Where) -> str:
