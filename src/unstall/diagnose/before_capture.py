@@ -11,7 +11,6 @@ import numpy as np
 from unstall.diagnose.run import Run
 from unstall.errors import UsageError
 from unstall.figures import counted
-from unstall.locate.frameworks import package_of
 from unstall.locate.kinds import named
 from unstall.locate.step_optimizer import OPTIMIZER_STEP
 from unstall.result import Finding, Where
@@ -46,7 +45,7 @@ def with_what_comes_first(run: Run, findings: Sequence[Finding]) -> list[Finding
         blockers = [each for each in findings if _blocks(run, each, inside)]
         first = _first(blockers, numbers)
         # At a package's own loop the advice is to capture the model, which holds no optimizer.
-        needs = _optimizer_needs(run, inside) if package_of(run.places, finding.where.file) is None else ""
+        needs = _optimizer_needs(run, inside) if run.framework_code.package_of(finding.where.file) is None else ""
         fix = f"{first}; then {finding.fix}" if first else finding.fix
         return msgspec.structs.replace(finding, fix=f"{fix}; {needs}" if needs else fix)
 

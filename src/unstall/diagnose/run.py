@@ -14,7 +14,7 @@ from unstall.diagnose.accounts import Gaps, account, busy_parts
 from unstall.diagnose.activity import HostActivity, find_activity
 from unstall.diagnose.causes import explain_gaps
 from unstall.diagnose.queue_depth import depth_at_launch, depth_over_time
-from unstall.locate.frameworks import option_for, package_of
+from unstall.locate.frameworks import FrameworkCode
 from unstall.locate.kinds import is_communication, named
 from unstall.locate.operations import has_operators
 from unstall.locate.places import Places, find_places
@@ -290,20 +290,25 @@ class Run:
 
     def _for_the_user(self, rule: str, group: Group, where: Where, fix: str, safe_if: str) -> tuple[str, str]:
         """Returns the advice, and when it is safe, for what the user can change: no source of an installed package."""
-        if found := option_for(self.places, rule, group.place, group.rows):
+        if found := self.framework_code.option_for(rule, group.place, group.rows):
             framework, option = found
             return f"{option.do} ({framework.name})", option.safe_if
-        package = package_of(self.places, where.file)
+        package = self.framework_code.package_of(where.file)
         if package is None or not _EDITS_THE_LINE.match(rule):
             return fix, safe_if
         caller = where.called_from
-        own = caller is not None and package_of(self.places, caller.file) is None
+        own = caller is not None and self.framework_code.package_of(caller.file) is None
         yours = f"your line {caller.file}:{caller.line}" if caller is not None and own else "your own code"
         return (
             f"leave {package} as it is, and change what {yours} passes to it or calls, or override {where.function} "
             f"in a class of your own, so as to: {fix}",
             safe_if,
         )
+
+    @cached_property
+    def framework_code(self) -> FrameworkCode:
+        """Whose code the run's frames are."""
+        return FrameworkCode(self.places)
 
     @cached_property
     def _platform(self) -> Platform:
