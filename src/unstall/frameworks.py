@@ -20,6 +20,25 @@ FRAMEWORKS = frozenset(
         *("IPython", "ipykernel", "ipykernel_launcher", "jupyter_client", "traitlets", "tornado", "zmq", "comm"),
     }
 )
+# Packages that people install rather than write. In a trace their paths look like those of the user's own folders.
+LIBRARIES = frozenset(
+    {
+        *("transformers", "accelerate", "diffusers", "peft", "trl", "datasets", "evaluate", "tokenizers"),
+        *("sentence_transformers", "optimum", "bitsandbytes", "safetensors", "huggingface_hub"),
+        *(
+            "lightning",
+            "lightning_fabric",
+            "lightning_utilities",
+            "pytorch_lightning",
+            "torchmetrics",
+            "timm",
+            "deepspeed",
+            "xformers",
+        ),
+        *("flash_attn", "apex", "fairscale", "torch_geometric", "monai", "fastai", "ignite", "composer", "torchtune"),
+        *("ultralytics", "open_clip", "einops", "kornia", "detectron2", "mmcv", "mmengine", "tqdm", "wandb", "vllm"),
+    }
+)
 # Names of standard library modules that in a trace are far more often the user's own folders.
 _OWN = frozenset({"test", "tests", "this", "code", "idlelib", "turtledemo"})
 _FORMER_STDLIB = frozenset({"asynchat", "asyncore", "distutils", "imp", "lib2to3", "smtpd"})
@@ -37,6 +56,14 @@ def top_module(path: str) -> str:
     """Returns the top-level module of a recorded path: "torch" for "torch/nn/modules/module.py"."""
     path = _INSTALLED.sub("", path.replace("\\", "/"), count=1)
     return path.lstrip("/").split("/", 1)[0].removesuffix(".py")
+
+
+def is_installed(path: str) -> bool:
+    """Returns whether this file is a framework's or another installed package's, which a user does not edit.
+
+    A path below a library folder is. Traces strip `sys.path` prefixes; then only a well-known name tells.
+    """
+    return bool(_INSTALLED.match(path.replace("\\", "/"))) or top_module(path) in LIBRARIES or is_framework(path)
 
 
 def is_framework(path: str) -> bool:

@@ -276,7 +276,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         steps_seen: In how many steps it happens; None in results that older versions saved.
         wait_ns: How long the host is blocked, per step.
         exposed_ns: How long the device is idle because of it, per step. For copies and collectives: how long they run
-            while nothing computes.
+            while nothing computes. For kernels that could be faster: how long they run while nothing else does.
         gain_ns: How much shorter a step gets with `edit` made; None if that was not replayed, or if it is within the
             replay's own error.
         gain_below_ns: The replay's own error if the gain is within it, per step; else None.

@@ -9,6 +9,7 @@ from hypothesis import given
 from programs import Program, programs
 
 from unstall.diagnose.explain import explain
+from unstall.diagnose.rules.device_work import DEVICE_WORK
 from unstall.result import IDLE_CAUSES, Finding, Result
 
 WAITS = frozenset({"sync", "copy"})
@@ -26,7 +27,7 @@ CAUSES = {  # the causes of the idle time that a rule claims, and shares with al
     "tiny-kernels": frozenset({"launch", "latency"}),
 }
 # They claim time in which a device is at work.
-BUSY = {"exposed-comm", "serial-copy", "partial-overlap", "lonely-stream", "serial-devices"}
+BUSY = {"exposed-comm", "serial-copy", "partial-overlap", "lonely-stream", "serial-devices", *DEVICE_WORK}
 APART = {"full-queue", "recording"}  # the first claims none; the recorder held up what others are to blame for
 ALL = frozenset(IDLE_CAUSES)
 

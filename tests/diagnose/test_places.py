@@ -32,6 +32,46 @@ def test_work_is_at_the_innermost_of_the_users_frames_with_the_next_as_its_calle
     assert (where.called_from.file, where.called_from.line, where.called_from.function) == ("train.py", 80, "main")
 
 
+def test_the_caller_of_a_stretch_is_that_of_its_function_and_none_that_it_calls() -> None:
+    """The first launch is two functions below the stretch's own, which is called from main."""
+    trace = TraceBuilder()
+    with trace.step(), trace.frame("train.py", 80, "main"), trace.frame("train.py", 12, "step"):
+        with trace.frame("model/net.py", 30, "forward"), trace.frame("model/block.py", 5, "attend"):
+            for _ in range(20):
+                trace.launch("relu", 3)
+        with trace.frame("model/loss.py", 9, "loss"):
+            for _ in range(20):
+                trace.launch("relu", 3)
+    finding = only(trace, "launch-bound")
+    assert place(finding) == ("train.py", 12, "step")
+    assert finding.where.called_from
+    assert (finding.where.called_from.line, finding.where.called_from.function) == (80, "main")
+
+
+def test_a_function_at_the_bottom_of_the_program_has_no_caller() -> None:
+    trace = TraceBuilder()
+    with trace.step(), trace.frame("train.py", 12, "step"):
+        for line, function in ((30, "encode"), (60, "decode")):
+            with trace.frame("model/net.py", line, function):
+                for _ in range(20):
+                    trace.launch("relu", 3)
+    finding = only(trace, "launch-bound")
+    assert (place(finding)[2], finding.where.called_from) == ("step", None)
+
+
+def test_of_several_callers_the_most_common_is_named() -> None:
+    trace = TraceBuilder()
+    with trace.step():
+        for line, function, count in ((80, "warm_up", 1), (90, "train", 3)):
+            for _ in range(count):
+                with trace.frame("train.py", line, function), trace.frame("model/net.py", 30, "log"):
+                    trace.launch("relu", 3)
+                    trace.item()
+    called_from = only(trace, "sync-item").where.called_from
+    assert called_from
+    assert called_from.function == "train"
+
+
 def test_user_globs_narrow_what_counts_as_the_users() -> None:
     trace = TraceBuilder()
     with trace.frame("train.py", 12, "train"), trace.frame("transformers/trainer.py", 900, "step"):

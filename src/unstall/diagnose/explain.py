@@ -10,11 +10,13 @@ from pathlib import Path
 import msgspec
 
 from unstall._version import __version__
+from unstall.diagnose.before_capture import with_what_comes_first
 from unstall.diagnose.graphed_checks import note_of_checks, without_checks
 from unstall.diagnose.input_check import load_usable
 from unstall.diagnose.lines import cost_by_line
 from unstall.diagnose.outlook import look_ahead
 from unstall.diagnose.rules import all_rules
+from unstall.diagnose.rules.device_work import DEVICE_WORK
 from unstall.diagnose.run import Run, analyse
 from unstall.diagnose.step_notes import notes_of_steps
 from unstall.diagnose.verdict import bound_by, judge
@@ -25,6 +27,8 @@ from unstall.locate.steps import RECORDED_STEP
 from unstall.result import Accounts, Finding, Integrity, Result, Source, Steps, Verdict
 from unstall.timeline.columns import Timeline
 from unstall.what_if.gains import with_gains
+
+_NOTABLE = 0.05  # of a step
 
 
 @dataclass(frozen=True)
@@ -83,8 +87,10 @@ def explain(
     gains = None
     if outlook and outlook.trusted:
         gains = with_gains(outlook.model, with_whole_graphs(run, outlook.model, findings))
-        findings = list(gains.findings)
         verdict = judge(outlook.undistorted, outlook.freed)
+        # Faster kernels are worth trying only if a step without any is notably shorter.
+        kernels_count = outlook.freed.gains["kernels"] >= _NOTABLE * outlook.freed.step_ns
+        findings = [finding for finding in gains.findings if kernels_count or finding.rule not in DEVICE_WORK]
         verdict = msgspec.structs.replace(
             verdict,
             basis="recorded" if as_recorded else "undistorted",
@@ -105,7 +111,7 @@ def explain(
         accounts=run.accounts,
         by_device=tuple(accounts for accounts, _ in run.by_device),
         verdict=verdict,
-        findings=tuple(_ordered(findings, verdict.if_free or {})),
+        findings=tuple(with_what_comes_first(run, _ordered(findings, verdict.if_free or {}))),
         lines=cost_by_line(run) if known else (),
         plan=gains.plan if gains else None,
         floor_ns=gains.floor_ns if gains else None,
@@ -162,6 +168,7 @@ RESOURCE_OF = {
     "python-bound": "host",
     "first-use": "startup",
     "serial-copy": "copies",
+    **dict.fromkeys(DEVICE_WORK, "kernels"),
 }
 """By rule: the resource that its findings are about. Without an edit, they gain no more than that resource does."""
 

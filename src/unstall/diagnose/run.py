@@ -14,6 +14,7 @@ from unstall.diagnose.accounts import Gaps, account, busy_parts
 from unstall.diagnose.activity import HostActivity, find_activity
 from unstall.diagnose.causes import explain_gaps
 from unstall.diagnose.queue_depth import depth_at_launch, depth_over_time
+from unstall.locate.frameworks import FrameworkCode
 from unstall.locate.kinds import is_communication, named
 from unstall.locate.operations import has_operators
 from unstall.locate.places import Places, find_places
@@ -36,6 +37,7 @@ from unstall.timeline.intervals import Intervals
 
 _MOST_DEVICES = 256  # more than any one process drives
 _MOST_SPANS = 100
+_EDITS_THE_LINE = re.compile(r"sync-|.*-copy$|launch-bound$|tiny-kernels$")  # rules whose advice changes that line
 # Of the window. The time of a step varies by more than this from run to run, so a smaller gain cannot be measured.
 _NEGLIGIBLE = 0.001
 
@@ -267,6 +269,7 @@ class Run:
         say = self.in_its_words
         wait = int(self.host_length[rows].sum()) if total_wait_ns is None else total_wait_ns
         where = self.where(group)
+        fix, safe_if = self._for_the_user(rule, group, where, fix, safe_if)
         return Finding(
             rule=rule,
             title=say(title),
@@ -284,6 +287,28 @@ class Run:
             wrong=wrong,
             spans=self.spans_of(rows) if spans is None else spans,
         )
+
+    def _for_the_user(self, rule: str, group: Group, where: Where, fix: str, safe_if: str) -> tuple[str, str]:
+        """Returns the advice, and when it is safe, for what the user can change: no source of an installed package."""
+        if found := self.framework_code.option_for(rule, group.place, group.rows):
+            framework, option = found
+            return f"{option.do} ({framework.name})", option.safe_if
+        package = self.framework_code.package_of(where.file)
+        if package is None or not _EDITS_THE_LINE.match(rule):
+            return fix, safe_if
+        caller = where.called_from
+        own = caller is not None and self.framework_code.package_of(caller.file) is None
+        yours = f"your line {caller.file}:{caller.line}" if caller is not None and own else "your own code"
+        return (
+            f"leave {package} as it is, and change what {yours} passes to it or calls, or override {where.function} "
+            f"in a class of your own, so as to: {fix}",
+            safe_if,
+        )
+
+    @cached_property
+    def framework_code(self) -> FrameworkCode:
+        """Whose code the run's frames are."""
+        return FrameworkCode(self.places)
 
     @cached_property
     def _platform(self) -> Platform:
@@ -327,9 +352,8 @@ class Run:
         return len(np.unique(np.searchsorted(self.steps.start[1:], times, side="right")))
 
     def where(self, group: Group) -> Where:
-        """Returns the group's place, with the caller of its first row."""
-        row = int(group.rows[0]) if len(group.rows) else -1
-        return self.places.where(group.place, row, group.op)
+        """Returns the group's place, with its usual caller."""
+        return self.places.where(group.place, group.rows, group.op)
 
     def spans_of(self, rows: ArrayLike) -> tuple[tuple[int, int], ...]:
         """Returns (start, end) of the longest of these host events, in order of time."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from unstall.diagnose.late_launches import around
+from unstall.diagnose.loops import goes_around_steps
 from unstall.diagnose.rules.launch_bound import launch_bound
 from unstall.diagnose.rules.tiny_kernels import tiny_kernels
 from unstall.diagnose.run import Run
 from unstall.replay.steady import steady_step_ns
 from unstall.result import Finding
-from unstall.timeline.columns import HostKind
 from unstall.what_if.edits import parse
 from unstall.what_if.model import Model
-from unstall.what_if.place import parse_function
 from unstall.what_if.predict import WORTH
 
 _RULES = ("launch-bound", "tiny-kernels")
@@ -59,17 +56,3 @@ def _with(model: Model, edit: str) -> tuple[float, int]:
     """Returns (ns per step, graphs in all steps) with the edit made."""
     edited = parse(edit).apply(model.subject)
     return steady_step_ns(edited.program), len(edited.graphs)
-
-
-def goes_around_steps(run: Run, edit: str) -> bool:
-    """Returns whether a function holds the loop over the steps.
-
-    It does if the CUDA calls of several steps follow each other inside one call of it, and none is outside. A function
-    that is called once per step and does everything in the step looks the same and cannot be told from the loop.
-    """
-    host = run.timeline.host
-    calls = np.flatnonzero(run.inside & (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))
-    calls = calls[np.argsort(host.start[calls], kind="stable")]
-    inside = parse_function(edit.partition(":")[2]).chosen(run.places)[calls]
-    runs = int((inside & ~np.append(False, inside[:-1])).sum())
-    return runs < len(run.steps)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.frameworks import is_framework
+from unstall.frameworks import is_framework, is_installed
 from unstall.locate.operations import operations
 from unstall.locate.proving import proving_frames
 from unstall.locate.steps import RECORDED_STEP
@@ -36,17 +36,20 @@ class Places:
     operation: I32  # by host row: a number that events of one operation share; see `operations`
     frame: I32  # by host row: row of Timeline.stacks of the user's innermost frame, or -1
     is_user_frame: Bool  # by row of Timeline.stacks: whether that frame is the user's
+    outside: I32  # by row of Timeline.stacks: row of Lines of the frame that counts as its caller, or -1
+    are_named: bool = False  # the user named the files that are the user's, by globs
     unmatched: tuple[str, ...] = ()  # the user's globs that match no recorded file
 
-    def where(self, place: int, row: int, op: str | None) -> Where:
-        """Returns the place as it is printed, with the caller of the host row `row`."""
+    def where(self, place: int, rows: I64 | int, op: str | None) -> Where:
+        """Returns the place as it is printed, with its usual caller among these host rows; -1 is no row."""
         timeline = self.timeline
         lines = timeline.lines
         if place < 0:
             return Where(op=op)
         if place >= len(lines):
             return Where(function=timeline.strings[place - len(lines)], op=op)
-        caller = int(self.caller[row]) if row >= 0 else -1
+        rows = np.atleast_1d(np.asarray(rows, dtype=np.int64))
+        caller = self._usual_caller(place, rows[rows >= 0])
         return Where(
             file=timeline.text(int(lines.file[place])),
             line=int(lines.line[place]),
@@ -61,6 +64,32 @@ class Places:
                 function=timeline.text(int(lines.function[caller])),
             ),
         )
+
+    def _usual_caller(self, place: int, rows: I64) -> int:
+        """Returns the row of Lines from which a place is called by most of these host rows, or -1.
+
+        Rows may lie in functions that the place calls, whose callers may be the place itself: then the place's own
+        frame is looked up around theirs. A backward operator is called from backward(), so it counts only if there is
+        no other.
+        """
+        at = rows[self.place[rows] == place]
+        if len(at):
+            forward = at[self.timeline.host.forward[at] < 0]
+            return _most_common(self.caller[forward if len(forward) else at])
+        frames, counts = np.unique(self.frame[rows], return_counts=True)
+        own = np.array([self.around(place, int(frame)) for frame in frames], dtype=np.int32)
+        return _most_common(np.repeat(_at(self.outside, own), counts))
+
+    def around(self, place: int, frame: int) -> int:
+        """Returns the innermost frame of the place's function around a frame, a row of Stacks, or -1."""
+        stacks, lines = self.timeline.stacks, self.timeline.lines
+        while frame >= 0:
+            line = int(stacks.line[frame])
+            same_function = (lines.file[line], lines.function[line]) == (lines.file[place], lines.function[place])
+            if line == place or (lines.exact[place] and lines.exact[line] and same_function):
+                return frame
+            frame = int(stacks.parent[frame])
+        return -1
 
     def op_name(self, row: int) -> str | None:
         """Returns the name of the outermost operator around a host event, or None if there is none."""
@@ -90,25 +119,50 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
     ours = np.where(proving >= 0, proving, proving[source])
     frame = np.where(ours >= 0, ours, frame)
     line = _at(timeline.stacks.line, frame)
-    outside = _at(timeline.stacks.parent, frame)
-    outer = _at(user_node, outside)
-    # From a line of a library, the way leads to the program's own file.
-    of_program = np.isin(timeline.lines.file, list(programs(timeline)))
-    in_program = is_user_frame & of_program[stacks.line] if len(stacks) else is_user_frame
-    own = _at(nearest(stacks.parent, in_program), outside)
-    in_library = (frame >= 0) & ~np.append(in_program, False)[frame]
-    outer = np.where(in_library & (own >= 0), own, outer).astype(np.int32)
+    outside = _at(timeline.stacks.line, _callers(timeline, is_user_frame, user_node))
     # The caller of a backward operator is the caller of backward().
     calls_backward = forward & (own_frame >= 0)
-    caller = _at(timeline.stacks.line, np.where(calls_backward, own_frame, outer))
+    caller = np.where(calls_backward, _at(stacks.line, own_frame), _at(outside, frame)).astype(np.int32)
 
     top_op = _outermost_operators(timeline, mine)
     fallback = _fallback(timeline, source, top_op, step)
     place = np.where(line >= 0, line, np.where(fallback >= 0, fallback + len(timeline.lines), -1))
     operation = operations(timeline, top_op)
     return Places(
-        timeline, place.astype(np.int64), caller, top_op, operation, frame, is_user_frame, _unmatched(timeline, user)
+        timeline=timeline,
+        place=place.astype(np.int64),
+        caller=caller,
+        top_op=top_op,
+        operation=operation,
+        frame=frame,
+        is_user_frame=is_user_frame,
+        outside=outside,
+        are_named=bool(user),
+        unmatched=_unmatched(timeline, user),
     )
+
+
+def _callers(timeline: Timeline, is_user_frame: Bool, user_node: I32) -> I32:
+    """Returns the frame that counts as the caller of each row of Stacks: the user's next one outward, or -1.
+
+    From a line of a library, the way leads to the program's own file.
+    """
+    stacks = timeline.stacks
+    outside = stacks.parent
+    outer = _at(user_node, outside)
+    of_program = np.isin(timeline.lines.file, list(programs(timeline)))
+    in_program = is_user_frame & of_program[stacks.line] if len(stacks) else is_user_frame
+    if not in_program.any():  # the program's own bottom was not recorded: an installed package is not the program
+        installed = by_text(timeline.lines.file, lambda index: is_installed(timeline.text(index))) == 1
+        in_program = is_user_frame & ~installed[stacks.line]
+    own = _at(nearest(stacks.parent, in_program), outside)
+    return np.where(~in_program & (own >= 0), own, outer).astype(np.int32)
+
+
+def _most_common(lines: I32) -> int:
+    """Returns the most common row of Lines; of equally common ones, the first; -1 without any."""
+    found, first, counts = np.unique(lines[lines >= 0], return_index=True, return_counts=True)
+    return int(found[np.lexsort((first, -counts))[0]]) if len(found) else -1
 
 
 def programs(timeline: Timeline) -> set[int]:

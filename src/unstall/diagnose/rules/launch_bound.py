@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from unstall.diagnose.late_launches import Late, divide, usual_length
+from unstall.diagnose.loops import holds_the_loop, lines_of
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, share
 from unstall.result import Finding
 from unstall.timeline.columns import I64, HostKind
 
-_GENERATE = re.compile(r"(.*/)?transformers/generation/")
 _MOSTLY = 0.5
 _FAR_AHEAD = 2  # ops queued: fewer are not worth mentioning
 
@@ -94,15 +92,7 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
             "overwritten before it has read them",
             "graph",
         )
-    if _generates(run, group):
-        return (
-            "give generate() a cache of fixed size and keep it (past_key_values=transformers.StaticCache(…), "
-            "disable_compile=True), and capture the model: model.forward = unstall.graphed(model.forward); use a "
-            "larger batch",
-            "the model has no sliding window and there is no beam search; docs/fix.md has the details",
-            "graph",
-        )
-    what = "put what each step does here into a function, and capture that" if _is_module(run, group) else "capture it"
+    what = _cut_out(run, group) if holds_the_loop(run, group) else "capture it"
     return (
         f"{what} in a CUDA graph (unstall.graphed), or use torch.compile(mode='reduce-overhead'); fuse small "
         "operators; use a larger batch",
@@ -111,14 +101,10 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
     )
 
 
-def _is_module(run: Run, group: Group) -> bool:
-    """Returns whether the place is at module level, so that it cannot be captured as it is."""
-    return run.where(group).function == "<module>"
-
-
-def _generates(run: Run, group: Group) -> bool:
-    """Returns whether most launches are within `generate` of transformers, a loop that cannot be captured as it is."""
-    return bool(run.within(group.rows, _GENERATE).sum() > _MOSTLY * len(group.rows))
+def _cut_out(run: Run, group: Group) -> str:
+    """Returns the advice for a function that cannot be captured as it is, because it holds the loop over the steps."""
+    lines = lines_of(run, group)
+    return f"put what each step does here{f' ({lines})' if lines else ''} into a function, and capture that"
 
 
 def _in_graphs(run: Run, ops: I64) -> float:

@@ -1,0 +1,136 @@
+"""What must change before a finding's place can be captured: its waits and copies first, then its optimizer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from unstall.diagnose.run import Run
+from unstall.errors import UsageError
+from unstall.figures import counted
+from unstall.locate.kinds import named
+from unstall.locate.step_optimizer import OPTIMIZER_STEP
+from unstall.result import Finding, Where
+from unstall.timeline.ancestry import nearest
+from unstall.timeline.columns import Bool, HostKind
+from unstall.what_if.place import EditPlace, parse_function
+
+_BLOCKS = re.compile(r"sync-|pageable-copy$|blocking-copy$|blocking-pinned-copy$")
+_MOST_NAMED = 4
+_OPTIMIZER_FILE = re.compile(r"(?:.*/)?torch/optim/_?(?P<name>[a-z]+)\w*\.py")
+_NAME = re.compile(r"Optimizer\.step#(?P<name>\w+)\.step")
+_NO_OPTIMIZER = {"optimizer", "lr"}  # files that hold no optimizer: optimizer.py, lr_scheduler.py
+# torch.optim's classes that take `capturable`, in lower case; tests hold them against the installed torch.
+CAPTURABLE = frozenset({"adadelta", "adam", "adamax", "adamw", "asgd", "nadam", "radam", "rmsprop", "rprop"})
+# Those that count no steps, and so need nothing to be captured.
+COUNTS_NO_STEPS = frozenset({"sgd"})
+_TENSOR_RATE = "lr=torch.tensor(…, device='cuda'){fused} if a scheduler changes the learning rate"
+
+
+def with_what_comes_first(run: Run, findings: Sequence[Finding]) -> list[Finding]:
+    """Returns the findings, in the order given, with what each capture needs first in its advice.
+
+    Numbers in it count as reports do: findings that cost something and are no bugs, from 1 on.
+    """
+    costly = [finding for finding in findings if not finding.harmless and not finding.wrong]
+    numbers = {id(finding): number for number, finding in enumerate(costly, 1)}
+
+    def advised(finding: Finding) -> Finding:
+        inside = _inside(run, finding)
+        if inside is None:
+            return finding
+        blockers = [each for each in findings if _blocks(run, each, inside)]
+        first = _first(blockers, numbers)
+        # At a package's own loop the advice is to capture the model, which holds no optimizer.
+        needs = _optimizer_needs(run, inside) if run.framework_code.package_of(finding.where.file) is None else ""
+        fix = f"{first}; then {finding.fix}" if first else finding.fix
+        return msgspec.structs.replace(finding, fix=f"{fix}; {needs}" if needs else fix)
+
+    return [advised(finding) for finding in findings]
+
+
+def _inside(run: Run, finding: Finding) -> Bool | None:
+    """Returns which host events the finding's graph would hold, or None if it advises none."""
+    name, colon, place = (finding.edit or "").partition(":")
+    if finding.rule != "launch-bound" or name != "graph":
+        return None
+    return run.inside & parse_function(place).chosen(run.places) if colon else run.inside
+
+
+def _blocks(run: Run, finding: Finding, inside: Bool) -> bool:
+    """Returns whether a finding is of a wait or a copy inside the place, which no graph can contain."""
+    where = finding.where
+    if not _BLOCKS.match(finding.rule) or (where.file is None and where.op is None):
+        return False
+    try:
+        at = EditPlace(file=where.file, line=where.line, op=where.op).chosen(run.places)
+    except UsageError:  # an annotation's name stands for the place
+        return False
+    kind = run.timeline.host.kind
+    return bool((at & inside & ((kind == HostKind.SYNC) | (kind == HostKind.COPY))).any())
+
+
+def _first(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
+    """Returns what to do first; "" if nothing blocks."""
+    at: dict[str, list[Finding]] = {}
+    for each in sorted(blockers, key=lambda each: numbers.get(id(each), len(numbers) + 1)):
+        at.setdefault(f"{each.where.file}:{each.where.line}", []).append(each)
+    said = [_named(group, numbers) for group in list(at.values())[:_MOST_NAMED]]
+    said += [f"{len(at) - _MOST_NAMED} more"] if len(at) > _MOST_NAMED else []
+    if not said:
+        return ""
+    listed = said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
+    return f"first {listed}: a graph cannot contain {'it' if len(blockers) == 1 else 'them'}"
+
+
+def _named(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
+    """Returns the blockers of one line: "finding 2 (train.py:41 aten::item)"."""
+    told = [str(numbers[id(each)]) for each in blockers if id(each) in numbers]
+    where = blockers[0].where
+    place = _at(where if len(blockers) == 1 else msgspec.structs.replace(where, op=None if where.file else where.op))
+    if not told:
+        return (
+            f"the {'wait' if len(blockers) == 1 else 'waits'} at {place}, which cost{'s' * (len(blockers) == 1)} "
+            + ("nothing by itself" if len(blockers) == 1 else "nothing by themselves")
+        )
+    listed = told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
+    return f"finding{'s' * (len(told) > 1)} {listed} ({place})"
+
+
+def _at(where: Where) -> str:
+    at = f"{where.file}:{where.line}" if where.file else ""
+    return f"{at} {where.op}".strip() if where.op else at
+
+
+def _optimizer_needs(run: Run, inside: Bool) -> str:
+    """Returns what the optimizers that step inside need, all of it at once; "" if none does."""
+    names = sorted(_optimizers(run, inside))
+    capturable = [name for name in names if name in CAPTURABLE]
+    plain = [name for name in names if name in COUNTS_NO_STEPS]
+    others = [name for name in names if name not in CAPTURABLE | COUNTS_NO_STEPS]
+    needs = []
+    if capturable:
+        needs.append(f"make the optimizer with capturable=True, and with {_TENSOR_RATE.format(fused='')}")
+    elif plain:
+        needs.append(f"make the optimizer with {_TENSOR_RATE.format(fused=' and fused=True')}")
+    if others:
+        which = f"{counted(len(others), 'optimizer')} " if capturable or plain else "the optimizer "
+        needs.append(f"if {which}cannot be made with capturable=True, leave its step outside")
+    return "; ".join(needs)
+
+
+def _optimizers(run: Run, inside: Bool) -> set[str]:
+    """Returns the optimizers that step inside, in lower case, by torch's annotations or by frames of torch.optim."""
+    host, stacks, lines, text = run.timeline.host, run.timeline.stacks, run.timeline.lines, run.timeline.text
+    marks = np.flatnonzero(inside & (host.kind == HostKind.ANNOTATION) & named(run.timeline, OPTIMIZER_STEP, host.name))
+    found = {match["name"].lower() for i in np.unique(host.name[marks]) if (match := _NAME.match(text(int(i))))}
+    if found:
+        return found
+    launched = host.stack[inside & (host.kind == HostKind.LAUNCH) & (host.stack >= 0)]
+    nearest_one = nearest(stacks.parent, named(run.timeline, _OPTIMIZER_FILE, lines.file)[stacks.line])[launched]
+    files = np.unique(lines.file[stacks.line[nearest_one[nearest_one >= 0]]])
+    modules = {match["name"] for i in files.tolist() if (match := _OPTIMIZER_FILE.match(text(i)))}
+    return modules - _NO_OPTIMIZER

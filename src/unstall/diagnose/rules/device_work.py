@@ -1,0 +1,191 @@
+"""Kernels that could take less time: what to try and measure if the device's own work holds a step up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.diagnose.run import Group, Run, costliest
+from unstall.figures import counted, duration, share
+from unstall.locate.kinds import named
+from unstall.locate.step_optimizer import OPTIMIZER_STEP
+from unstall.result import Finding
+from unstall.timeline.ancestry import nearest
+from unstall.timeline.columns import I64, Bool, DeviceKind, HostKind
+
+_WORTH = 0.03  # of the window: device time of the kernels in question
+_BUSY = 0.5  # of the window: with less the device's work does not hold a step up
+_ROW = 4  # elementwise kernels one after the other on a stream; two or three are an activation and its bias
+_LONGEST_NAME = 72  # characters of a kernel's name that are printed
+
+# Matrix products and convolutions whose inputs are fp32, and which multiply in fp32 rather than TF32: by the names of
+# cuBLAS, CUTLASS and cuDNN. In the xmma names the second pair of types is that of the multiplication. Kernels of
+# tensor cores (s884, s1688, s16816, h…, i…, nvjet, wgmma) are none.
+_FP32 = re.compile(
+    r".*(?:(?<![a-z0-9])sgemm|scudnn|implicit_convolve_sgemm"
+    r"|f32f32_f32f32_f32)"
+)
+_TENSOR_CORES = re.compile(r".*(?:tf32|bf16|f16|s884|s1688|s16816|h884|h1688|h16816|tensorop)")
+# Inputs in fp32, multiplied in TF32 on tensor cores. CUTLASS's s1688gemm without a type is TF32, too.
+_TF32 = re.compile(r".*(?:tf32|tensorop_s1688gemm)")
+_HALF = re.compile(r".*(?:bf16|f16_s1688)")
+_LAYOUT = re.compile(r".*(?:nchwToNhwc|nhwcToNchw|nchw_to_nhwc|nhwc_to_nchw)", re.IGNORECASE)
+_FOREACH = re.compile(r".*(?:multi_tensor_apply|elementwise_kernel|CatArrayBatchedCopy)")
+_FUSED = re.compile(r".*(?:Fused(?:Adam|SGD|Sgd|Adagrad)|fused_adam|FusedOptimizer)", re.IGNORECASE)
+_ELEMENTWISE = re.compile(r".*(?:elementwise_kernel|CatArrayBatchedCopy)")
+_OPTIMIZER_FILE = re.compile(r"(?:.*/)?torch/optim/")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One thing to try: the kernels that speak for it, and what to say."""
+
+    rule: str
+    title: str
+    fix: str
+    safe_if: str
+    ops: I64  # device rows
+
+
+def device_work(run: Run) -> list[Finding]:
+    """Returns one finding for each thing to try, at the line whose kernels take longest.
+
+    `exposed` is the time in which these kernels run and nothing else does: no trial gains more. There is none while
+    the device idles for most of the time.
+    """
+    if run.accounts.busy_ns.compute + run.accounts.busy_ns.both < _BUSY * run.wall:
+        return []
+    return [_finding(run, trial) for trial in _trials(run) if _taken(run, trial.ops) >= _WORTH * run.wall]
+
+
+def _trials(run: Run) -> Iterator[Trial]:
+    device = run.timeline.device
+    kernels = run.ops_inside & (device.kind == DeviceKind.KERNEL) & ~run.comm
+
+    def ops(pattern: re.Pattern[str]) -> Bool:
+        chosen: Bool = kernels & named(run.timeline, pattern, device.name)
+        return chosen
+
+    yield Trial(
+        "fp32-products",
+        "Matrix products and convolutions multiply in fp32, not on tensor cores",
+        "try torch.set_float32_matmul_precision('high') and torch.backends.cudnn.conv.fp32_precision = 'tf32', which "
+        "multiply in TF32; or torch.autocast('cuda', torch.bfloat16); then measure again",
+        "the model trains as well with products of 10 (TF32) or 7 (bfloat16) bits of mantissa: compare its loss",
+        np.flatnonzero(ops(_FP32) & ~ops(_TENSOR_CORES)),
+    )
+    yield Trial(
+        "tf32-products",
+        "Matrix products and convolutions multiply in TF32, at half the rate of bfloat16",
+        "try torch.autocast('cuda', torch.bfloat16) around the forward pass, or the model in bfloat16; then measure "
+        "again",
+        "the model trains as well with products of 7 bits of mantissa: compare its loss",
+        np.flatnonzero(ops(_TF32) & ~ops(_HALF)),
+    )
+    yield Trial(
+        "layout-copies",
+        "Convolutions copy their tensors to another memory layout and back",
+        "try model.to(memory_format=torch.channels_last), and the same of the images; then measure again",
+        "no code of the model relies on strides (.view of a feature map may raise: .reshape does not)",
+        np.flatnonzero(ops(_LAYOUT)),
+    )
+    of_optimizer = _of_optimizer(run)
+    stepping = np.flatnonzero(ops(_FOREACH) & ~ops(_FUSED) & of_optimizer)
+    yield Trial(
+        "unfused-optimizer",
+        "The optimizer reads and writes its parameters several times",
+        "try the optimizer with fused=True (Adam, AdamW, SGD, Adagrad), which updates each parameter in one pass; "
+        "then measure again",
+        "rounding may differ; parameters are of a floating-point type",
+        stepping,
+    )
+    yield Trial(
+        "elementwise-rows",
+        "Elementwise kernels follow each other, and each reads and writes all of its data",
+        "try torch.compile on the module there, which fuses them into few kernels; then measure again",
+        "rounding may differ; shapes change rarely (each new one compiles again)",
+        _rows(run, ops(_ELEMENTWISE) & ~of_optimizer, kernels),
+    )
+
+
+def _finding(run: Run, trial: Trial) -> Finding:
+    taken, group = _taken(run, trial.ops), _costliest(run, trial.ops)
+    device = run.timeline.device
+    alone = np.setdiff1d(np.flatnonzero(run.ops_inside), trial.ops)
+    beside = np.zeros(len(device), dtype=np.bool_)
+    beside[alone] = True
+    return run.finding(
+        trial.rule,
+        group,
+        title=trial.title,
+        saw=f"{counted(len(trial.ops), 'kernel')}, {share(taken, run.wall)} of the time; {_mostly(run, trial.ops)}",
+        fix=trial.fix,
+        safe_if=trial.safe_if,
+        total_exposed_ns=run.alone(trial.ops, run.work(beside)),
+        total_wait_ns=0,
+        count=len(trial.ops),
+        confidence="medium",
+        spans=_spans(run, trial.ops),
+    )
+
+
+def _taken(run: Run, ops: I64) -> int:
+    """Returns ns of the window in which these device rows run."""
+    chosen = np.zeros(len(run.timeline.device), dtype=np.bool_)
+    chosen[ops] = True
+    return sum(work.clip(*run.window).total for work in run.work(chosen).values())
+
+
+def _costliest(run: Run, ops: I64) -> Group:
+    """Returns the launches of these device rows, at the place whose kernels take longest."""
+    device = run.timeline.device
+    known = ops[device.launch[ops] >= 0]
+    if not len(known):
+        return Group(-1, None, np.zeros(0, dtype=np.int64))
+    launch, length = device.launch[known].astype(np.int64), (device.end - device.start)[known]
+    places, which = np.unique(run.places.place[launch], return_inverse=True)
+    return Group(int(places[np.bincount(which, length).argmax()]), None, np.unique(launch))
+
+
+def _mostly(run: Run, ops: I64) -> str:
+    """Returns the name of the kernel that takes longest of these, and its time in a step."""
+    device = run.timeline.device
+    names, which = np.unique(device.name[ops], return_inverse=True)
+    taken = np.bincount(which, (device.end - device.start)[ops])
+    name = run.timeline.text(int(names[taken.argmax()]))
+    name = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
+    return f"longest {name}, {duration(run.per_step(int(taken.max())))} a step"
+
+
+def _of_optimizer(run: Run) -> Bool:
+    """Returns which device ops an optimizer's step launched, by torch's annotation or by frames of torch.optim."""
+    timeline, host, stacks = run.timeline, run.timeline.host, run.timeline.stacks
+    steps = (host.kind == HostKind.ANNOTATION) & named(timeline, OPTIMIZER_STEP, host.name)
+    stepping = nearest(host.parent, steps) >= 0
+    frames = nearest(stacks.parent, named(timeline, _OPTIMIZER_FILE, timeline.lines.file)[stacks.line]) >= 0
+    stepping |= np.append(frames, False)[host.stack]
+    return np.append(stepping, False)[timeline.device.launch]
+
+
+def _rows(run: Run, chosen: Bool, kernels: Bool) -> I64:
+    """Returns the chosen device rows that follow each other on a stream, with no other kernel between, in rows of
+    _ROW."""
+    device = run.timeline.device
+    order = np.flatnonzero(kernels)
+    order = order[np.argsort(device.stream[order], kind="stable")]
+    mine, stream = chosen[order], device.stream[order]
+    cuts = np.flatnonzero(np.append(True, (mine[1:] != mine[:-1]) | (stream[1:] != stream[:-1])))[: len(order)]
+    length = np.diff(np.append(cuts, len(order)))
+    return np.sort(order[np.repeat(mine[cuts] & (length >= _ROW), length)])
+
+
+def _spans(run: Run, ops: I64) -> tuple[tuple[int, int], ...]:
+    device = run.timeline.device
+    return costliest(device.start[ops], device.end[ops], (device.end - device.start)[ops])
+
+
+DEVICE_WORK = ("fp32-products", "tf32-products", "layout-copies", "unfused-optimizer", "elementwise-rows")
+"""The rules of this file's findings."""

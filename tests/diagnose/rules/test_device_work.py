@@ -1,0 +1,109 @@
+"""Device-bound runs: what speaks for trying a faster kernel."""
+
+from __future__ import annotations
+
+import pytest
+from findings import found, only, place, result_of
+from traces import TraceBuilder
+
+from unstall.diagnose.rules.device_work import DEVICE_WORK
+
+SGEMM = "ampere_sgemm_128x64_nn"
+TF32 = "sm90_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x32_warpgroupsize1x1x1"
+NVJET = "nvjet_sm90_tst_64x8_64x16_2x4_h_bz_TNT"  # bfloat16
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >"
+FOREACH = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::TensorListMetadata<4> >"
+FUSED = f"{FOREACH}(FusedAdamMathFunctor<float, 4>)"
+TO_NHWC = "void cudnn::engines_precompiled::nchwToNhwcKernel<float, float, float, false, true>"
+
+
+def run_of(*kernels: str, device_us: float = 200, optimizer: bool = False, host_us: float = 5) -> TraceBuilder:
+    """Three steps, each with a bf16 product of 200 µs and then these kernels."""
+    trace = TraceBuilder()
+    for _ in range(3):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            with trace.op("aten::mm"):
+                trace.launch(NVJET, 200)
+            if optimizer:
+                with trace.optimizer("Adam"):
+                    for kernel in kernels:
+                        trace.launch(kernel, device_us, host_us=host_us)
+            else:
+                with trace.frame("model/net.py", 30, "forward"), trace.op("aten::mm"):
+                    for kernel in kernels:
+                        trace.launch(kernel, device_us, host_us=host_us)
+    return trace
+
+
+def trials(trace: TraceBuilder) -> set[str]:
+    return {finding.rule for finding in result_of(trace).findings} & set(DEVICE_WORK)
+
+
+def test_products_in_fp32_are_told_with_their_device_time_and_the_line() -> None:
+    finding = only(run_of(SGEMM), "fp32-products")
+    assert place(finding) == ("model/net.py", 30, "forward")
+    assert finding.exposed_ns == 200_000
+    assert finding.count == 3
+    assert "set_float32_matmul_precision" in finding.fix
+    assert f"longest {SGEMM}, 200 µs a step" in finding.saw
+    assert not finding.harmless
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>",
+        "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x64x8_stage3_warpsize1x4x1_ffma_aligna4_alignc4",
+        "void sgemm_largek_lds64<true, false, 5, 5, 4, 4, 4, 34>",
+        "cudnn_infer_ampere_scudnn_128x64_relu_medium_nn_v1",
+    ],
+)
+def test_names_of_fp32_kernels(kernel: str) -> None:
+    assert trials(run_of(kernel)) == {"fp32-products"}
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_64x64_tn_align1>",
+        "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn",
+        "ampere_h16816gemm_128x128_ldg8_stages_32x5_nn",
+        "nvjet_sm90_tst_64x16_64x16_4x2_h_bz_bias_TNT",
+    ],
+)
+def test_kernels_of_tensor_cores_in_half_precision_are_fine(kernel: str) -> None:
+    assert trials(run_of(kernel)) == set()
+
+
+@pytest.mark.parametrize(
+    "kernel", [TF32, "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_32x3_tn_align4>"]
+)
+def test_products_in_tf32_are_told_of_bfloat16(kernel: str) -> None:
+    assert trials(run_of(kernel)) == {"tf32-products"}
+    assert "torch.bfloat16" in only(run_of(kernel), "tf32-products").fix
+
+
+def test_changes_of_layout_speak_for_channels_last() -> None:
+    finding = only(run_of(TO_NHWC), "layout-copies")
+    assert "channels_last" in finding.fix
+    assert finding.exposed_ns == 200_000
+
+
+def test_an_optimizer_of_many_kernels_is_told_of_the_fused_one() -> None:
+    assert "fused=True" in only(run_of(FOREACH, FOREACH, optimizer=True), "unfused-optimizer").fix
+    assert trials(run_of(FUSED, optimizer=True)) == set()
+
+
+def test_rows_of_elementwise_kernels_speak_for_compiling() -> None:
+    finding = only(run_of(*[ADD] * 5), "elementwise-rows")
+    assert (finding.count, finding.exposed_ns) == (15, 1_000_000)
+    assert "torch.compile" in finding.fix
+    assert trials(run_of(ADD, NVJET, ADD, ADD, NVJET)) == set()
+
+
+def test_a_device_that_mostly_idles_is_told_of_none() -> None:
+    assert trials(run_of(SGEMM, host_us=2_000)) == set()
+
+
+def test_kernels_of_next_to_no_time_are_not_told() -> None:
+    assert found(run_of(SGEMM, device_us=2), "fp32-products") == []

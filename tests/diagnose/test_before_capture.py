@@ -1,0 +1,117 @@
+"""What a capture needs first is in its advice."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from findings import only, result_of
+from traces import TraceBuilder
+
+from unstall.diagnose.before_capture import CAPTURABLE, COUNTS_NO_STEPS
+from unstall.result import Finding
+
+
+def steps(*, optimizer: str | None = None, waits: bool = True, steps: int = 3) -> TraceBuilder:
+    """Each step launches 24 short kernels around a wait for a value, and perhaps steps an optimizer."""
+    trace = TraceBuilder()
+    for _ in range(steps):
+        with trace.step(), trace.frame("train.py", 9, "main"), trace.frame("train.py", 12, "train"):
+            for number in range(24):
+                with trace.op("aten::relu"):
+                    trace.launch(f"kernel_{number}", 3)
+                if number == 12 and waits:
+                    trace.item()
+            if optimizer:
+                with trace.optimizer(optimizer), trace.op("aten::add"):
+                    trace.launch("add", 3)
+    return trace
+
+
+def capture(trace: TraceBuilder) -> tuple[Finding, list[Finding]]:
+    findings = [each for each in result_of(trace).findings if not each.harmless]
+    return next(each for each in findings if each.rule == "launch-bound"), findings
+
+
+def test_a_wait_inside_is_to_be_removed_first_and_named_by_its_number() -> None:
+    finding, findings = capture(steps())
+    number = [each.rule for each in findings].index("sync-item") + 1
+    assert finding.fix.startswith(
+        f"first finding {number} (train.py:12 aten::item): a graph cannot contain it; then capture it"
+    )
+
+
+def test_without_a_wait_inside_nothing_comes_first() -> None:
+    finding, _ = capture(steps(waits=False))
+    assert finding.fix.startswith("capture it")
+
+
+def test_a_wait_outside_of_the_captured_function_does_not_block() -> None:
+    trace = TraceBuilder()
+    for _ in range(3):
+        with trace.step(), trace.frame("train.py", 9, "main"):
+            with trace.frame("train.py", 12, "train"):
+                for number in range(24):
+                    with trace.op("aten::relu"):
+                        trace.launch(f"kernel_{number}", 3)
+            trace.item()
+    assert only(trace, "launch-bound").where.function == "train"
+    assert only(trace, "launch-bound").fix.startswith("capture it")
+
+
+def test_an_upload_inside_blocks_too() -> None:
+    trace = TraceBuilder()
+    for _ in range(3):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            with trace.op("aten::to"):
+                trace.copy("HtoD", 30, memory="Pageable", size=1 << 20)
+                trace.sync()
+            for number in range(24):
+                with trace.op("aten::relu"):
+                    trace.launch(f"kernel_{number}", 3)
+    assert "(train.py:12 aten::to): a graph cannot contain it; then" in only(trace, "launch-bound").fix
+
+
+def test_all_that_the_optimizer_needs_is_said_at_once() -> None:
+    finding, _ = capture(steps(optimizer="AdamW"))
+    assert (
+        "make the optimizer with capturable=True, and with lr=torch.tensor(…, device='cuda') if a scheduler changes "
+        "the learning rate" in finding.fix
+    )
+
+
+def test_sgd_needs_a_rate_alone() -> None:
+    finding, _ = capture(steps(optimizer="SGD"))
+    assert "capturable" not in finding.fix
+    assert "lr=torch.tensor(…, device='cuda') and fused=True" in finding.fix
+
+
+def test_an_optimizer_that_cannot_be_captured_stays_outside() -> None:
+    finding, _ = capture(steps(optimizer="Adagrad"))
+    assert "if the optimizer cannot be made with capturable=True, leave its step outside" in finding.fix
+
+
+def test_no_optimizer_inside_needs_nothing() -> None:
+    finding, _ = capture(steps())
+    assert "optimizer" not in finding.fix
+
+
+def test_a_function_around_the_steps_is_not_captured_but_cut() -> None:
+    """`main` is called once, around three steps; `train` three times."""
+    trace = TraceBuilder()
+    with trace.frame("train.py", 9, "main"):
+        for _ in range(3):
+            with trace.step():
+                for number in range(24):
+                    with trace.op("aten::relu"):
+                        trace.launch(f"kernel_{number}", 3)
+    assert only(trace, "launch-bound").fix.startswith("put what each step does here into a function")
+    assert capture(steps(waits=False))[0].fix.startswith("capture it")
+
+
+def test_the_installed_torch_takes_capturable_as_is_said() -> None:
+    optim = pytest.importorskip("torch.optim")
+    classes = {name.lower(): each for name, each in vars(optim).items() if inspect.isclass(each)}
+    takes = {name for name, each in classes.items() if "capturable" in inspect.signature(each).parameters}
+    assert takes == CAPTURABLE
+    assert set(classes) >= COUNTS_NO_STEPS

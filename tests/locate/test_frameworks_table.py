@@ -1,0 +1,94 @@
+"""What frameworks' own options do against findings."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from contextlib import ExitStack
+
+import pytest
+from findings import only, result_of
+from traces import TraceBuilder
+
+from unstall.locate.frameworks import FRAMEWORKS, Framework
+
+NAMES = sorted({name for framework in FRAMEWORKS for option in framework.options for name in option.names})
+TRAINER = "transformers/trainer.py"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_installed_package_has_what_is_advised(name: str) -> None:
+    """Of transformers, some classes exist only where the package that they need is installed, too."""
+    match = re.fullmatch(r"(?P<module>[\w.]+):(?P<object>[\w.]+)(?:\((?P<parameter>\w+)\))?", name)
+    assert match
+    pytest.importorskip(match["module"].partition(".")[0])
+    found: object = pytest.importorskip(match["module"], exc_type=ImportError)
+    owner, _, attribute = match["object"].partition(".")
+    found = getattr(found, owner)
+    if attribute and not match["parameter"]:
+        # Some options are attributes that an object sets when it is made, as those of GenerationConfig.
+        assert hasattr(found, attribute) or hasattr(found(), attribute)  # type: ignore[operator]
+    found = getattr(found, attribute, found) if attribute else found
+    if parameter := match["parameter"]:
+        assert parameter in inspect.signature(found).parameters  # type: ignore[arg-type]
+
+
+def trained(*functions: str, file: str = TRAINER, kernels: int = 0) -> TraceBuilder:
+    """Three steps of a Trainer that the user calls at train.py:30; a value is read within the given functions."""
+    trace = TraceBuilder()
+    with trace.frame("train.py", 30, "main"), trace.frame(TRAINER, 1408, "train"):
+        for _ in range(3):
+            with trace.step(), ExitStack() as frames:
+                for line, function in enumerate(functions, 1):
+                    frames.enter_context(trace.frame(file, line, function))
+                for number in range(kernels):
+                    trace.launch(f"kernel_{number}", 3)
+                trace.launch("gemm", 100)
+                trace.item()
+                trace.work(50)
+    return trace
+
+
+def advice(trace: TraceBuilder, rule: str = "sync-item") -> str:
+    return only(trace, rule).fix
+
+
+def test_a_value_that_the_trainer_reads_is_turned_off_by_its_option() -> None:
+    assert "logging_nan_inf_filter=False" in advice(trained("_run_epoch"))
+    assert "logging_steps" in advice(trained("_run_epoch", "_maybe_log_save_evaluate"))
+
+
+def test_a_library_of_which_no_option_is_known_is_left_as_it_is() -> None:
+    text = advice(trained("step", file="peft/tuners/lora.py"))
+    assert text.startswith(
+        "leave peft as it is, and change what your line train.py:30 passes to it or calls, or override step in a class "
+        "of your own, so as to: keep the tensors"
+    )
+
+
+def test_what_a_callback_of_the_users_reads_is_the_users() -> None:
+    assert advice(trained("on_step_end", file="callbacks.py")).startswith("keep the tensors")
+
+
+def test_files_that_the_user_names_are_the_users() -> None:
+    (finding,) = [
+        each
+        for each in result_of(trained("step", file="peft/tuners/lora.py"), user=["peft/*"]).findings
+        if each.rule == "sync-item"
+    ]
+    assert finding.fix.startswith("keep the tensors")
+
+
+def test_a_trainers_loop_is_not_captured_but_the_model_that_it_calls() -> None:
+    text = advice(trained("training_step", kernels=24), "launch-bound")
+    assert "model.forward = unstall.graphed(model.forward)" in text
+    assert "capture it" not in text
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
+def test_each_framework_says_what_its_step_is_and_its_patterns_compile(framework: Framework) -> None:
+    assert framework.step
+    assert framework.users_line
+    for option in framework.options:
+        re.compile(option.frame)
+        re.compile(option.rules)
