@@ -2,6 +2,7 @@
 
 #include "asserts.h"
 #include "devices.h"
+#include "meta_kernels.h"
 
 #include <ATen/core/enum_tag.h>
 
@@ -59,6 +60,7 @@ About::About(const c10::OperatorHandle& op)
   draws = op.hasTag(at::Tag::nondeterministic_seeded) && generator < 0;
   host_tensors = takes_host_tensors.count(name.name) != 0;
   substitute = substitute_for(name);
+  shapes = substitute ? nullptr : meta_kernel(name);
   overwrites = overwriting.count(name.name) != 0;
   asserts = asserts_values(name);
   scalars = is_scalar_friendly(op, name.name);

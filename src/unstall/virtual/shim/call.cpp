@@ -185,7 +185,7 @@ class OperatorCall {
     try {
       convert_all(to_meta, c10::kMeta);
       if (about_.generator >= 0) argument(size_t(about_.generator)) = IValue();
-      run_kernel(op_, about_, c10::DispatchKey::Meta, *stack_);
+      run_meta();
       return true;
     } catch (const std::exception&) {
       // If the arguments are wrong, computing raises, too.
@@ -194,6 +194,13 @@ class OperatorCall {
       stack_->insert(stack_->end(), before.begin(), before.end());
       return false;
     }
+  }
+
+  void run_meta() {
+    if (!about_.shapes) return run_kernel(op_, about_, c10::DispatchKey::Meta, *stack_);
+    computed([&] {
+      about_.shapes->callBoxed(op_, c10::DispatchKeySet(c10::DispatchKey::Meta), stack_);
+    });
   }
 
   void back_from_meta() {

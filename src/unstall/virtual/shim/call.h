@@ -20,6 +20,7 @@ struct About {
   int generator = -1, output_size = -1; // which arguments these are
   int64_t reads = 0; // bytes that CUDA's kernel copies to the host and waits for
   const Substitute* substitute; // nullptr: the CPU's own kernel
+  const c10::SafeKernelFunction* shapes; // torch's Meta kernel in C++; nullptr: it has none, or a substitute is used
 
   bool stays_on_host(size_t result) const { return substitute && substitute->host_outputs >> result & 1; }
 };

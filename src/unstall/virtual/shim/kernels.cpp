@@ -1,6 +1,7 @@
 // The kernels for the key CUDA: for nearly all operators the one that redirects to the CPU's kernel.
 #include "call.h"
 #include "kernels.h"
+#include "meta_kernels.h"
 #include "simulator.h"
 
 #include <ATen/ops/native_channel_shuffle_native.h>
@@ -89,6 +90,7 @@ KernelsOfFile::KernelsOfFile(void (*add)(Kernels&)) {
 }
 
 void register_kernels() {
+  keep_meta_kernels();
   auto* aten = library("aten", c10::DispatchKey::CUDA);
   Kernels kernels(*aten);
   add_of_cpu_alone(kernels);
