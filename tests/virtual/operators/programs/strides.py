@@ -55,17 +55,17 @@ def expanded(tensor):
 LAYOUTS = (torch.clone, reversed_dimensions, channels_last, every_other, first_alone, odd_ones, expanded)
 
 
-def laid_out(value, layout):
-    """A nest on the virtual GPU, its tensors in this layout."""
+def laid_out(sample, layout, device):
+    """A sample's nest on a device, its tensors in this layout."""
 
     def move(leaf):
         if isinstance(leaf, torch.Tensor):
-            moved = leaf.detach().clone().to("cuda")
+            moved = leaf.detach().clone().to(device)
             moved = layout(moved) if moved.dim() and moved.numel() else moved
             return moved.detach().requires_grad_(leaf.requires_grad)
-        return "cuda" if isinstance(leaf, torch.device) or leaf == "cpu" else leaf
+        return device if isinstance(leaf, torch.device) or leaf == "cpu" else leaf
 
-    return tree_map(move, value)
+    return tree_map(move, (sample.input, sample.args, sample.kwargs))
 
 
 def results_of(operator, sample, given):
@@ -83,7 +83,8 @@ def results_of(operator, sample, given):
 def differs(operator, sample, layout):
     """How they differ, "" for not at all, None if a GPU or the sample forbids to compare them."""
     try:
-        given = laid_out((sample.input, sample.args, sample.kwargs), layout)
+        results_of(operator, sample, laid_out(sample, layout, "cpu"))  # raises what would spoil the device
+        given = laid_out(sample, layout, "cuda")
         eager = results_of(operator, sample, given)
         again = results_of(operator, sample, given)
     except Exception:
