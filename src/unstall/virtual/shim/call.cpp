@@ -248,7 +248,8 @@ class OperatorCall {
     OperatorCall kept(about_, op_, &arguments);
     kept.device_ = device_;
     kept.convert_all(to_cpu, c10::kCPU);
-    if (meta()) {
+    bool by_values = about_.elementwise && !settings().skip;
+    if (!by_values && meta()) {
       back_from_meta();
     } else {
       run_on_copies();
@@ -276,7 +277,7 @@ class OperatorCall {
     });
   }
 
-  // For shapes, if torch has no Meta kernel: the arguments are not written to.
+  // For shapes, if torch has no Meta kernel, or one that chooses other strides: the arguments are not written to.
   void run_on_copies() {
     convert_all(to_cpu, c10::kCPU);
     for (size_t i = 0; i < about_.written.size(); i++) {
@@ -292,6 +293,8 @@ class OperatorCall {
     }
     compute(op_, about_, device_, *stack_);
     back();
+    if (about_.any_written)
+      for (auto& [cuda, copy] : pairs_) follow_meta(cuda, copy);
   }
 
   Tensor copied(const Tensor& cpu) {
