@@ -42,9 +42,10 @@ const std::unordered_set<std::string> overwriting = {
     "aten::fill_", "aten::zero_", "aten::normal_", "aten::uniform_", "aten::random_", "aten::bernoulli_",
     "aten::exponential_", "aten::log_normal_", "aten::cauchy_", "aten::geometric_"};
 
-// Elementwise, as `pointwise` operators are, without that tag.
+// These find nothing by values, as `pointwise` operators do not, and lack that tag.
 const std::unordered_set<std::string> untagged_elementwise = {
-    "aten::_prelu_kernel", "aten::_prelu_kernel_backward", "aten::complex", "aten::floor_divide", "aten::hardswish",
+    "aten::_batch_norm_with_update", "aten::_fft_c2c", "aten::_fft_c2r", "aten::_fft_r2c", "aten::_prelu_kernel",
+    "aten::_prelu_kernel_backward", "aten::complex", "aten::flip", "aten::floor_divide", "aten::hardswish",
     "aten::hardswish_backward", "aten::hardtanh", "aten::hardtanh_backward", "aten::huber_loss",
     "aten::huber_loss_backward", "aten::log_sigmoid_backward", "aten::log_sigmoid_forward", "aten::mse_loss_backward",
     "aten::polar", "aten::rsub", "aten::smooth_l1_loss_backward"};

@@ -50,6 +50,7 @@ void add_of_cpu_alone(Kernels& kernels) {
   kernels.impl("pixel_shuffle", TORCH_FN(at::native::math_pixel_shuffle));
   kernels.impl("pixel_unshuffle", TORCH_FN(at::native::math_pixel_unshuffle));
   kernels.impl("native_channel_shuffle", TORCH_FN(at::native::math_channel_shuffle));
+  kernels.impl("channel_shuffle", TORCH_FN(at::native::math_channel_shuffle)); // CUDA's is that one, by another name
   for (const char* name :
        {"histogram.bins_tensor", "histogram.bins_tensor_out", "histogram.bin_ct", "histogram.bin_ct_out",
         "_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors"})
