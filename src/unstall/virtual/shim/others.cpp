@@ -165,6 +165,10 @@ Tensor replication_pad3d(const Tensor& self, IntArrayRef padding) {
   return at::replication_pad3d(self.contiguous(), padding);
 }
 
+Tensor replication_pad2d_backward(const Tensor& gradient, const Tensor& self, IntArrayRef padding) {
+  return at::replication_pad2d_backward(gradient.contiguous(), self.contiguous(), padding);
+}
+
 Tensor max_unpool2d(const Tensor& self, const Tensor& indices, IntArrayRef output_size) {
   return at::max_unpool2d(self.contiguous(), indices.contiguous(), output_size);
 }
@@ -173,6 +177,7 @@ Tensor max_unpool2d(const Tensor& self, const Tensor& indices, IntArrayRef outpu
 
 SUBSTITUTES(list) {
   list.add("replication_pad2d", &replication_pad2d);
+  list.add("replication_pad2d_backward", &replication_pad2d_backward);
   list.add("replication_pad3d", &replication_pad3d);
   list.add("max_unpool2d", &max_unpool2d);
   list.add("_fused_dropout", &fused_dropout);
