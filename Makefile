@@ -14,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet
 PACKAGE := pyproject.toml constraints.txt $(shell find src -name "*.[ch]")
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format package bundle bundle-check clean
+.PHONY: help demo test test-all check format package prebuilt bundle bundle-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -42,6 +42,9 @@ format: $(VENV)/.dev ## put the code in form
 package: $(VENV)/.dev ## build the sdist and the wheel, and check that they work on their own
 	rm -rf dist
 	$(BIN)/python .ci/package.py dist
+
+prebuilt: $(VENV)/.dev ## compile the virtual GPU for the installed torch into the package, for wheels
+	$(BIN)/python -m unstall.virtual.shim.prebuild
 
 bundle: web/node_modules/.installed ## build the HTML report's page from web/
 	cd web && npm run --silent build

@@ -109,7 +109,42 @@ def test_json_has_stdout_to_itself(tmp_path: Path) -> None:
             "say which program to run: unstall run SCRIPT, or unstall run -m MODULE; --gpu took train.py as its name",
         ),
         (["gone.py", "-x"], "gone.py: there is no such script"),
-        (["env", "train.py"], "env is a command, and no script: say unstall run SCRIPT, or unstall run -m MODULE"),
+        (
+            ["env", "train.py"],
+            "env is a command, and no script of Python: where it starts Python, say `python -m unstall run SCRIPT` for "
+            "`python SCRIPT`",
+        ),
+        (["trian.py"], "trian.py: there is no such script; did you mean train.py?"),
+        (["gone/train.py"], "gone/train.py: there is no such script, nor the folder gone"),
+        (
+            ["package.train"],
+            "package.train: there is no such script; a module is run by -m: unstall run -m package.train",
+        ),
+        (
+            ["--steps", "6", "python", "train.py", "--lr", "1"],
+            "python is left out, since unstall starts it: `unstall run --steps 6 train.py --lr 1`",
+        ),
+        (["python3", "-u", "train.py"], "Python comes first: `python3 -u -m unstall run train.py`"),
+        (
+            ["--gpu", "h200", "torchrun", "--nproc-per-node", "2", "train.py", "--lr", "1"],
+            "torchrun comes first, so that each of its processes is recorded: `torchrun --nproc-per-node 2 -m "
+            "unstall run --gpu h200:2 train.py --lr 1`",
+        ),
+        (
+            ["torchrun", "--standalone", "-m", "package.train"],
+            "torchrun comes first, so that each of its processes is recorded: `torchrun --standalone -m unstall "
+            "run -m package.train`",
+        ),
+        (
+            ["-m", "torch.distributed.run", "--nproc-per-node=2", "train.py"],
+            "torch.distributed.run comes first, so that each of its processes is recorded: `python -m "
+            "torch.distributed.run --nproc-per-node=2 -m unstall run train.py`",
+        ),
+        (
+            ["accelerate", "launch", "train.py"],
+            "accelerate comes first, so that each of its processes is recorded: `accelerate launch -m unstall run "
+            "train.py`",
+        ),
         (["--warmup", "-1", "train.py"], "--warmup: '-1' is not a whole number from 0 on"),
         (["--steps", "0", "train.py"], "--steps: '0' is not a whole number from 1 on"),
         (["--after", "soon", "train.py"], "--after: 'soon' is no time: give seconds, such as 2.5"),

@@ -83,7 +83,8 @@ def virtual_gpu_for_children(options: MachineOptions) -> Iterator[None]:
     """Gives child processes the virtual GPU. Raises UnstallError if that is impossible."""
     from unstall.virtual.costs.gpu_file import gpu_named
     from unstall.virtual.machine import ARMED_BY
-    from unstall.virtual.shim.build import build, installed_torch
+    from unstall.virtual.shim.build import build
+    from unstall.virtual.shim.installed import installed_torch
 
     gpu_named(options.gpu)
     build(installed_torch())  # now, rather than in the program

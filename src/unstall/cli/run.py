@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from unstall.cli._against import check_against, compared_with
 from unstall.cli._arguments import add_value, parse_count, parse_file, parse_seconds
+from unstall.cli._commands import advice_on
 from unstall.cli._ending import ending
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
@@ -213,17 +214,19 @@ def _program(args: argparse.Namespace) -> list[str]:
     if not words:
         took = f"; --gpu took {args.gpu} as its name" if args.gpu and Path(args.gpu).exists() else ""
         raise UsageError(f"say which program to run: unstall run SCRIPT, or unstall run -m MODULE{took}")
+    if advice := advice_on(words, _options_before(args), module=args.module):
+        raise UsageError(advice)
     if args.module:
         return ["-m", *words]
-    if not Path(words[0]).exists():
-        if shutil.which(words[0]):
-            raise UsageError(
-                f"{words[0]} is a command, and no script: say unstall run SCRIPT, or unstall run -m MODULE"
-            )
-        raise UsageError(f"{words[0]}: there is no such script")
     if words[0].startswith("-"):  # Python would read it as an option
         return [f"./{words[0]}", *words[1:]]
     return words
+
+
+def _options_before(args: argparse.Namespace) -> list[str]:
+    """Returns the options of ours, as they were given."""
+    words: list[str] = args.words[1 : len(args.words) - len(args.program)]
+    return [word for word in words if word != "-m"]
 
 
 def _options_behind(args: argparse.Namespace, program: Sequence[str]) -> list[str]:

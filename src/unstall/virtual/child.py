@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import os
+import sys
+import traceback
 from pathlib import Path
+from types import TracebackType
 
+from unstall.frameworks import OURS, is_framework
 from unstall.virtual.machine import machine
 from unstall.virtual.options import ENVIRONMENT, MachineOptions
+from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError
 
 
 def arm(folder: str | None) -> None:
     """Give this process a virtual GPU. `folder`, None for the program's children, is where it leaves its run."""
+    sys.excepthook = _show_error
     watch = machine(MachineOptions.from_json(os.environ[ENVIRONMENT])).watch()
     if folder is not None:
         from unstall.virtual.run_folder import RunFolder
 
         RunFolder(watch, Path(folder))
+
+
+def _show_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Shows the error that ends the program. What the virtual GPU lacks is a sentence, below the user's own lines."""
+    if not isinstance(error, NotSupportedError):
+        sys.__excepthook__(kind, error, trace)
+        return
+    frames = traceback.extract_tb(trace)
+    theirs = [frame for frame in frames if not is_framework(frame.filename) and not frame.filename.startswith(OURS)]
+    sys.stderr.write("".join(traceback.format_list(theirs)) + f"unstall: {error}\n")

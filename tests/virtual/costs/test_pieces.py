@@ -185,3 +185,11 @@ def test_a_sum_is_cut_among_blocks_where_torch_cuts_it(batch: int, taken: tuple[
 
     assert _taken(cost) == taken
     assert len(cost.kernels) == 1 + bool(taken)
+
+
+def test_selecting_from_a_tensor_without_dimensions_costs_what_one_element_does() -> None:
+    index = _tensor(1, dtype="int64")
+    alone = Signature("aten::index_select", "", (_tensor(), 0, index), (_tensor(),))
+    one = Signature("aten::index_select", "", (_tensor(1), 0, index), (_tensor(1),))
+
+    assert costs_of("h200").cost(alone).kernels == costs_of("h200").cost(one).kernels

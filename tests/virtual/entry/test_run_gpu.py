@@ -209,3 +209,14 @@ def test_the_programs_clock_is_virtual() -> None:
     assert on_device == pytest.approx(1e-3, rel=0.2)
     assert on_device < on_host < 2 * on_device
     assert 1e-6 < told["timer"] < 50e-6
+
+
+def test_nccl_is_refused_with_what_to_write_instead(tmp_path: Path) -> None:
+    done = run_gpu("nccl", tmp_path)
+    line, code, said, *_ = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert line.endswith('nccl.py", line 5, in <module>')
+    assert code.startswith('    dist.init_process_group("nccl"')
+    assert said.startswith(
+        "unstall: NCCL is not supported by the virtual GPU: use gloo, torch.distributed.init_process_"
+    )

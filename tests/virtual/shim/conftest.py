@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from unstall.virtual.shim.build import VirtualGpuError, build, installed_torch
+from unstall.virtual.shim.build import build
+from unstall.virtual.shim.installed import VirtualGpuError, installed_torch
 
 PROGRAM = Path(__file__).parent / "virtual_program.py"
 SOURCE = Path(__file__).parents[3] / "src"

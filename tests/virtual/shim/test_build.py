@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from unstall.virtual.shim import build as building
-from unstall.virtual.shim.build import Torch, VirtualGpuError, build, installed_torch
+from unstall.virtual.shim import load as loading
+from unstall.virtual.shim.build import build, names_of
+from unstall.virtual.shim.installed import Torch, VirtualGpuError, installed_torch
+from unstall.virtual.shim.prebuild import prebuild
+from unstall.virtual.shim.progress import Progress
 
 
 def a_torch(root: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -71,6 +77,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Torch:
     (tmp_path / "frames" / "_frames.h").touch()
     monkeypatch.setattr(building, "SHIM", tmp_path / "shim")
     monkeypatch.setattr(building, "FRAMES", tmp_path / "frames")
+    monkeypatch.setattr(building, "PREBUILT", tmp_path / "prebuilt")
     return Torch(tmp_path, "2.13.0+cpu")
 
 
@@ -155,3 +162,92 @@ def test_what_belongs_to_another_is_not_loaded(small: Torch, above: int) -> None
     os.chown(where, 12345, -1)
     with pytest.raises(VirtualGpuError, match="it belongs to user 12345"):
         build(small)
+
+
+def an_environment(root: Path, header: str) -> Torch:
+    """An installed wheel of torch, with a header of this hash."""
+    listed = root / "torch-2.13.0+cpu.dist-info" / "RECORD"
+    listed.parent.mkdir(parents=True)
+    listed.write_text(
+        f"../../../bin/torchrun,sha256={root.name},231\ntorch/include/c10/one.h,sha256={header},1\n"
+        "torch/lib/libc10.so,sha256=c10,1\n"
+    )
+    return Torch(root / "torch", "2.13.0+cpu")
+
+
+def test_environments_with_the_same_torch_share_what_is_compiled(
+    small: Torch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = build(an_environment(tmp_path / "first", "aaa"))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert build(an_environment(tmp_path / "second", "aaa")) == made
+    with pytest.raises(VirtualGpuError, match="no-such-compiler"):
+        build(an_environment(tmp_path / "of another build", "bbb"))
+
+
+def test_a_torch_without_a_list_of_its_files_shares_nothing(small: Torch, tmp_path: Path) -> None:
+    assert names_of(small) != names_of(Torch(tmp_path / "other", small.version))
+
+
+def test_a_changed_header_compiles_only_what_includes_it(small: Torch) -> None:
+    for name in ("a", "b"):
+        (building.SHIM / f"{name}.h").touch()
+        (building.SHIM / f"{name}.cpp").write_text(f'#include "{name}.h"\nint {name};\n')
+    build(small)
+    before = set(names_of(small).folder.glob("*.o"))
+    (building.SHIM / "a.h").write_text("// changed\n")
+    build(small)
+    assert [path.name[0] for path in {*names_of(small).folder.glob("*.o")} - before] == ["a"]
+
+
+def test_what_another_compiler_made_is_not_linked(small: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = build(small)
+    first.unlink()
+    before = len(list(first.parents[1].glob("one-*.o")))
+    monkeypatch.setenv("CXX", "g++ -O1")
+    assert build(small) == first
+    assert len(list(first.parents[1].glob("one-*.o"))) == before + 1
+
+
+def test_a_prebuilt_shim_needs_neither_a_compiler_nor_the_cache(small: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = prebuild(small)
+    shutil.rmtree(building.cache_folder())
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert build(small) == made
+    assert made.parent == building.PREBUILT
+    (building.SHIM / "one.cpp").write_text("int two() { return 2; }\n")
+    with pytest.raises(VirtualGpuError, match="no-such-compiler"):
+        build(small)
+
+
+MODULE = """#include <Python.h>
+static PyModuleDef about = {PyModuleDef_HEAD_INIT, "_shim"};
+PyMODINIT_FUNC PyInit__shim() { return PyModule_Create(&about); }
+"""
+
+
+def test_a_prebuilt_shim_that_does_not_load_is_refused_and_compiled(
+    small: Torch, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, loading.NAME, None)  # put back afterwards
+    (building.SHIM / "one.cpp").write_text(MODULE)
+    (building.FRAMES / "_frames.c").write_text("static int frames;\n")
+    damaged = names_of(small).prebuilt
+    damaged.parent.mkdir()
+    damaged.write_text("no library")
+    assert loading._import_usable(small, damaged).__file__ == str(names_of(small).cached)
+    refused, compiling, *_ = capsys.readouterr().err.splitlines()
+    assert refused.startswith(f"unstall: the virtual GPU that came with unstall does not load here: {damaged.name}: ")
+    assert compiling == "unstall: compiling the virtual GPU, once for this build of torch (2.13.0+cpu)"
+
+
+def test_progress_says_what_is_compiled_and_how_many_of_how_many(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress("compiling", 2) as progress:
+        progress.begins("a.cpp")
+        progress.begins("b.cpp")
+        assert progress.line() == "unstall: 0 of 2 files, 0 s: a.cpp, b.cpp"
+        progress.ends("a.cpp")
+        assert progress.line() == "unstall: 1 of 2 files, 0 s: b.cpp"
+        progress.begins("x" * 100)
+        assert len(progress.line()) < 80
+    assert capsys.readouterr().err == "unstall: compiling\nunstall: compiled in 0 s\n"

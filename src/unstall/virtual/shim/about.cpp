@@ -2,6 +2,7 @@
 
 #include "asserts.h"
 #include "devices.h"
+#include "meta_kernels.h"
 
 #include <ATen/core/enum_tag.h>
 
@@ -41,6 +42,14 @@ const std::unordered_set<std::string> overwriting = {
     "aten::fill_", "aten::zero_", "aten::normal_", "aten::uniform_", "aten::random_", "aten::bernoulli_",
     "aten::exponential_", "aten::log_normal_", "aten::cauchy_", "aten::geometric_"};
 
+// These find nothing by values, as `pointwise` operators do not, and lack that tag.
+const std::unordered_set<std::string> untagged_elementwise = {
+    "aten::_batch_norm_with_update", "aten::_fft_c2c", "aten::_fft_c2r", "aten::_fft_r2c", "aten::_prelu_kernel",
+    "aten::_prelu_kernel_backward", "aten::complex", "aten::flip", "aten::floor_divide", "aten::hardswish",
+    "aten::hardswish_backward", "aten::hardtanh", "aten::hardtanh_backward", "aten::huber_loss",
+    "aten::huber_loss_backward", "aten::log_sigmoid_backward", "aten::log_sigmoid_forward", "aten::mse_loss_backward",
+    "aten::polar", "aten::rsub", "aten::smooth_l1_loss_backward"};
+
 } // namespace
 
 About::About(const c10::OperatorHandle& op)
@@ -59,8 +68,12 @@ About::About(const c10::OperatorHandle& op)
   draws = op.hasTag(at::Tag::nondeterministic_seeded) && generator < 0;
   host_tensors = takes_host_tensors.count(name.name) != 0;
   substitute = substitute_for(name);
+  shapes = substitute ? nullptr : meta_kernel(name);
   overwrites = overwriting.count(name.name) != 0;
   asserts = asserts_values(name);
+  bool same_each_time = generator < 0 && !op.hasTag(at::Tag::nondeterministic_seeded);
+  elementwise = !substitute && !shapes && same_each_time &&
+      (op.hasTag(at::Tag::pointwise) || untagged_elementwise.count(name.name) != 0);
   scalars = is_scalar_friendly(op, name.name);
   auto found = bytes_read.find(name.name);
   reads = found == bytes_read.end() ? 0 : found->second;

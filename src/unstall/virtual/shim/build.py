@@ -1,11 +1,15 @@
-"""Compiles the shim against the installed torch: once for each version, kept in the user's cache."""
+"""Compiles the shim: once for each build of torch, kept in the user's cache, which all environments share.
+
+What is compiled names no folder, and depends on nothing but what its name is the hash of: the shim's sources, torch's
+headers and libraries, Python's ABI and the flags. So it does not matter which environment compiled it. A shim may also
+come with the package (`prebuilt/`), under the same name.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import hashlib
-import importlib.util
 import os
 import re
 import shlex
@@ -21,48 +25,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unstall import lines
-from unstall.errors import UnstallError
+from unstall.virtual.shim.installed import Torch, VirtualGpuError, installed_torch
+from unstall.virtual.shim.progress import Progress
 
 SHIM = Path(__file__).parent
 FRAMES = Path(lines.__file__).parent
-OLDEST_TORCH = (2, 11)
+PREBUILT = SHIM / "prebuilt"
 PROVED = "2.13"
-CPU_WHEEL = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 FLAGS = ("-O2", "-fPIC", "-D_GLIBCXX_USE_CXX11_ABI=1")
 LANGUAGE = {".cpp": ("-std=c++20", "-fvisibility=hidden"), ".c": ("-x", "c", "-std=gnu11")}
+_INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
 STALE_S = 7 * 24 * 3600
-
-
-class VirtualGpuError(UnstallError):
-    """The virtual GPU cannot run here. The message says what to install."""
-
-
-@dataclass(frozen=True)
-class Torch:
-    """The torch that this Python would import."""
-
-    root: Path
-    version: str
-
-
-def installed_torch() -> Torch:
-    """Find torch without importing it. Raises VirtualGpuError for a torch that the shim cannot be compiled against."""
-    spec = importlib.util.find_spec("torch")
-    if spec is None or not spec.submodule_search_locations:
-        raise VirtualGpuError(f"the virtual GPU needs PyTorch, which {sys.executable} does not have: {CPU_WHEEL}")
-    root = Path(spec.submodule_search_locations[0])
-    found = re.search(r"^__version__ = ['\"]([^'\"]+)", (root / "version.py").read_text(), re.MULTILINE)
-    version = found.group(1) if found else "of unknown version"
-    if re.search(r"\+(cu|rocm|xpu)", version) or any((root / "lib").glob("libtorch_cuda*.so")):
-        raise VirtualGpuError(
-            f"torch {version} is built for a real GPU, whose place the virtual one cannot take; "
-            f"in an environment of its own: {CPU_WHEEL}"
-        )
-    numbers = re.match(r"(\d+)\.(\d+)", version)
-    if numbers is None or (int(numbers[1]), int(numbers[2])) < OLDEST_TORCH:
-        oldest = ".".join(map(str, OLDEST_TORCH))
-        raise VirtualGpuError(f"the virtual GPU needs torch {oldest} or newer, this is {version}: {CPU_WHEEL}")
-    return Torch(root, version)
 
 
 def cache_folder() -> Path:
@@ -70,19 +43,51 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unstall"
 
 
+@dataclass(frozen=True)
+class Names:
+    """What a shim and its parts are called: the hash of what they depend on."""
+
+    setting: str  # torch's build, Python's ABI, flags
+    sources: str
+
+    @property
+    def folder(self) -> Path:
+        return cache_folder() / f"shim-{self.setting}"
+
+    @property
+    def cached(self) -> Path:
+        return self.folder / self.sources / f"_shim{_suffix()}"
+
+    @property
+    def prebuilt(self) -> Path:
+        return PREBUILT / f"_shim-{self.setting}-{self.sources}{_suffix()}"
+
+
+def names_of(torch: Torch) -> Names:
+    """Returns the names of the shim for this torch and Python."""
+    setting = _hash(torch.version, torch.build(), _python(), repr(FLAGS), repr(LANGUAGE))
+    texts = [text for path in [*_sources(), *_headers()] for text in (path.name, path.read_text())]
+    return Names(setting[:16], _hash(*texts)[:16])
+
+
 def build(torch: Torch) -> Path:
-    """Returns the compiled shim for this torch and Python. Compiles it if it is not in the cache."""
-    objects, shim = _results(torch)
-    folder = shim.parent.parent
+    """Returns the shim for this torch and Python: of the package, of the cache, or compiled now."""
+    names = names_of(torch)
+    return names.prebuilt if names.prebuilt.exists() else compiled(torch)
+
+
+def compiled(torch: Torch) -> Path:
+    """Returns the shim of the cache. Compiles it if it is not there."""
+    names = names_of(torch)
+    folder, shim = names.folder, names.cached
     try:
         if not shim.exists():
-            of_torch = [torch.root / "include", torch.root / "include" / "torch" / "csrc" / "api" / "include"]
-            compiler, includes = _compiler(), [*of_torch, _python_headers(), SHIM, FRAMES]
+            compiler, includes = _compiler(), _includes(torch)
             for each in (cache_folder(), folder, shim.parent):
                 _make_own(each)
             with _locked(folder):
                 if not shim.exists():
-                    _compile(torch, compiler, includes, objects, shim)
+                    _compile(torch, compiler, includes, shim)
         for each in (folder, shim.parent, shim):
             _refuse_foreign(each)
     except OSError as error:
@@ -98,7 +103,8 @@ def why_not() -> str | None:
     """Returns why the virtual GPU cannot run here, or None if it can. Compiles nothing."""
     try:
         torch = installed_torch()
-        if not _results(torch)[1].exists():
+        names = names_of(torch)
+        if not names.prebuilt.exists() and not names.cached.exists():
             _compiler()
             _python_headers()
     except (VirtualGpuError, OSError) as error:
@@ -106,47 +112,80 @@ def why_not() -> str | None:
     return None
 
 
-def _results(torch: Torch) -> tuple[dict[Path, Path], Path]:
-    """Returns the paths of the results for this torch and Python: an object file for each source, and the shim."""
-    sources = [*sorted(SHIM.glob("*.cpp")), FRAMES / "_frames.c"]
-    headers = [*sorted(SHIM.rglob("*.h")), FRAMES / "_frames.h"]
-    setting = _hash(torch.version, str(torch.root), sys.version, repr(FLAGS), repr(LANGUAGE))
-    shared = _hash(*(header.read_text() for header in headers))
-    folder = cache_folder() / f"shim-{setting[:16]}"
-    objects = {source: folder / f"{source.stem}-{_hash(shared, source.read_text())[:16]}.o" for source in sources}
-    linked = _hash(*(each.name for each in objects.values()))[:16]
-    shim = folder / linked / f"_shim{sysconfig.get_config_var('EXT_SUFFIX')}"
-    return objects, shim
+def _sources() -> list[Path]:
+    return [*sorted(SHIM.glob("*.cpp")), FRAMES / "_frames.c"]
 
 
-def _compile(torch: Torch, compiler: list[str], includes: list[Path], objects: dict[Path, Path], shim: Path) -> None:
+def _headers() -> list[Path]:
+    return [*sorted(SHIM.rglob("*.h")), FRAMES / "_frames.h"]
+
+
+def _read_with(source: Path) -> list[Path]:
+    """Returns the source and all headers of ours that it includes, so that others may change without it."""
+    found = {source: None}
+    for path in (waiting := [source]):
+        for name in _INCLUDE.findall(path.read_text()):
+            for header in (folder / name for folder in (path.parent, SHIM, FRAMES)):
+                if header.is_file() and header not in found:
+                    found[header] = None
+                    waiting.append(header)
+    return list(found)
+
+
+def _suffix() -> str:
+    return str(sysconfig.get_config_var("EXT_SUFFIX"))
+
+
+def _python() -> str:
+    """Python's ABI: that of a released 3.11.2 is that of 3.11.7."""
+    return _suffix() if sys.version_info.releaselevel == "final" else f"{_suffix()} {sys.version}"
+
+
+def _includes(torch: Torch) -> list[Path]:
+    of_torch = torch.root / "include"
+    return [of_torch, of_torch / "torch" / "csrc" / "api" / "include", _python_headers(), SHIM, FRAMES]
+
+
+def _compile(torch: Torch, compiler: list[str], includes: list[Path], shim: Path) -> None:
     """Compiles the missing objects and links the shim. The caller must hold the lock."""
+    folder = shim.parent.parent
+    by = [_version(compiler), *compiler[1:]]
+    objects = {
+        source: folder / f"{source.stem}-{_hash(*by, *(each.read_text() for each in _read_with(source)))[:16]}.o"
+        for source in _sources()
+    }
     missing = [source for source, result in objects.items() if not result.exists()]
-    print(
-        f"unstall: compiling the virtual GPU for torch {torch.version}, once "
-        f"(about {5 + 50 * len(missing) // len(objects)} s, longer on a busy machine) …",
-        file=sys.stderr,
-        flush=True,
-    )
     for result in objects.values():
         if result.exists():
             _refuse_foreign(result)
             _used(result)
+    flags = [*FLAGS, *_shortened(torch), *(f"-I{each}" for each in includes)]
+    title = f"compiling the virtual GPU, once for this build of torch ({torch.version})"
+    with Progress(title, len(missing)) as progress, ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
 
-    def compile_one(source: Path) -> None:
-        flags = [*LANGUAGE[source.suffix], *FLAGS, *_shortened(torch), *(f"-I{each}" for each in includes)]
-        _run([*compiler, *flags, "-c", str(source)], objects[source])
+        def compile_one(source: Path) -> None:
+            progress.begins(source.name)
+            _run([*compiler, *LANGUAGE[source.suffix], *flags, "-c", str(source)], objects[source])
+            progress.ends(source.name)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(compile_one, missing))
-    _run([*compiler, "-shared", *map(str, objects.values())], shim)
-    _forget_stale(shim.parent.parent, keep={*objects.values(), shim})
+        try:
+            list(pool.map(compile_one, sorted(missing, key=lambda source: -source.stat().st_size)))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+        _run([*compiler, "-shared", *map(str, objects.values())], shim)
+    _forget_stale(folder, keep={*objects.values(), shim})
 
 
 def _shortened(torch: Torch) -> list[str]:
     """Returns flags that shorten file paths in errors at run time, which name their line of C++."""
-    named = {torch.root: "torch", FRAMES: "unstall/lines", SHIM: "unstall/virtual/shim"}
+    named = {torch.root: "torch", _python_headers(): "python", FRAMES: "unstall/lines", SHIM: "unstall/virtual/shim"}
     return [f"-ffile-prefix-map={folder}={name}" for folder, name in named.items()]
+
+
+def _version(compiler: list[str]) -> str:
+    done = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False)
+    return done.stdout.partition("\n")[0]
 
 
 def _compiler() -> list[str]:

@@ -5,6 +5,7 @@
 
 #include <ATen/core/List.h>
 #include <ATen/ops/clone.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros_like.h>
 
 namespace unstall {
@@ -185,7 +186,7 @@ class OperatorCall {
     try {
       convert_all(to_meta, c10::kMeta);
       if (about_.generator >= 0) argument(size_t(about_.generator)) = IValue();
-      run_kernel(op_, about_, c10::DispatchKey::Meta, *stack_);
+      run_meta();
       return true;
     } catch (const std::exception&) {
       // If the arguments are wrong, computing raises, too.
@@ -194,6 +195,13 @@ class OperatorCall {
       stack_->insert(stack_->end(), before.begin(), before.end());
       return false;
     }
+  }
+
+  void run_meta() {
+    if (!about_.shapes) return run_kernel(op_, about_, c10::DispatchKey::Meta, *stack_);
+    computed([&] {
+      about_.shapes->callBoxed(op_, c10::DispatchKeySet(c10::DispatchKey::Meta), stack_);
+    });
   }
 
   void back_from_meta() {
@@ -241,7 +249,8 @@ class OperatorCall {
     OperatorCall kept(about_, op_, &arguments);
     kept.device_ = device_;
     kept.convert_all(to_cpu, c10::kCPU);
-    if (meta()) {
+    bool by_values = about_.elementwise && !settings().skip;
+    if (!by_values && meta()) {
       back_from_meta();
     } else {
       run_on_copies();
@@ -269,29 +278,59 @@ class OperatorCall {
     });
   }
 
-  // For shapes, if torch has no Meta kernel: the arguments are not written to.
+  // For shapes, if torch has no Meta kernel, or one that chooses other strides: the arguments are not written to.
   void run_on_copies() {
+    Stack before(stack_->begin() + int64_t(first_), stack_->end());
+    try {
+      run_on(about_.elementwise ? copied : zeros);
+    } catch (const std::exception&) {
+      if (about_.elementwise) throw;
+      pairs_.clear();
+      stack_->resize(first_);
+      stack_->insert(stack_->end(), before.begin(), before.end());
+      run_on(copied); // of a matrix that cannot be singular, for one
+    }
+  }
+
+  // What is not written to is copied, too, if its values may say where in memory something is: they are not computed yet.
+  void run_on(Tensor (*replace)(const Tensor&)) {
     convert_all(to_cpu, c10::kCPU);
+    auto replaced = [&](const Tensor& cpu) {
+      if (!cpu.defined() || !is_converted(cpu)) return cpu;
+      Tensor other = computed([&] { return replace(cpu); });
+      for (auto& pair : pairs_)
+        if (pair.second.is_same(cpu)) pair.second = other;
+      return other;
+    };
     for (size_t i = 0; i < about_.written.size(); i++) {
       IValue& value = argument(i);
-      if (!about_.written[i]) continue;
+      if (!about_.written[i] && about_.elementwise) continue;
       if (value.isTensor()) {
-        value = copied(value.toTensor());
+        value = replaced(value.toTensor());
       } else if (value.isTensorList()) {
         c10::List<Tensor> list;
-        for (const Tensor& one : value.toTensorVector()) list.push_back(copied(one));
+        for (const Tensor& one : value.toTensorVector()) list.push_back(replaced(one));
         value = std::move(list);
       }
     }
     compute(op_, about_, device_, *stack_);
     back();
+    if (about_.any_written)
+      for (auto& [cuda, copy] : pairs_) follow_meta(cuda, copy);
   }
 
-  Tensor copied(const Tensor& cpu) {
-    Tensor copy = computed([&] { return cpu.clone(); });
-    for (auto& pair : pairs_)
-      if (pair.second.is_same(cpu)) pair.second = copy;
-    return copy;
+  bool is_converted(const Tensor& cpu) const {
+    for (const auto& pair : pairs_)
+      if (pair.second.is_same(cpu)) return true;
+    return false;
+  }
+
+  static Tensor copied(const Tensor& cpu) {
+    return cpu.clone();
+  }
+
+  static Tensor zeros(const Tensor& cpu) {
+    return at::empty_strided(cpu.sizes(), cpu.strides(), cpu.options()).zero_();
   }
 
   // The tensor that the CPU's kernel returned, on the virtual GPU: an argument itself, a view of one, or a new one.

@@ -17,9 +17,11 @@ struct About {
   c10::SmallVector<bool, 8> written, out; // of each argument
   bool any_written = false, view = false, draws = false, host_tensors = false, scalars = false,
        overwrites = false, asserts = false;
+  bool elementwise = false; // and torch has a Meta kernel in Python alone
   int generator = -1, output_size = -1; // which arguments these are
   int64_t reads = 0; // bytes that CUDA's kernel copies to the host and waits for
   const Substitute* substitute; // nullptr: the CPU's own kernel
+  const c10::SafeKernelFunction* shapes; // torch's Meta kernel in C++; nullptr: it has none, or a substitute is used
 
   bool stays_on_host(size_t result) const { return substitute && substitute->host_outputs >> result & 1; }
 };

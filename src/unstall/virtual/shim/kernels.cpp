@@ -1,6 +1,7 @@
 // The kernels for the key CUDA: for nearly all operators the one that redirects to the CPU's kernel.
 #include "call.h"
 #include "kernels.h"
+#include "meta_kernels.h"
 #include "simulator.h"
 
 #include <ATen/ops/native_channel_shuffle_native.h>
@@ -49,6 +50,7 @@ void add_of_cpu_alone(Kernels& kernels) {
   kernels.impl("pixel_shuffle", TORCH_FN(at::native::math_pixel_shuffle));
   kernels.impl("pixel_unshuffle", TORCH_FN(at::native::math_pixel_unshuffle));
   kernels.impl("native_channel_shuffle", TORCH_FN(at::native::math_channel_shuffle));
+  kernels.impl("channel_shuffle", TORCH_FN(at::native::math_channel_shuffle)); // CUDA's is that one, by another name
   for (const char* name :
        {"histogram.bins_tensor", "histogram.bins_tensor_out", "histogram.bin_ct", "histogram.bin_ct_out",
         "_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors"})
@@ -89,6 +91,7 @@ KernelsOfFile::KernelsOfFile(void (*add)(Kernels&)) {
 }
 
 void register_kernels() {
+  keep_meta_kernels();
   auto* aten = library("aten", c10::DispatchKey::CUDA);
   Kernels kernels(*aten);
   add_of_cpu_alone(kernels);

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import ModuleType
 
 from unstall.guest.imports import when_imported
-from unstall.virtual.shim.build import VirtualGpuError, build, installed_torch
+from unstall.virtual.shim import build as building
+from unstall.virtual.shim.installed import Torch, VirtualGpuError, installed_torch
 from unstall.virtual.torch_cuda.install import finish, install
 
 NAME = "unstall.virtual._shim"
@@ -32,10 +33,10 @@ def load(devices: int = 1, numerics: str = "real", simulator: object | None = No
     if "torch" in sys.modules:
         raise VirtualGpuError("the virtual GPU must be loaded before torch is imported")
     torch = installed_torch()
-    path = build(torch)
+    path = building.build(torch)
     for library in LIBRARIES:
         ctypes.CDLL(str(torch.root / "lib" / library), mode=ctypes.RTLD_GLOBAL)
-    shim = _import(path)
+    shim = _import_usable(torch, path)
     shim.configure(devices, numerics, simulator)
     when_imported("torch._C", lambda: install(sys.modules["torch._C"]))
     when_imported("torch", lambda: finish(sys.modules["torch"]))
@@ -48,6 +49,18 @@ def _let_autograd_end() -> None:
     the thread may ask for the GIL while the interpreter ends, which aborts the process, as on a real GPU.
     """
     threading.Event().wait(_AUTOGRAD_ENDS_S)
+
+
+def _import_usable(torch: Torch, path: Path) -> ModuleType:
+    """Import the shim. One that came with the package and does not load here is refused, and compiled instead."""
+    if path.parent != building.PREBUILT:
+        return _import(path)
+    try:
+        return _import(path)
+    except ImportError as error:  # libraries of the system that are too old, for one
+        why = str(error).replace(str(path), path.name)
+        print(f"unstall: the virtual GPU that came with unstall does not load here: {why}", file=sys.stderr, flush=True)
+        return _import(building.compiled(torch))
 
 
 def _import(path: Path) -> ModuleType:

@@ -156,9 +156,30 @@ Tensor baddbmm_wide(
   return at::baddbmm(self.to(at::kFloat), a.to(at::kFloat), b.to(at::kFloat), beta, alpha).to(type);
 }
 
+// CUDA's kernels of these know no channels_last (ReplicationPadding.cpp and MaxUnpooling.cu of ATen).
+Tensor replication_pad2d(const Tensor& self, IntArrayRef padding) {
+  return at::replication_pad2d(self.contiguous(), padding);
+}
+
+Tensor replication_pad3d(const Tensor& self, IntArrayRef padding) {
+  return at::replication_pad3d(self.contiguous(), padding);
+}
+
+Tensor replication_pad2d_backward(const Tensor& gradient, const Tensor& self, IntArrayRef padding) {
+  return at::replication_pad2d_backward(gradient.contiguous(), self.contiguous(), padding);
+}
+
+Tensor max_unpool2d(const Tensor& self, const Tensor& indices, IntArrayRef output_size) {
+  return at::max_unpool2d(self.contiguous(), indices.contiguous(), output_size);
+}
+
 } // namespace
 
 SUBSTITUTES(list) {
+  list.add("replication_pad2d", &replication_pad2d);
+  list.add("replication_pad2d_backward", &replication_pad2d_backward);
+  list.add("replication_pad3d", &replication_pad3d);
+  list.add("max_unpool2d", &max_unpool2d);
   list.add("_fused_dropout", &fused_dropout);
   list.add("_masked_scale", &masked_scale);
   list.add("_use_cudnn_ctc_loss", &use_cudnn_ctc);

@@ -6,6 +6,7 @@ import importlib
 import sys
 from types import ModuleType
 
+from unstall.guest.imports import when_imported
 from unstall.virtual.torch_cuda.attention import attention_names
 from unstall.virtual.torch_cuda.blas import blas_names, tunable_names
 from unstall.virtual.torch_cuda.comm import comm_names
@@ -17,6 +18,7 @@ from unstall.virtual.torch_cuda.memory import memory_names
 from unstall.virtual.torch_cuda.patched_torch import (
     log_host_reads,
     make_storages,
+    refuse_nccl,
     refuse_nvtx_profiler,
     run_uncompiled,
 )
@@ -26,6 +28,7 @@ from unstall.virtual.torch_cuda.runtime import ForkGuard, Runtime
 from unstall.virtual.torch_cuda.streams import stream_names, sync_debug_names
 
 SHIM = "unstall.virtual._shim"
+DISTRIBUTED = "torch.distributed.distributed_c10d"
 
 
 def install(torch_c: ModuleType) -> None:
@@ -66,3 +69,4 @@ def finish(torch: ModuleType) -> None:
     run_uncompiled(torch)
     refuse_nvtx_profiler(torch)
     log_host_reads(torch, shim)
+    when_imported(DISTRIBUTED, lambda: refuse_nccl(sys.modules[DISTRIBUTED]))

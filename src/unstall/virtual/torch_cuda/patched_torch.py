@@ -7,6 +7,7 @@
   own code cannot do this.
 - `Tensor.tolist` is logged: it reads pinned memory without an operator, so its races would not be seen.
 - `torch.autograd.profiler.emit_nvtx` is refused by its name.
+- Process groups over NCCL are refused, with what to write instead.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import functools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError
@@ -27,6 +29,12 @@ if TYPE_CHECKING:
 TEXT = (
     "torch.compile does not compile for the virtual GPU: what it is given runs operator by operator, and the predicted "
     "times are those of a run without torch.compile"
+)
+
+
+GLOO = (
+    'use gloo, torch.distributed.init_process_group("gloo"), or its name in your framework: ddp_backend="gloo" of '
+    'TrainingArguments, DDPStrategy(process_group_backend="gloo") of Lightning'
 )
 
 
@@ -131,3 +139,21 @@ def refuse_nvtx_profiler(module: ModuleType) -> None:
             raise NotSupportedError("torch.autograd.profiler.emit_nvtx", why) from None
 
     profiler._enable_profiler = enable_profiler
+
+
+def refuse_nccl(distributed: ModuleType) -> None:
+    """Refuses process groups over NCCL. `distributed` is torch.distributed.distributed_c10d."""
+    make = distributed._new_process_group_helper
+    # A build without NCCL has none, and warns. torch/distributed/constants.py takes 10 minutes from ProcessGroupNCCL.
+    distributed.default_pg_nccl_timeout = timedelta(minutes=10)  # type: ignore[attr-defined]
+
+    @functools.wraps(make)
+    def make_group(*arguments: Any, **named: Any) -> Any:
+        try:
+            return make(*arguments, **named)
+        except RuntimeError as error:
+            if "NCCL built in" not in str(error):
+                raise
+            raise NotSupportedError("NCCL", GLOO) from None
+
+    distributed._new_process_group_helper = make_group  # type: ignore[attr-defined]

@@ -71,8 +71,9 @@ def describe(signature: Signature) -> CallShape | None:
         pattern = " contiguous" if all(tensor.contiguous for tensor in joined) else " strided"
     elif kind in ("index_select", "embedding_dense_backward"):
         index = next((tensor for tensor in tensors if tensor.dtype in ("int64", "int32")), tensors[-1])
-        count, run = index.numel, (out if kind == "index_select" else x).sizes[-1]
-        table = x.sizes[0] if kind == "index_select" else signature.value(2, 1)
+        rows = out if kind == "index_select" else x
+        count, run = index.numel, prod(rows.sizes[-1:])  # torch.index_select takes tensors without dimensions, too
+        table = prod(x.sizes[:1]) if kind == "index_select" else signature.value(2, 1)
         if kind == "embedding_dense_backward" and count > _WITHOUT_SORTING:
             pattern = " sorted"
     elif kind in ("index", "index_put_"):

@@ -1,0 +1,125 @@
+"""What to type if `unstall run` was given a command, such as `python train.py` or `torchrun train.py`, for a script."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+_PYTHON = re.compile(r"(python|pypy)(\d+(\.\d+)?)?")
+# These start Python on a script by `COMMAND [OPTIONS] SCRIPT`, or on a module by `COMMAND [OPTIONS] -m MODULE`.
+_LAUNCHERS = {
+    "torchrun": ("-m", "--module"),  # torch/distributed/run.py
+    "accelerate": ("-m", "--module"),  # accelerate/commands/launch.py
+    "deepspeed": ("--module",),  # deepspeed/launcher/runner.py
+}
+_RANKS = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num_gpus)[= ](\d+)")
+_LAUNCHING_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
+
+
+def advice_on(words: Sequence[str], options: Sequence[str], *, module: bool = False) -> str | None:
+    """Returns a sentence on what to type instead of `unstall run OPTIONS WORDS`, or None if it is a script or a module.
+
+    `module`: WORDS are what stands after -m.
+    """
+    run = ["unstall", "run", *options]
+    if module:
+        if words[0] not in _LAUNCHING_MODULES:
+            return None
+        return _of_launcher(["python", "-m", words[0]], words[1:], ("-m", "--module"), run)
+    if Path(words[0]).exists() and not _is_installed_command(words[0]):
+        return None
+    name = Path(words[0]).name
+    if name in _LAUNCHERS:
+        return _of_launcher([words[0]], words[1:], _LAUNCHERS[name], run)
+    if _PYTHON.fullmatch(name):
+        return _of_python(words, run)
+    if Path(words[0]).exists():
+        return None
+    found = shutil.which(words[0])
+    if found is None:
+        return _missing(words[0])
+    if _is_python_script(Path(found)):
+        return f"{words[0]} is a command: name its file: {_shown([*run, found, *words[1:]])}"
+    return (
+        f"{words[0]} is a command, and no script of Python: "
+        "where it starts Python, say `python -m unstall run SCRIPT` for `python SCRIPT`"
+    )
+
+
+def _of_python(words: Sequence[str], run: Sequence[str]) -> str:
+    """`unstall run python -u train.py`: Python's own flags stay with Python."""
+    rest = list(words[1:])
+    flags: list[str] = []
+    while rest and rest[0].startswith("-") and not rest[0].startswith("-m"):
+        flags.append(rest.pop(0))
+        if flags[-1] in ("-W", "-X") and rest:
+            flags.append(rest.pop(0))
+    if not rest or "-c" in flags or "-" in flags:
+        return f"{words[0]} is left out, since unstall starts it: {_shown([*run, 'SCRIPT'])}"
+    if rest[:3] == ["-m", "unstall", "run"]:
+        return f"unstall is there twice: {_shown([words[0], *flags, *rest])}"
+    if flags or words[0] not in ("python", "python3"):
+        return f"Python comes first: {_shown([words[0], *flags, '-m', *run, *rest])}"
+    return f"{words[0]} is left out, since unstall starts it: {_shown([*run, *rest])}"
+
+
+def _of_launcher(command: Sequence[str], rest: Sequence[str], module: Sequence[str], run: Sequence[str]) -> str:
+    """`unstall run torchrun --nproc-per-node 8 train.py`: each process of it is recorded, so unstall goes within."""
+    flags, program = _split(rest, module)
+    within = ["-m" if "-m" in module else "--module", "unstall", *_with_gpus(run[1:], flags)]
+    shown = _shown([*command, *flags, *within, *program])
+    return f"{Path(command[-1]).name} comes first, so that each of its processes is recorded: {shown}"
+
+
+def _with_gpus(run: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """Gives each rank a virtual GPU: --gpu h200 for 2 ranks is --gpu h200:2."""
+    ranks = _RANKS.search(" ".join(flags))
+    if ranks is None or "--gpu" not in run[:-1]:
+        return list(run)
+    place = run.index("--gpu") + 1
+    gpu = run[place] if ":" in run[place] else f"{run[place]}:{ranks[1]}"
+    return [*run[:place], gpu, *run[place + 1 :]]
+
+
+def _split(rest: Sequence[str], module: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns a launcher's own options, and its program: from the first -m or script on."""
+    for place, word in enumerate(rest):
+        if word in module:
+            return list(rest[:place]), ["-m", *rest[place + 1 :]]
+        if word.endswith(".py") and not word.startswith("-"):
+            return list(rest[:place]), list(rest[place:])
+    return list(rest), ["SCRIPT"]
+
+
+def _missing(word: str) -> str:
+    """Where there is no such file: its name as it may have been meant."""
+    path = Path(word)
+    try:
+        near = [each.name for each in path.parent.iterdir() if each.suffix == ".py"]
+    except OSError:
+        return f"{word}: there is no such script, nor the folder {path.parent}"
+    close = get_close_matches(path.name, near, n=1) or [name for name in near if name == f"{path.name}.py"]
+    meant = f"; did you mean {path.with_name(close[0])}?" if close else ""
+    if not meant and re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", word) and path.suffix != ".py":
+        meant = f"; a module is run by -m: unstall run -m {word}"
+    return f"{word}: there is no such script{meant}"
+
+
+def _is_installed_command(word: str) -> bool:
+    """/venv/bin/torchrun and /usr/bin/python exist, and are commands all the same."""
+    name = Path(word).name
+    return "/" in word and (name in _LAUNCHERS or _PYTHON.fullmatch(name) is not None)
+
+
+def _is_python_script(path: Path) -> bool:
+    with path.open("rb") as file:
+        first = file.readline(512)
+    return first.startswith(b"#!") and b"python" in first
+
+
+def _shown(words: Sequence[str]) -> str:
+    return f"`{shlex.join(words)}`"
