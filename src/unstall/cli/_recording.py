@@ -60,6 +60,16 @@ class Teller:
         return None
 
 
+def try_cupti(settings: Settings) -> None:
+    """Tries CUPTI for the program, if the recording may use it: the program should not start a process for that."""
+    if settings.recorder == "torch" or settings.shapes:
+        return
+    from unstall.cupti.recorder import try_ahead
+
+    with suppress(OSError):  # the program tries it itself then
+        try_ahead(Path(settings.folder))
+
+
 def failure(events: Sequence[Event]) -> str | None:
     """Returns why the recording failed, if it did."""
     return next((f"{event.get('why')}" for event in events if event["event"] == "failed"), None)

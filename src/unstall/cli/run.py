@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from unstall.cli._arguments import add_value, parse_count, parse_file, parse_seconds
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
-from unstall.cli._recording import Teller, failure, how_it_failed, lacks_gpu, rank_of, say, why_nothing
+from unstall.cli._recording import Teller, failure, how_it_failed, lacks_gpu, rank_of, say, try_cupti, why_nothing
 from unstall.cli._virtual import (
     add_virtual_options,
     command_with_gpu,
@@ -124,6 +124,8 @@ def run(args: argparse.Namespace) -> int:
     )
     teller = Teller(Follower(folder), quiet=args.quiet or bool(rank))
     try:
+        if not virtual:
+            try_cupti(settings)
         with virtual_gpu_for_children(virtual) if virtual else nullcontext():
             armed_with = str(folder) if virtual else settings.to_json()
             ended = launch(
