@@ -287,8 +287,6 @@ def _write_virtual(
 ) -> Timeline | None:
     """Writes the trace of a run on the virtual GPU, and returns the timeline that the file holds. If there is none,
     prints why and returns None.
-
-    Raises UsageError if the run does not have the requested steps.
     """
     try:
         timeline = read_run(folder, ended)
