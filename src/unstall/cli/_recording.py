@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _AMD_DRIVER = Path("/dev/kfd")
 _OF_PYTHON = "Python did not load unstall's sitecustomize as it started"
+_NOTHING = "nothing was recorded: "
 _SEEN = (
     "that unstall sees, which are an optimizer's, and with CUDA a DataLoader's or, from Python 3.12 on, a model's: "
     "call unstall.step() at the end of each step"
@@ -82,12 +83,21 @@ def why_nothing(events: Sequence[Event], settings: Settings, *, succeeded: bool)
     if "window" in last:
         return None
     if "failed" in last or "waiting" in last:
-        return f"nothing was recorded: {(last.get('failed') or last['waiting']).get('why')}"
+        return f"{_NOTHING}{(last.get('failed') or last['waiting']).get('why')}"
     if "armed" not in last:
-        return f"nothing was recorded: {_OF_PYTHON}"
+        return f"{_NOTHING}{_OF_PYTHON}"
     if "over" not in last:
-        return "nothing was recorded: the program was killed, or left by os._exit or exec, before the recording began"
-    return f"nothing was recorded: {_too_early(last['over'], settings, succeeded)}"
+        return f"{_NOTHING}the program was killed, or left by os._exit or exec, before the recording began"
+    return f"{_NOTHING}{_too_early(last['over'], settings, succeeded)}"
+
+
+def first_steps_instead(folder: Path, missing: str) -> tuple[Path, str] | None:
+    """Returns the folder of the program's recorded first steps, and the shortfall of a trace of these; None without
+    them. `missing` is `why_nothing` of the recording."""
+    from unstall.recording.first_steps import recorded_first_steps
+
+    first = recorded_first_steps(folder)
+    return (first, f"this is how the program began, since {missing.removeprefix(_NOTHING)}") if first else None
 
 
 def lacks_gpu(events: Sequence[Event], *, succeeded: bool) -> bool:

@@ -31,7 +31,17 @@ from typing import TYPE_CHECKING
 from unstall.cli._arguments import add_value, parse_count, parse_file, parse_seconds
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
-from unstall.cli._recording import Teller, failure, how_it_failed, lacks_gpu, rank_of, say, try_cupti, why_nothing
+from unstall.cli._recording import (
+    Teller,
+    failure,
+    first_steps_instead,
+    how_it_failed,
+    lacks_gpu,
+    rank_of,
+    say,
+    try_cupti,
+    why_nothing,
+)
 from unstall.cli._virtual import (
     add_virtual_options,
     command_with_gpu,
@@ -259,13 +269,15 @@ def _write(settings: Settings, trace: Path, events: Sequence[Event], *, succeede
     `succeeded`: the program exited with 0.
     """
     folder = Path(settings.folder)
-    missing = why_nothing(events, settings, succeeded=succeeded)
-    failed = failure(events)
+    missing, shortfall, recorded = why_nothing(events, settings, succeeded=succeeded), None, folder
+    if missing is not None and (instead := first_steps_instead(folder, missing)):
+        missing, (recorded, shortfall) = None, instead
+    failed = None if shortfall else failure(events)
     if missing is None:
         try:
             from unstall.recording.trace.write import write_trace
 
-            write_trace(folder, trace)
+            write_trace(recorded, trace, shortfall=shortfall)
         except TraceError as error:
             missing = str(error)
         except BaseException:

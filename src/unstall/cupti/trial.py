@@ -33,13 +33,14 @@ _results: dict[str, str | None] = {}
 def why_not(extension: str, library: Path, folder: Path) -> str | None:
     """Returns why this libcupti must not be loaded into this process, None if nothing speaks against it.
 
-    It is tried once: the result is in this process, or in `folder` if `try_ahead` was called with that. `extension` is
-    the file of the C extension that loads it.
+    It is tried once: the result is in this process, or in `folder` or the one around it if `try_ahead` was called with
+    that. `extension` is the file of the C extension that loads it.
     """
     name = str(library)
-    if name not in _results:
-        with suppress(OSError, ValueError, AttributeError):
-            _results.update(json.loads((folder / _TRIED).read_text()))
+    for each in (folder, folder.parent):
+        if name not in _results:
+            with suppress(OSError, ValueError, TypeError):
+                _results.update(json.loads((each / _TRIED).read_text()))
     if name not in _results:
         _results[name] = _try(extension, name)
     return _results[name]

@@ -31,6 +31,7 @@ from unstall.guest.imports import when_imported
 from unstall.guest.own_profiler import OwnProfiler
 from unstall.guest.step_source import AT_THE_END, FORWARD, LOADER, StepSource, StepSources
 from unstall.recording.by_time import ByTime
+from unstall.recording.first_steps import FirstSteps
 from unstall.recording.journal import Journal
 from unstall.recording.plain import LEAST_STEPS, PlainSteps
 from unstall.recording.settings import Settings
@@ -65,6 +66,7 @@ class Session:
         make_recorder: MakeRecorder,
         make_line_clock: MakeLineClock = lambda: None,
         *,
+        first_steps: FirstSteps | None = None,
         now: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.phase = Phase.WARMUP
@@ -72,6 +74,7 @@ class Session:
         self._journal = journal
         self._make_recorder = make_recorder
         self._make_line_clock = make_line_clock
+        self._first_steps = first_steps
         self._now = now
         self._begun_ns = now()
         self._lock = threading.Lock()  # a boundary that comes while it is held is dropped: our own code made it
@@ -137,6 +140,8 @@ class Session:
     def forked(self) -> None:
         """In a forked child: stops recording this process, and leaves the parent's files alone."""
         self.phase = Phase.OVER
+        if self._first_steps is not None:
+            self._first_steps.forked()
         if self._window is not None:
             self._window.forked()  # first, because it wrapped functions after the hooks did
         with suppress(Exception):
@@ -149,6 +154,8 @@ class Session:
             if not self._waits_for_a_boundary():
                 return False
             try:
+                if self._first_steps is not None:  # a thread of our own must not query the device
+                    self._first_steps.end("time", wait=lambda: None)
                 window = self._make_window()
                 if not window.any_thread:
                     self._wait_for(f"a step: recorder {window.name} cannot begin without one (call unstall.step())")
@@ -171,9 +178,19 @@ class Session:
         try:
             self._hooks = step_hooks.install(self.step_boundary)
             self._own_profiler.watch()
-            self._forget_cuda = device.when_initialised(self._by_time.start)
+            self._forget_cuda = device.when_initialised(self._cuda_begins)
         except Exception as error:
             self._fail(error)
+
+    def _cuda_begins(self) -> None:
+        self._by_time.start()
+        if self._first_steps is None or self.phase is not Phase.WARMUP or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if not device.profiler_is_on() and not self._own_profiler.is_on:
+                self._first_steps.begin(at_a_step=False)
+        finally:
+            self._lock.release()
 
     def _end(self, why: str) -> None:
         if self.phase is Phase.RECORDING and self._window is not None:  # otherwise another thread is ending it
@@ -192,6 +209,8 @@ class Session:
         elif self.phase is Phase.PLAIN_AFTER:
             self.end("done")
         else:
+            if self._first_steps is not None:
+                self._first_steps.end("profiler")
             self._plain.spoil()
 
     def _lock_to_end(self, why: str) -> bool:
@@ -217,7 +236,8 @@ class Session:
             return  # a graph capture runs nothing yet, and a query of the device would invalidate it
         first = self._sources.add(source, may_train=step and device.grad_enabled())
         if self.phase is Phase.WARMUP:
-            self._warm_up(source, at_ns)
+            if self._first_steps is None or not self._first_steps.goes_on(source, at_ns):
+                self._warm_up(source, at_ns)
         elif self.phase is Phase.PLAIN_BEFORE:
             self._time_before(source, at_ns, first)
         elif self.phase is Phase.RECORDING:
@@ -352,6 +372,8 @@ class Session:
     def _over(self, why: str) -> None:
         phase, self.phase = self.phase, Phase.OVER
         self._by_time.stop()
+        if self._first_steps is not None:
+            self._first_steps.end(why)
         leader = self._chosen or self._sources.leader()
         active.deactivate(self)
         try:
