@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from recording.recorders import Driven, Logging
@@ -116,13 +117,12 @@ def test_a_recording_by_time_ends_them_first(tmp_path: Path) -> None:
 def test_a_recorder_of_the_programs_thread_begins_at_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = _Begun(tmp_path, Logging([], "first", any_thread=False))
     assert run.first.log == []
-    monkeypatch.setattr("unstall.recording.first_steps.device.cuda", lambda: object())
-    monkeypatch.setattr("unstall.recording.first_steps.device.machine", dict)
-    monkeypatch.setattr("unstall.recording.window.device.machine", dict)
-    monkeypatch.setattr("unstall.guest.device.synchronize", lambda: None)
+    in_use = SimpleNamespace(cuda=lambda: True, machine=dict, wait_to_leave=lambda: None)
+    monkeypatch.setattr("unstall.recording.first_steps.device", in_use)
     run.steps(1, took_ms=1)
     assert run.first.log == ["first start"]
-    monkeypatch.undo()
+    run.session.end("exit")
+    assert run.first.log == ["first start", "first stop"]
 
 
 @pytest.mark.parametrize("broken", ["start", "stop"])
@@ -142,7 +142,8 @@ def test_what_fails_leaves_the_recording_as_it_would_be(tmp_path: Path, broken: 
         ("explicit", [5, 6, 7], 9, ([5, 6, 7], 0)),
         ("optimizer", [5, 6, 7, 8], 9, ([5, 6, 7, 8], 2)),
         ("forward", [5], 9, ([5, 9], 0)),
-        ("loader", [5, 6, 7, 8], 9, ([5, 6, 7, 8, 9], 3)),
+        ("loader", [5, 6, 7, 8], 9, ([5, 6, 7, 8], 0)),
+        ("loader", [5, 6, 7, 8, 9], 10, ([5, 6, 7, 8, 9], 3)),
         ("loader", [5, 6, 7], None, ([5, 6, 7], 0)),
     ],
 )

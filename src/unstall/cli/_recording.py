@@ -33,8 +33,10 @@ _ENDED_EARLY = f"the program ended before any step {_SEEN}"
 class Teller:
     """Reports the progress of a recording on stderr."""
 
-    def __init__(self, follower: Follower, *, quiet: bool) -> None:
+    def __init__(self, follower: Follower, *, quiet: bool, stop: bool = False) -> None:
+        """`stop`: the program is ended once it is recorded."""
         self._follower = follower
+        self._stop = stop
         self._quiet = quiet
         self._window_ns = 0
 
@@ -53,7 +55,8 @@ class Teller:
             without = "" if has_gpu() else "; no NVIDIA or AMD GPU is here, so there will be little to explain"
             return f"recording with {event.get('recorder')}{without}" if running else None
         if name == "recorded":
-            return f"recorded {_amount(event, self._window_ns)}{goes_on}"
+            sequel = "; --stop ends the program soon" if goes_on and self._stop else goes_on
+            return f"recorded {_amount(event, self._window_ns)}{sequel}"
         if name == "waiting" and running:
             return f"not recording yet: {why}"
         if name == "failed" and running:

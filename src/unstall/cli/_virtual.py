@@ -90,6 +90,30 @@ def virtual_gpu_for_children(options: MachineOptions) -> Iterator[None]:
         yield
 
 
+def ask_to_stop(folder: Path, args: argparse.Namespace) -> None:
+    """Asks the program that leaves its run in `folder` to end after the steps or the time that `args` select, if
+    these have --stop."""
+    if not args.stop:
+        return
+    from unstall.virtual.stopping import Until, ask
+
+    warmup = _WARMUP if args.warmup is None else args.warmup
+    steps = Settings("").steps if args.steps is None else args.steps
+    after_s = args.after or 0.0
+    ask(folder, Until(warmup if args.after is None else 0, steps, after_s, args.for_))
+
+
+def tell_of_stop(folder: Path) -> None:
+    """Prints after how many steps the program was ended, or why it was not."""
+    from unstall.virtual.stopping import stopped_after
+
+    steps = stopped_after(folder)
+    if steps is None:
+        say("--stop did not end the program: it took fewer steps than asked for, or none that unstall sees")
+    else:
+        say(f"--stop ended the program after {counted(steps, 'step')}")
+
+
 def read_run(folder: Path, ended: Exit) -> Timeline | None:
     """Returns the program's run on the virtual GPU. If it did nothing or nothing is known, prints why and returns
     None."""

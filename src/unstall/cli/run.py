@@ -44,10 +44,12 @@ from unstall.cli._recording import (
 )
 from unstall.cli._virtual import (
     add_virtual_options,
+    ask_to_stop,
     command_with_gpu,
     options_of,
     part_asked_for,
     read_run,
+    tell_of_stop,
     virtual_gpu_for_children,
     write_run,
 )
@@ -84,6 +86,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "record S seconds instead of steps; with --gpu, of the virtual clock",
         dest="for_",
     )
+    group.add_argument("--stop", action="store_true", help="end the program after what is recorded, with exit code 0")
     group.add_argument(
         "--recorder",
         choices=RECORDERS,
@@ -131,10 +134,13 @@ def run(args: argparse.Namespace) -> int:
         lines=args.lines,
         shapes=args.shapes,
         keep_arguments=args.keep_arguments,
+        stop=args.stop,
     )
-    teller = Teller(Follower(folder), quiet=args.quiet or bool(rank))
+    teller = Teller(Follower(folder), quiet=args.quiet or bool(rank), stop=args.stop)
     try:
-        if not virtual:
+        if virtual:
+            ask_to_stop(folder, args)
+        else:
             try_cupti(settings)
         with virtual_gpu_for_children(virtual) if virtual else nullcontext():
             armed_with = str(folder) if virtual else settings.to_json()
@@ -153,6 +159,8 @@ def run(args: argparse.Namespace) -> int:
         # The name is chosen again, since another run may have taken it in the meantime.
         trace = _trace(args, program, rank)
         if virtual:
+            if args.stop and not args.quiet:
+                tell_of_stop(folder)
             timeline = _write_virtual(folder, trace, virtual, ended, args)
         else:
             events = read(folder)

@@ -137,15 +137,15 @@ def steps_among(
 ) -> tuple[list[int], int]:
     """Returns the boundaries of the steps, ns, and how many of these steps are for warm-up.
 
-    The time before the first end of a step has the program's set-up in it, and counts only if it is all there is. So do
-    steps for warm-up.
+    The time before the first end of a step has the program's set-up in it, and that after the last beginning of one its
+    clean-up: they count only if there is nothing else. So do steps for warm-up.
     """
     if kind in AT_THE_END:
         before = 1 if len(times_ns) > 1 else 0
         boundaries = list(times_ns) if before else [begun_ns, *times_ns]
     else:
         before = 0
-        boundaries = list(times_ns) if ended_ns is None else [*times_ns, ended_ns]
+        boundaries = list(times_ns) if ended_ns is None or len(times_ns) > 1 else [*times_ns, ended_ns]
     steps, left_out = len(boundaries) - 1, max(0, warmup - before)
     return boundaries, left_out if steps > left_out else 0
 

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from unstall.guest import active, device, step_hooks
+from unstall.guest.ending import end_program
 from unstall.guest.imports import when_imported
 from unstall.guest.own_profiler import OwnProfiler
 from unstall.guest.step_source import AT_THE_END, FORWARD, LOADER, StepSource, StepSources
@@ -303,6 +304,8 @@ class Session:
                 self._plain.begin("after", at_ns)
         if self._chosen is None or self._sources.silent(self._chosen) or self._plain.arrived:
             self._conclude("done")
+        elif self._settings.stop and self._plain.finished:  # all ranks of a distributed program end at the same step
+            self._conclude("done", wait_s=_LAST_READ_S)
 
     def _may_begin(self) -> bool:
         if device.profiler_is_on() or self._own_profiler.is_on:
@@ -382,6 +385,8 @@ class Session:
             steps = self._sources.count(leader) if leader is not None else 0
             self._journal.write("over", why=why, phase=phase.value, steps=steps, **device.asked_for())
             self._journal.close()
+        if self._settings.stop and why == "done":
+            end_program()
 
     def _unhook(self) -> None:
         self._forget_import()

@@ -14,5 +14,7 @@ def arm(folder: str | None) -> None:
     watch = machine(MachineOptions.from_json(os.environ[ENVIRONMENT])).watch()
     if folder is not None:
         from unstall.virtual.run_folder import RunFolder
+        from unstall.virtual.stopping import stop_if_asked
 
         RunFolder(watch, Path(folder))
+        stop_if_asked(watch.machine, Path(folder))
