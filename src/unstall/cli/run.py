@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from unstall.cli._arguments import add_value, parse_count, parse_file, parse_seconds
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
+from unstall.cli._progress import working
 from unstall.cli._recording import (
     Teller,
     failure,
@@ -285,7 +286,8 @@ def _write(settings: Settings, trace: Path, events: Sequence[Event], *, succeede
         try:
             from unstall.recording.trace.write import write_trace
 
-            write_trace(recorded, trace, shortfall=shortfall)
+            with working("writing the trace", quiet=quiet):
+                write_trace(recorded, trace, shortfall=shortfall)
         except TraceError as error:
             missing = str(error)
         except BaseException:
@@ -309,13 +311,15 @@ def _write_virtual(
     prints why and returns None.
     """
     try:
-        timeline = read_run(folder, ended)
+        with working("reading the run", quiet=args.quiet):
+            timeline = read_run(folder, ended)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if timeline is None:
         return None
     part = part_asked_for(timeline, args)
-    write_run(part, trace, options)
+    with working("writing the trace", quiet=args.quiet):
+        write_run(part, trace, options)
     if not args.quiet:
         say(f"the trace is in {trace}")
     from unstall.virtual.profiler.frames import with_frames
@@ -328,7 +332,8 @@ def _explain(timeline: Timeline, args: argparse.Namespace) -> None:
     """Explains the run on stderr. If a format was requested, prints to stdout, which the program did not use."""
     from unstall.answers.explain import explain
 
-    report = explain(timeline)
+    with working("analysing the run", quiet=args.quiet):
+        report = explain(timeline)
     with nullcontext() if args.format else redirect_stdout(sys.stderr):
         deliver(report, args)
 

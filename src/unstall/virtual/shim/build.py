@@ -16,7 +16,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,12 +122,8 @@ def _results(torch: Torch) -> tuple[dict[Path, Path], Path]:
 def _compile(torch: Torch, compiler: list[str], includes: list[Path], objects: dict[Path, Path], shim: Path) -> None:
     """Compiles the missing objects and links the shim. The caller must hold the lock."""
     missing = [source for source, result in objects.items() if not result.exists()]
-    print(
-        f"unstall: compiling the virtual GPU for torch {torch.version}, once "
-        f"(about {5 + 50 * len(missing) // len(objects)} s, longer on a busy machine) …",
-        file=sys.stderr,
-        flush=True,
-    )
+    said = f"unstall: compiling the virtual GPU for torch {torch.version}, once: {len(missing)} files …"
+    print(said, file=sys.stderr, flush=True)
     for result in objects.values():
         if result.exists():
             _refuse_foreign(result)
@@ -138,9 +134,19 @@ def _compile(torch: Torch, compiler: list[str], includes: list[Path], objects: d
         _run([*compiler, *flags, "-c", str(source)], objects[source])
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(compile_one, missing))
+        for done, compiled in enumerate(as_completed([pool.submit(compile_one, source) for source in missing]), 1):
+            compiled.result()  # or its error
+            _tell_progress(done, len(missing))
     _run([*compiler, "-shared", *map(str, objects.values())], shim)
     _forget_stale(shim.parent.parent, keep={*objects.values(), shim})
+
+
+def _tell_progress(done: int, files: int) -> None:
+    """Says how many files are compiled: on a terminal in one line, else at each tenth of them."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[Kunstall: compiled {done} of {files}", end="\n" * (done == files), file=sys.stderr, flush=True)
+    elif done * 10 // files > (done - 1) * 10 // files:
+        print(f"unstall: compiled {done} of {files}", file=sys.stderr, flush=True)
 
 
 def _shortened(torch: Torch) -> list[str]:
