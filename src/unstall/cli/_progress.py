@@ -39,8 +39,10 @@ def _size(path: str) -> int:
 
 @contextmanager
 def working(what: str, *, quiet: bool = False) -> Iterator[None]:
-    """Says on stderr what the block does, if that takes more than two seconds. It promises no end: on a terminal it tells
-    how long it has taken so far, in a line that goes when the block ends."""
+    """Says on stderr what the block does, if that takes more than two seconds. It promises no end.
+
+    On a terminal it tells how long the block has taken so far, in a line that goes when the block ends.
+    """
     if quiet or sys.stderr is None:
         yield
         return
