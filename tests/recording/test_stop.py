@@ -47,7 +47,7 @@ def test_a_session_ends_the_program_once_it_is_done_and_asked_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: bool, why: str, ends: int
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("unstall.recording.session.end_program", lambda: asked.append("end"))
+    monkeypatch.setattr("unstall.recording.session.end_program", lambda **_: asked.append("end"))
     run = Driven(tmp_path, None, None, warmup=1, steps=1, stop=stop)
     run.session.begin()
     run.steps(1 + 3 + 2, took_ms=100)

@@ -10,9 +10,15 @@ from unstall.guest.threads import start_thread
 _A_MOMENT_S = 0.02  # until the hook that asked for this has returned: torch may drop what is raised within it
 
 
-def end_program() -> None:
-    """Ends the program soon, with exit code 0. A program that catches SystemExit goes on."""
+def end_program(*, here: bool = False) -> None:
+    """Ends the program soon, with exit code 0. A program that catches SystemExit goes on.
+
+    `here`: the caller is called by the program's own code, to which SystemExit may be raised at once. Anywhere else it
+    might be raised within code of C++ that drops it.
+    """
     asking = threading.current_thread()
+    if here and asking is threading.main_thread():
+        raise SystemExit
 
     def end() -> None:
         threading.Event().wait(_A_MOMENT_S)  # time.sleep is virtual on a virtual GPU

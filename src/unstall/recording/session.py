@@ -100,6 +100,7 @@ class Session:
         self._boundary = 0
         self._asked_to_end: str | None = None
         self._said: set[str] = set()
+        self._ends_program = False
         self.seen = False
         """Whether any boundary has come."""
 
@@ -116,7 +117,10 @@ class Session:
             self._fail(error)
 
     def step_boundary(self, kind: str, who: int = 0) -> None:
-        """Called by a source of steps (optimizer, loader, model) when a step begins or ends. Never raises."""
+        """Called by a source of steps (optimizer, loader, model) when a step begins or ends.
+
+        Never raises, except for SystemExit if the program is to end after what was recorded.
+        """
         if self.phase is Phase.OVER or not self._lock.acquire(blocking=False):
             return
         try:
@@ -126,6 +130,9 @@ class Session:
             self._fail(error)
         finally:
             self._lock.release()
+        if self._ends_program:
+            self._ends_program = False
+            end_program(here=kind in AT_THE_END)
 
     def end(self, why: str) -> None:
         """Ends the recording in any phase, and keeps what was recorded. Never raises."""
@@ -386,7 +393,10 @@ class Session:
             self._journal.write("over", why=why, phase=phase.value, steps=steps, **device.asked_for())
             self._journal.close()
         if self._settings.stop and why == "done":
-            end_program()
+            if self._lock.locked() and threading.current_thread() is threading.main_thread():
+                self._ends_program = True  # once the boundary that ends the recording has been taken
+            else:
+                end_program()
 
     def _unhook(self) -> None:
         self._forget_import()

@@ -130,11 +130,11 @@ class Machine:
             # From now on a graph serves calls of a function. Calls that run without the graph are step boundaries, too.
             self._sees_steps = True
             self._watched.callback(self._stop_seeing_steps, step_hooks.install(self.step_boundary))
-        if kind == EXPLICIT or not self._sees_steps:
-            self.on_step(kind, who)
         now = self.now_ns()
         for watch in self._watches:
             watch.step_boundaries.append((StepSource(kind, who), now))
+        if kind == EXPLICIT or not self._sees_steps:
+            self.on_step(kind, who)
 
     def end(self, why: str) -> None:
         for watch in list(self._watches):

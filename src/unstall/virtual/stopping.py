@@ -95,4 +95,4 @@ class _Stop:
             if self._hooks is not None:
                 self._hooks.remove()
             (self._folder / _STOPPED).write_text(str(steps))
-            end_program()
+            end_program(here=kind in AT_THE_END)
