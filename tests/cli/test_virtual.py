@@ -10,7 +10,6 @@ from traces import TraceBuilder
 from unstall.cli import parse
 from unstall.cli._virtual import command_with_gpu, part_asked_for, read_run
 from unstall.diagnose.explain import explain
-from unstall.errors import UsageError
 from unstall.launching.launch import Exit
 from unstall.locate.steps import find_steps
 from unstall.timeline.columns import HostKind, Timeline
@@ -68,26 +67,41 @@ def test_one_step_of_an_optimizer_is_whole_where_the_device_is_behind() -> None:
 @pytest.mark.parametrize("asked", [[], ["--steps", "2"]])
 def test_where_the_usual_warm_up_is_left_out_it_is_said(asked: list[str]) -> None:
     few, enough = (part_asked_for(_run(ran), parse(["run", *asked, "train.py"])) for ran in (3, 4))
-    assert few.meta.notes == (
-        "the run has 3 steps, too few to let the first 3 go by as usual: what a program does once only is in them",
-    )
-    assert not enough.meta.notes
+    said = "the run has 3 steps, too few to let the first 3 go by as usual: what a program does once only is in them"
+    assert (few.meta.shortfall, enough.meta.shortfall) == (said, None)
+    assert explain(few).result.verdict.text.startswith(f"T{said[1:]}. ")
 
 
 def test_a_warm_up_of_all_steps_is_told_how_many_there_are_and_what_to_give() -> None:
-    with pytest.raises(UsageError) as raised:
-        part_asked_for(_run(10), parse(["run", "--warmup", "12", "train.py"]))
-    assert str(raised.value) == (
-        "found 10 steps in the run, of which --warmup 12 leaves none to explain: give --warmup 9 or less"
+    part = part_asked_for(_run(10), parse(["run", "--warmup", "12", "train.py"]))
+    assert part.meta.shortfall == (
+        "this is the whole run, since --warmup 12 leaves none of its 10 steps to explain: give --warmup 9 or less"
     )
+    assert len(find_steps(part)) == 10
+
+
+def _stepless() -> Timeline:
+    trace = TraceBuilder()
+    trace.launch("gemm", 100)
+    trace.sync()
+    return trace.timeline()
 
 
 @pytest.mark.parametrize("asked", [["--warmup", "1"], ["--steps", "3"]])
 def test_where_there_are_no_steps_it_is_said_how_to_mark_them(asked: list[str]) -> None:
-    with pytest.raises(
-        UsageError, match=r"no steps were found in the run, .* unstall\.step\(\), or .* --after and --f"
-    ):
-        part_asked_for(_run(0), parse(["run", *asked, "train.py"]))
+    part = part_asked_for(_stepless(), parse(["run", *asked, "train.py"]))
+    assert part.meta.shortfall == (
+        "this is the whole run, since no steps were found in it, which --warmup and --steps count: mark the end of "
+        "each by unstall.step(), or ask for seconds (--after, --for)"
+    )
+
+
+def test_seconds_in_which_nothing_ran_are_the_whole_run_instead() -> None:
+    run = _run(2)
+    part = part_asked_for(run, parse(["run", "--after", "100", "train.py"]))
+    assert (len(part.host), len(part.device)) == (len(run.host), len(run.device))
+    assert part.meta.shortfall is not None
+    assert part.meta.shortfall.startswith("this is the whole run, since nothing ran in the time that --after and --for")
 
 
 @pytest.mark.parametrize(

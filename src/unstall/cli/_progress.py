@@ -1,14 +1,17 @@
-"""A progress bar on stderr while a large trace is read, if stderr is a terminal."""
+"""Progress on stderr: a bar while a large trace is read, and a line about what else takes long."""
 
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
 Progress: TypeAlias = Callable[[int, int], None]
+_SOON_S, _AGAIN_S = 2.0, 1.0  # work of less than that needs no line
 _LARGE_BYTES = 8 << 20  # smaller files are read before a bar could be drawn
 
 
@@ -32,3 +35,37 @@ def _size(path: str) -> int:
         return Path(path).stat().st_size
     except OSError:
         return 0
+
+
+@contextmanager
+def working(what: str, *, quiet: bool = False) -> Iterator[None]:
+    """Says on stderr what the block does, if that takes more than two seconds. It promises no end.
+
+    On a terminal it tells how long the block has taken so far, in a line that goes when the block ends.
+    """
+    if quiet or sys.stderr is None:
+        yield
+        return
+    over = threading.Event()
+    teller = threading.Thread(target=_tell, args=(what, over), name="unstall", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
+
+
+def _tell(what: str, over: threading.Event) -> None:
+    began = time.monotonic()
+    if over.wait(_SOON_S):
+        return
+    with suppress(OSError, ValueError):  # stderr may be closed
+        if not sys.stderr.isatty():
+            print(f"unstall: {what} …", file=sys.stderr, flush=True)
+            return
+        while True:
+            print(f"\r\x1b[Kunstall: {what} … {time.monotonic() - began:.0f} s", end="", file=sys.stderr, flush=True)
+            if over.wait(_AGAIN_S):
+                break
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _AMD_DRIVER = Path("/dev/kfd")
 _OF_PYTHON = "Python did not load unstall's sitecustomize as it started"
+_NOTHING = "nothing was recorded: "
 _SEEN = (
     "that unstall sees, which are an optimizer's, and with CUDA a DataLoader's or, from Python 3.12 on, a model's: "
     "call unstall.step() at the end of each step"
@@ -32,8 +33,10 @@ _ENDED_EARLY = f"the program ended before any step {_SEEN}"
 class Teller:
     """Reports the progress of a recording on stderr."""
 
-    def __init__(self, follower: Follower, *, quiet: bool) -> None:
+    def __init__(self, follower: Follower, *, quiet: bool, stop: bool = False) -> None:
+        """`stop`: the program is ended once it is recorded."""
         self._follower = follower
+        self._stop = stop
         self._quiet = quiet
         self._window_ns = 0
 
@@ -52,12 +55,23 @@ class Teller:
             without = "" if has_gpu() else "; no NVIDIA or AMD GPU is here, so there will be little to explain"
             return f"recording with {event.get('recorder')}{without}" if running else None
         if name == "recorded":
-            return f"recorded {_amount(event, self._window_ns)}{goes_on}"
+            sequel = "; --stop ends the program soon" if goes_on and self._stop else goes_on
+            return f"recorded {_amount(event, self._window_ns)}{sequel}"
         if name == "waiting" and running:
             return f"not recording yet: {why}"
         if name == "failed" and running:
             return f"recording failed: {why}{goes_on}"
         return None
+
+
+def try_cupti(settings: Settings) -> None:
+    """Tries CUPTI for the program, if the recording may use it: the program should not start a process for that."""
+    if settings.recorder == "torch" or settings.shapes:
+        return
+    from unstall.cupti.recorder import try_ahead
+
+    with suppress(OSError):  # the program tries it itself then
+        try_ahead(Path(settings.folder))
 
 
 def failure(events: Sequence[Event]) -> str | None:
@@ -72,12 +86,21 @@ def why_nothing(events: Sequence[Event], settings: Settings, *, succeeded: bool)
     if "window" in last:
         return None
     if "failed" in last or "waiting" in last:
-        return f"nothing was recorded: {(last.get('failed') or last['waiting']).get('why')}"
+        return f"{_NOTHING}{(last.get('failed') or last['waiting']).get('why')}"
     if "armed" not in last:
-        return f"nothing was recorded: {_OF_PYTHON}"
+        return f"{_NOTHING}{_OF_PYTHON}"
     if "over" not in last:
-        return "nothing was recorded: the program was killed, or left by os._exit or exec, before the recording began"
-    return f"nothing was recorded: {_too_early(last['over'], settings, succeeded)}"
+        return f"{_NOTHING}the program was killed, or left by os._exit or exec, before the recording began"
+    return f"{_NOTHING}{_too_early(last['over'], settings, succeeded)}"
+
+
+def first_steps_instead(folder: Path, missing: str) -> tuple[Path, str] | None:
+    """Returns the folder of the program's recorded first steps, and the shortfall of a trace of these; None without
+    them. `missing` is `why_nothing` of the recording."""
+    from unstall.recording.first_steps import recorded_first_steps
+
+    first = recorded_first_steps(folder)
+    return (first, f"this is how the program began, since {missing.removeprefix(_NOTHING)}") if first else None
 
 
 def lacks_gpu(events: Sequence[Event], *, succeeded: bool) -> bool:

@@ -92,6 +92,30 @@ def virtual_gpu_for_children(options: MachineOptions) -> Iterator[None]:
         yield
 
 
+def ask_to_stop(folder: Path, args: argparse.Namespace) -> None:
+    """Asks the program that leaves its run in `folder` to end after the steps or the time that `args` select, if
+    these have --stop."""
+    if not args.stop:
+        return
+    from unstall.virtual.stopping import Until, ask
+
+    warmup = _WARMUP if args.warmup is None else args.warmup
+    steps = Settings("").steps if args.steps is None else args.steps
+    after_s = args.after or 0.0
+    ask(folder, Until(warmup if args.after is None else 0, steps, after_s, args.for_))
+
+
+def tell_of_stop(folder: Path) -> None:
+    """Prints after how many steps the program was ended, or why it was not."""
+    from unstall.virtual.stopping import stopped_after
+
+    steps = stopped_after(folder)
+    if steps is None:
+        say("--stop did not end the program: it took fewer steps than asked for, or none that unstall sees")
+    else:
+        say(f"--stop ended the program after {counted(steps, 'step')}")
+
+
 def read_run(folder: Path, ended: Exit) -> Timeline | None:
     """Returns the program's run on the virtual GPU. If it did nothing or nothing is known, prints why and returns
     None."""
@@ -125,9 +149,23 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
 
     Without these options, it returns the part after the usual warm-up, as in a recorded run. It returns the whole run
     if the program has no step boundaries, no steps after the warm-up, or races, which may be anywhere. If only one of
-    --warmup and --steps is given, the other is the usual warm-up or all remaining steps. If there are too few steps, a
-    note says so.
+    --warmup and --steps is given, the other is the usual warm-up or all remaining steps.
+
+    A part that would be empty is the whole run instead. This, and too few steps, are its `shortfall`.
     """
+    if not len(timeline.host) and not len(timeline.device):
+        return timeline
+    try:
+        return _part(timeline, args)
+    except _EmptyError as empty:
+        return _short_of(timeline, f"this is the whole run, since {empty}")
+
+
+class _EmptyError(Exception):
+    """The part that was asked for is empty; the message is a clause that says why and what to do."""
+
+
+def _part(timeline: Timeline, args: argparse.Namespace) -> Timeline:
     from unstall.diagnose.graphed_checks import words_of_proving
     from unstall.locate.steps import find_steps
     from unstall.virtual.timeline.steps import with_steps
@@ -138,9 +176,9 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
     if counts or (args.after is None and args.for_ is None and not len(timeline.races)):
         steps = find_steps(timeline)
         if counts and steps.found_by == "whole":
-            raise UsageError(
-                "no steps were found in the run, and --warmup and --steps count them: mark the end of each by "
-                "unstall.step(), or ask for seconds: --after and --for"
+            raise _EmptyError(
+                "no steps were found in it, which --warmup and --steps count: mark the end of each by unstall.step(), "
+                "or ask for seconds (--after, --for)"
             )
         if counts or steps.found_by in _MARKED:
             warmup = _warmup_of(len(steps), args.warmup)
@@ -159,7 +197,7 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
     part = cut(timeline, start, end)
     if not len(part.host) and not len(part.device):
         lasted = max((int(table.end.max()) for table in (timeline.host, timeline.device) if len(table)), default=0)
-        raise UsageError(
+        raise _EmptyError(
             "nothing ran in the time that --after and --for ask for: they are seconds of the virtual clock, on which "
             f"the program took {duration(lasted)}"
         )
@@ -170,28 +208,32 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
 
 
 def _warmup_of(steps: int, asked: int | None) -> int:
-    """Returns the number of warm-up steps to skip. Raises UsageError if no step would remain."""
+    """Returns the number of warm-up steps to skip. Raises _EmptyError if no step would remain."""
     if asked is None:
         return _WARMUP if steps > _WARMUP else 0
     if asked >= steps:
-        raise UsageError(
-            f"found {counted(steps, 'step')} in the run, of which --warmup {asked} leaves none to explain: "
+        raise _EmptyError(
+            f"--warmup {asked} leaves none of its {counted(steps, 'step')} to explain: "
             f"give --warmup {steps - 1} or less"
         )
     return asked
 
 
 def _without_warmup(timeline: Timeline, steps: int) -> Timeline:
-    """Returns the same timeline, with a note that no warm-up step is skipped."""
-    note = (
+    """Returns the same timeline, which says that no warm-up step is skipped."""
+    return _short_of(
+        timeline,
         f"the run has {counted(steps, 'step')}, too few to let the first {_WARMUP} go by as usual: what a program does "
-        "once only is in them"
+        "once only is in them",
     )
-    return _noting(timeline, note)
 
 
 def _noting(timeline: Timeline, note: str) -> Timeline:
     return replace(timeline, meta=replace(timeline.meta, notes=(*timeline.meta.notes, note)))
+
+
+def _short_of(timeline: Timeline, shortfall: str) -> Timeline:
+    return replace(timeline, meta=replace(timeline.meta, shortfall=shortfall))
 
 
 def write_run(timeline: Timeline, path: Path, options: MachineOptions) -> None:

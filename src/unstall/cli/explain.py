@@ -12,6 +12,7 @@ from unstall.cli._arguments import add_plain_step_options, add_user_option, add_
 from unstall.cli._budgets import add_budget_options, check_budgets
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
+from unstall.cli._progress import working
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -39,13 +40,14 @@ def run(args: argparse.Namespace) -> int:
         check_replaced(Path(args.save_timeline), (".unstall",), "timeline")
 
     timeline = read_timeline(args.trace, quiet=args.quiet)
-    report = explain(
-        timeline,
-        step=args.step,
-        user=args.user,
-        plain_step_ns=args.plain_step_ns,
-        as_recorded=args.as_recorded,
-    )
+    with working("analysing the run", quiet=args.quiet):
+        report = explain(
+            timeline,
+            step=args.step,
+            user=args.user,
+            plain_step_ns=args.plain_step_ns,
+            as_recorded=args.as_recorded,
+        )
     if args.save_timeline:
         from unstall.report.scrub import scrub_timeline
 

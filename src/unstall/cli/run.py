@@ -35,13 +35,26 @@ from unstall.cli._commands import advice_on
 from unstall.cli._ending import ending
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
-from unstall.cli._recording import Teller, failure, how_it_failed, lacks_gpu, rank_of, say, why_nothing
+from unstall.cli._progress import working
+from unstall.cli._recording import (
+    Teller,
+    failure,
+    first_steps_instead,
+    how_it_failed,
+    lacks_gpu,
+    rank_of,
+    say,
+    try_cupti,
+    why_nothing,
+)
 from unstall.cli._virtual import (
     add_virtual_options,
+    ask_to_stop,
     command_with_gpu,
     options_of,
     part_asked_for,
     read_run,
+    tell_of_stop,
     virtual_gpu_for_children,
     write_run,
 )
@@ -79,6 +92,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "record S seconds instead of steps; with --gpu, of the virtual clock",
         dest="for_",
     )
+    group.add_argument("--stop", action="store_true", help="end the program after what is recorded, with exit code 0")
     group.add_argument(
         "--recorder",
         choices=RECORDERS,
@@ -133,9 +147,14 @@ def run(args: argparse.Namespace) -> int:
         lines=args.lines,
         shapes=args.shapes,
         keep_arguments=args.keep_arguments,
+        stop=args.stop,
     )
-    teller = Teller(Follower(folder), quiet=args.quiet or bool(rank))
+    teller = Teller(Follower(folder), quiet=args.quiet or bool(rank), stop=args.stop)
     try:
+        if virtual:
+            ask_to_stop(folder, args)
+        else:
+            try_cupti(settings)
         with virtual_gpu_for_children(virtual) if virtual else nullcontext():
             armed_with = str(folder) if virtual else settings.to_json()
             ended = launch(
@@ -153,6 +172,8 @@ def run(args: argparse.Namespace) -> int:
         # The name is chosen again, since another run may have taken it in the meantime.
         trace = _trace(args, program, rank)
         if virtual:
+            if args.stop and not args.quiet:
+                tell_of_stop(folder)
             timeline = _write_virtual(folder, trace, virtual, ended, args)
         else:
             events = read(folder)
@@ -273,13 +294,16 @@ def _write(settings: Settings, trace: Path, events: Sequence[Event], *, succeede
     `succeeded`: the program exited with 0.
     """
     folder = Path(settings.folder)
-    missing = why_nothing(events, settings, succeeded=succeeded)
-    failed = failure(events)
+    missing, shortfall, recorded = why_nothing(events, settings, succeeded=succeeded), None, folder
+    if missing is not None and (instead := first_steps_instead(folder, missing)):
+        missing, (recorded, shortfall) = None, instead
+    failed = None if shortfall else failure(events)
     if missing is None:
         try:
             from unstall.recording.trace.write import write_trace
 
-            write_trace(folder, trace)
+            with working("writing the trace", quiet=quiet):
+                write_trace(recorded, trace, shortfall=shortfall)
         except TraceError as error:
             missing = str(error)
         except BaseException:
@@ -301,17 +325,17 @@ def _write_virtual(
 ) -> Timeline | None:
     """Writes the trace of a run on the virtual GPU, and returns the timeline that the file holds. If there is none,
     prints why and returns None.
-
-    Raises UsageError if the run does not have the requested steps.
     """
     try:
-        timeline = read_run(folder, ended)
+        with working("reading the run", quiet=args.quiet):
+            timeline = read_run(folder, ended)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if timeline is None:
         return None
     part = part_asked_for(timeline, args)
-    write_run(part, trace, options)
+    with working("writing the trace", quiet=args.quiet):
+        write_run(part, trace, options)
     if not args.quiet:
         say(f"the trace is in {trace}")
     from unstall.virtual.profiler.frames import with_frames
@@ -327,7 +351,8 @@ def _explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> Repor
     """
     from unstall.answers.explain import explain
 
-    report = explain(timeline)
+    with working("analysing the run", quiet=args.quiet):
+        report = explain(timeline)
     with nullcontext() if args.format else redirect_stdout(sys.stderr):
         deliver(report, args, ending(args, trace))
     return report

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from unstall.cupti import driver_calls as calls
-from unstall.cupti import layouts
+from unstall.cupti import layouts, trial
 from unstall.cupti.layouts import Kind
 from unstall.errors import UnstallError
 from unstall.guest import device
@@ -44,15 +44,19 @@ class Cupti:
     any_thread = True
 
     def __init__(self, folder: Path) -> None:
-        """Load libcupti, and check that it accepts a client.
+        """Load libcupti, and check that it accepts a client. A process of its own has tried that before.
 
         Raises CuptiError if it does not, UnknownLayoutError if its record layout is unknown.
         """
-        if _cupti is None:
-            raise CuptiError(_NOT_BUILT)
+        why = unavailable()
+        if why is not None:  # before the library, which may crash without a driver
+            raise CuptiError(why)
         library = find_library()
         if library is None:
             raise CuptiError("libcupti was not found: it comes with torch's CUDA builds, or with the CUDA toolkit")
+        why = trial.why_not(_cupti.__file__, library, folder)
+        if why is not None:
+            raise CuptiError(why)
         try:
             self._version = _cupti.load(str(library))
         except OSError as error:
@@ -121,6 +125,13 @@ def unavailable() -> str | None:
     if _cupti is None:
         return _NOT_BUILT
     return None if device.has_driver() else _NO_DRIVER
+
+
+def try_ahead(folder: Path) -> None:
+    """Tries libcupti for the program that will record into `folder`. Raises OSError if that cannot be written."""
+    library = find_library() if unavailable() is None else None
+    if library is not None:
+        trial.try_ahead(_cupti.__file__, library, folder)
 
 
 def find_library() -> Path | None:

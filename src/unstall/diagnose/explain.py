@@ -102,6 +102,8 @@ def explain(
     if outlook and (caveat := outlook.caveat()):
         verdict = msgspec.structs.replace(verdict, text=f"{caveat} {verdict.text}")
     meta = timeline.meta
+    if meta.shortfall:
+        verdict = msgspec.structs.replace(verdict, text=f"{_sentence(meta.shortfall)} {verdict.text}")
     result = Result(
         version=__version__,
         source=source_of(timeline),
@@ -127,6 +129,11 @@ def texts(given: str | Iterable[str], name: str, of: str) -> tuple[str, ...]:
         if not isinstance(text, str):
             raise UsageError(f"{name}={given!r}: {of} are text, one or a list of them")
     return several
+
+
+def _sentence(text: str) -> str:
+    """Returns the text as a sentence, with a capital letter and a full stop."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def source_of(timeline: Timeline) -> Source:

@@ -66,6 +66,10 @@ class _Predicted(Struct):
     known_error: str | None = None
 
 
+class _Short(Struct):
+    shortfall: str | None = None
+
+
 class _Noted(Struct):
     notes: list[str] = []
 
@@ -84,6 +88,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
     plain = _value(members, "unstall", _Plain) or _Plain()
     stretches = _value(members, "unstall", _Stretches)
     noted = _value(members, "unstall", _Noted) or _Noted()
+    short = _value(members, "unstall", _Short) or _Short()
     predicted = _value(members, "unstall", _Predicted) or _Predicted()
     torch = _TORCH.search(before) or _TORCH.search(after or b"")
     return Meta(
@@ -103,6 +108,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
         plain_step_ns=plain.plain_step_ns,
         plain_steps_ns=_both(stretches.plain) if stretches else None,
         known_error=predicted.known_error and predicted.known_error[:_LONGEST_NOTE],
+        shortfall=short.shortfall and short.shortfall[:_LONGEST_NOTE],
         notes=(*notes, *(note[:_LONGEST_NOTE] for note in noted.notes[:_MOST_NOTES])),
         sound=not notes,
     )

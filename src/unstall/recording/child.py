@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from unstall.recording.first_steps import FirstSteps, settings_of
 from unstall.recording.journal import Journal
 from unstall.recording.recorder import Recorder
 from unstall.recording.session import Session
@@ -33,7 +34,16 @@ def begin(
     if settings.keep_arguments:
         journal.write("arguments", argv=sys.orig_argv, environment=dict(os.environ))
     chosen = Chosen(settings)
-    Session(settings, journal, make_recorder or chosen.recorder, make_line_clock or chosen.line_clock).begin()
+    first_steps = None if make_recorder else first_steps_for(settings)
+    make = make_recorder or chosen.recorder, make_line_clock or chosen.line_clock
+    Session(settings, journal, *make, first_steps=first_steps).begin()
+
+
+def first_steps_for(settings: Settings) -> FirstSteps:
+    """Returns the recording of the first steps, by the recorder that these settings come to."""
+    within = settings_of(settings)
+    chosen = Chosen(within)
+    return FirstSteps(within, open_journal, chosen.recorder, chosen.line_clock)
 
 
 def open_journal(settings: Settings) -> Journal:

@@ -97,12 +97,16 @@ class Recording:
         why_not = active.refusal()
         if why_not is not None:
             raise UsageError(why_not)
-        from unstall.recording.child import open_journal
+        from unstall.recording.child import first_steps_for, open_journal
         from unstall.recording.session import Session
         from unstall.recording.whole import Whole
 
         journal = open_journal(self._settings)
-        running = Whole(journal, *self._make) if self._whole else Session(self._settings, journal, *self._make)
+        running = (
+            Whole(journal, *self._make)
+            if self._whole
+            else Session(self._settings, journal, *self._make, first_steps=first_steps_for(self._settings))
+        )
         try:
             running.begin()
         except UsageError:
@@ -127,10 +131,10 @@ class Recording:
         Raises:
             UsageError: If the block has not ended, nothing was recorded, or `path` cannot be written.
         """
-        folder = self._recorded()
+        folder, shortfall = self._recorded()
         from unstall.recording.trace.write import write_trace
 
-        write_trace(folder, Path(path))
+        write_trace(folder, Path(path), shortfall=shortfall)
 
     def timeline(self) -> Timeline:
         """Read the recording.
@@ -169,8 +173,9 @@ class Recording:
 
         return explain(self.timeline())
 
-    def _recorded(self) -> Path:
-        """Returns the recording's folder. Raises UsageError if it is not filled yet, or is already removed."""
+    def _recorded(self) -> tuple[Path, str | None]:
+        """Returns the recording's folder and its shortfall. Raises UsageError if it is not filled yet, or is already
+        removed."""
         if not self._ended:
             raise UsageError("the recording has not ended: ask for it after its `with` block")
         if not self.close.alive:
@@ -183,6 +188,15 @@ class Recording:
             if event["event"] == "failed":
                 raise UsageError(f"nothing was recorded: {event['why']}")
         if not any(event["event"] == "recorded" for event in events):
+            from unstall.recording.first_steps import recorded_first_steps
+
+            first = recorded_first_steps(Path(self._settings.folder))
+            if first is not None:
+                return first, (
+                    "this is how the block began, since it ended before the recording did, which begins after "
+                    f"warmup={self._settings.warmup} steps and {LEAST_NS / 1e9:g} s or more of steps that are only "
+                    "timed: record the whole block, without steps=, or let it take more steps"
+                )
             instead = f"; {_NO_GPU}" if _lacks_gpu() else ""
             raise UsageError(
                 "nothing was recorded: the block ended before the recording began, which is after "
@@ -190,7 +204,7 @@ class Recording:
                 "record the whole block, without steps=, or let it take more steps and call unstall.step() after each"
                 + instead
             )
-        return Path(self._settings.folder)
+        return Path(self._settings.folder), None
 
 
 def _lacks_gpu() -> bool:

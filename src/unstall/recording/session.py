@@ -27,10 +27,12 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from unstall.guest import active, device, step_hooks, steps
+from unstall.guest.ending import end_program
 from unstall.guest.imports import when_imported
 from unstall.guest.own_profiler import OwnProfiler
 from unstall.guest.step_source import AT_THE_END, FORWARD, LOADER, StepSource, StepSources
 from unstall.recording.by_time import ByTime
+from unstall.recording.first_steps import FirstSteps
 from unstall.recording.journal import Journal
 from unstall.recording.plain import LEAST_STEPS, PlainSteps
 from unstall.recording.settings import Settings
@@ -66,6 +68,7 @@ class Session:
         make_recorder: MakeRecorder,
         make_line_clock: MakeLineClock = lambda: None,
         *,
+        first_steps: FirstSteps | None = None,
         now: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.phase = Phase.WARMUP
@@ -73,6 +76,7 @@ class Session:
         self._journal = journal
         self._make_recorder = make_recorder
         self._make_line_clock = make_line_clock
+        self._first_steps = first_steps
         self._now = now
         self._begun_ns = now()
         self._lock = threading.Lock()  # a boundary that comes while it is held is dropped: our own code made it
@@ -99,6 +103,7 @@ class Session:
         self._boundary = 0
         self._asked_to_end: str | None = None
         self._said: set[str] = set()
+        self._ends_program = False
         self.seen = False
         """Whether any boundary has come."""
 
@@ -115,7 +120,10 @@ class Session:
             self._fail(error)
 
     def step_boundary(self, kind: str, who: int = 0) -> None:
-        """Called by a source of steps (optimizer, loader, model) when a step begins or ends. Never raises."""
+        """Called by a source of steps (optimizer, loader, model) when a step begins or ends.
+
+        Never raises, except for SystemExit if the program is to end after what was recorded.
+        """
         if self.phase is Phase.OVER or not self._lock.acquire(blocking=False):
             return
         try:
@@ -125,6 +133,9 @@ class Session:
             self._fail(error)
         finally:
             self._lock.release()
+        if self._ends_program:
+            self._ends_program = False
+            end_program(here=kind in AT_THE_END)
 
     def end(self, why: str) -> None:
         """Ends the recording in any phase, and keeps what was recorded. Never raises."""
@@ -140,6 +151,8 @@ class Session:
     def forked(self) -> None:
         """In a forked child: stops recording this process, and leaves the parent's files alone."""
         self.phase = Phase.OVER
+        if self._first_steps is not None:
+            self._first_steps.forked()
         if self._window is not None:
             self._window.forked()  # first, because it wrapped functions after the hooks did
         with suppress(Exception):
@@ -152,6 +165,8 @@ class Session:
             if not self._waits_for_a_boundary():
                 return False
             try:
+                if self._first_steps is not None:  # a thread of our own must not query the device
+                    self._first_steps.end("time", wait=lambda: None)
                 window = self._make_window()
                 if not window.any_thread:
                     self._wait_for(f"a step: recorder {window.name} cannot begin without one (call unstall.step())")
@@ -174,9 +189,19 @@ class Session:
         try:
             self._hooks = step_hooks.install(self.step_boundary)
             self._own_profiler.watch()
-            self._forget_cuda = device.when_initialised(self._by_time.start)
+            self._forget_cuda = device.when_initialised(self._cuda_begins)
         except Exception as error:
             self._fail(error)
+
+    def _cuda_begins(self) -> None:
+        self._by_time.start()
+        if self._first_steps is None or self.phase is not Phase.WARMUP or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if not device.profiler_is_on() and not self._own_profiler.is_on:
+                self._first_steps.begin(at_a_step=False)
+        finally:
+            self._lock.release()
 
     def _end(self, why: str) -> None:
         if self.phase is Phase.RECORDING and self._window is not None:  # otherwise another thread is ending it
@@ -195,6 +220,8 @@ class Session:
         elif self.phase is Phase.PLAIN_AFTER:
             self.end("done")
         else:
+            if self._first_steps is not None:
+                self._first_steps.end("profiler")
             self._plain.spoil()
 
     def _lock_to_end(self, why: str) -> bool:
@@ -220,7 +247,8 @@ class Session:
             return  # a graph capture runs nothing yet, and a query of the device would invalidate it
         first = self._sources.add(source, may_train=begins and device.grad_enabled())
         if self.phase is Phase.WARMUP:
-            self._warm_up(source, at_ns)
+            if self._first_steps is None or not self._first_steps.goes_on(source, at_ns):
+                self._warm_up(source, at_ns)
         elif self.phase is Phase.PLAIN_BEFORE:
             self._time_before(source, at_ns, first)
         elif self.phase is Phase.RECORDING:
@@ -297,6 +325,8 @@ class Session:
                 self._plain.begin("after", at_ns)
         if self._chosen is None or self._sources.silent(self._chosen) or self._plain.arrived:
             self._conclude("done")
+        elif self._settings.stop and self._plain.finished:  # all ranks of a distributed program end at the same step
+            self._conclude("done", wait_s=_LAST_READ_S)
 
     def _may_begin(self) -> bool:
         if device.profiler_is_on() or self._own_profiler.is_on:
@@ -366,6 +396,8 @@ class Session:
     def _over(self, why: str) -> None:
         phase, self.phase = self.phase, Phase.OVER
         self._by_time.stop()
+        if self._first_steps is not None:
+            self._first_steps.end(why)
         leader = self._chosen or self._sources.leader()
         active.deactivate(self)
         try:
@@ -374,6 +406,11 @@ class Session:
             count = self._sources.count(leader) if leader is not None else 0
             self._journal.write("over", why=why, phase=phase.value, steps=count, **device.asked_for())
             self._journal.close()
+        if self._settings.stop and why == "done":
+            if self._lock.locked() and threading.current_thread() is threading.main_thread():
+                self._ends_program = True  # once the boundary that ends the recording has been taken
+            else:
+                end_program()
 
     def _unhook(self) -> None:
         self._forget_import()

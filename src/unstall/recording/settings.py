@@ -22,7 +22,7 @@ class Settings:
     """Settings of one recording. `warmup` and `steps` are numbers of steps; `after_s` and `for_s` are seconds instead.
 
     `folder` is where the program's process writes the recording. `keep_arguments` also stores the program's arguments
-    and environment, which may hold secrets.
+    and environment, which may hold secrets. `stop` ends the program once it is recorded.
     """
 
     folder: str
@@ -34,6 +34,7 @@ class Settings:
     lines: LineClockName = "auto"
     shapes: bool = False
     keep_arguments: bool = False
+    stop: bool = False
 
     def metadata(self) -> dict[str, object]:
         """Returns the settings as a trace has them: all but the folder."""

@@ -20,8 +20,10 @@ def arm(folder: str | None) -> None:
     watch = machine(MachineOptions.from_json(os.environ[ENVIRONMENT])).watch()
     if folder is not None:
         from unstall.virtual.run_folder import RunFolder
+        from unstall.virtual.stopping import stop_if_asked
 
         RunFolder(watch, Path(folder))
+        stop_if_asked(watch.machine, Path(folder))
 
 
 def _show_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from types import ModuleType
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from unstall.errors import UnstallError, UsageError
 from unstall.guest import active, step_hooks
 from unstall.guest.imports import around_import
-from unstall.guest.step_source import FORWARD, OPTIMIZER, StepSource
+from unstall.guest.step_source import EXPLICIT, FORWARD, OPTIMIZER, StepSource
 from unstall.launching.children import arming_children
 from unstall.virtual.options import ENVIRONMENT, MachineOptions
 from unstall.virtual.program_clock import ProgramClock
@@ -65,6 +66,8 @@ class Machine:
         self._watches: list[WatchedSpan] = []
         self._watched = ExitStack()
         self._sees_steps = False
+        self.on_step: Callable[[str, int], None] = lambda kind, who: None
+        """Called at boundaries that are not torch's: of `unstall.step()` and of our helpers."""
         self._shim: ModuleType
         around_import("torch", self._power_on, self._torch_is_there)
         os.register_at_fork(after_in_child=self.forked)
@@ -130,6 +133,8 @@ class Machine:
         now = self.now_ns()
         for watch in self._watches:
             watch.step_boundaries.append((StepSource(kind, who), now))
+        if kind == EXPLICIT or not self._sees_steps:
+            self.on_step(kind, who)
 
     def end(self, why: str) -> None:
         for watch in list(self._watches):

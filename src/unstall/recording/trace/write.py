@@ -35,12 +35,14 @@ _STEP = "unstall.step#{}"
 _BEGINS = ("threading.py", "_bootstrap")  # outermost frame of a thread
 
 
-def write_trace(folder: Path, path: Path) -> None:
+def write_trace(folder: Path, path: Path, *, shortfall: str | None = None) -> None:
     """Writes the contents of a recording's folder as a trace (.json or .json.gz), even if the recording was cut short.
+
+    `shortfall` is a clause on what was to be recorded and is not, which the trace keeps.
 
     Raises TraceError if nothing was recorded, UsageError if `path` cannot be written.
     """
-    story = _Story(chrome_trace.readable(journal.read(folder)))
+    story = _Story(chrome_trace.readable(journal.read(folder)), shortfall)
     if story.recorder is None:
         raise TraceError("nothing was recorded: the recording had not begun")
     places = read_places(folder, story.started_in)
@@ -187,6 +189,7 @@ class _Story:
     """The journal of a recording, parsed."""
 
     events: list[Event]
+    shortfall: str | None = None
 
     @property
     def recorder(self) -> str | None:
@@ -240,6 +243,7 @@ class _Story:
             "lines_by": self.lines,
             "step_marks": by if by in ("optimizer", "loader", "forward", "explicit", "time") else None,
             **(_of_plain(plain) if plain else {}),
+            **({"shortfall": self.shortfall} if self.shortfall else {}),
             "settings": self._last("settings").get("settings", {}),
             "machine": self.machine,
             "memory": {event["which"]: event["counters"] for event in self.all("memory")},

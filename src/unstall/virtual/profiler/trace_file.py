@@ -78,6 +78,7 @@ def _head(meta: Meta, metadata: Mapping[str, object]) -> dict[str, object]:
         "step_marks": meta.step_marks,
         "plain_step_ns": meta.plain_step_ns,
         "known_error": meta.known_error,
+        "shortfall": meta.shortfall,
         "notes": list(meta.notes),
     }
     return {**head, "unstall": {**{name: value for name, value in ours.items() if value is not None}, **metadata}}

@@ -1,0 +1,78 @@
+"""Tries libcupti in a process of its own, since a library that does not fit the driver may crash as it is first called.
+
+nvidia-cuda-cupti 13.2.86, for one, calls itself in `cuptiGetVersion` until the stack ends if there is no driver.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+_TRIED = "cupti_tried.json"
+_LONGEST_S = 60.0  # subscribing initialises the driver, which takes seconds on a machine with many GPUs
+_TRIES = """\
+import importlib.util, resource, sys
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+spec = importlib.util.spec_from_file_location("_cupti", sys.argv[1])
+cupti = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(cupti)
+try:
+    cupti.load(sys.argv[2])
+    cupti.subscribe()
+    cupti.unsubscribe()
+except (OSError, RuntimeError):
+    pass  # an error is no crash: whoever loads the library next gets it too
+"""
+_results: dict[str, str | None] = {}
+
+
+def why_not(extension: str, library: Path, folder: Path) -> str | None:
+    """Returns why this libcupti must not be loaded into this process, None if nothing speaks against it.
+
+    It is tried once: the result is in this process, or in `folder` or the one around it if `try_ahead` was called with
+    that. `extension` is the file of the C extension that loads it.
+    """
+    name = str(library)
+    for each in (folder, folder.parent):
+        if name not in _results:
+            with suppress(OSError, ValueError, TypeError):
+                _results.update(json.loads((each / _TRIED).read_text()))
+    if name not in _results:
+        _results[name] = _try(extension, name)
+    return _results[name]
+
+
+def try_ahead(extension: str, library: Path, folder: Path) -> None:
+    """Tries this libcupti, and writes the result to `folder`: the program that records there then starts no process."""
+    (folder / _TRIED).write_text(json.dumps({str(library): why_not(extension, library, folder)}))
+
+
+def _try(extension: str, library: str) -> str | None:
+    if not sys.executable:
+        return f"{library} cannot be tried in a process of its own first: this Python has no executable"
+    command = [sys.executable, "-I", "-S", "-c", _TRIES, extension, library]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_LONGEST_S
+        )
+    except subprocess.TimeoutExpired:
+        return f"{library} does not answer: it took more than {_LONGEST_S:g} s to load in a process of its own"
+    except OSError as error:
+        return f"{library} cannot be tried in a process of its own first: {error.strerror or error}"
+    if done.returncode < 0:
+        return (
+            f"{library} crashes as it is loaded ({_signal_name(-done.returncode)}, in a process of its own): "
+            "install the nvidia-cuda-cupti that this torch asks for, or a driver that is as new"
+        )
+    return None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,161 @@
+"""A recording of a program's first steps, for a report if the program ends before the recording proper begins.
+
+It begins when CUDA is initialised and ends after as many steps as warm up and are recorded; the session goes on then.
+It is a recording of its own, in a folder within the session's. `session` and `window` describe its journal entries.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from unstall.guest import device
+from unstall.guest.step_source import AT_THE_END, StepSource, StepSources
+from unstall.recording.journal import Journal, read
+from unstall.recording.settings import Settings
+from unstall.recording.window import MakeLineClock, MakeRecorder, RecordedWindow, give_up
+
+FOLDER = "first"
+BLOCK = "block"
+_MOST_WARMUP = 3  # of a larger --warmup, since only a program that ends within it needs these steps
+_MOST_MARKS = 2_000  # boundaries of all sources; some may come far more often than steps
+_LONG_NS = 60_000_000_000  # ns; few steps of a program with such long ones are enough
+
+
+class FirstSteps:
+    """Records from `begin` to `end`, or until `goes_on` has seen enough steps. Nothing here raises."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        open_journal: Callable[[Settings], Journal],
+        make_recorder: MakeRecorder,
+        make_line_clock: MakeLineClock = lambda: None,
+        *,
+        now: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        """`settings` are those of `settings_of`, as are the recorders that are made."""
+        self._settings = settings
+        self._open_journal = open_journal
+        self._make = make_recorder, make_line_clock
+        self._now = now
+        self._journal: Journal | None = None
+        self._made: RecordedWindow | None = None
+        self._window: RecordedWindow | None = None
+        self._tried = False
+        self._marks: list[tuple[StepSource, int, int]] = []  # (source, time, thread)
+        self._sources = StepSources()
+        self._begun_ns = 0
+        self._warmup = min(_MOST_WARMUP, settings.warmup) if settings.after_s is None else 0
+
+    def begin(self, *, at_a_step: bool) -> None:
+        """Begins, unless it has begun before, or the recorder begins only at a step of the program."""
+        if self._tried:
+            return
+        try:
+            if self._made is None:
+                Path(self._settings.folder).mkdir()
+                self._journal = self._open_journal(self._settings)
+                make_recorder, make_line_clock = self._make
+                self._made = RecordedWindow(self._journal, make_recorder(), make_line_clock())
+            if not (at_a_step or self._made.any_thread):
+                return
+            self._tried = True
+            self._made.start()
+            self._window, self._begun_ns = self._made, self._now()
+        except Exception as error:
+            self._tried = True
+            if self._journal is not None:
+                give_up(None, self._journal, error)
+
+    def goes_on(self, source: StepSource, at_ns: int) -> bool:
+        """Takes a step boundary. Returns whether the first steps are still recorded: then the session waits."""
+        if not self._tried and device.cuda() is not None:
+            self.begin(at_a_step=True)
+        window = self._window
+        if window is None:
+            return False
+        self._marks.append((source, at_ns, threading.get_native_id()))
+        self._sources.add(source)
+        if source != self._sources.leader(source) and len(self._marks) < _MOST_MARKS:
+            return True
+        count = self._sources.count(source)
+        # A clock is read only at powers of two, so that all ranks of a distributed program decide the same.
+        long = count.bit_count() == 1 and at_ns - self._begun_ns >= _LONG_NS
+        if (count > self._warmup + self._settings.steps or long or len(self._marks) >= _MOST_MARKS) and (
+            window.may_stop_here
+        ):
+            self.end("done")
+        return True
+
+    def end(self, why: str, wait: Callable[[], None] | None = None) -> None:
+        """Stops recording, if it has begun. `wait` waits for the device."""
+        window, self._window, self._tried = self._window, None, True
+        if window is None or self._journal is None:
+            return
+        try:
+            ended_ns = self._now()
+            self._journal.write("machine", facts=device.machine())  # it may have begun before torch was ready
+            window.stop(wait or (device.synchronize if why == "done" else device.wait_to_leave))
+            self._tell(None if why == "done" else ended_ns)
+            self._journal.write("over", why=why, phase="recording", steps=len(self._marks))
+        except Exception as error:
+            give_up(window, self._journal, error)
+        with suppress(Exception):
+            self._journal.close()
+
+    def forked(self) -> None:
+        """In a forked child: it is not recorded."""
+        window, self._window, self._tried = self._window, None, True
+        if window is not None:
+            window.forked()
+        if self._journal is not None:
+            self._journal.close()
+
+    def _tell(self, ended_ns: int | None) -> None:
+        """Writes which boundaries are those of steps. `ended_ns` is when the program ended, if it did."""
+        assert self._journal is not None
+        leader = self._sources.leader()
+        if leader is None:
+            self._journal.write("recorded", by=BLOCK, steps=0, settling=0)
+            return
+        times = [at_ns for source, at_ns, _ in self._marks if source == leader]
+        threads = Counter(thread for source, _, thread in self._marks if source == leader)
+        boundaries, settling = steps_among(leader.kind, times, self._begun_ns, ended_ns, self._warmup)
+        for number, at_ns in enumerate(boundaries):
+            self._journal.write("mark", at=at_ns, kind=leader.kind, step=number, thread=threads.most_common(1)[0][0])
+        self._journal.write("recorded", by=leader.kind, steps=len(boundaries) - 1 - settling, settling=settling)
+
+
+def steps_among(
+    kind: str, times_ns: Sequence[int], begun_ns: int, ended_ns: int | None, warmup: int
+) -> tuple[list[int], int]:
+    """Returns the boundaries of the steps, ns, and how many of these steps are for warm-up.
+
+    The time before the first end of a step has the program's set-up in it, and that after the last beginning of one its
+    clean-up: they count only if there is nothing else. So do steps for warm-up.
+    """
+    if kind in AT_THE_END:
+        before = 1 if len(times_ns) > 1 else 0
+        boundaries = list(times_ns) if before else [begun_ns, *times_ns]
+    else:
+        before = 0
+        boundaries = list(times_ns) if ended_ns is None or len(times_ns) > 1 else [*times_ns, ended_ns]
+    steps, left_out = len(boundaries) - 1, max(0, warmup - before)
+    return boundaries, left_out if steps > left_out else 0
+
+
+def settings_of(settings: Settings) -> Settings:
+    """Returns the settings of the recording of first steps within the recording of these settings."""
+    return replace(settings, folder=str(Path(settings.folder) / FOLDER))
+
+
+def recorded_first_steps(folder: Path) -> Path | None:
+    """Returns the folder of the first steps within a recording's folder; None if they were not recorded."""
+    first = folder / FOLDER
+    return first if any(event["event"] == "window" for event in read(first)) else None

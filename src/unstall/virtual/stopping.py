@@ -1,0 +1,98 @@
+"""Ends a program on the virtual GPU after the steps, or the time, that were asked for (`unstall run --stop`)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+from unstall.guest import device, step_hooks
+from unstall.guest.ending import end_program
+from unstall.guest.imports import when_imported
+from unstall.guest.step_source import AT_THE_END, FORWARD, LOADER, StepSource, StepSources
+
+_ASKED, _STOPPED = "stop.json", "stopped.txt"
+
+
+class Machine(Protocol):
+    """The process's virtual machine."""
+
+    on_step: Callable[[str, int], None]
+
+    def now_ns(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """The end of what was asked for: after `warmup` and `steps` steps, or `for_s` seconds of the virtual clock.
+
+    Nothing ends before `after_s` seconds.
+    """
+
+    warmup: int
+    steps: int
+    after_s: float
+    for_s: float | None
+
+
+def ask(folder: Path, until: Until) -> None:
+    """Asks the program that leaves its run in this folder to end."""
+    (folder / _ASKED).write_text(json.dumps(asdict(until)))
+
+
+def stop_if_asked(machine: Machine, folder: Path) -> None:
+    """In that program: watches its steps, if it was asked to end."""
+    try:
+        until = Until(**json.loads((folder / _ASKED).read_text()))
+    except FileNotFoundError:
+        return
+    _Stop(machine, folder, until)
+
+
+def stopped_after(folder: Path) -> int | None:
+    """Returns the number of steps after which the program was ended; None if it was not."""
+    try:
+        return int((folder / _STOPPED).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+class _Stop:
+    """Counts the program's steps, and ends it once."""
+
+    def __init__(self, machine: Machine, folder: Path, until: Until) -> None:
+        self._machine, self._folder, self._until = machine, folder, until
+        self._process = os.getpid()
+        self._sources = StepSources()
+        self._begun_with: dict[StepSource, int] = {}
+        self._hooks: step_hooks.StepHooks | None = None
+        self._over = False
+        machine.on_step = self._boundary
+        when_imported("torch", self._watch)
+
+    def _watch(self) -> None:
+        self._hooks = step_hooks.install(self._boundary)
+
+    def _boundary(self, kind: str, who: int) -> None:
+        if self._over or os.getpid() != self._process:
+            return
+        source = StepSource(kind, who)
+        self._sources.add(source, may_train=kind in (LOADER, FORWARD) and device.grad_enabled())
+        if source != self._sources.leader(source) or self._machine.now_ns() < self._until.after_s * 1e9:
+            self._begun_with[source] = self._sources.count(source)
+            return
+        steps = self._sources.count(source)
+        if self._until.for_s is not None:
+            enough = self._machine.now_ns() >= (self._until.after_s + self._until.for_s) * 1e9
+        else:  # one more, since the time before the first boundary may be no step, and others begin one
+            since = steps - self._begun_with.get(source, 0) if self._until.after_s else steps
+            enough = since > self._until.warmup + self._until.steps + (kind not in AT_THE_END)
+        if enough:
+            self._over = True
+            if self._hooks is not None:
+                self._hooks.remove()
+            (self._folder / _STOPPED).write_text(str(steps))
+            end_program(here=kind in AT_THE_END)

@@ -1,0 +1,153 @@
+"""The first steps are recorded in case the program ends before the recording proper begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from recording.recorders import Driven, Logging
+
+from unstall.cli._recording import first_steps_instead, why_nothing
+from unstall.guest import active
+from unstall.recording.first_steps import FOLDER, FirstSteps, recorded_first_steps, settings_of, steps_among
+from unstall.recording.journal import Event, Journal, read
+from unstall.recording.session import Phase
+from unstall.recording.settings import Settings
+
+
+class _Begun(Driven):
+    """A session that records its first steps, in a program that has just initialised CUDA."""
+
+    def __init__(self, folder: Path, first: Logging | None = None, **settings: int) -> None:
+        super().__init__(folder, None, None, **settings)
+        self.first = first or Logging(self.log, "first")
+        within = settings_of(Settings(str(folder), **settings))  # type: ignore[arg-type]
+        self.session._first_steps = FirstSteps(
+            within, lambda of: Journal(of.folder), lambda: self.first, now=self.clock
+        )
+        self._root = folder
+        self.session.begin()
+        self.session._cuda_begins()
+
+    def of_first(self, name: str) -> list[Event]:
+        return [event for event in read(self._root / FOLDER) if event["event"] == name]
+
+
+@pytest.fixture(autouse=True)
+def _ended() -> object:
+    yield
+    recording = active.current()
+    if recording is not None:
+        recording.end("exit")
+
+
+@pytest.mark.parametrize("steps", range(1, 9))
+@pytest.mark.parametrize("kind", ["explicit", "optimizer", "loader", "forward"])
+def test_a_program_of_a_few_steps_leaves_them(tmp_path: Path, kind: str, steps: int) -> None:
+    run = _Begun(tmp_path)
+    run.steps(steps, took_ms=100, kind=kind)
+    run.clock.ns += 100_000_000
+    run.session.end("exit")
+    assert run.log == ["first start", "first stop"]
+    assert run.events("window") == []
+    (recorded,) = run.of_first("recorded")
+    assert recorded["by"] == kind
+    assert recorded["steps"] >= 1
+    assert len(run.of_first("mark")) == recorded["steps"] + recorded["settling"] + 1
+    assert recorded_first_steps(tmp_path) == tmp_path / FOLDER
+
+
+def test_a_program_without_steps_leaves_all_of_it(tmp_path: Path) -> None:
+    run = _Begun(tmp_path)
+    run.session.end("exit")
+    assert [(event["by"], event["steps"]) for event in run.of_first("recorded")] == [("block", 0)]
+
+
+def test_the_first_steps_end_before_plain_steps_are_timed_and_the_recording_is_as_ever(tmp_path: Path) -> None:
+    run = _Begun(tmp_path, warmup=3, steps=5)
+    run.steps(9, took_ms=100)
+    assert (run.session.phase, run.log) == (Phase.WARMUP, ["first start", "first stop"])
+    assert [(event["steps"], event["settling"]) for event in run.of_first("recorded")] == [(6, 2)]
+    run.steps(1 + 5 + 6 + 4, took_ms=100)
+    assert run.log == ["first start", "first stop", "own start", "own stop"]
+    assert [plain["host_ns"] for plain in run.events("plain")] == [100e6, 100e6]
+    assert [event["steps"] for event in run.events("recorded")] == [5]
+
+
+def test_a_program_that_ends_while_plain_steps_are_timed_leaves_the_first_steps(tmp_path: Path) -> None:
+    run = _Begun(tmp_path)
+    Journal(tmp_path).write("armed")
+    run.steps(12, took_ms=1)
+    run.session.end("exit")
+    missing = why_nothing(read(tmp_path), Settings(str(tmp_path)), succeeded=True)
+    assert missing is not None
+    instead = first_steps_instead(tmp_path, missing)
+    assert instead is not None
+    folder, shortfall = instead
+    assert folder == tmp_path / FOLDER
+    assert shortfall.startswith("this is how the program began, since the program ended after 12 steps, while steps ")
+
+
+def test_a_large_warm_up_does_not_prolong_the_first_steps(tmp_path: Path) -> None:
+    run = _Begun(tmp_path, warmup=100)
+    run.steps(9, took_ms=1)
+    assert run.log == ["first start", "first stop"]
+
+
+def test_long_steps_end_them_early(tmp_path: Path) -> None:
+    run = _Begun(tmp_path)
+    run.steps(2, took_ms=40_000)
+    assert run.log == ["first start", "first stop"]
+
+
+def test_the_programs_own_profiler_ends_them(tmp_path: Path) -> None:
+    run = _Begun(tmp_path)
+    run.steps(2, took_ms=1)
+    run.session._give_way()
+    assert run.log == ["first start", "first stop"]
+
+
+def test_a_recording_by_time_ends_them_first(tmp_path: Path) -> None:
+    run = _Begun(tmp_path)
+    assert run.session.start_by_time()
+    assert run.log == ["first start", "first stop", "own start"]
+
+
+def test_a_recorder_of_the_programs_thread_begins_at_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _Begun(tmp_path, Logging([], "first", any_thread=False))
+    assert run.first.log == []
+    in_use = SimpleNamespace(cuda=lambda: True, machine=dict, wait_to_leave=lambda: None)
+    monkeypatch.setattr("unstall.recording.first_steps.device", in_use)
+    run.steps(1, took_ms=1)
+    assert run.first.log == ["first start"]
+    run.session.end("exit")
+    assert run.first.log == ["first start", "first stop"]
+
+
+@pytest.mark.parametrize("broken", ["start", "stop"])
+def test_what_fails_leaves_the_recording_as_it_would_be(tmp_path: Path, broken: str) -> None:
+    run = _Begun(tmp_path, Logging([], "first", broken=broken))
+    run.steps(9 + 1 + 5 + 6 + 4, took_ms=100)
+    assert run.log == ["own start", "own stop"]
+    assert run.events("failed") == []
+    assert [event["why"] for event in run.of_first("failed")] == [f"RuntimeError: cannot {broken}"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "times", "ended", "expected"),
+    [
+        ("explicit", [5], 9, ([1, 5], 0)),
+        ("explicit", [5, 6], 9, ([5, 6], 0)),
+        ("explicit", [5, 6, 7], 9, ([5, 6, 7], 0)),
+        ("optimizer", [5, 6, 7, 8], 9, ([5, 6, 7, 8], 2)),
+        ("forward", [5], 9, ([5, 9], 0)),
+        ("loader", [5, 6, 7, 8], 9, ([5, 6, 7, 8], 0)),
+        ("loader", [5, 6, 7, 8, 9], 10, ([5, 6, 7, 8, 9], 3)),
+        ("loader", [5, 6, 7], None, ([5, 6, 7], 0)),
+    ],
+)
+def test_setting_up_and_warming_up_count_only_if_there_is_nothing_else(
+    kind: str, times: list[int], ended: int | None, expected: tuple[list[int], int]
+) -> None:
+    assert steps_among(kind, times, 1, ended, 3) == expected
