@@ -2,7 +2,8 @@
 
 A is the run before and B the run after: traces or saved timelines, as for `unstall explain`. Places are
 matched by line and operator. A function that has moved is matched by its name. The last line says what the plan of A
-promised and what B got. Of a result that `-o result.json` saved, only step times and the plan are compared.
+promised and what B got. A and B can also be results that were saved as .json: then only step times and the plan are
+compared.
 """
 
 from __future__ import annotations

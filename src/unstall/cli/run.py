@@ -110,7 +110,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="keep the program's arguments and environment in the trace; they may hold secrets",
     )
-    earlier = "compare with an earlier run, a trace or a saved result, and end with what it promised and what was got"
+    earlier = "compare with an earlier run: FILE is its trace, or its saved result"
     add_value(group, "--against", "FILE", parse_file, earlier)
     add_virtual_options(parser)
     output = add_output_options(

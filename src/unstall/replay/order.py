@@ -34,7 +34,8 @@ def find_order(timeline: Timeline, queue: Queued, held_until: I64) -> Order:
     """Infers, for each op that started late, the op of another stream that it waited for.
 
     Either its stream waited for an event that the file does not name, or both ops needed the same part of the device.
-    It looks only at ops whose late start no known cause explains. The inferred op must explain most of the delay. `held_until` is, for each op, when the events that its stream is known to wait for are done, in ns.
+    It looks only at ops whose late start no known cause explains. The inferred op must explain most of the delay.
+    `held_until` has a time for each op, in ns: when the last known event is done that its stream waits for.
     """
     streams = len(timeline.streams)
     after = np.full(len(queue), -1, dtype=np.int32)

@@ -62,7 +62,7 @@ def _tiny(run: Run, late: Late, lost: I64) -> list[str]:
         return []
     cost = share(int(lost[late.tiny].sum()), int(lost[late.group.rows].sum()))
     length = usual_length(run, late.tiny)
-    return [f"{cost} of the idle time is between short kernels: {len(late.tiny):,} of them, {length} each"]
+    return [f"{cost} of the idle time is around {len(late.tiny):,} short kernels of {length}"]
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:

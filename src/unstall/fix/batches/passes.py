@@ -20,7 +20,7 @@ class Pass(Protocol):
 
 
 class Passes:
-    """State of all passes of one prefetch. Passes refer to it; it refers to them weakly."""
+    """State of all passes of one prefetch. It has weak references to the passes, so that each can be collected."""
 
     def __init__(self) -> None:
         self.counters = PrefetchCounters()
