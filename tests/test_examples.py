@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from unstall.diagnose.explain import explain
+from unstall.diagnose.rules.device_work import DEVICE_WORK
 from unstall.result import Accounts, Finding, Result
 
 TRACES = Path(__file__).parents[1] / "examples" / "traces"
@@ -106,6 +107,7 @@ def test_the_parts_add_up_to_the_nanosecond(name: str, trace: str) -> None:
 def test_where_nothing_stalls_nothing_is_found_step_after_step(name: str) -> None:
     found = result(f"{name}.json.gz")
     costly = [f for f in found.findings if not f.harmless and f.exposed_ns > 0.05 * found.steps.mean_ns]
+    costly = [f for f in costly if f.rule not in DEVICE_WORK]  # the device at work is no stall
     assert [f.rule for f in costly if f.count >= found.steps.count] == []
 
 

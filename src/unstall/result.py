@@ -82,10 +82,12 @@ class Integrity(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         ok: False if something is missing that may change a figure.
         notes: What was repaired or dropped, one sentence each.
+        shortfall: Why this is not the part of the run that was asked for; None if it is. The verdict begins with it.
     """
 
     ok: bool
     notes: tuple[str, ...] = ()
+    shortfall: str | None = None
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,6 +223,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         bound_by: "device", one of `IDLE_CAUSES` but "unknown", "mixed" if several limit the run alike or none does by
             itself, or "none" if there is no device work. It is the resource that would shorten a step most if free.
+            If the host or the kernels gain as much as one other resource, it is that one.
         or_bound_by: What `bound_by` would be at the other end of the estimate of the recorder's overhead, if that is
             something else; None if it is the same, or if the overhead is not estimated.
         basis: Whether that is true of the run as recorded, or without the recorder's overhead.

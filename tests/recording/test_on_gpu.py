@@ -228,7 +228,7 @@ for epoch in range(4):
         optimizer.zero_grad()
 print("all", epoch)
 """
-    done = run(tmp_path, script, "--recorder", "cupti")
+    done = run(tmp_path, script, "--recorder", "cupti", "--full")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "all 3\n"
     assert "optimizer steps" in done.stderr

@@ -80,6 +80,9 @@ def test_a_run_without_device_work_has_its_verdict_alone() -> None:
 )
 def test_a_caveat_goes_with_what_bounds_the_run(text: str, said: str) -> None:
     assert in_short(text) == said
+    assert in_short(f"This is the whole run, since it is short. {text}", shortfall=True) == (
+        f"This is the whole run, since it is short. {said}"
+    )
 
 
 def test_missing_input_is_told() -> None:

@@ -82,14 +82,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_value(begins, "--warmup", "N", _parse_warmup, f"skip N steps first (default: {_USUAL.warmup})")
     add_value(ends, "--steps", "N", parse_count, f"record N steps (default: {_USUAL.steps}; with --gpu, all)")
     add_value(
-        begins, "--after", "S", parse_seconds, "skip S seconds instead of steps; with --gpu, of the virtual clock"
+        begins, "--after", "S", parse_seconds, "skip the first S seconds instead of steps (with --gpu: of virtual time)"
     )
     add_value(
         ends,
         "--for",
         "S",
         _parse_length,
-        "record S seconds instead of steps; with --gpu, of the virtual clock",
+        "record S seconds instead of steps (with --gpu: of virtual time)",
         dest="for_",
     )
     group.add_argument("--stop", action="store_true", help="end the program after what is recorded, with exit code 0")
@@ -116,7 +116,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     output = add_output_options(
         parser, it="the report", largest="costliest findings and lines", but="only the reports that"
     )
-    output.add_argument("--full", action="store_true", help="print the full report, not its end alone")
+    output.add_argument("--full", action="store_true", help="print the full report, not only a summary")
 
 
 def run(args: argparse.Namespace) -> int:

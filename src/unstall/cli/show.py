@@ -34,7 +34,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         action="append",
         default=[],
-        help="also look for source files below DIR, by the end of their recorded path; may be repeated",
+        help="also look for source files below DIR; may be repeated",
     )
     parser.add_argument("--patch", action="store_true", help="print the patch alone, for git apply or patch -p1")
     add_user_option(parser)

@@ -45,7 +45,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--save-trace",
         metavar="FILE",
-        help="also write the predicted run as a trace, which Perfetto and unstall open (.json or .json.gz)",
+        help="also write the predicted run as a trace, for Perfetto, or to explain it (.json or .json.gz)",
     )
     add_output_options(parser)
 

@@ -107,7 +107,7 @@ def explain(
     result = Result(
         version=__version__,
         source=source_of(timeline),
-        integrity=Integrity(ok=meta.sound, notes=notes_of(run)),
+        integrity=Integrity(ok=meta.sound, notes=notes_of(run), shortfall=meta.shortfall),
         steps=steps_of(run),
         replay=outlook.replay if outlook else None,
         accounts=run.accounts,

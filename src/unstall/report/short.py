@@ -22,19 +22,21 @@ def document(result: Result, last: Sequence[str] = ()) -> Document:
     return Document(
         title="unstall",
         about=(),
-        summary=in_short(result.verdict.text),
+        summary=in_short(result.verdict.text, shortfall=result.integrity.shortfall is not None),
         blocks=(*(block for block in blocks if block is not None), *((Prose(last_lines),) if last_lines else ())),
         data=result,
     )
 
 
-def in_short(verdict: str) -> str:
-    """Returns the verdict's first sentence, which says what bounds the run, and the caveat if one stands before it.
+def in_short(verdict: str, *, shortfall: bool = False) -> str:
+    """Returns the verdict's first sentence, which says what bounds the run, and what stands before it: the sentence on
+    a `shortfall`, the caveat.
 
     A point within a figure or a name does not end a sentence.
     """
     sentences = verdict.split(". ")
-    wanted = 2 if verdict.startswith(CAVEAT) else 1
+    wanted = 1 + shortfall
+    wanted += ". ".join(sentences[shortfall:]).startswith(CAVEAT)
     text = ". ".join(sentences[:wanted])
     return text if len(sentences) <= wanted else f"{text}."
 

@@ -62,7 +62,7 @@ def _tiny(run: Run, late: Late, lost: I64) -> list[str]:
         return []
     cost = share(int(lost[late.tiny].sum()), int(lost[late.group.rows].sum()))
     length = usual_length(run, late.tiny)
-    return [f"{cost} of the idle time is around {len(late.tiny):,} short kernels of {length}"]
+    return [f"{len(late.tiny):,} kernels are short, {length}; {cost} of the idle time lies between them"]
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
@@ -72,7 +72,7 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
         ((int(lost[part.rows].sum()), run.where(part)) for part in run.lines(group.rows)), key=lambda part: -part[0]
     )
     lines = ", ".join(f"{at.file}:{at.line} {at.function} {share(cost, exposed)}" for cost, at in parts[:3] if at.file)
-    return [f"the idle time by line: {lines}"] if len(parts) > 1 and lines else []
+    return [f"here and in what is called from here, the idle time by line: {lines}"] if len(parts) > 1 and lines else []
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
