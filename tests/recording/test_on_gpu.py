@@ -289,7 +289,7 @@ def test_without_cupti_torch_profiler_records_and_that_is_said(tmp_path: Path) -
     )
     program = tmp_path / "program.py"
     program.write_text(DETERMINISTIC)
-    command = [sys.executable, "-m", "unstall", "run", "--trace", str(tmp_path / "t.json.gz"), str(program)]
+    command = [sys.executable, "-m", "unstall", "run", "--full", "--trace", str(tmp_path / "t.json.gz"), str(program)]
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -11,7 +11,6 @@ from unstall.changes.sides import ComparedRun, Sides
 from unstall.figures import counted, in_one_unit
 from unstall.result import UNTRUSTED, Finding, Result, Where
 
-_KEPT = 0.05  # of the promised step: as near as a replay comes to a run
 _PART = 0.1  # of an edit's gain: what is left of it by less than this was done
 
 _MUCH = 0.5
@@ -30,9 +29,7 @@ def promise_of(a: Result, b: Result, found: Alignment, sides: Sides | None = Non
     if not a.plan or a.replay is None:
         return Promise(before_ns=step_ns(a) * found.a, got_ns=got_ns, free=_free(b, found.b))
     promised_ns = a.plan[-1].step_ns * found.a
-    short_ns = got_ns - promised_ns
-    broken = short_ns > max(_KEPT * promised_ns, a.replay.error_ns * found.a)
-    left = _left(a, b, found, sides) if broken else {}
+    left = _left(a, b, found, sides)
     return Promise(
         before_ns=a.replay.undistorted_mean_step_ns * found.a,
         promised_ns=promised_ns,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _OF_OUTPUT = ("--trace", "--against", "-o", "--output")  # another run writes its own files
 _ALONE = ("--full",)
+_WIDTH = 78  # columns
 
 
 def ending(args: argparse.Namespace, trace: Path) -> Callable[[Document], Document]:
@@ -24,21 +25,34 @@ def ending(args: argparse.Namespace, trace: Path) -> Callable[[Document], Docume
 
     def make(full: Document) -> Document:
         result = cast("Result", full.data)
-        return document(result, list(_last_lines(result, args, trace)))
+        files = ", ".join([str(trace), *args.output])
+        last = f"all of it: {'' if args.full else '--full, or '}{files}"
+        return document(result, [line for each in _commands(result, args, trace) for line in _lines(each)], last)
 
     return make
 
 
-def _last_lines(result: Result, args: argparse.Namespace, trace: Path) -> Iterator[str]:
+def _commands(result: Result, args: argparse.Namespace, trace: Path) -> Iterator[str]:
     found = trace.parent == Path() and trace.name.endswith(TRACE_ENDING)
     behind = "" if found else f" {shlex.quote(str(trace))}"
-    findings = any(not finding.harmless for finding in result.findings)
-    if findings:
-        first = "b1" if any(finding.wrong for finding in result.findings) else "1"
-        yield f"next: unstall show {first}{behind} · unstall open{behind} · then, mended:"
-        yield f"      {again(args, trace)}"
-    files = ", ".join([str(trace), *args.output])
-    yield f"all of it: {'' if args.full else '--full, or '}{files}"
+    if any(not finding.harmless for finding in result.findings):
+        yield f"unstall show {'b1' if any(finding.wrong for finding in result.findings) else '1'}{behind}"
+        yield f"unstall open{behind}"
+        yield "# once something is mended:"
+        yield again(args, trace)
+
+
+def _lines(command: str) -> list[str]:
+    """Returns a command in lines of a terminal's width that can be pasted into a shell."""
+    if command.startswith("#"):
+        return [command]
+    lines = [""]
+    for word in map(shlex.quote, shlex.split(command)):
+        if lines[-1] and len(lines[-1]) + len(word) + 1 > _WIDTH:
+            lines[-1] += " \\"
+            lines.append("   ")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return lines
 
 
 def again(args: argparse.Namespace, trace: Path) -> str:

@@ -6,7 +6,7 @@ import argparse
 import os
 import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -75,7 +75,17 @@ def command_with_gpu(args: argparse.Namespace) -> str:
             next(options, None)
         elif name not in _OF_REAL_GPUS:
             kept.append(word)
-    return before + shlex.join([*kept, *words[program:]])
+    return before + shlex.join([*kept, *_without_gpu(words[program:])])
+
+
+def _without_gpu(words: Sequence[str]) -> Iterator[str]:
+    """Yields a program's words without a --gpu that was meant for us."""
+    rest = iter(words)
+    for word in rest:
+        if word == "--gpu":
+            next(rest, None)
+        elif not word.startswith("--gpu="):
+            yield word
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unstall.cli._against import check_against, compared_with
+from unstall.cli._against import compared_with, earlier_run
 from unstall.cli._arguments import add_value, parse_count, parse_file, parse_seconds
 from unstall.cli._commands import advice_on
 from unstall.cli._ending import ending
@@ -124,10 +124,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("run needs Linux; elsewhere record within the program: with unstall.record(): …")
     virtual = options_of(args)
     check_choices(args.recorder, args.lines, shapes=args.shapes)
-    check_against(args)
     program = _program(args)
     _check_cupti(args)
     rank = rank_of(os.environ)
+    earlier = earlier_run(args, rank)
     trace = _trace(args, program, rank)
     inputs = [*([] if args.module else program[:1]), *([args.against] if args.against else [])]
     check_outputs(args, *inputs, others=[str(trace)])
@@ -185,8 +185,8 @@ def run(args: argparse.Namespace) -> int:
             report = _explain(timeline, args, trace)
             if not args.quiet and (failed := how_it_failed(ended)):
                 say(failed)
-            if args.against and not args.quiet:
-                print(compared_with(args.against, report, args), file=sys.stderr)
+            if earlier and not args.quiet:
+                print(compared_with(earlier, report, args), file=sys.stderr)
         if timeline is None and not rank and (args.output or args.format):
             say("so there is no report" + (" in " + ", ".join(args.output) if args.output else ""))
         no_device_work = not virtual and (timeline is None or not len(timeline.device))

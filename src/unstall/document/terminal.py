@@ -232,9 +232,9 @@ def _details(entry: Entry) -> RenderableType:
 
 @_block.register
 def _code(block: Code, top: int) -> RenderableType:
-    is_patch = block.language == "diff"  # of which no part may be missing
+    whole = block.language in ("diff", "sh")  # no part of a patch or a command may be missing
     lines = (
-        Text(plain(line.expandtabs()), overflow="fold" if is_patch else "ellipsis", no_wrap=not is_patch)
+        Text(plain(line.expandtabs()), overflow="fold" if whole else "ellipsis", no_wrap=not whole)
         for line in block.lines
     )
     return Group(_text(block.title, "bold"), *lines)

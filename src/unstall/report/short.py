@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unstall.document.document import Block, Column, Document, Prose, Row, Span, Table, Words, words
+from unstall.document.document import Block, Code, Column, Document, Prose, Row, Span, Table, Words, words
 from unstall.document.plain import short
 from unstall.figures import counted, duration
 from unstall.report.explain import gain_of
@@ -15,15 +15,18 @@ SHOWN = 3
 """So many findings are listed. The full report has all of them."""
 
 
-def document(result: Result, last: Sequence[str] = ()) -> Document:
-    """The verdict, the plan in a line, the findings that gain most, and the lines `last`."""
-    blocks = [_damage(result), _bugs(result), _steps(result), _findings(result)]
-    last_lines = tuple(words(Span(line, "dim")) for line in last)
+def document(result: Result, commands: Sequence[str] = (), last: str = "") -> Document:
+    """The verdict, the plan in a line, the first findings, the `commands` to type next, and the line `last`."""
+    blocks: list[Block | None] = [_damage(result), _bugs(result), _steps(result), _findings(result)]
+    if commands:
+        blocks.append(Code(words(Span("next", "strong")), tuple(commands), language="sh"))
+    if last:
+        blocks.append(Prose((words(Span(last, "dim")),)))
     return Document(
         title="unstall",
         about=(),
         summary=in_short(result.verdict.text, shortfall=result.integrity.shortfall is not None),
-        blocks=(*(block for block in blocks if block is not None), *((Prose(last_lines),) if last_lines else ())),
+        blocks=tuple(block for block in blocks if block is not None),
         data=result,
     )
 
@@ -79,7 +82,7 @@ def _findings(result: Result) -> Block | None:
         _row(f"{number}", finding, short(finding.title), gain_of(result, finding) or "-")
         for number, finding in enumerate(found[:SHOWN], 1)
     ]
-    title = "Findings" if len(found) <= SHOWN else f"The {SHOWN} of {len(found)} findings that gain most"
+    title = "Findings" if len(found) <= SHOWN else f"The first {SHOWN} of {len(found)} findings"
     return Table(words(Span(title, "strong")), (Column("gain"),), tuple(rows))
 
 
