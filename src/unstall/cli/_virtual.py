@@ -37,7 +37,7 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--host",
         choices=HOST_CLOCKS,
-        help="modelled: the host's work takes the time that the GPU's file gives; measured: it takes as long as here "
+        help="modelled: the host's work takes the time that the GPU's file gives; measured: as long as on this machine "
         "(default: modelled)",
     )
 

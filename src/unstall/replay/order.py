@@ -35,7 +35,7 @@ def find_order(timeline: Timeline, queue: Queued, held_until: I64) -> Order:
 
     Either its stream waited for an event that the file does not name, or both ops needed the same part of the device.
     It looks only at ops whose late start no known cause explains. The inferred op must explain most of the delay.
-    `held_until`, in ns by op, is the end of all known events that its stream waits for.
+    `held_until` says for each op when its stream stops waiting for known events, in ns.
     """
     streams = len(timeline.streams)
     after = np.full(len(queue), -1, dtype=np.int32)

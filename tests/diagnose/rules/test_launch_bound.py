@@ -68,7 +68,7 @@ def test_the_lines_of_a_function_hold_it_together_and_the_costliest_is_named() -
     assert finding.where.line_is == "exact"
     assert finding.count == 40
     assert finding.edit == "graph:model/net.py:forward"
-    assert "the idle time by line: model/net.py:52 forward" in finding.saw
+    assert "% of the idle time belongs to model/net.py:52 forward, " in finding.saw
 
 
 def test_within_generate_it_is_told_what_can_be_captured_there() -> None:
@@ -182,7 +182,7 @@ def test_tiny_kernels_within_a_stretch_are_part_of_it_and_no_finding_of_their_ow
                         trace.launch(f"{name}_{i % kernels}", 3)
     finding = only(trace, "launch-bound")
     assert place(finding) == ("train.py", 12, "train")
-    assert "40 kernels are short, 3.00 µs (median); " in finding.saw
+    assert "of the idle time lies between short kernels" in finding.saw
     assert found(trace, "tiny-kernels") == []
 
 

@@ -61,8 +61,7 @@ def _tiny(run: Run, late: Late, lost: I64) -> list[str]:
     if not len(late.tiny):
         return []
     cost = share(int(lost[late.tiny].sum()), int(lost[late.group.rows].sum()))
-    length = usual_length(run, late.tiny)
-    return [f"{len(late.tiny):,} kernels are short, {length}; {cost} of the idle time lies between them"]
+    return [f"{cost} of the idle time lies between short kernels"]
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
@@ -71,8 +70,11 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
     parts = sorted(
         ((int(lost[part.rows].sum()), run.where(part)) for part in run.lines(group.rows)), key=lambda part: -part[0]
     )
-    lines = ", ".join(f"{at.file}:{at.line} {at.function} {share(cost, exposed)}" for cost, at in parts[:3] if at.file)
-    return [f"here and in what is called from here, the idle time by line: {lines}"] if len(parts) > 1 and lines else []
+    shares = [(share(cost, exposed), f"{at.file}:{at.line} {at.function}") for cost, at in parts[:3] if at.file]
+    if len(parts) < 2 or not shares:
+        return []
+    (most, place), *others = shares
+    return [", ".join([f"{most} of the idle time belongs to {place}", *(f"{less} to {at}" for less, at in others)])]
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
