@@ -16,7 +16,7 @@ from unstall.cli._last import last_page, last_run
 from unstall.errors import UsageError
 from unstall.result import Result, Where
 
-_PROGRAM = "import torch\ntotal = 0.0\nfor x in xs:\n    total += x.item()\nprint(total)\n"
+_PROGRAM = "import torch\nfor x in xs:\n    print(x)\n    y = torch.ones(3).cuda()\nprint(y)\n"
 
 
 @pytest.fixture
@@ -26,6 +26,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "train.py").write_text(_PROGRAM)
     where = Where(file="train.py", line=4, line_is="exact", function="<module>")
     item = next(finding for finding in TYPICAL.findings if finding.rule == "sync-item")
+    item = msgspec.structs.replace(item, rule="pageable-copy")
     result = msgspec.structs.replace(TYPICAL, findings=(msgspec.structs.replace(item, where=where),))
     _save(result, tmp_path / "result.json")
     return tmp_path
@@ -37,16 +38,16 @@ def _save(result: Result, path: Path) -> None:
 
 def test_a_finding_is_shown_with_its_source_and_the_patch_that_applies(unstall: Cli, here: Path) -> None:
     said = unstall("show", "1").out
-    assert "> 4      total += x.item()" in said
-    assert "+    kept.append(x.detach())" in said
+    assert "> 4      y = torch.ones(3).cuda()" in said
+    assert '+    y = torch.ones(3, device="cuda")' in said
     assert "apply it: unstall show 1 --patch | git apply" in said
     assert unstall("show", "1", "--patch").out.startswith("--- a/train.py\n+++ b/train.py\n@@ ")
 
 
 def test_as_json_it_is_the_finding_with_its_source(unstall: Cli, here: Path) -> None:
     data = msgspec.json.decode(unstall("show", "1", "--json").out)
-    assert (data["schema"], data["finding"]["rule"]) == ("unstall.show/1", "sync-item")
-    assert (data["source"][0]["first"], data["source"][0]["lines"][3]) == (1, "    total += x.item()")
+    assert (data["schema"], data["finding"]["rule"]) == ("unstall.show/1", "pageable-copy")
+    assert (data["source"][0]["first"], data["source"][0]["lines"][3]) == (1, "    y = torch.ones(3).cuda()")
     assert data["patch"].startswith("--- a/train.py")
 
 
@@ -61,16 +62,16 @@ def test_source_elsewhere_is_read_only_if_its_folder_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     said = unstall("show", "1", here / "result.json")
-    assert "total +=" not in said.out
+    assert "y = torch.ones" not in said.out
     assert "--source DIR opens another" in " ".join(said.out.split())
-    assert "total += x.item()" in unstall("show", "1", here / "result.json", "--source", here).out
+    assert "y = torch.ones(3).cuda()" in unstall("show", "1", here / "result.json", "--source", here).out
 
 
 def test_without_a_patch_that_is_said_and_the_exit_code_tells(unstall: Cli, here: Path) -> None:
-    (here / "train.py").write_text(_PROGRAM.replace("+=", "="))
+    (here / "train.py").write_text(_PROGRAM.replace("torch.ones(3).cuda()", "x.to(x.dtype)"))
     outcome = unstall("show", "1", "--patch")
     assert (outcome.code, outcome.out) == (1, "")
-    assert "no patch: the value is used at once" in outcome.err
+    assert "no patch: the line is not of the form x.to(device)" in outcome.err
 
 
 def test_a_number_that_is_no_finding_is_answered_with_those_there_are(unstall: Cli, here: Path) -> None:
@@ -117,3 +118,11 @@ def test_open_shows_a_browser_reports_alone(unstall: Cli, here: Path, monkeypatc
     assert unstall("open", "other.html").code == 2
     assert unstall("open").code == 0
     assert opened == [(here / "result.report.html").as_uri()]
+
+
+def test_no_patch_is_made_of_source_that_changed_since_the_run(unstall: Cli, here: Path) -> None:
+    now = (here / "result.json").stat().st_mtime
+    os.utime(here / "train.py", (now + 9, now + 9))
+    outcome = unstall("show", "1", "--patch")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "train.py: changed after the run" in outcome.err

@@ -64,6 +64,10 @@ def run(args: argparse.Namespace) -> int:
     if not isinstance(shown.patch, Patch):
         say(f"no patch: {shown.patch}")
         return 1
+    if shown.caveat:  # another line may stand there now
+        return 1
+    if shown.patch.note:
+        say(shown.patch.note)
     sys.stdout.write(shown.patch.diff)
     return 0
 

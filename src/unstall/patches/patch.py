@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from unstall.patches.calls import without_call
-from unstall.patches.reads import read_after_the_loop
 from unstall.patches.source import Source
 from unstall.patches.syntax import Edit, Module
 from unstall.patches.uploads import made_on_device, uploaded
@@ -31,11 +30,7 @@ Found = tuple[list[Edit], str] | str
 _KNOWN: Mapping[str, Callable[[Module, int], Found]] = {
     "pageable-copy": uploaded,
     "blocking-copy": uploaded,
-    "blocking-pinned-copy": uploaded,
-    "serial-copy": uploaded,
     "sync-tensor": made_on_device,
-    "sync-item": read_after_the_loop,
-    "sync-explicit": without_call("torch.cuda.synchronize"),
     "allocator-churn": without_call("torch.cuda.empty_cache"),
 }
 

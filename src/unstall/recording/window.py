@@ -43,6 +43,7 @@ class RecordedWindow:
 
     def start(self) -> None:
         """Starts to record. If one of the recorders cannot start, neither does, and its error is raised."""
+        self._thread = threading.current_thread()
         self._journal.write("machine", facts=device.machine())
         self._observe("before")
         with ExitStack() as undo:

@@ -30,13 +30,14 @@ class _Round:
 
     times: Replayed  # the first round also has what comes before the steps
     steps: int
+    streams_wait: bool  # for events: until when is not in the times
     host: int  # when the host is done with the last step
     device: int  # when all work launched so far is done
     done: int  # when that and all steps so far are done
 
     def moved(self, by: int) -> _Round:
         times = Replayed(*(getattr(self.times, field.name) + by for field in fields(Replayed)))
-        return _Round(times, self.steps, self.host + by, self.device + by, self.done + by)
+        return _Round(times, self.steps, self.streams_wait, self.host + by, self.device + by, self.done + by)
 
     def is_like(self, other: _Round) -> bool:
         columns = [field.name for field in fields(Replayed)]
@@ -87,10 +88,10 @@ def _replayed(program: Program) -> tuple[list[_Round], int]:
 def _goes_on_by(rounds: list[_Round]) -> int | None:
     """Returns the time from each round to the next, if all later rounds are the last one moved by that; else None.
 
-    They are if the last round is the one before it, moved, and if the device is never more than a round behind: then
-    no launch waits for room behind work of earlier rounds.
+    They are if the last round is the one before it, moved, if no stream waits for an event, and if the device is never
+    more than a round behind: then no launch waits for room behind work of earlier rounds.
     """
-    if len(rounds) < 4:
+    if len(rounds) < 4 or rounds[-1].streams_wait:
         return None
     earlier, before, last = rounds[-3:]
     begin, by = int(last.times.start.min()), last.host - before.host
@@ -117,13 +118,14 @@ def _rounds(program: Program, most: int) -> Iterator[_Round]:
     work = steps.work.copy()
     work[0] = round(float(between.mean())) if len(between) else 0
     steps = replace(steps, work=work, ops=steps.ops - first_op)
+    streams_wait = bool((steps.code == Code.STREAM_WAIT).any())
     engine, ends, device, done = begin(program.capacity), program.step_ends, 0, 0
     for number in range(most):
         times = engine.feed(part)
         host = times.end[ends]
         device = max(device, int(times.op_end.max(initial=0)))
         done = max(done, device, int(host.max()))
-        yield _Round(times, len(ends), int(host[-1]), device, done)
+        yield _Round(times, len(ends), streams_wait, int(host[-1]), device, done)
         ends = program.step_ends - first
         part = replace(
             program,
