@@ -9,8 +9,9 @@ import pytest
 from recording.recorders import Driven, Logging
 
 from unstall.cli._recording import first_steps_instead, why_nothing
+from unstall.cupti.trial import FIRST_STEPS
 from unstall.guest import active
-from unstall.recording.first_steps import FOLDER, FirstSteps, recorded_first_steps, settings_of, steps_among
+from unstall.recording.first_steps import FirstSteps, recorded_first_steps, settings_of, steps_among
 from unstall.recording.journal import Event, Journal, read
 from unstall.recording.session import Phase
 from unstall.recording.settings import Settings
@@ -31,7 +32,7 @@ class _Begun(Driven):
         self.session._cuda_begins()
 
     def of_first(self, name: str) -> list[Event]:
-        return [event for event in read(self._root / FOLDER) if event["event"] == name]
+        return [event for event in read(self._root / FIRST_STEPS) if event["event"] == name]
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +56,7 @@ def test_a_program_of_a_few_steps_leaves_them(tmp_path: Path, kind: str, steps: 
     assert recorded["by"] == kind
     assert recorded["steps"] >= 1
     assert len(run.of_first("mark")) == recorded["steps"] + recorded["settling"] + 1
-    assert recorded_first_steps(tmp_path) == tmp_path / FOLDER
+    assert recorded_first_steps(tmp_path) == tmp_path / FIRST_STEPS
 
 
 def test_a_program_without_steps_leaves_all_of_it(tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_a_program_that_ends_while_plain_steps_are_timed_leaves_the_first_steps(
     instead = first_steps_instead(tmp_path, missing)
     assert instead is not None
     folder, shortfall = instead
-    assert folder == tmp_path / FOLDER
+    assert folder == tmp_path / FIRST_STEPS
     assert shortfall.startswith("this is how the program began, since the program ended after 12 steps, while steps ")
 
 

@@ -12,6 +12,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+FIRST_STEPS = "first"
+"""The folder, within a recording's, of the recording of a program's first steps."""
+
 _TRIED = "cupti_tried.json"
 _LONGEST_S = 60.0  # subscribing initialises the driver, which takes seconds on a machine with many GPUs
 _TRIES = """\
@@ -37,7 +40,8 @@ def why_not(extension: str, library: Path, folder: Path) -> str | None:
     that. `extension` is the file of the C extension that loads it.
     """
     name = str(library)
-    for each in (folder, folder.parent):
+    # The folder of a program's first steps lies in the recording's own. Around any other, strangers may write.
+    for each in (folder, folder.parent) if folder.name == FIRST_STEPS else (folder,):
         if name not in _results:
             with suppress(OSError, ValueError, TypeError):
                 _results.update(json.loads((each / _TRIED).read_text()))

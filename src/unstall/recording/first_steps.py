@@ -14,13 +14,13 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from unstall.cupti.trial import FIRST_STEPS
 from unstall.guest import device
 from unstall.guest.step_source import AT_THE_END, StepSource, StepSources
 from unstall.recording.journal import Journal, read
 from unstall.recording.settings import Settings
 from unstall.recording.window import MakeLineClock, MakeRecorder, RecordedWindow, give_up
 
-FOLDER = "first"
 BLOCK = "block"
 _MOST_WARMUP = 3  # of a larger --warmup, since only a program that ends within it needs these steps
 _MOST_MARKS = 2_000  # boundaries of all sources; some may come far more often than steps
@@ -152,10 +152,10 @@ def steps_among(
 
 def settings_of(settings: Settings) -> Settings:
     """Returns the settings of the recording of first steps within the recording of these settings."""
-    return replace(settings, folder=str(Path(settings.folder) / FOLDER))
+    return replace(settings, folder=str(Path(settings.folder) / FIRST_STEPS))
 
 
 def recorded_first_steps(folder: Path) -> Path | None:
     """Returns the folder of the first steps within a recording's folder; None if they were not recorded."""
-    first = folder / FOLDER
+    first = folder / FIRST_STEPS
     return first if any(event["event"] == "window" for event in read(first)) else None

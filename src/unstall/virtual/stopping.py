@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
@@ -94,5 +95,6 @@ class _Stop:
             self._over = True
             if self._hooks is not None:
                 self._hooks.remove()
-            (self._folder / _STOPPED).write_text(str(steps))
+            with suppress(OSError):  # of a full disk, say: the program is ended all the same
+                (self._folder / _STOPPED).write_text(str(steps))
             end_program(here=kind in AT_THE_END)
