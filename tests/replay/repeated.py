@@ -8,8 +8,8 @@ import numpy as np
 
 from unstall.replay.engine import replay
 from unstall.replay.program import Code, Instructions, Ops, Program, Replayed
+from unstall.replay.steady import _likes
 from unstall.timeline.columns import I32, I64
-from unstall.timeline.grouping import groups
 
 _SETTLING, _LOOKED_AT = 8, 4  # minimum number of warm-up steps, and of measured steps
 
@@ -118,17 +118,3 @@ def _carried(column: I32, first: int, last: int, times: int, likes: I64) -> I32:
     moves = np.where(inside | (like >= 0), period, 0)
     after = (moved + moves * np.arange(times - 1)[:, None]).astype(np.int32)
     return np.append(column[:last], after)
-
-
-def _likes(kinds: I64 | I32, first: int, last: int) -> I64:
-    """Returns, for each row before `first`, its counterpart in first … last: the row of its kind as far from the end.
-
-    It is -1 if there is none.
-    """
-    likes = np.full(first + 1, -1, dtype=np.int64)
-    inside = dict(groups(kinds[first:last]))
-    for kind, mine in groups(kinds[:first]):
-        theirs = inside.get(kind, mine[:0])
-        count = min(len(mine), len(theirs))
-        likes[mine[len(mine) - count :]] = first + theirs[len(theirs) - count :]
-    return likes

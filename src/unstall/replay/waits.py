@@ -39,8 +39,9 @@ def waits(timeline: Timeline, queue: Queued, order: Order) -> list[InstructionRo
     )
     of_stream = (known.kind == WaitKind.STREAM) & (known.stream >= 0)
     done = np.full(len(known), _LONG_AGO, dtype=np.int64)
-    done[by_event] = _done_before(timeline, queue, known.on_stream[by_event], host.start[record[by_event]])
-    done[of_stream] = _done_before(timeline, queue, known.stream[of_stream], start[of_stream])
+    holds = _holds(timeline, queue)
+    done[by_event] = _done_before(holds, queue, known.on_stream[by_event], host.start[record[by_event]])
+    done[of_stream] = _done_before(holds, queue, known.stream[of_stream], start[of_stream])
     blocking = known.kind != WaitKind.STREAM_EVENT
     everything = blocking & ~by_event & ~of_stream
     done[everything], of_device = drained(timeline, queue, start[everything], end[everything])
@@ -144,9 +145,9 @@ def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I6
     return done, which
 
 
-def _done_before(timeline: Timeline, queue: Queued, stream: I32, time: I64) -> I64:
+def _done_before(holds: _Holds, queue: Queued, stream: I32, time: I64) -> I64:
     """Returns when a stream was done with what it was given before each time, in ns: ops, and waits for events."""
-    return np.maximum(_ops_done_before(queue, stream, time), _held_before(_holds(timeline, queue), stream, time))
+    return np.maximum(_ops_done_before(queue, stream, time), _held_before(holds, stream, time))
 
 
 _Holds: TypeAlias = dict[int, tuple[I64, I64]]
