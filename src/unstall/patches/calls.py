@@ -25,9 +25,8 @@ def without_call(name: str) -> Callable[[Module, int], tuple[list[Edit], str] | 
         if len(found) != 1:
             return f"the line is not a statement {name}()"
         (statement,) = found
-        if any(
-            isinstance(each, ast.Call) and module.dotted(each.func) in _CLOCKS for each in _beside(module, statement)
-        ):
+        beside = ast.walk(module.scope(statement))
+        if any(isinstance(each, ast.Call) and module.dotted(each.func) in _CLOCKS for each in beside):
             return "a clock is read in the same function, whose times would be wrong without it"
         indent, end = module.indent(statement), module.line_end(statement)
         if indent is None or end is None:
@@ -38,10 +37,6 @@ def without_call(name: str) -> Callable[[Module, int], tuple[list[Edit], str] | 
         return [Edit(start - len(indent.encode()), end, "")], ""
 
     return take_out
-
-
-def _beside(module: Module, statement: ast.stmt) -> list[ast.AST]:
-    return list(ast.walk(module.scope(statement)))
 
 
 def _is_alone(module: Module, statement: ast.stmt) -> bool:

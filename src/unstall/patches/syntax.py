@@ -64,10 +64,6 @@ class Module:
         """Returns the function, class or module that a node is in."""
         return next(each for each in self.above(node) if isinstance(each, SCOPES))
 
-    def statement(self, node: ast.AST) -> ast.stmt:
-        """Returns the innermost statement that holds a node."""
-        return next(each for each in (node, *self.above(node)) if isinstance(each, ast.stmt))
-
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         """Returns where a node's text begins and ends, in bytes."""
         assert node.end_lineno is not None
@@ -94,10 +90,6 @@ class Module:
         after = len(self.data) if after < 0 else after
         rest = self.data[end:after].strip()
         return None if rest and not rest.startswith(b"#") else min(after + 1, len(self.data))
-
-    def newline(self) -> str:
-        """Returns how the file ends its lines."""
-        return "\r\n" if "\r\n" in self.text else "\n"
 
     @cached_property
     def _imported(self) -> dict[str, str]:
