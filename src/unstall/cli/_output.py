@@ -47,8 +47,8 @@ def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str |
 
 
 def check_replaced(path: Path, endings: tuple[str, ...] = TRACES, what: str = "trace") -> None:
-    """Raises UsageError if an output would replace a file whose name has another ending: a script, say, named by
-    mistake. An empty file may be replaced."""
+    """Raises UsageError if an output would replace a file that is no output by its name: a script, say. An empty file
+    may be replaced."""
     if path.name.lower().endswith(endings) or not path.is_file() or not path.stat().st_size:
         return
     raise UsageError(

@@ -100,7 +100,7 @@ def _goes_on_by(rounds: list[_Round]) -> int | None:
 
 
 def _rounds(program: Program, most: int) -> Iterator[_Round]:
-    """Replays a program up to the end of its last step, then the steps again and again: `most` rounds in all."""
+    """Replays a program up to the end of its last step, then repeats its steps. Yields at most `most` rounds in all."""
     do, ops = program.instructions, program.ops
     first, last = int(program.step_starts[0]), int(program.step_ends[-1]) + 1
     first_op = int(do.ops[first - 1]) if first else 0

@@ -179,6 +179,6 @@ def _autocast_cache(enabled: bool) -> Iterator[None]:
 
 
 def _function_modes() -> Key:
-    """Returns the active function modes: those of `with torch.device(…)` by the device's name, others by identity."""
+    """Returns the active function modes. A mode of `with torch.device(…)` is returned as its device's name."""
     stack = [torch._C._get_function_stack_at(place) for place in range(torch._C._len_torch_function_stack())]
     return tuple(str(mode.device) if isinstance(mode, DeviceContext) else mode for mode in stack)

@@ -103,8 +103,8 @@ def _chain(stack: tuple[Frame, ...], frames: dict[Frame, int]) -> list[int]:
 def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 0) -> Slices:
     """Makes slices from the line clock's entries: those of 20 µs or more, and those around one of the `calls`.
 
-    A thread stays on its last line until the end of its last call. If the calls' clock may differ from the line clock
-    by `off_ns`, a change of line this close to the start or end of a call is moved to it.
+    A thread stays on its last line until the end of its last call. The clock of the calls may differ from the line
+    clock by up to `off_ns`. So a change of line within `off_ns` of a call's start or end is moved to that start or end.
     """
     log = _entries(folder)
     # The disk may have been full, so that a line or a thread has no description.

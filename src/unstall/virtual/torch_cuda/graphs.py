@@ -24,7 +24,7 @@ EMPTY = (
 
 
 def graph_names(runtime: Runtime) -> dict[str, object]:
-    """Returns the names of `torch._C` for CUDA graphs with their values."""
+    """Returns what `torch._C` has for CUDA graphs: its names, each with its value."""
     torch_c, shim, captures = runtime.torch_c, runtime.shim, runtime.captures
     numbers = itertools.count(1)
     own_pools = itertools.count(1)

@@ -18,7 +18,7 @@ def prepare(text: str | None) -> float:
 
 
 def apply(subject: Subject, factor: float) -> Subject:
-    """Makes copies faster. The host still waits where it does: for the work before them."""
+    """Makes copies faster. If a copy blocks the host, the host still waits for the work queued before that copy."""
     program = subject.program
     do, ops = program.instructions, program.ops
     copies = (subject.timeline.device.kind == DeviceKind.COPY)[ops.device] & ~subject.communication
