@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from browser.opened import Opened
+from browser.opened import READY, Opened
 from playwright.sync_api import sync_playwright
 from processes import chromium as program
 
@@ -36,10 +36,10 @@ def opened(chromium: object, tmp_path: Path) -> Iterator[Open]:
     """Opens a page's text from a file; afterwards it must have logged no error and fetched nothing."""
     pages: list[Opened] = []
 
-    def opens(html: str, *, width: int = 1280, height: int = 800, theme: str = "light") -> Opened:
+    def opens(html: str, *, width: int = 1280, height: int = 800, theme: str = "light", ready: str = READY) -> Opened:
         file = tmp_path / f"report{len(pages)}.html"
         file.write_text(html, encoding="utf-8")
-        pages.append(Opened.at(chromium, file, width, height, theme))
+        pages.append(Opened.at(chromium, file, width, height, theme, ready))
         return pages[-1]
 
     yield opens

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+READY = "html[data-ready]"  # the page's script has drawn everything
 _FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
@@ -26,13 +27,13 @@ class Opened:
         page.on("requestfailed", self._forget_refused)
 
     @classmethod
-    def at(cls, browser: Any, file: Path, width: int, height: int, theme: str) -> Opened:
+    def at(cls, browser: Any, file: Path, width: int, height: int, theme: str, ready: str) -> Opened:
         context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme=theme, reduced_motion="reduce"
         )
         opened = cls(context.new_page())
         opened.page.goto(file.as_uri())
-        opened.page.wait_for_selector("html[data-ready]", state="attached")
+        opened.page.wait_for_selector(ready, state="attached")
         opened.fetched.remove(file.as_uri())
         opened.settle()
         return opened

@@ -5,6 +5,7 @@ import { h, replaceChildren } from "../dom";
 import { duration, exact, grouped, perStep, signed, size } from "../format";
 import { placeText, type Where } from "../result";
 import { place } from "./findings";
+import { scrollable } from "./table";
 
 const SHOWN_AT_FIRST = 12;
 
@@ -115,15 +116,14 @@ export function launches({ launches }: Comparison): HTMLElement | null {
   return section(
     "launches",
     "Launches, per step",
-    h(
-      "div",
-      { class: "table-scroll is-narrow" },
+    scrollable(
       h(
         "table",
         {},
         h("thead", {}, h("tr", {}, ...["What", "A", "B"].map((title) => h("th", { scope: "col" }, h("span", {}, title))))),
         h("tbody", {}, ...rows.map(([name, count]) => h("tr", {}, h("td", {}, name), h("td", {}, perStep(count.a)), h("td", {}, h("b", {}, perStep(count.b)))))),
       ),
+      "is-narrow",
     ),
   );
 }
@@ -138,7 +138,7 @@ const NOWHERE: Where = { file: null, line: null, line_is: null, function: null, 
 function table<T extends AnyChange>(of: Table<T>, search: Search): HTMLElement | null {
   if (!of.changes.length) return null;
   const largest = Math.max(...of.changes.map((change) => Math.abs(of.change(change))), 1);
-  const heads = [["Where", ""], ["", ""], ...of.columns.map(({ title, hint }) => [title, hint]), ["Change", "what B takes longer; green where it takes less"]];
+  const heads = [["Where", ""], ["Status", ""], ...of.columns.map(({ title, hint }) => [title, hint]), ["Change", "what B takes longer; green where it takes less"]];
   const body = h("tbody");
   const more = h("button", { class: "more-rows", click: () => show(of.changes.length) }, `Show all ${grouped(of.changes.length)}`);
   const show = (count: number) => {
@@ -155,7 +155,7 @@ function table<T extends AnyChange>(of: Table<T>, search: Search): HTMLElement |
   return section(
     of.id,
     of.title,
-    h("div", { class: "table-scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ...heads.map(([title, hint]) => h("th", { scope: "col", title: hint || null }, h("span", {}, title))))), body)),
+    scrollable(h("table", {}, h("thead", {}, h("tr", {}, ...heads.map(([title, hint]) => h("th", { scope: "col", title: hint || null }, h("span", {}, title))))), body)),
     more,
   );
 }

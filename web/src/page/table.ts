@@ -77,7 +77,7 @@ export function sortable<Row>(about: TableOf<Row>, atFirst = SHOWN_AT_FIRST): So
   };
 
   const table = h("table", {}, h("thead", {}, h("tr", {}, ...heads)), body);
-  const element = h("div", {}, h("div", { class: "toolbar" }, filter, count), h("div", { class: "table-scroll" }, table), more);
+  const element = h("div", {}, h("div", { class: "toolbar" }, filter, count), scrollable(table), more);
   return {
     element,
     show: (rows) => {
@@ -89,4 +89,9 @@ export function sortable<Row>(about: TableOf<Row>, atFirst = SHOWN_AT_FIRST): So
 
 function compare(a: number | string, b: number | string): number {
   return typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+}
+
+/** A table in a box that scrolls sideways, by the keyboard too. */
+export function scrollable(table: HTMLElement, width = ""): HTMLElement {
+  return h("div", { class: `table-scroll ${width}`, tabindex: 0, role: "group", "aria-label": "Table that scrolls sideways" }, table);
 }

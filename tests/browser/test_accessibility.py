@@ -1,0 +1,50 @@
+"""Every page, on a screen in light and on a phone in dark: axe finds no violation."""
+
+from __future__ import annotations
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from browser.conftest import Open
+from browser.opened import READY
+from report.answers import ANSWER, COMPARED, PAIR
+from report.rendered import as_html
+from report.sample import NO_DEVICE, TYPICAL
+from report.timelines import drawn, training_step
+
+import unstall
+from unstall.answers.explain import explain
+from unstall.document import html
+
+pytestmark = pytest.mark.browser
+
+def _measured() -> str:
+    return html.render(unstall.bench(sum, range(100), max_seconds=0.05).document())
+
+
+def _compared() -> str:
+    return html.render(unstall.compare({"sum": sum, "max": max}, range(100), check=False, max_seconds=0.05).document())
+
+
+def _recorded() -> str:
+    return html.render(explain("examples/traces/gpt2_decode_item.json.gz").document())
+
+
+PAGES = {
+    "report": lambda: as_html(TYPICAL, drawn(training_step())),
+    "report without a device": lambda: as_html(NO_DEVICE),
+    "report of a recorded run": _recorded,
+    "whatif": lambda: as_html(ANSWER, *PAIR),
+    "diff": lambda: as_html(COMPARED, *PAIR),
+    "bench": _measured,
+    "compare": _compared,
+}
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_no_violation(opened: Open, name: str, width: int, theme: str) -> None:
+    ready = "body" if name in ("bench", "compare") else READY
+    page = opened(PAGES[name](), width=width, theme=theme, ready=ready).page
+    page.evaluate("() => document.querySelectorAll('details').forEach(details => details.open = true)")
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
