@@ -98,16 +98,16 @@ class LogSource(Protocol):
         """Returns the names from number `first` on."""
 
     def stacks(self, first: int) -> Sequence[Stack]:
-        """The stacks from that number on."""
+        """Returns the stacks from number `first` on."""
 
     def this_thread(self) -> int:
-        """The number of the calling thread."""
+        """Returns the number of the calling thread."""
 
     def append(self, code: int) -> None:
         """Writes a record of the calling thread that has only a code."""
 
     def hold_signals(self) -> None:
-        """Delays signals with Python handlers until `release_signals` was called as often as this."""
+        """Delays signals that have Python handlers. Each call needs a call of `release_signals`."""
 
     def release_signals(self) -> None: ...
 

@@ -16,9 +16,11 @@ from unstall.virtual.timeline.added_rows import with_host_rows
 
 
 def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, int]]) -> Timeline:
-    """Adds steps, using the boundaries (ns) of the best source, as a recording does. The order is: explicit calls; an
-    optimizer's, which exist if graphs serve calls that step it; iterated items or calls. The last are used only if
-    steps could otherwise be found only by the period of the launches, since items in flight have several boundaries.
+    """Adds steps at the boundaries (ns) of the best source, as a recording does.
+
+    The best source is explicit calls, else an optimizer, else iterated items or calls. An optimizer has boundaries if
+    graphs serve calls that step it. Items and calls are used only if steps could otherwise be found only by the period
+    of the launches, since items in flight have several boundaries.
     """
     sources = StepSources()
     for source, _ in boundaries:
