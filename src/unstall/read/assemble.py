@@ -190,8 +190,7 @@ def _host_order(events: Events, kind: I8, thread: I32) -> I64:
 
 
 def _operators(kind: I8, parent: I32, external: I64, start: I64, end: I64) -> I32:
-    """Returns the host row of each event's operator: the nearest enclosing one, else the one with its external id, else
-    -1.
+    """Returns each event's operator as a host row: the nearest one around it, else the one with its external id, or -1.
 
     An external id counts only if its operator spans the event: recorders without operators use their own numbering.
     """

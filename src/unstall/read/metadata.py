@@ -115,9 +115,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
 
 
 def _both(steps: _PlainSteps) -> tuple[int, int]:
-    """Returns the time of a step before the recording and after it, in ns: device times if both were timed on the
-    device.
-    """
+    """Returns the step times (before, after) the recording in ns. They are device times if both of these are known."""
     before, after = steps.before, steps.after
     if before.device_ns is None or after.device_ns is None:
         return round(before.host_ns), round(after.host_ns)

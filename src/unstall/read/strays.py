@@ -74,8 +74,8 @@ def _outside(events: Events, calls: I64, ops: I64, thread: I32) -> I64:
 
 
 def _closest(events: Events, calls: I64, homes: list[tuple[int, _Nested]], thread: I32, threads: Threads) -> I32:
-    """Returns the thread of the shortest event around each call, in the call's process. If there is none, the call
-    stays.
+    """Returns the thread of the shortest event around each call in its process, or the call's own thread if there is
+    none.
 
     A thread that waits for another thread, such as autograd's, is in a long event meanwhile.
     """
@@ -114,8 +114,7 @@ class _Nested:
 def _fits(
     events: Events, mine: I64, homes: list[tuple[int, _Nested]], calls: I64, busy: dict[int, I64]
 ) -> Iterator[tuple[int, int]]:
-    """Yields (total ns of the innermost operators around the calls `mine`, thread) for each thread that can have made
-    them.
+    """Yields (total ns of the innermost operators around the calls `mine`, thread) for each possible thread.
 
     The operators of the right thread fit the calls most closely. A thread makes one call at a time.
     """
