@@ -176,7 +176,7 @@ def _more(left: int) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """Returns Markdown for a table's cell, in which a bar would end the cell even inside code."""
+    """Returns Markdown for a table's cell. Escapes bars, since a bar would end the cell even inside code."""
     return text.replace("|", "\\|")
 
 
