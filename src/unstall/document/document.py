@@ -118,7 +118,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Entries(msgspec.Struct, frozen=True):
-    """Numbered entries, of which readers see the first `top`. `names` are the headings of the figures."""
+    """Numbered entries. Readers see the first `top` of them. `names` are the headings of the figures."""
 
     title: Words
     names: tuple[str, ...]

@@ -45,7 +45,7 @@ def render(document: Document, *, top: int = 10) -> str:
 
 
 def escape(text: str) -> str:
-    """Escapes free text so that Markdown shows it as it is: no markup, HTML, links or mentions."""
+    """Escapes free text so that Markdown shows it unchanged: no markup, HTML, links or mentions."""
     return _LEADING.sub(r"\1\\\2", _inner(text.strip()))
 
 

@@ -182,7 +182,7 @@ class LineClock:
 
 
 def _running_stacks() -> list[tuple[int, list[tuple[CodeType, int]]]]:
-    """Returns the frames of every thread that runs Python, without those of this file."""
+    """Returns the frames of every thread that runs Python, without the frames of this file."""
     native = {thread.ident: thread.native_id for thread in threading.enumerate()}
     stacks = []
     for ident, innermost in sys._current_frames().items():

@@ -106,7 +106,7 @@ def _by_stream(device: Device, ops: I64) -> I64:
 
 
 def _in_order(device: Device, ops: I64, unit: I64, calls: I64) -> I64:
-    """Returns n for the n-th unit of ops of one id, to match its n-th call; -1 if the counts of both differ."""
+    """Returns n for the n-th unit of ops of an id, to match the n-th call of the id; -1 if the two counts differ."""
     units = int(unit.max()) + 1
     start = np.full(units, np.iinfo(np.int64).max)
     np.minimum.at(start, unit, device.start[ops])

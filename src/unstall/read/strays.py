@@ -59,7 +59,7 @@ def at_home(events: Events, kind: I8, thread: I32, threads: Threads) -> I32:
 
 
 def _outside(events: Events, calls: I64, ops: I64, thread: I32) -> I64:
-    """Returns those of `calls` that are in no operator of their thread."""
+    """Returns the rows in `calls` that lie in no operator of their own thread."""
     inside = np.zeros(len(calls), dtype=np.bool_)
     time = _middle(events, calls)
     open_on = dict(groups(thread[ops]))

@@ -40,7 +40,7 @@ assert USE.itemsize == 32
 
 
 class LogCode(IntEnum):
-    """The kinds of records, with the meaning of `a` and `b`. The numbers are those of the shim's log.h."""
+    """The kinds of records, with the meaning of `a` and `b`. The shim's log.h has the same numbers."""
 
     OP_BEGIN = 0  # id: its name; a: autograd's sequence number or -1; b: the forward thread or -1
     OP_END = 1
@@ -112,7 +112,7 @@ class LogSource(Protocol):
     def release_signals(self) -> None: ...
 
     def raise_later(self, exception: Exception) -> None:
-        """Stores an exception, which the next call that uses the device, or waits for it, raises."""
+        """Stores an exception. The next call that uses the device, or waits for it, raises the exception."""
 
     def set_headroom(self, device: int, size_bytes: int) -> None:
         """Sets the bytes that surely still fit on the device."""

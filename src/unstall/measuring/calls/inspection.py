@@ -23,7 +23,7 @@ _MOST_VALUES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """Results of the inspection of one call. Names are those of inputs, as in `FunctionCall.inputs`."""
+    """Results of the inspection of one call. Its names are names of inputs, as in `FunctionCall.inputs`."""
 
     inputs: tuple[Array, ...]
     changed: tuple[str, ...]  # by this call

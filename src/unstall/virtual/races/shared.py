@@ -1,4 +1,4 @@
-"""Finds the uses that can take part in a race: those of memory that several lanes use. All others are dropped early."""
+"""Finds the uses that can take part in a race: uses of memory that several lanes use. Drops other uses early."""
 
 from __future__ import annotations
 

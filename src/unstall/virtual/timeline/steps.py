@@ -41,8 +41,8 @@ def with_steps(timeline: Timeline, boundaries: Sequence[int], by: StepMarks = "e
     """Adds an annotation from each step boundary (ns) to the next.
 
     The time before a single boundary is a step. The time before the first explicit boundary is a step if as much was
-    launched in it as in the others. The time before other boundaries is setup of a helper or a graph, not a step. As in
-    a recording, the annotations are on the thread with the most calls.
+    launched in it as in other steps. The time before other boundaries is setup of a helper or a graph, not a step. As
+    in a recording, the annotations are on the thread with the most calls.
     """
     host = timeline.host
     whole = len(boundaries) == 1 or (by == EXPLICIT and begins_with_a_step(timeline, np.array(boundaries, np.int64)))
