@@ -120,7 +120,7 @@ def _figure(value: float) -> str:
 
 
 def _sample(name: str, spread: Spread) -> Sample:
-    """Returns the samples without the tail. Those up to the end of the median's interval are always included."""
+    """Returns the samples without the tail, but with the median's whole interval."""
     ordered = np.sort(spread.samples)
     far = spread.q3 + _FAR * max(spread.iqr, _LEAST_WIDE * spread.median)
     near = min(int(np.ceil(_TAIL * spread.n)), int(np.searchsorted(ordered, far, side="right")))
@@ -151,7 +151,7 @@ def document_of_rows(rows: Sequence[Comparison], label: str = "") -> Document:
 
 
 def _headings(rows: Sequence[Comparison]) -> list[Words]:
-    """Returns one heading for all inputs if their headings are equal, else a heading for each input."""
+    """Returns one heading if all are equal, else one per input."""
     each = [_heading(row) for row in rows]
     if len({tuple(lines) for lines in each}) == 1:
         return [words(Span(line, "dim")) for line in each[0]]
@@ -197,7 +197,7 @@ def _said(row: Comparison) -> Prose:
 
 
 def _together(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Maps each text to the names that the text is about."""
+    """Maps each text to the names that it is about."""
     of: dict[str, list[str]] = {}
     for text, name in said:
         of.setdefault(text, []).append(name)
@@ -239,7 +239,7 @@ def _difference(each: Candidate, row: Comparison, within: str = "") -> str:
 
 
 def _grid(rows: Sequence[Comparison]) -> Table:
-    """Returns a table with a row per input and a column per function."""
+    """One row per input, one column per function."""
     columns = [Column(rows[0].candidates[0].name)]
     for each in rows[0].candidates[1:]:
         columns += [Column(each.name), Column("", "left")]
@@ -272,14 +272,14 @@ def _legend(rows: Sequence[Comparison]) -> Prose:
 
 
 def _mark(row: Comparison, each: Candidate) -> str:
-    """Returns BEST for a single best function, TIED for each of several that cannot be told apart, else ""."""
+    """Returns BEST for a single best function, TIED for each of several that are not told apart."""
     if not each.best:
         return ""
     return BEST if sum(other.best for other in row.candidates) == 1 else TIED
 
 
 def _ratio(ratio: float) -> str:
-    """Formats a ratio with at least three digits."""
+    """Shows at least three digits."""
     if ratio < 0.1:
         return f"{ratio:.3g}"
     return f"{ratio:.3f}" if ratio < 10 else f"{ratio:,.1f}" if ratio < 1000 else f"{ratio:,.0f}"

@@ -26,7 +26,7 @@ _BATCHES = 5
 
 
 def _reading_ns(clock: Callable[[], int]) -> int:
-    """Returns the time that reading a clock takes, measured by the same clock."""
+    """Returns how long reading a clock takes, by that clock."""
     return int(np.median([-(clock() - clock()) for _ in range(64)]))
 
 

@@ -83,7 +83,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What `bench` found: the times of one function, and verdicts on them."""
+    """What `bench` found of one function."""
 
     label: str
     method: Method

@@ -54,7 +54,7 @@ def beyond(adapter: Adapter, size_bytes: int | None, bandwidth: Rate | None, rat
 
 
 def floating(inspection: Inspection) -> str:
-    """Returns the dtype of the largest floating-point input, or "float32" if there is none."""
+    """Returns the largest floating-point input's dtype, else "float32"."""
     kinds = [
         (array.bytes, str(getattr(array.value, "dtype", "")).removeprefix("torch.")) for array in inspection.inputs
     ]

@@ -58,5 +58,5 @@ class Comparisons(Shown):
         return all(row.agrees for row in self.rows)
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns a table with a row per input and a column per function."""
+        """One row per input, one column per function."""
         return document_of_rows(self.rows, self.label)

@@ -32,5 +32,5 @@ def names_of(names: Iterable[str]) -> str:
 
 
 def capital(text: str) -> str:
-    """Returns the text with a capital at its beginning."""
+    """Capitalises the first letter."""
     return text[:1].upper() + text[1:]

@@ -75,7 +75,7 @@ class BenchMagic:
 
 
 def _parsed(line: str, cell: str | None) -> tuple[list[str], dict[str, Any]]:
-    """Returns the statements and the options. Raises UsageError if one is missing, unknown or wrong."""
+    """Returns the statements and options. Raises UsageError for wrong ones."""
     options: dict[str, Any] = {}
     while match := _OPTION.match(line):
         name, value = match.groups()

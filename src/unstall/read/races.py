@@ -32,14 +32,14 @@ class DescribedRace(Struct, frozen=True):
 
 
 class DescribesRaces(Struct):
-    """The part of the entry "unstall" that describes races."""
+    """The races in the entry "unstall"."""
 
     races: list[DescribedRace] = []
 
 
 def races_of(told: list[DescribedRace], kind: I8, correlation: I64, external: I64, streams: Streams) -> Races:
-    """Returns the races. `kind`, `correlation` and `external` are columns of host rows. Leaves out a race on a stream
-    that the trace does not have.
+    """Returns the races. `kind`, `correlation` and `external` are columns of host rows. Leaves out races on unknown
+    streams.
     """
     if not told:
         return Races.none()

@@ -102,8 +102,8 @@ class DeviceOps:
 
 
 def _left_alone(links: list[StreamLink], main: int) -> set[int]:
-    """Returns streams with work that neither `main` nor the host waits for. The vector clock of a stream has, for each
-    stream, the number of ops that come before its next op.
+    """Returns streams with work that neither `main` nor the host waits for. A stream's clock counts the
+    ops of each stream that come before its next op.
     """
     before: dict[int, dict[int, int]] = {}
     recorded: dict[int, dict[int, int]] = {}

@@ -169,7 +169,7 @@ def _by_events(caching: Caching, adapter: Adapter, each_ns: float, notes: tuple[
 
 
 def _one_by_one(events: ByEvents, caching: Caching, adapter: Adapter, count: int) -> list[float]:
-    """Takes samples without a queue: the time from an event before each call to an event after it."""
+    """Takes samples without a queue, by events before and after each call."""
     offset, samples = events.offset_ns, []
     for _ in range(count):
         caching.before()
