@@ -1,10 +1,11 @@
 """Records the stack of each call to CUDA, read from the calling thread at that moment.
 
-It has no overhead per line of the program: a callback in C follows a thread's chain of frames only when the thread
-calls CUDA (`_frames.c`). It saves 2.5 µs per launch of a transformers model: it takes 0.05 to 0.1 µs for 30 frames,
+There is no overhead per line of the program: a callback in C follows a thread's chain of frames only when the thread
+calls CUDA (`_frames.c`). This saves 2.5 µs per launch of a transformers model: reading 30 frames takes 0.05 to 0.1 µs,
 instead of 13 line events of 0.2 µs each (`python -m benchmarks.cupti_parts`; docs/recording.md).
 
-Code objects must be registered beforehand. From Python 3.12 on, `sys.monitoring` reports each when it first runs.
+Code objects must be registered beforehand. From Python 3.12 on, `sys.monitoring` reports each code object when it first
+runs.
 Before that, all existing functions are registered when the recording starts.
 
 `places.jsonl` gets a line for each stack: {"stack": number, "frames": [[file, line, function], …]}, innermost first.
@@ -156,7 +157,7 @@ class CallStacks:
             self._tool = None
 
     def _keep_describing(self) -> None:
-        """Describe stacks repeatedly, so that a killed process leaves its lines too."""
+        """Describe stacks repeatedly, so that the lines of a killed process are kept."""
         while not self._over.wait(_DESCRIBE_S):
             with suppress(OSError):  # a disk that is full now may not be so at the end
                 self.flush()
@@ -241,7 +242,7 @@ def _all_code() -> Iterator[CodeType]:
 
 
 def _objects() -> list[object]:
-    """Returns all objects that the garbage collector tracks, and those hidden by `gc.freeze()` that modules reach."""
+    """Returns all objects that the garbage collector tracks. Adds hidden ones (`gc.freeze()`) that modules reach."""
     found = gc.get_objects()
     if not gc.get_freeze_count():
         return found

@@ -39,8 +39,9 @@ SPAN = 1 << 30  # as in _cupti.c
 class Activity:
     """Everything that was recorded.
 
-    Records are tables by kind, with the types of `record_types`, unsorted. Calls, and spans of watched functions
-    (whose `what` is the span's number), are sorted by thread and start. Kernel names are by pointer."""
+    Each kind of record has an unsorted table of the type that `record_types` gives. Calls and spans of watched
+    functions are sorted by thread and start. The `what` of a span is its number. `names` maps pointers to kernel names.
+    """
 
     tables: dict[Kind, np.ndarray]
     calls: np.ndarray
@@ -69,7 +70,7 @@ def read_activity(folder: Path) -> Activity:
 
 
 def record_types(of_kind: dict[Kind, int]) -> dict[Kind, np.dtype[np.void]]:
-    """Returns the numpy type of a record by kind, given the record sizes in bytes."""
+    """Returns the numpy type of each kind of record, given the size in bytes of each kind."""
     return {kind: _type(kind, size) for kind, size in of_kind.items()}
 
 
@@ -101,7 +102,7 @@ def _type(kind: Kind, size: int) -> np.dtype[np.void]:
 
 
 def rows(chunk: np.ndarray, offsets: I64, kind: Kind, of_kind: dict[Kind, int]) -> np.ndarray:
-    """Returns the records of one kind in a chunk of bytes, as `record_types`. `offsets` are those of all records."""
+    """Returns the records of one kind in a chunk, with its numpy type. `offsets` are the offsets of all records."""
     if not len(offsets):
         return np.zeros(0, _type(kind, of_kind[kind]))
     kinds = chunk[offsets[:, None] + np.arange(4)].view(np.uint32)[:, 0]
@@ -111,14 +112,14 @@ def rows(chunk: np.ndarray, offsets: I64, kind: Kind, of_kind: dict[Kind, int]) 
 
 
 def _calls(path: Path) -> np.ndarray:
-    """Returns the written part of each chunk: the rest is zero."""
+    """Returns the calls in the written part of each chunk. The rest of a chunk is zero."""
     rows = np.fromfile(path, _CALL, count=path.stat().st_size // _CALL.itemsize)
     rows = rows[rows["start"] > 0]
     return rows[np.lexsort((rows["start"], rows["thread"]))]
 
 
 def _names(text: bytes) -> dict[int, str]:
-    """Returns names by pointer, up to the first that is cut off."""
+    """Maps pointers to names, up to the first name that is cut off."""
     names, at = {}, 0
     while at + _NAME_HEAD.size <= len(text):
         pointer, length = _NAME_HEAD.unpack_from(text, at)

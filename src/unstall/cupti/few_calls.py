@@ -73,12 +73,12 @@ class CallRecords:
 
 
 class FewCalls:
-    """Records the process from the beginning of a `with` block to its end; `records` has the result.
+    """Records this process during a `with` block. `records` has the result.
 
     The device must be idle when the block ends. No other recording of the process can begin meanwhile.
 
     Args:
-        under_way: The error message for whoever begins another recording.
+        under_way: The error message if another recording begins meanwhile.
         stacks: Record the Python stack of each call too, if this Python allows it.
 
     Raises:
@@ -143,7 +143,7 @@ def call_records(activity: Activity, stacks: dict[int, tuple[Frame, ...]]) -> Ca
 
 
 def _ops(activity: Activity, of_calls: I64) -> OpColumns:
-    """`of_calls` are the correlation ids of the driver calls."""
+    """Returns the device ops. `of_calls` has the correlation ids of the driver calls."""
     tables = [(kind, table) for kind, table in activity.tables.items() if kind in _KINDS and len(table)]
 
     def column(name: str) -> I64:

@@ -70,7 +70,7 @@ class UnknownLayoutError(UnstallError):
 
 
 def sizes(version: int, library: str = "") -> dict[Kind, int]:
-    """Returns the size of a record in bytes by kind, for the version of `cuptiGetVersion` and the library's file name.
+    """Maps each kind to its record's size in bytes, given the version of `cuptiGetVersion` and the library's file name.
 
     Raises UnknownLayoutError for a version that is not in the table.
     """
@@ -85,7 +85,7 @@ def sizes(version: int, library: str = "") -> dict[Kind, int]:
 
 
 def size_table(of_kind: dict[Kind, int]) -> bytes:
-    """Returns the sizes as uint32 by number of the kind, 0 if it is not recorded, for the C extension."""
+    """Returns an array for the C extension: uint32 sizes, indexed by kind; 0 for a kind that is not recorded."""
     table = [0] * MOST_KINDS
     for kind, size in of_kind.items():
         table[kind] = size

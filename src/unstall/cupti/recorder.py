@@ -1,7 +1,7 @@
 """The recorder with low overhead: CUPTI activity records, written to a file without Python.
 
-It records kernels, copies, memsets and the calls in `driver_calls`. Waits have the event or stream waited for. Calls
-have their stack if `CallStacks` registered code.
+It records kernels, copies, memsets and the calls in `driver_calls`. A wait has the event or stream that it waits
+for. A call has its stack if `CallStacks` registered the code.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Cupti:
     any_thread = True
 
     def __init__(self, folder: Path) -> None:
-        """Load libcupti, and check that it accepts a client. A process of its own has tried that before.
+        """Load libcupti, and check that it accepts a client. Another process has tried the same before.
 
-        Raises CuptiError if it does not, UnknownLayoutError if its record layout is unknown.
+        Raises CuptiError if libcupti accepts no client, UnknownLayoutError if its record layout is unknown.
         """
         why = unavailable()
         if why is not None:  # before the library, which may crash without a driver
@@ -128,7 +128,7 @@ def unavailable() -> str | None:
 
 
 def try_ahead(folder: Path) -> None:
-    """Tries libcupti for the program that will record into `folder`. Raises OSError if that cannot be written."""
+    """Tries libcupti for the program that will record into `folder`. Raises OSError if `folder` cannot be written."""
     library = find_library() if unavailable() is None else None
     if library is not None:
         trial.try_ahead(_cupti.__file__, library, folder)

@@ -1,4 +1,4 @@
-"""Tries libcupti in a process of its own, since a library that does not fit the driver may crash as it is first called.
+"""Tries libcupti in a process of its own, since a library that does not fit the driver may crash at its first call.
 
 nvidia-cuda-cupti 13.2.86, for one, calls itself in `cuptiGetVersion` until the stack ends if there is no driver.
 """
@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 FIRST_STEPS = "first"
-"""The folder, within a recording's, of the recording of a program's first steps."""
+"""The name of the folder for a program's first steps. It lies in the folder of the recording."""
 
 _TRIED = "cupti_tried.json"
 _LONGEST_S = 60.0  # subscribing initialises the driver, which takes seconds on a machine with many GPUs
@@ -34,10 +34,11 @@ _results: dict[str, str | None] = {}
 
 
 def why_not(extension: str, library: Path, folder: Path) -> str | None:
-    """Returns why this libcupti must not be loaded into this process, None if nothing speaks against it.
+    """Returns why this libcupti must not be loaded into this process, or None if it may be loaded.
 
-    It is tried once: the result is in this process, or in `folder` or the one around it if `try_ahead` was called with
-    that. `extension` is the file of the C extension that loads it.
+    The library is tried once, and the result kept. If `try_ahead` wrote the result to `folder`, or for first steps to
+    the folder around it, reads the result from there. `extension` is the file of the C extension that loads the
+    library.
     """
     name = str(library)
     # The folder of a program's first steps lies in the recording's own. Around any other, strangers may write.
@@ -51,7 +52,7 @@ def why_not(extension: str, library: Path, folder: Path) -> str | None:
 
 
 def try_ahead(extension: str, library: Path, folder: Path) -> None:
-    """Tries this libcupti, and writes the result to `folder`: the program that records there then starts no process."""
+    """Tries this libcupti, and writes the result to `folder`. Then the program that records there starts no process."""
     (folder / _TRIED).write_text(json.dumps({str(library): why_not(extension, library, folder)}))
 
 

@@ -16,7 +16,7 @@ Role: TypeAlias = Literal["", "strong", "dim", "subject", "place", "name", "good
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A stretch of text in one role. `brief` replaces it beside figures, if there is little space."""
+    """A stretch of text in one role. `brief` replaces the text beside figures, if there is little space."""
 
     text: str
     role: Role = ""
@@ -41,7 +41,7 @@ def _spans(part: str | Span | Words) -> Iterator[Span]:
 
 
 class Prose(msgspec.Struct, frozen=True):
-    """Lines of text. A small one is a footnote."""
+    """Lines of text. If `small`, they are a footnote."""
 
     lines: tuple[Words, ...]
     small: bool = False
@@ -63,7 +63,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """One stacked bar; its caption distinguishes it from the others."""
+    """One stacked bar. Its caption distinguishes it from other bars."""
 
     parts: tuple[Part, ...]
     caption: str = ""
@@ -87,7 +87,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """The text of a row, its figures, and the lines below it."""
+    """One row: its text, its figures, and the lines below."""
 
     text: Words
     figures: tuple[str | Words, ...]
@@ -95,10 +95,10 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Rows of a text and its figures.
+    """A table. Each row has a text and figures.
 
-    `limited`: readers see the first `top` rows. `fold`: Markdown and HTML make it collapsible, closed or open at first.
-    `compact`: it is as wide as its texts, and does not fill the line.
+    `limited`: readers see the first `top` rows. `fold`: Markdown and HTML make the table collapsible, closed or open at
+    first. `compact`: the table is as wide as its texts, and does not fill the line.
     """
 
     title: Words
@@ -118,7 +118,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Entries(msgspec.Struct, frozen=True):
-    """Numbered entries, of which readers see the first `top`. `names` are the headings of the figures."""
+    """Numbered entries. Readers see the first `top` of them. `names` are the headings of the figures."""
 
     title: Words
     names: tuple[str, ...]
@@ -126,7 +126,7 @@ class Entries(msgspec.Struct, frozen=True):
 
 
 class Code(msgspec.Struct, frozen=True):
-    """Lines of source or of a patch under a title. `language` is what Markdown calls it."""
+    """Lines of source or of a patch under a title. `language` is Markdown's name for the language."""
 
     title: Words
     lines: tuple[str, ...]
@@ -145,13 +145,13 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Histograms(msgspec.Struct, frozen=True):
-    """The distribution of samples in ns; those of a group share one axis. Only HTML draws it."""
+    """The distribution of samples in ns; samples of one group share an axis. Only HTML draws them."""
 
     groups: tuple[tuple[Sample, ...], ...]
 
 
 class Level(msgspec.Struct, frozen=True):
-    """A bar of a waterfall: its size, and what it `was` in the bar before. `takes` and `gain` are the figures."""
+    """One bar of a waterfall. `size` is its size, `was` the size of the bar before. `takes` and `gain` are figures."""
 
     text: Words
     size: int
@@ -162,7 +162,7 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class Waterfall(msgspec.Struct, frozen=True):
-    """Bars on one scale, each with how far it is from the one before. `names` are the headings of the figures."""
+    """Bars on one scale, each with its difference from the bar before. `names` are the headings of the figures."""
 
     title: Words
     caption: Words
@@ -196,8 +196,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     """The content that a verb reports.
 
     `title` names the verb, `about` describes the run in lines, `summary` is the conclusion in one or more sentences,
-    and `caveats` must be read before it. `data` is the result, whose JSON form is stable. Without a `page`, HTML shows
-    the blocks themselves.
+    and `caveats` must be read before the summary. `data` is the result, whose JSON form is stable. Without a `page`,
+    HTML shows the blocks themselves.
     """
 
     title: str

@@ -26,7 +26,7 @@ _PICTURE_SLOT = "{{picture}}"
 
 
 def render(document: Document, *, top: int = 10) -> str:
-    """Returns the whole page. Without a picture it has no timeline, and says why."""
+    """Returns the whole page. If the document has no picture, the page has no timeline, and says why."""
     page = document.page
     if page is None:
         return static_page.render(document)
@@ -38,7 +38,7 @@ def render(document: Document, *, top: int = 10) -> str:
 
 
 def block(data: bytes) -> str:
-    """Returns the data as it is embedded in the page: deflated, then base64, so that no text can close its element."""
+    """Returns the data as the page embeds it: deflated, then base64, so that no text can close its element."""
     return base64.b64encode(zlib.compress(data, _LEVEL)).decode("ascii")
 
 

@@ -13,12 +13,12 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 def render(document: Document, *, top: int | None = None) -> str:
-    """Returns all of the data: `top` limits rows for people, never data."""
+    """Returns all of the data as JSON. `top` changes nothing: it limits rows for people, never data."""
     return encode(document.data)
 
 
 def encode(data: msgspec.Struct | Mapping[str, object]) -> str:
-    """Indented JSON."""
+    """Returns indented JSON."""
     try:
         encoded = msgspec.json.encode(data, order="sorted")
     except UnicodeEncodeError:  # a lone surrogate: file names may hold any bytes

@@ -45,7 +45,7 @@ def render(document: Document, *, top: int = 10) -> str:
 
 
 def escape(text: str) -> str:
-    """Escapes free text so that Markdown shows it as it is: no markup, HTML, links or mentions."""
+    """Escapes free text so that Markdown shows it unchanged: no markup, HTML, links or mentions."""
     return _LEADING.sub(r"\1\\\2", _inner(text.strip()))
 
 
@@ -176,7 +176,7 @@ def _more(left: int) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """Returns Markdown for a table's cell, in which a bar would end the cell even inside code."""
+    """Returns Markdown for a table's cell. Escapes bars, since a bar would end the cell even inside code."""
     return text.replace("|", "\\|")
 
 

@@ -24,7 +24,7 @@ class Shown(ABC):
         return render(self.document(), "json")
 
     def save(self, path: str | Path, *, scrub_paths: bool = False) -> None:
-        """Write it in the format given by the file's ending.
+        """Write the document in the format that the file's ending names.
 
         Args:
             path: a file whose name ends in .html, .json, .md or .txt.

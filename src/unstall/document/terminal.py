@@ -74,7 +74,7 @@ def render(document: Document, *, top: int = 10, width: int = 80) -> str:
 
 
 def show(document: Document, *, top: int = 10) -> None:
-    """Prints the document to stdout, in colour if that is a terminal. Honours `NO_COLOR` and `COLUMNS`."""
+    """Prints the document to stdout, in colour if stdout is a terminal. Honours `NO_COLOR` and `COLUMNS`."""
     console = _console()
     if not console.is_terminal:
         print(render(document, top=top, width=console.width), end="")
@@ -147,7 +147,7 @@ def _size(parts: Iterable[Part]) -> int:
 
 
 class _Legend:
-    """The parts of bars in two columns, or in one if two are too wide or if figures have names."""
+    """The legend of bars: their parts in two columns, or in one if two are too wide or if there are several bars."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
@@ -267,10 +267,10 @@ def _indented(text: Text) -> Padding:
 
 
 class _Ledger:
-    """Rows of a text and its figures, which line up under the same names in every ledger.
+    """Rows of text and figures. In every ledger, the figures line up under the same names.
 
-    Figures are beside the text, or below it if a word would be broken. In a narrow space their names precede them.
-    Without a title the names are not shown.
+    Figures are beside the text, or below the text if a word would be broken. In a narrow space, the names precede the
+    figures. Without a title, the names are not shown.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A waterfall as a table with bars of glyphs, and as HTML in the dress of the interactive page."""
+"""Renders a waterfall as a table with bars of glyphs, and as HTML in the style of the interactive page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FULL, _SAVED, _OVER = "█", "░", "▒"
 
 
 def as_table(block: Waterfall) -> Table:
-    """Returns the same as rows, with a bar of glyphs in each."""
+    """Returns the waterfall as a table with a bar of glyphs in each row."""
     whole = _whole(block)
     rows = tuple(
         Row(level.text, (_glyphs(level, whole), words(level.takes), level.gain), level.below) for level in block.levels
@@ -22,7 +22,7 @@ def as_table(block: Waterfall) -> Table:
 
 
 def drawing(block: Waterfall) -> str:
-    """Returns a section for the interactive page, which has its style: its policy allows no other."""
+    """Returns a section for the interactive page. It has no style of its own, as the page's policy forbids it."""
     takes, gain = (html.escape(name) for name in block.names)
     head = (
         f'<li class="fall-head" aria-hidden="true"><span>A step</span><span></span><span>{takes}</span>'
@@ -42,7 +42,7 @@ def _whole(block: Waterfall) -> int:
 
 
 def _glyphs(level: Level, whole: int) -> Words:
-    """Returns a bar of the level, and how far it is from what it was: saved, or over."""
+    """Returns a bar of glyphs: the size of the level, then its difference from the level before, saved or over."""
     low, high = (round(_CELLS * each / whole) for each in sorted((level.size, level.was)))
     low = max(low, 1)
     beyond = Span(_SAVED * (high - low), "dim") if level.size < level.was else Span(_OVER * (high - low), "warning")

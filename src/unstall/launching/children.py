@@ -11,7 +11,7 @@ _BOOTSTRAP = str(Path(__file__).parent.absolute() / "_bootstrap")
 
 
 def armed(environ: Mapping[str, str], module: str, settings: str, path0: str) -> dict[str, str]:
-    """Returns the environment of one process that `module` arms by `arm(settings)`; its own children are plain Python.
+    """Returns the environment of a process that `module` arms by `arm(settings)`. Its child processes are plain Python.
 
     If `environ` arms all processes already (`arming_children`), that module gets the settings instead. `path0` is the
     first entry of the program's `sys.path`.
@@ -34,9 +34,9 @@ def _with_bootstrap(path: str | None) -> str:
 
 
 class arming_children(ExitStack):  # noqa: N801 - used like a function
-    """A context in which `module` arms every Python process that is started, and its children, by `arm(None)`.
+    """A context in which `module` arms every Python process that starts, and its children, by `arm(None)`.
 
-    `environment` is what `module` reads for that; it is restored with the rest.
+    `environment` has the variables that `module` reads. The context restores all variables at its end.
     """
 
     def __init__(self, module: str, environment: Mapping[str, str]) -> None:

@@ -112,8 +112,8 @@ def interpreter_flags(orig_argv: Sequence[str]) -> list[str]:
 
 
 def first_on_path(program: Sequence[str]) -> str:
-    """Returns the first entry of the program's `sys.path`: the script's folder, or the script itself if that is a
-    folder."""
+    """Returns the first entry of the program's `sys.path`: the script's folder, or the script itself if the
+    script is a folder."""
     name = Path(program[0])
     if program[0].startswith("-"):
         return os.getcwd()  # noqa: PTH109 - as text
@@ -124,8 +124,8 @@ def first_on_path(program: Sequence[str]) -> str:
 def _told_of_children() -> Iterator[None]:
     """Lets this process wait for its children, even if it was started with SIGCHLD ignored.
 
-    SIGCHLD is reset only after the start of the program, which was also started with it ignored. It takes longer to
-    start than this process takes to get here.
+    This resets SIGCHLD only after the program was started, so SIGCHLD is ignored in the program, too. The program takes
+    longer to start than this process takes to get here.
     """
     before = signal.getsignal(signal.SIGCHLD)
     if before is signal.SIG_IGN:

@@ -1,1 +1,1 @@
-"""Records which source line each thread runs: read from frames at calls, or followed by the line clock."""
+"""Records which source line each thread runs. Reads frames at calls, or follows threads with the line clock."""

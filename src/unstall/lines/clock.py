@@ -1,15 +1,15 @@
 """The line clock: records which line of the user's code each thread is on at any time.
 
 It gives exact lines to the recorder `torch`, also with shapes, and to `cupti` on Python versions that `_frames.c` does
-not support. torch.profiler's own stacks have only the first lines of functions. Steps take 1.49 to 1.75 times as long
-with them, 1.27 to 1.42 times with this clock (`python -m benchmarks.recording`, host-bound programs).
+not support. torch.profiler's own stacks have only the first lines of functions. With these stacks, steps take 1.49 to
+1.75 times as long; with this clock, 1.27 to 1.42 times (`python -m benchmarks.recording`, host-bound programs).
 
 From Python 3.12 on, `sys.monitoring` calls back for each line, call and return of the user's functions only. Before
 that, `sys.settrace` does, which costs more. Callbacks are in C if the extension was built.
 
 `lines.bin` is a header of 4096 bytes (magic, capacity, entries written in all) and a ring of entries of 16 bytes: time
-in ns (CLOCK_MONOTONIC), place, thread, depth of the stack. From that time on, the thread is at that place; -1 is
-outside the user's code. `places.jsonl` describes places and threads, in lines of JSON.
+in ns (CLOCK_MONOTONIC), place, thread, depth of the stack. From the entry's time on, the thread is at the place.
+Place -1 is outside the user's code. `places.jsonl` describes places and threads, in lines of JSON.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TOOL_NAME = "unstall lines"
 
 
 def available() -> Mode:
-    """Returns how the line clock works on this Python."""
+    """Returns the mode in which the line clock works on this Python."""
     return "monitoring" if sys.version_info >= (3, 12) else "settrace"
 
 
@@ -171,7 +171,7 @@ class LineClock:
         self._write({"thread": index, "id": native_id, "name": name})
 
     def _write(self, what: dict[str, object]) -> None:
-        """Describe a place or a thread. If that fails, as on a full disk, it is not followed: the program goes on."""
+        """Describe a place or a thread. If that fails, as on a full disk, the clock ends. The program goes on."""
         try:
             append_json_lines(self._places_path, [what])
         except OSError as error:
@@ -182,7 +182,7 @@ class LineClock:
 
 
 def _running_stacks() -> list[tuple[int, list[tuple[CodeType, int]]]]:
-    """Returns the frames of every thread that runs Python, without those of this file."""
+    """Returns the frames of every thread that runs Python, without the frames of this file."""
     native = {thread.ident: thread.native_id for thread in threading.enumerate()}
     stacks = []
     for ident, innermost in sys._current_frames().items():

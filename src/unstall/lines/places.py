@@ -62,7 +62,7 @@ _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages)/|^.*/lib/python3\.
 
 
 class Shortened(dict[str, str]):
-    """Maps paths to paths without the start folder of the program, or the folder of installed packages.
+    """Maps each path to the path without the program's start folder, or without the folder of installed packages.
 
     A user's path stays whole if it would look like a framework's path without that folder.
     """

@@ -54,8 +54,8 @@ class ReferenceLineClock:
         """Write entries to a new file, the last `capacity` of them.
 
         `wants` returns whether code is the user's, and is called once per code object. `describe` gets each new place
-        with its number, `new_thread` each new thread's number with its native id. `stacks` are those of the running
-        threads. Callbacks return `disable` to sys.monitoring if they need not be called again.
+        with its number, `new_thread` each new thread's number with its native id. `stacks` has the stacks of the
+        running threads. Callbacks return `disable` to sys.monitoring if they need not be called again.
         """
         if self._map is not None:
             raise RuntimeError("the line clock is running already")
@@ -78,7 +78,7 @@ class ReferenceLineClock:
                     self._note(native_id)  # one entry per frame
 
     def stop(self) -> int:
-        """Close the file. Returns how many entries were written in all."""
+        """Close the file. Returns the number of entries written in all."""
         if self._map is None:
             raise RuntimeError("the line clock is not running")
         self._on = False
@@ -113,7 +113,7 @@ class ReferenceLineClock:
             self._leave(code)
 
     def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """For sys.settrace. After the clock has stopped, it removes itself from the thread that calls it."""
+        """The callback for sys.settrace. Removes itself from the calling thread once the clock has stopped."""
         if not self._on:
             if sys.gettrace() == self.trace:
                 sys.settrace(None)
@@ -176,7 +176,7 @@ class ReferenceLineClock:
         return place
 
     def _number(self, code: CodeType) -> int:
-        """Returns the number of this code, which is kept alive."""
+        """Returns the number of this code, and keeps the code alive."""
         self._codes.setdefault(id(code), code)
         return id(code)
 

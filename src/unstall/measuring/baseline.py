@@ -51,7 +51,7 @@ class Held:
     then_ns: float
 
     def is_slower(self, by: float) -> bool:
-        """Returns whether it is slower by more than the share `by`, and the interval excludes chance."""
+        """Returns whether the new time is longer by more than the share `by`, and the interval lies above 1."""
         return self.ratio.median > 1 + by and self.ratio.low > 1
 
 
@@ -82,8 +82,9 @@ def save(path: str | Path, entries: dict[str, Entry]) -> None:
 
 
 def held_against(path: str | Path, entries: dict[str, Entry]) -> list[Held]:
-    """Compares each entry with the baseline's of the same label. Raises TraceError if one is missing or was measured
-    differently."""
+    """Compares each entry with the baseline's entry of the same label. Raises TraceError if that entry is missing or
+    was measured differently.
+    """
     there = read(path).entries
     found = []
     for label, now in entries.items():

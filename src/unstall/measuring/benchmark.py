@@ -94,7 +94,7 @@ def bench(
     num_threads: int | None = None,
     **kwargs: object,
 ) -> ShownMeasurement:
-    """Measures `fn(*args, **kwargs)`: on the device, on the host, both, and back to back.
+    """Measures how long `fn(*args, **kwargs)` takes: on the device, on the host, with the wait, and back to back.
 
         print(unstall.bench(torch.mm, x, y, flops="2GFLOP"))
 
@@ -103,19 +103,19 @@ def bench(
             and dtype.
         *args: Its positional arguments.
         label: Its name in the report; by default the function's own.
-        cache: What the device's L2 (on the CPU, its last cache) holds when a call begins. "cold": nothing of the
-            call's; "hot": what the call before left; "rotate": what a call with other inputs left, for which the
+        cache: What the device's L2 (on the CPU, its last cache) holds when a call begins. "cold": no data of the
+            call; "hot": what the previous call left; "rotate": what a call with other inputs left. For "rotate", the
             arguments are copied. The default is "cold" on a device, "hot" on the CPU.
         rel_ci: Stop when the median is known to this fraction with 95 % confidence: 0.01, or "1%".
-        max_seconds: Stop after so many seconds, not counting the first call.
-        bytes: Bytes that one call moves, for its bandwidth: a number, or text as "64MiB".
-        flops: Floating-point operations of one call, for its rate: a number, or text as "2GFLOP".
+        max_seconds: Stop after this many seconds, not counting the first call.
+        bytes: Bytes that one call moves, for its bandwidth: a number, or a text such as "64MiB".
+        flops: Floating-point operations of one call, for its rate: a number, or a text such as "2GFLOP".
         method: How device time is measured: "auto", "cupti", "events", "model" (the virtual GPU), or "host" for none.
         num_threads: torch's threads on the CPU.
         **kwargs: The function's keyword arguments.
 
     Returns:
-        All times in ns, with intervals and verdicts. Printing it gives the report.
+        All times in ns, with intervals and verdicts. `print` shows them as a report.
 
     Raises:
         UsageError: An option makes no sense or does not work here.
@@ -158,7 +158,7 @@ class _First(NamedTuple):
 
 @contextmanager
 def _unawaited(result: object) -> Iterator[None]:
-    """Keeps Python from warning of each coroutine that the function returns: a verdict says it."""
+    """Keeps Python from warning of each coroutine that the function returns, since a verdict tells of coroutines."""
     if not inspect.iscoroutine(result):
         del result  # a reference here would keep its memory
         yield
@@ -249,7 +249,7 @@ class _Run:
 
     def _is_as_any(self, alone: Alone) -> bool:
         """Returns whether the call began with the same cache state as timed calls, so that its time counts. On a
-        virtual GPU it does not count, since the inspection slows the host down."""
+        virtual GPU, the time does not count, since the inspection slows the host down."""
         if self.adapter.virtual:
             return False
         cold = self.adapter.asynchronous and self._cache() == "cold" and alone.machine_s > _NO_FLUSH_S
@@ -346,8 +346,8 @@ class _Run:
         return Until(self.rel_ci, seconds, self.each_s, alike=self._alike(), brief=self.brief)
 
     def _alike(self) -> int:
-        """Returns how many equal samples suffice on a virtual GPU (0 on a device). If there is time, more than two, to
-        see whether calls differ."""
+        """Returns how many equal samples suffice on a virtual GPU, or 0 on a real one. If there is time, the number is
+        above two, to see whether calls differ."""
         if not self.adapter.virtual:
             return 0
         return FEWEST if self.brief else LEAST

@@ -80,29 +80,29 @@ def compare(
     seed: int = 0,
     label: str = "",
 ) -> ShownComparison | Comparisons:
-    """Compares the times and results of functions of the same arguments with those of the first one.
+    """Calls functions with the same arguments. Compares their times and results with those of the first function.
 
         print(unstall.compare({"softmax": f, "by hand": g}, x))
 
     The functions run in turn, in rounds of random order, until each is known to be within a margin of the first or
-    beyond it. A function is SAME if the 95 % interval of the ratio of its time to the first one's lies within the
-    margin, FAST or SLOW if the interval lies on one side of 1, and UNCLEAR if time ran out before.
+    beyond it. The ratio of a function's time to the first one's time has a 95 % interval. The function is SAME if the
+    interval lies within the margin, FAST or SLOW if it lies on one side of 1, and UNCLEAR if time ran out before.
 
     Args:
-        functions: By name; the first is the reference.
+        functions: The functions by name. The first is the reference.
         *args: Arguments of every call: arrays of torch, CuPy, JAX or NumPy, of any shape and dtype, or anything else.
-        inputs: Several inputs to compare at, by name or not. A tuple is all further arguments of a call; anything else
-            is the only one.
+        inputs: Several inputs to compare at, with or without names. A tuple has all further arguments of a call;
+            anything else is the only further argument.
         kwargs: Keyword arguments of every call.
         by: The time to compare. "device": the device's own; "wall": a call with the wait for its results;
-            "throughput": the time per call of many back to back. "auto": "device", unless the host bounds one of the
-            functions, then "throughput" for all; "wall" if there is no device.
+            "throughput": the time per call of many calls back to back. "auto": "device", unless the host bounds one of
+            the functions, then "throughput" for all; "wall" if there is no device.
         cache: "cold", "hot" or "rotate"; "auto" is "cold" for the device's time, else "hot".
         check: Compare results too. A function whose results do not agree is never the best.
         rel_tolerance: Largest difference, as a fraction of the largest magnitude in the array.
-        ulp: Largest difference in units in the last place. Without either, see `agreement`.
+        ulp: Largest difference in units in the last place. If no tolerance is given, see `agreement`.
         same_within: The margin: 0.015, or "1.5%".
-        max_seconds: Stop after so many seconds for each input.
+        max_seconds: Stop after this many seconds for each input.
         num_threads: torch's threads on the CPU.
         seed: Seed of the random order.
         label: A title for the table.
@@ -162,7 +162,8 @@ def compare(
 
 
 def _adapter(calls: Mapping[str, FunctionCall]) -> tuple[Adapter, list[float]]:
-    """Calls each function once. Returns the adapter for the arrays and results, and each call's time until return, s.
+    """Calls each function once. Returns the adapter for the arrays and results, and the seconds until each call
+    returned.
 
     Raises:
         UsageError: A function returns a coroutine.
@@ -242,7 +243,7 @@ def _looked_at(
     *,
     check: bool,
 ) -> _Seen:
-    """Calls each function on copies of the arguments with the same random state, and compares it with the first."""
+    """Calls each function on copies of the arguments with the same random state. Compares results with the first."""
     computed = check and adapter.computes
     agreements: dict[str, Agreement] = {}
     said: dict[str, list[str]] = {}
@@ -266,7 +267,7 @@ def _looked_at(
 
 
 def _called(call: FunctionCall, adapter: Adapter, *, kept: bool) -> tuple[Inspection, float, object]:
-    """Inspects a call. Returns what was seen, its seconds, and if `kept` a copy of its result."""
+    """Inspects a call. Returns the findings, the call's seconds, and a copy of its result if `kept`."""
     if kept:
         call = replace(call, args=copied(call.args), kwargs=copied(dict(call.kwargs)))
     results: list[object] = []
@@ -332,7 +333,7 @@ def _named(inputs: Inputs) -> list[tuple[str, tuple[object, ...]]]:
 
 
 def _shown(value: object) -> str:
-    """An array's shape and dtype, or anything else as it prints."""
+    """Returns an array's shape and dtype, or the `repr` of another value, shortened."""
     if isinstance(value, tuple):
         return ", ".join(map(_shown, value))
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)

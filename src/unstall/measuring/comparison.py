@@ -20,7 +20,7 @@ SCHEMA = "unstall.compare/1"
 class Candidate:
     """One function. `ratio`: its time over the first one's. `answer` and `agreement` are None for the first.
 
-    `best`: it is the fastest of those whose results agree, or not SLOW against the fastest.
+    `best`: its results agree, and it is the fastest such function, or not SLOW against the fastest one.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Candidate:
 
     @property
     def agrees(self) -> bool:
-        """Whether it computes what the first does, as far as that was checked."""
+        """Whether its results agree with the first one's, as far as they were checked."""
         return self.agreement is None or self.agreement.agrees
 
 
@@ -53,7 +53,7 @@ class Comparison:
     versions: dict[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Candidate:
-        """The candidate of this name; KeyError where there is none."""
+        """Returns the candidate of this name. Raises KeyError if there is none."""
         for candidate in self.candidates:
             if candidate.name == name:
                 return candidate
@@ -66,7 +66,7 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether all results agree with the first one's, as far as that was checked."""
+        """Whether all results agree with the first one's, as far as they were checked."""
         return all(candidate.agrees for candidate in self.candidates)
 
 

@@ -55,7 +55,7 @@ _FAR, _LEAST_WIDE = 8, 0.02  # widths of the middle half, at least that share of
 
 
 def document_of(found: Measurement) -> Document:
-    """Times, rates, verdicts and notes of one function."""
+    """Returns the times, rates, verdicts and notes of one function."""
     times = _times(found)
     is_said = any(each.text.startswith(found.stopped) for each in found.verdicts)
     stopped = [f"{capital(found.stopped)}."] if found.stopped and not is_said else []
@@ -115,12 +115,12 @@ def _rate(rate: Rate) -> str:
 
 
 def _figure(value: float) -> str:
-    """Three digits, and none of them as a power of ten: "35.4", "4,180"."""
+    """Formats a number with three digits, without a power of ten: "35.4", "4,180"."""
     return f"{value:.3g}" if value < 999.5 else f"{float(f'{value:.3g}'):,.0f}"
 
 
 def _sample(name: str, spread: Spread) -> Sample:
-    """All samples but the tail; the median's interval in any case."""
+    """Returns the samples without the tail, but with the median's whole interval."""
     ordered = np.sort(spread.samples)
     far = spread.q3 + _FAR * max(spread.iqr, _LEAST_WIDE * spread.median)
     near = min(int(np.ceil(_TAIL * spread.n)), int(np.searchsorted(ordered, far, side="right")))
@@ -132,7 +132,7 @@ def _sample(name: str, spread: Spread) -> Sample:
 
 
 def document_of_rows(rows: Sequence[Comparison], label: str = "") -> Document:
-    """For one input its full comparison; for several, one table with a row per input and a column per function."""
+    """Returns the full comparison at one input. For several inputs, returns a table: inputs down, functions across."""
     names = [each.name for each in rows[0].candidates]
     drawn = Histograms(tuple(tuple(_sample(each.name, each.time) for each in row.candidates) for row in rows))
     blocks = (_one(rows[0]), _said(rows[0])) if len(rows) == 1 else (_grid(rows), _legend(rows))
@@ -151,7 +151,7 @@ def document_of_rows(rows: Sequence[Comparison], label: str = "") -> Document:
 
 
 def _headings(rows: Sequence[Comparison]) -> list[Words]:
-    """One for all inputs if they are alike."""
+    """Returns one heading if all are equal, else one per input."""
     each = [_heading(row) for row in rows]
     if len({tuple(lines) for lines in each}) == 1:
         return [words(Span(line, "dim")) for line in each[0]]
@@ -183,7 +183,7 @@ def _candidate(each: Candidate, row: Comparison) -> Row:
 
 
 def _said(row: Comparison) -> Prose:
-    """A sentence for each function after the first, what is wrong, and how it was measured."""
+    """Returns a sentence for each function after the first, then what is wrong, then how the times were measured."""
     lines = [words(Span(_sentence(each, row), "strong")) for each in row.candidates[1:] if each.agrees]
     lines += _differences(row)
     lines += [words(Span(note, "warning")) for note in row.notes]
@@ -197,7 +197,7 @@ def _said(row: Comparison) -> Prose:
 
 
 def _together(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """By text those that it is said of."""
+    """Maps each text to the names that it is about."""
     of: dict[str, list[str]] = {}
     for text, name in said:
         of.setdefault(text, []).append(name)
@@ -239,7 +239,7 @@ def _difference(each: Candidate, row: Comparison, within: str = "") -> str:
 
 
 def _grid(rows: Sequence[Comparison]) -> Table:
-    """Inputs down, functions across."""
+    """One row per input, one column per function."""
     columns = [Column(rows[0].candidates[0].name)]
     for each in rows[0].candidates[1:]:
         columns += [Column(each.name), Column("", "left")]
@@ -272,14 +272,14 @@ def _legend(rows: Sequence[Comparison]) -> Prose:
 
 
 def _mark(row: Comparison, each: Candidate) -> str:
-    """BEST of a single best, TIED of several that cannot be told apart."""
+    """Returns BEST for a single best function, TIED for each of several that are not told apart."""
     if not each.best:
         return ""
     return BEST if sum(other.best for other in row.candidates) == 1 else TIED
 
 
 def _ratio(ratio: float) -> str:
-    """Three digits at least."""
+    """Shows at least three digits."""
     if ratio < 0.1:
         return f"{ratio:.3g}"
     return f"{ratio:.3f}" if ratio < 10 else f"{ratio:,.1f}" if ratio < 1000 else f"{ratio:,.0f}"
@@ -294,5 +294,5 @@ def _range(low: float, high: float) -> str:
 
 
 def _off(low: float, high: float) -> str:
-    """The farther end of the interval from 1."""
+    """Returns how far the interval's farther end is from 1, in %."""
     return f"{100 * max(high - 1, 1 - low, 0):.2g} %"

@@ -1,4 +1,4 @@
-"""Times per call, back to back, by a clock without noise (a virtual GPU's), from as few calls as possible."""
+"""Finds the time per call, back to back, by a clock without noise (a virtual GPU's), from as few calls as possible."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Callable
 from itertools import pairwise
 
 CallBatch = Callable[[int], float]
-"""Makes so many calls, waits for them once, and returns their time."""
+"""Makes the given number of calls, waits once for all of them, and returns their time."""
 
 _FEW, _SOME, _MOST = 2, 8, 64
 _EDGES = 0.01  # share of a batch that filling and emptying the pipeline may take
 
 
 def share_of_many(batch: CallBatch) -> float:
-    """The time of one more call when the pipeline is full. A first batch makes earlier work not matter."""
+    """Returns the time of one more call when the pipeline is full. A first batch keeps earlier work from mattering."""
     return shares_of_many(batch, 1)[0]
 
 
 def shares_of_many(batch: CallBatch, count: int) -> list[float]:
-    """`share_of_many`, so many times."""
+    """Returns `count` results of `share_of_many`."""
     batch(_FEW)
     found = []
     for _ in range(count):
@@ -28,18 +28,18 @@ def shares_of_many(batch: CallBatch, count: int) -> list[float]:
 
 
 def shares_of_few(batch: CallBatch, count: int) -> list[float]:
-    """So many times the time of one more call, from as few calls as possible."""
+    """Returns `count` times of one more call, from as few calls as possible."""
     batch(_FEW)
     took = [batch(calls) for calls in range(1, count + 2)]
     return [max(longer - shorter, 0.0) for shorter, longer in pairwise(took)]
 
 
 def share_of_few(batch: CallBatch) -> float:
-    """The time of one more call, from as few calls as possible."""
+    """Returns the time of one more call, from as few calls as possible."""
     return shares_of_few(batch, 1)[0]
 
 
 def length_of_batch(batch: CallBatch) -> int:
-    """How many calls make a batch in which filling and emptying the pipeline does not matter."""
+    """Returns how many calls a batch needs, so that filling and emptying the pipeline does not matter."""
     one, share = batch(1), share_of_many(batch)
     return round(min(max((one - share) / (_EDGES * share), _SOME), _MOST)) if share else _SOME

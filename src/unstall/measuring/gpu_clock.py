@@ -26,7 +26,7 @@ class ClockReading(NamedTuple):
 
 
 def read(bus_id: str | None) -> ClockReading | None:
-    """Reads the clock of the GPU at that PCI bus id ("00000000:19:00.0"); None if it is not available."""
+    """Reads the clock of the GPU with a PCI bus id such as "00000000:19:00.0". None if the clock is not available."""
     library = _library()
     if library is None or bus_id is None:
         return None

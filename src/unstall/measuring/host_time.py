@@ -26,7 +26,7 @@ _BATCHES = 5
 
 
 def _reading_ns(clock: Callable[[], int]) -> int:
-    """The time of reading a clock, by that clock."""
+    """Returns how long reading a clock takes, by that clock."""
     return int(np.median([-(clock() - clock()) for _ in range(64)]))
 
 
@@ -64,7 +64,7 @@ class Alone:
 def synchronised(
     caching: Caching, adapter: Adapter, until: Until, there: Alone | None = None
 ) -> tuple[Spread, Sampled]:
-    """Times calls on an idle device, until they return and until their results are there. `there` counts too."""
+    """Times calls on an idle device, until they return and until their results are there. Adds those of `there`."""
     alone = Alone(caching.run, adapter)
 
     def take(count: int) -> list[int]:
@@ -87,8 +87,9 @@ def synchronised(
 def by_itself(
     caching: Caching, adapter: Adapter, until: Until, *, single: bool = False, there: Sequence[int] = ()
 ) -> Sampled:
-    """Times calls that return when they are done. Several short ones make a sample, unless the cache is cold, they are
-    to be `single`, or some were timed already (`there`)."""
+    """Times calls that return when they are done. Several short calls make a sample, unless the cache is cold, calls
+    are to be `single`, or some calls were timed already (`there`).
+    """
     run, clock = adapter.until_done(caching.run), adapter.clock
     single = single or bool(there) or 1e9 * until.each_s > 2 * _SAMPLE_NS
     loops = 1 if single or caching.cache == "cold" else _loops(run)
@@ -110,13 +111,13 @@ def by_itself(
 
 
 def empty_call_ns(adapter: Adapter) -> float:
-    """The measured time of an empty function: shorter times cannot be distinguished from it."""
+    """Returns the measured time of an empty function. Shorter times cannot be distinguished from it."""
     loops = 1_000
     return min(_timed(_nothing, loops, adapter.clock) / loops for _ in range(5))
 
 
 def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Until) -> Sampled:
-    """The time per call of a batch that is waited for once. The caches hold what the call before left."""
+    """Samples the time per call in batches. Each batch is waited for once. Caches hold what the previous call left."""
     run, clock = caching.run, adapter.clock
 
     def batch(count: int) -> int:
@@ -139,7 +140,7 @@ def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Unti
 
 
 def _loops(run: Callable[[], object]) -> int:
-    """How many calls make a sample long enough, by the machine's clock: the program's may stand still."""
+    """Returns how many calls make a sample long enough. Uses the machine's clock: the program's may stand still."""
     loops = 1
     while True:
         took = _timed(run, loops, time.monotonic_ns)

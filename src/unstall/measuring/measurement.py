@@ -3,9 +3,9 @@
     device      the function's own time on the device: in each call, how long any of its kernels and copies ran
     host        what the call costs the host, until it returns; the device may still be at work
     wall        the call and the wait for its results
-    throughput  a call's share of many, back to back with the pipeline full
+    throughput  the time per call of many calls, back to back with the pipeline full
 
-All times are ns. Where there is no device, `host` and `wall` are the same and the other two None.
+All times are ns. Without a device, `host` and `wall` are the same, and the other two are None.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from unstall.measuring.statistics import Spread
 SCHEMA = "unstall.bench/1"
 
 Method: TypeAlias = Literal["cupti", "events", "model", "host"]
-"""How device time was taken: of the device's records, by events in a full queue, of the virtual GPU's model, or not."""
+"""How device time was measured: by device records, by events in a full queue, by the virtual GPU's model, or not."""
 Cache: TypeAlias = Literal["cold", "hot", "rotate"]
 Kind: TypeAlias = Literal[
     "launch-bound",
@@ -48,7 +48,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One thing to know of the figures. `serious`: without it, one of them would be taken for what it is not."""
+    """One thing to know about the figures. `serious`: a reader who does not know it would misread a figure."""
 
     kind: Kind
     text: str
@@ -58,7 +58,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Work done per second of device time (of wall time, where there is no device), and what the device can do."""
+    """Work done per second of device time (without a device, of wall time), and the most that the device can do."""
 
     per_second: float
     unit: Literal["B/s", "FLOP/s"]
@@ -73,7 +73,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The device's clock in MHz before and after the samples, and why it was held down, as the driver says it."""
+    """The device's clock in MHz before and after the samples, and the driver's reasons for holding the clock down."""
 
     before: int
     after: int
@@ -83,7 +83,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One function, measured."""
+    """What `bench` found of one function."""
 
     label: str
     method: Method

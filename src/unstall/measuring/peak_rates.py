@@ -1,4 +1,4 @@
-"""The best rates of a device, measured on it: the bandwidth of a large copy, the rate of a matrix product."""
+"""Measures the best rates of a device: the bandwidth of a large copy, the rate of a matrix product."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ _known: dict[tuple[str, str], tuple[float, str]] = {}
 
 
 def bandwidth(adapter: Adapter, size_bytes: int, ns: float) -> Rate:
-    """The bandwidth of a call that moves so many bytes in so many ns."""
+    """Returns the bandwidth of a call that moves `size_bytes` bytes in `ns`."""
     ceiling, of = _ceiling(adapter, "copy", adapter.copying)
     return Rate(1e9 * size_bytes / ns if ns else 0.0, "B/s", ceiling or None, of and f"{of} a large copy")
 
 
 def rate(adapter: Adapter, flops: int, ns: float, inspection: Inspection) -> Rate:
-    """The rate of a call that does so many operations in so many ns; the ceiling is for its inputs' dtype."""
+    """Returns the rate of a call that does `flops` operations in `ns`. The ceiling is for the dtype of the call's
+    inputs.
+    """
     kind = floating(inspection)
     ceiling, of = _ceiling(adapter, kind, lambda: adapter.multiplying(kind))
     return Rate(1e9 * flops / ns if ns else 0.0, "FLOP/s", ceiling or None, of and f"{of} a product in {kind}")
@@ -52,7 +54,7 @@ def beyond(adapter: Adapter, size_bytes: int | None, bandwidth: Rate | None, rat
 
 
 def floating(inspection: Inspection) -> str:
-    """The dtype of the largest floating-point input."""
+    """Returns the largest floating-point input's dtype, else "float32"."""
     kinds = [
         (array.bytes, str(getattr(array.value, "dtype", "")).removeprefix("torch.")) for array in inspection.inputs
     ]

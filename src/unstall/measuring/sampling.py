@@ -1,4 +1,4 @@
-"""How long to go on sampling, and why sampling stopped."""
+"""Decides when to stop sampling, and says why sampling stopped."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ class Until:
     brief: bool = False  # whether there is time for few calls, so that none is made for the same purpose twice
 
     def affords(self, calls: int, least: int) -> int:
-        """So many calls, or as many as there is time for, but at least `least`. For a model the machine's speed does
-        not matter, only whether there is little time."""
+        """Returns `calls`, or as many calls as there is time for, but at least `least`. For a model, only whether there
+        is little time matters, not the machine's speed."""
         if self.alike:
             return least if self.brief else calls
         return calls if self.each_s * calls <= self.seconds else max(least, int(self.seconds / self.each_s))
 
     def least(self, there: int) -> int:
-        """How many samples to take however long they take, besides those that are `there`."""
+        """Returns how many samples to take, however long that takes, if `there` samples exist already."""
         return max(0, (1 if self.brief and not self.alike else 2) - there)
 
 
 def sample_until(take: Take, until: Until, *, first: int = LEAST, there: ArrayLike = ()) -> Sampled:
     """Takes samples in growing batches until they suffice or the noise's entropy is flat. Takes at least one batch, of
-    `first`, unless some are `there` already."""
+    `first` samples, unless `there` already has some."""
     deadline = time.monotonic() + until.seconds
     samples = np.asarray(there, np.float64)
     count = first if len(samples) else max(1, first)

@@ -14,7 +14,7 @@ _TIMES = ("device", "host", "wall", "throughput", "span")
 
 
 class Samples(msgspec.Struct, frozen=True, kw_only=True):
-    """A spread; what is not of the samples themselves is there to be read by others."""
+    """A spread. The other fields follow from `samples_ns`, and are there for other readers."""
 
     samples_ns: list[float]
     n: int

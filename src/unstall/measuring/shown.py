@@ -13,12 +13,12 @@ from unstall.measuring.measurement import Measurement
 
 
 class ShownMeasurement(Shown, Measurement):
-    """One function, measured. `str()` is a table for a terminal of 80 columns."""
+    """What `bench` found. `str()` is a table for a terminal of 80 columns."""
 
     __slots__ = ()
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Times, rates, verdicts and notes."""
+        """Returns the times, rates, verdicts and notes."""
         return document_of(self)
 
 
@@ -28,7 +28,7 @@ class ShownComparison(Shown, Comparison):
     __slots__ = ()
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """The comparison in full."""
+        """Returns the full comparison."""
         return document_of_rows([self])
 
 
@@ -46,7 +46,7 @@ class Comparisons(Shown):
         return len(self.rows)
 
     def __getitem__(self, label: str) -> ShownComparison:
-        """The comparison at this input; KeyError where there is none."""
+        """Returns the comparison at this input. Raises KeyError if there is none."""
         for row in self.rows:
             if row.label == label:
                 return row
@@ -54,9 +54,9 @@ class Comparisons(Shown):
 
     @property
     def agrees(self) -> bool:
-        """Whether all results agree with the first one's at all inputs, as far as that was checked."""
+        """Whether all results agree with the first one's at all inputs, as far as they were checked."""
         return all(row.agrees for row in self.rows)
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Inputs down, functions across."""
+        """One row per input, one column per function."""
         return document_of_rows(self.rows, self.label)

@@ -25,15 +25,15 @@ _MODULES = {
     "numpy": "numpy",
     "torch": "torch",
 }
-"""Modules for these names, unless the setup defines them."""
+"""Maps names to modules, which are imported unless the setup defines the names."""
 
 
 def functions(statements: Sequence[str], setup: str, names: dict[str, object]) -> dict[str, Callable[[], object]]:
-    """A function of each statement, by its text; it returns the value of what is an expression.
+    """Returns a function for each statement, by the text of the statement. An expression's function returns its value.
 
-    `names` are the globals of all; the setup is run in them once. Modules that everybody knows by these names are
-    imported where they are used. Raises UsageError for what is no Python, for a statement twice, and for a setup that
-    fails.
+    `names` are the globals of all functions. The setup is run in them once. Modules with well-known names are imported
+    if a text uses their names. Raises UsageError if a text is not Python, if a statement is there twice, or if the
+    setup fails.
     """
     trees = [_parsed(setup, "the setup"), *(_parsed(each, each) for each in statements)]
     _import_known(trees, names)
@@ -47,7 +47,7 @@ def functions(statements: Sequence[str], setup: str, names: dict[str, object]) -
 
 @contextmanager
 def errors_as_usage(text: str) -> Iterator[None]:
-    """Turns what a statement raises into a UsageError with its text."""
+    """Turns an exception of a statement into a UsageError with the text of the statement."""
     try:
         yield
     except UnstallError:
@@ -58,7 +58,7 @@ def errors_as_usage(text: str) -> Iterator[None]:
 
 @contextmanager
 def errors_as_usage_of(functions: Mapping[str, Callable[[], object]]) -> Iterator[None]:
-    """Turns what one of several statements raises into a UsageError with its text."""
+    """Turns an exception of one of several statements into a UsageError with the text of that statement."""
     try:
         yield
     except UnstallError:

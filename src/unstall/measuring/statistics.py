@@ -1,4 +1,4 @@
-"""What samples of a time tell: their spread, the interval of a ratio, and whether more samples would tell more.
+"""Evaluates samples of a time: their spread, the interval of a ratio, and whether more samples would tell more.
 
 Times are float64 nanoseconds. Nothing here assumes a distribution: on a machine with neighbours times are skewed, have
 several modes and drift.
@@ -26,7 +26,7 @@ _FLAT_LEAST = 64
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Samples of one time, ns. `low` and `high` bound the median with 95 % confidence; of less than 6 samples all."""
+    """Samples of one time, ns. `low` and `high` bound the median with 95 % confidence, below 6 samples all samples."""
 
     samples: NDArray[np.float64]
     n: int
@@ -71,7 +71,7 @@ class Spread:
 
     @property
     def iqr(self) -> float:
-        """q3 - q1."""
+        """The interquartile range, q3 - q1."""
         return self.q3 - self.q1
 
 
@@ -87,12 +87,12 @@ class Interval:
 def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) -> Interval:
     """Returns the ratio of the time `a` to the time `b`, with its interval.
 
-    With `pairs`, row i of both is round i, in which they ran by turns: shape (rounds,) or (rounds, samples). The
-    ratio is the median over all pairs of samples of one round, so that what slows a whole round, such as a drift or a
-    neighbour, cancels; rounds are resampled in blocks, since neighbouring rounds are alike. Of less than 6 rounds the
-    interval is of all pairs. Without `pairs` it is the ratio of the medians of independent samples.
+    With `pairs`, row i of `a` and of `b` is round i, in which both ran by turns: shape (rounds,) or (rounds, samples).
+    The ratio is the median over all pairs of samples of one round. So a drift or a neighbour that slows a whole round
+    cancels. Rounds are resampled in blocks, since neighbouring rounds are alike. With fewer than 6 rounds, the interval
+    spans all pairs. Without `pairs`, the ratio is that of the medians of independent samples.
 
-    Raises ValueError where there are no samples, or no pairs.
+    Raises ValueError if there are no samples, if a time is not above zero, or if rounds do not pair.
     """
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if not a.size or not b.size:
@@ -122,8 +122,9 @@ def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) ->
 
 
 def half_of_few(a: ArrayLike, b: ArrayLike, *, least: float) -> float:
-    """Half the interval of the ratio of two times, as a factor above 1, of 2 to 4 samples each: Student's, of their
-    logarithms' own noise, or of `least` where that is more."""
+    """Returns half the interval of the ratio of two times, as a factor above 1. Each time has 2 to 4 samples. The
+    interval is Student's, with the noise of the samples' logarithms, or with `least` if that is more.
+    """
     logs = np.log([np.ravel(a), np.ravel(b)])
     n = logs.shape[1]
     noise = max(least, float(np.sqrt(logs.var(axis=1, ddof=1).mean())))
@@ -131,11 +132,10 @@ def half_of_few(a: ArrayLike, b: ArrayLike, *, least: float) -> float:
 
 
 def entropy_flat(samples: ArrayLike) -> bool:
-    """Whether the noise is known: the entropy of the samples' histogram grew by next to nothing over their second half.
+    """Whether the noise is known: the histogram's entropy hardly grew over the second half of the samples.
 
-    The stopping rule of NVIDIA's nvbench, whose histogram is of a timer's ticks; here its bins are 0.5 % of the
-    median, since host clocks have next to no ticks, and the bias of a small sample (Miller and Madow, 1955) is
-    taken out.
+    This is the stopping rule of NVIDIA's nvbench. Its histogram counts a timer's ticks. Host clocks have next to no
+    ticks, so bins here are 0.5 % of the median. The bias of a small sample (Miller and Madow, 1955) is removed.
     """
     values = np.asarray(samples, np.float64).ravel()
     n = values.size
@@ -157,20 +157,20 @@ def _entropy_bits(counts: NDArray[np.int64]) -> float:
 
 
 def _geometric_median(within: NDArray[np.float64]) -> float:
-    """The median whose middle two, where there are two, are averaged as ratios are: that of the inverses is inverse."""
+    """Returns the median of ratios: the geometric mean of the middle two. The median of the inverses is its inverse."""
     ordered = np.sort(np.log(within), axis=None)
     return math.exp((ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2)
 
 
 def _medians(ordered: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Medians of resampled samples."""
+    """Returns the medians of resampled samples."""
     n = ordered.size
     rows = np.sort(rng.integers(0, n, (_RESAMPLES, n)), axis=1)
     return np.asarray((ordered[rows[:, (n - 1) // 2]] + ordered[rows[:, n // 2]]) / 2)
 
 
 def _resampled_medians(within: NDArray[np.float64], length: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Medians of `within`, shape (rounds, pairs), its rounds resampled around a circle in blocks of `length`."""
+    """Returns medians of `within`, shape (rounds, pairs). Resamples rounds around a circle in blocks of `length`."""
     rounds, pairs = within.shape
     starts = rng.integers(0, rounds, (_RESAMPLES, -(-rounds // length)))
     picked = (starts[:, :, None] + np.arange(length)) % rounds
@@ -187,9 +187,10 @@ def _resampled_medians(within: NDArray[np.float64], length: int, rng: np.random.
 
 
 def _student(freedom: int) -> float:
-    """Student's quantile beside `_Z`, by its expansion (Abramowitz and Stegun, 26.7.5), to 1 % from 3 degrees on.
+    """Returns Student's quantile that matches `_Z`, by its expansion (Abramowitz and Stegun, 26.7.5), to 1 % from 3
+    degrees of freedom on.
 
-    Quantiles of a bootstrap are as much too narrow for few samples as the normal's are.
+    With few samples, a bootstrap's quantiles are too narrow by as much as normal quantiles are.
     """
     f = max(freedom, 3)
     z = _Z
@@ -198,7 +199,7 @@ def _student(freedom: int) -> float:
 
 @lru_cache(maxsize=256)
 def _rank(n: int) -> int:
-    """Returns how many samples, of n, the interval of the median leaves out at each end."""
+    """Returns how many of n samples the median's interval leaves out at each end."""
     if n < _LEAST:
         return 0
     if n > _EXACT:

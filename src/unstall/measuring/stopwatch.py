@@ -1,11 +1,11 @@
-"""`Stopwatch`: how long a block of code takes, with the work that it gave to devices.
+"""`Stopwatch` times a block of code, including the work that the block gives to devices.
 
     with unstall.Stopwatch("ten products"):
         for _ in range(10):
             y = x @ x
 
-Earlier work of the devices is waited for first, and the block's work at its end. The printed line says how much of the
-time was that wait; if there was none, the time is the host's alone.
+A stopwatch first waits for earlier work of the devices, and at the end for the block's work. The printed line says how
+much of the time was the wait at the end. If there was no wait, the time is the host's alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Stopwatch:
 
     Attributes:
         seconds: The block's time, after it has ended.
-        waited_seconds: The part of it that waited for devices at the end.
+        waited_seconds: The part of `seconds` in which the block waited for devices at its end.
     """
 
     def __init__(self, description: str = "Done", *, show: bool = True) -> None:
@@ -118,7 +118,7 @@ def _wait(results: list[object]) -> list[str]:
 
 
 def _cuda_devices(torch: ModuleType) -> list[int]:
-    """The current one and those with memory in use; none before the first use of CUDA."""
+    """Returns the current device and the devices with memory in use. Empty before the first use of CUDA."""
     cuda = torch.cuda
     if not (cuda.is_available() and cuda.is_initialized()):
         return []
@@ -127,7 +127,7 @@ def _cuda_devices(torch: ModuleType) -> list[int]:
 
 
 def _is_pending() -> bool:
-    """Whether a stream of torch's is known to have work left."""
+    """Whether a current stream of torch still has work."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "cuda"):
         return False
@@ -140,6 +140,6 @@ def _has_device() -> bool:
 
 
 def _is_used_jax() -> bool:
-    """Whether JAX has made arrays: those that are alive."""
+    """Whether JAX has made arrays that are still alive."""
     live = getattr(sys.modules["jax"], "live_arrays", None)
     return live is not None and bool(live())

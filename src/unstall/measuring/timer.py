@@ -1,7 +1,7 @@
 """`Timer`: like `torch.utils.benchmark.Timer`, but for any framework, and it waits for asynchronous work.
 
-A block is many runs of the statement back to back, waited for once. On a device that is the time per run with a full
-pipeline, at least the host's time to launch it. `bench` reports both.
+A block is many runs of the statement back to back, waited for once. On a device, this gives the time per run with a
+full pipeline, at least the host's time to launch a run. `bench` reports both.
 
 On a virtual GPU, equal blocks take equal times. There `blocked_autorange` and `adaptive_autorange` run the statement
 only as often as that yields new information; `timeit` runs it as often as it is told. A statement that does not use the
@@ -61,7 +61,7 @@ class Timer:
         language: "python".
 
     Raises:
-        UsageError: It is asked for C++.
+        UsageError: C++ is asked for.
         SyntaxError: The statement or the setup is no Python.
     """
 
@@ -92,7 +92,7 @@ class Timer:
         self._task_spec = TaskSpec(stmt, setup, global_setup, label, sub_label, description, env, num_threads)
 
     def timeit(self, number: int = 1_000_000) -> Timing:
-        """Times one block of `number` runs, after a few that do not count."""
+        """Times one block of `number` runs, after a few runs that do not count."""
         with _threads(self._task_spec.num_threads):
             self._block(2 if self._is_exact() else max(number // 100, 2))
             return self._timing(number, [self._block(number)])
@@ -222,13 +222,13 @@ def _compiled(stmt: str, setup: str, names: dict[str, object]) -> Callable[..., 
 
 
 def _is_value(stmt: str) -> bool:
-    """Whether it is a single expression, whose value can be waited for."""
+    """Whether the statement is a single expression. Then its value can be waited for."""
     body = ast.parse(stmt).body
     return len(body) == 1 and isinstance(body[0], ast.Expr) and "\n" not in stmt and "#" not in stmt
 
 
 def _assigned(stmt: str) -> set[str]:
-    """Names that a statement assigns: the values to wait for, with a framework like JAX."""
+    """Returns the names that a statement assigns. A framework like JAX must wait for their values."""
     nodes = [node for node in ast.walk(ast.parse(stmt)) if isinstance(node, ast.Name)]
     return {"", *(node.id for node in nodes if isinstance(node.ctx, ast.Store))}
 

@@ -83,7 +83,7 @@ class Timing:
         return not self.meets_confidence(_UNSTEADY)
 
     def meets_confidence(self, threshold: float = _UNSTEADY) -> bool:
-        """Whether the interquartile range is below this share of the median."""
+        """Whether the interquartile range is below `threshold` times the median."""
         return self.iqr < threshold * self.median
 
     @property
@@ -128,7 +128,7 @@ class Timing:
         return Spread.of(np.array(self.times) * 1e9)
 
     def to_torch(self) -> Measurement:
-        """The same as torch's own, for `torch.utils.benchmark.Compare`. Needs torch."""
+        """Returns the same timing as torch's own class, for `torch.utils.benchmark.Compare`. Needs torch."""
         from torch.utils.benchmark.utils import common
 
         spec = common.TaskSpec(**asdict(self.task_spec))

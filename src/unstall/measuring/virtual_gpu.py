@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 
 def simulator() -> Simulator | None:
-    """The simulator of its device; None if this process has no virtual GPU."""
+    """Returns the simulator of this process's virtual GPU, or None if there is no virtual GPU."""
     machine = current()
     return machine.simulator if machine is not None else None
 
 
 def is_clock_virtual() -> bool:
-    """Whether `time.perf_counter` is the virtual clock now, which stands still while only Python works."""
+    """Whether `time.perf_counter` is the virtual clock now. That clock stands still while only Python works."""
     machine = current()
     return machine is not None and machine.is_watched and machine.simulator is not None
 
 
 def ops_so_far() -> int:
-    """How many ops the virtual GPU was given so far."""
+    """Returns how many ops the virtual GPU was given so far."""
     found = simulator()
     if found is None:
         return 0

@@ -15,7 +15,7 @@ def precise(ns: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Two digits, and none of them as a power of ten: "0.24 %", "950 %", "<0.001 %"."""
+    """Formats a share with two digits, without a power of ten: "0.24 %", "950 %", "<0.001 %"."""
     value = 100 * share
     if 0 < value < 0.001:
         return "<0.001 %"
@@ -23,7 +23,7 @@ def percent(share: float) -> str:
 
 
 def names_of(names: Iterable[str]) -> str:
-    """The first three: "a, b and c", "a, b, c and 2 more"."""
+    """Joins the first three names: "a, b and c", "a, b, c and 2 more"."""
     names = list(names)
     more = len(names) - _MOST_NAMES
     if more > 0:
@@ -32,5 +32,5 @@ def names_of(names: Iterable[str]) -> str:
 
 
 def capital(text: str) -> str:
-    """As the beginning of a sentence."""
+    """Capitalises the first letter."""
     return text[:1].upper() + text[1:]

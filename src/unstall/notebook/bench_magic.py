@@ -1,4 +1,4 @@
-"""`%unstall_bench`: a statement of a notebook's line or cell, measured with the notebook's names.
+"""`%unstall_bench` measures a statement in a notebook's line or cell. The statement sees the notebook's names.
 
 %unstall_bench torch.softmax(x, -1)
 %unstall_bench --max-seconds 1 x.sum() --vs x @ one
@@ -38,18 +38,18 @@ _OPTION = re.compile(r"\s*(--[a-z-]+)(?:\s+|=)(\S+)\s*")
 
 @dataclass(frozen=True)
 class BenchMagic:
-    """The magic of one shell."""
+    """The magic `%unstall_bench` of one shell."""
 
     shell: Shell
 
     def unstall_bench(self, line: str, cell: str | None = None) -> ShownMeasurement | ShownComparison:
-        """Measure a statement, or compare several: time on the device, on the host, and what must be known of both.
+        """Measure a statement, or compare several. Shows times on the device and on the host, and verdicts.
 
         %unstall_bench [OPTION VALUE]... STATEMENT [--vs STATEMENT]...
 
-        Options are --max-seconds, --num-threads, --cache (cold, hot, rotate), of one statement --rel-ci (1%), --bytes
-        (64MiB), --flops (2e9) and --method, and of a comparison --by (device, wall, throughput). Of a cell the
-        statement is its text, and the line has options alone.
+        Options are --max-seconds, --num-threads and --cache (cold, hot, rotate). For one statement there are --rel-ci
+        (1%), --bytes (64MiB), --flops (2e9) and --method, for a comparison --by (device, wall, throughput). In a cell,
+        the cell's text is the statement, and the line has only options.
         """
         from unstall.measuring.benchmark import bench
         from unstall.measuring.compare import compare
@@ -75,7 +75,7 @@ class BenchMagic:
 
 
 def _parsed(line: str, cell: str | None) -> tuple[list[str], dict[str, Any]]:
-    """Statements and options. Raises UsageError for others."""
+    """Returns the statements and options. Raises UsageError for wrong ones."""
     options: dict[str, Any] = {}
     while match := _OPTION.match(line):
         name, value = match.groups()

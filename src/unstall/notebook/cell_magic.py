@@ -27,12 +27,12 @@ _HEIGHT_PX = 720
 
 @dataclass(frozen=True)
 class CellMagic:
-    """The magic of one shell."""
+    """The magic `%%unstall` of one shell."""
 
     shell: Shell
 
     def unstall(self, line: str, cell: str | None = None) -> object:
-        """Run the cell, and explain below it where its time on the GPU went. `%%unstall --help` tells the options."""
+        """Run the cell, and explain below it where its time on the GPU went. `%%unstall --help` lists the options."""
         __tracebackhide__ = True  # a traceback should show only the cell
         options = _parse(line)
         if options.pop("help", False):
@@ -70,8 +70,8 @@ class Framed:
 
 
 def without_body(lines: list[str]) -> list[str]:
-    """Makes `%%unstall` without any code a line magic: IPython refuses a cell magic without a body itself, so that
-    `%%unstall --help` could not answer. An input transformer of IPython's."""
+    """Makes `%%unstall` a line magic if the cell has no code. Otherwise IPython would refuse it, and `%%unstall --help`
+    could not answer. IPython calls this as an input transformer."""
     first, *rest = lines or [""]
     alone = re.match(r"%%unstall(?=\s|$)", first) and not "".join(rest).strip()
     return [first.removeprefix("%"), *rest] if alone else lines
@@ -121,7 +121,7 @@ def _parse(line: str) -> dict[str, Any]:
 
 
 def _begin(options: dict[str, Any]) -> Recording | VirtualGpu:
-    """Starts and returns the recording of the cell. Raises IPython's UsageError if there can be none."""
+    """Starts and returns the recording of the cell. Raises IPython's UsageError if it cannot start."""
     from unstall.recording.in_process import record
 
     try:
@@ -131,8 +131,8 @@ def _begin(options: dict[str, Any]) -> Recording | VirtualGpu:
 
 
 def _virtual(options: dict[str, Any]) -> VirtualGpu | None:
-    """Returns a stretch of this process's virtual GPU, which sees everything a recorder would; None if there is
-    none."""
+    """Returns a span on this process's virtual GPU, which sees all that a recorder would see. None without a virtual
+    GPU."""
     from unstall.virtual.machine import current
 
     machine = current()
@@ -147,7 +147,7 @@ def _virtual(options: dict[str, Any]) -> VirtualGpu | None:
 
 
 def _compile(shell: Shell, line: str, cell: str) -> tuple[CodeType, CodeType | None]:
-    """Returns the code of the cell, and of its final expression, whose value is the cell's. Raises SyntaxError."""
+    """Returns the cell's code and the code of its final expression, which has the cell's value. Raises SyntaxError."""
     # A comment replaces the magic's own line, so that line numbers match those in the notebook.
     numbered = cell if cell.lstrip().startswith("%%") else f"# %%unstall {line}\n{cell}"
     source = shell.transform_cell(numbered)
@@ -159,8 +159,8 @@ def _compile(shell: Shell, line: str, cell: str) -> tuple[CodeType, CodeType | N
 
 
 def _number(shell: Shell) -> int:
-    """Returns the number of the cell that runs. Newer versions of IPython count on before they run a cell, so the
-    caller's code tells it."""
+    """Returns the number of the cell that runs. Newer versions of IPython raise the shell's number before they
+    run a cell, so it is read from the caller's code."""
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back

@@ -120,7 +120,7 @@ def _of_distinct(texts: I32, strings: list[str], meaning: Callable[[str], int]) 
 
 
 def _kinds(events: Events) -> tuple[I8, I8]:
-    """Returns the HostKind and the DeviceKind of each row, each -1 if the row is not of that side."""
+    """Returns the HostKind and the DeviceKind of each row. Each is -1 if the row does not belong to that side."""
     host = _of_distinct(events.category, events.strings, names.host_kind).astype(np.int8)
     device = _of_distinct(events.category, events.strings, names.device_kind).astype(np.int8)
     ops = np.flatnonzero(host == HostKind.OP)
@@ -190,7 +190,7 @@ def _host_order(events: Events, kind: I8, thread: I32) -> I64:
 
 
 def _operators(kind: I8, parent: I32, external: I64, start: I64, end: I64) -> I32:
-    """Returns the host row of each event's operator: the nearest enclosing one, else that of its external id, else -1.
+    """Returns each event's operator as a host row: the nearest one around it, else the one with its external id, or -1.
 
     An external id counts only if its operator spans the event: recorders without operators use their own numbering.
     """

@@ -1,6 +1,6 @@
-"""What a file says of the collectives of torch.distributed: operation, group and sizes of each `record_param_comms`.
+"""Reads what a file says of each `record_param_comms` of torch.distributed: the operation, the group and the sizes.
 
-Kineto writes the same fields on the kernel (libkineto/src/output_json.cpp), unless a graph launched it.
+Kineto writes the same fields on the kernel (libkineto/src/output_json.cpp), unless a graph launched the kernel.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Described:
 def collectives_of(
     told: Described, host: Host, device: Device, host_rows: I64, device_rows: I64, intern: Interner
 ) -> Collectives:
-    """Joins what is told of a collective to the device ops that it launched.
+    """Joins the descriptions of collectives (`told`) to the device ops that the collectives launched.
 
-    An op's own fields count first, then those of the operator that launched it. `host_rows` and `device_rows` are the
-    rows of events that became rows of `host` and `device`.
+    If an op has no fields of its own, the fields of the operator that launched the op count. `host_rows` and
+    `device_rows` are the rows of `Events` that became the rows of `host` and `device`.
     """
     if not len(told.row):
         return Collectives.none()
@@ -88,7 +88,7 @@ def collectives_of(
 
 
 def _bytes(elements: I64, element: I64) -> I64:
-    """Returns -1 if the number of elements or their size is not known: torch writes 0 for an unknown number."""
+    """Returns the bytes, or -1 if the number or the size of the elements is not known. torch writes 0 for unknown."""
     return np.where((elements > 0) & (element > 0), elements * element, -1)
 
 

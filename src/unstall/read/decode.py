@@ -1,7 +1,7 @@
 """Decodes the JSON of events into rows with times exact to the ns.
 
-There are three decoders. One reads numbers as ints, which older files hold; one as floats, which are exact to the ns
-below 2**42 µs; one as decimals, which are always exact but slower. A piece is first given to the decoder that fitted
+There are three decoders. One reads ints, which older files hold. One reads floats, which are exact to the ns below
+2**42 µs. One reads decimals, which are always exact but slower. A piece is first given to the decoder that fitted
 the piece before it.
 """
 

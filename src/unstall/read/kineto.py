@@ -38,7 +38,7 @@ def read(path: Path, progress: Callable[[int, int], None] | None = None) -> Even
 
 
 def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE_BYTES) -> Events:
-    """The same for text in blocks of any size, read from `path`."""
+    """Like `read`, for text in blocks of any size. `path` is the file of the text."""
     window = TextWindow(text_blocks)
     sink = _Sink(path)
     with _collector_off():

@@ -58,7 +58,8 @@ def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool)
 def _launched_before(host: Host, device: Device, calls: I64, *, complete: bool) -> Bool:
     """Returns which ops were certainly launched before the recording began.
 
-    These ran before all others of their stream, and have smaller correlation ids than all calls: CUPTI's ids ascend."""
+    Such an op ran before all other ops of its stream. Its correlation id is smaller than the id of every call, since
+    CUPTI's ids ascend."""
     if complete:
         told = device.correlation < 0
     else:
@@ -98,14 +99,14 @@ def _last_before(host: Host, device: Device, calls: I64, ops: I64, first: I64) -
 
 
 def _by_stream(device: Device, ops: I64) -> I64:
-    """Returns one number for all ops of one id on one stream, such as those of one graph launch."""
+    """Returns a number for each op. Ops of one correlation id on one stream, as of a graph launch, share a number."""
     _, stream = distinct(device.stream[ops])
     _, identity = distinct(device.correlation[ops])
     return distinct(identity * (int(stream.max()) + 1) + stream)[1]
 
 
 def _in_order(device: Device, ops: I64, unit: I64, calls: I64) -> I64:
-    """Returns n for the n-th unit of ops of one id, to match its n-th call; -1 if the counts of both differ."""
+    """Returns n for the n-th unit of ops of an id, to match the n-th call of the id; -1 if the two counts differ."""
     units = int(unit.max()) + 1
     start = np.full(units, np.iinfo(np.int64).max)
     np.minimum.at(start, unit, device.start[ops])

@@ -14,10 +14,11 @@ _LONGEST = 40  # characters of a kind
 
 
 def left_out(events: Events, host_kind: I8, device_kind: I8) -> tuple[list[str], bool]:
-    """Returns notes on device events that are left out, and whether they are work of a kind that is not known.
+    """Returns notes on device events that are left out, and whether any of these events is work of an unknown kind.
 
-    An event is one of the device if it names a device or a stream, or if its process is labelled a GPU. In a container
-    the program may have the number of a GPU: a process with events of the host is none.
+    An event belongs to the device if it names a device or a stream, or if its process is labelled a GPU. In a
+    container, the program's process may have the number of a GPU. So a process with host events does not count as a
+    GPU.
     """
     rows = np.flatnonzero((host_kind < 0) & (device_kind < 0))
     category = events.category[rows]

@@ -1,4 +1,4 @@
-"""Finds where the items of a JSON list begin and end by quotes and brackets only: other text may be broken."""
+"""Finds where the items of a JSON list begin and end from its quotes and brackets alone: other text may be broken."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
 
 
 def _both(steps: _PlainSteps) -> tuple[int, int]:
-    """Returns the time of a step before the recording and after it, in ns: device times if both have them."""
+    """Returns the step times (before, after) the recording in ns. They are device times if both of these are known."""
     before, after = steps.before, steps.after
     if before.device_ns is None or after.device_ns is None:
         return round(before.host_ns), round(after.host_ns)
@@ -123,7 +123,7 @@ def _both(steps: _PlainSteps) -> tuple[int, int]:
 
 
 def described_races(before: bytes, after: bytes | None) -> list[DescribedRace]:
-    """All races that the trace describes; none if any of them is malformed."""
+    """Returns all races that the trace describes, or no race if any is malformed."""
     members, _ = _members(before, b"}" if after is None else after, 0)
     races = _value(members, "unstall", DescribesRaces)
     return races.races[:MOST_RACES] if races else []

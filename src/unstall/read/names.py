@@ -55,7 +55,7 @@ def device_kind(category: str) -> int:
 
 
 def is_no_work(category: str) -> bool:
-    """Returns whether events of this category are known, and no work of the device."""
+    """Returns whether the category is known, and its events are not work of the device."""
     return category in _NO_WORK
 
 

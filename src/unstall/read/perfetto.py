@@ -16,8 +16,8 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 def begins(text: bytes) -> bool:
     """Returns whether a file that begins with this text is a Perfetto trace.
 
-    JSON may begin with the same byte, which is a line break. It has no control characters, and its text does not parse
-    as the fields of a packet.
+    JSON may begin with the same byte, which is a line break. But JSON has no control characters, and does not parse as
+    the fields of a packet.
     """
     if text[:1] != bytes([_PACKET]) or not any(byte < 0x09 for byte in text):
         return False
@@ -26,7 +26,7 @@ def begins(text: bytes) -> bool:
 
 
 def _are_fields(text: bytes, at: int, end: int) -> bool:
-    """Returns whether text[at:end] is a list of fields, as far as it is there."""
+    """Returns whether text[at:end] is a list of fields, as far as `text` reaches."""
     while at < min(end, len(text)):
         key, at = _varint(text, at)
         if at < 0:

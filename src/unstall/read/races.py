@@ -1,4 +1,4 @@
-"""Reads the races in a trace's metadata, which `virtual.chrome_trace` writes under "unstall", into a `Races` table.
+"""Reads the races in a trace's metadata into a `Races` table. `virtual/` writes them under the key "unstall".
 
 A call is identified by its correlation id, an operator by its external id, a stream by its device and number.
 """
@@ -20,7 +20,7 @@ _KINDS = {kind.name.lower(): kind for kind in RaceKind}
 
 
 class DescribedRace(Struct, frozen=True):
-    """One row of Races, in the ids of its file."""
+    """One row of Races, with the ids that the file uses."""
 
     kind: Literal["read_early", "written_twice", "overwritten_early", "reused", "taken_early"]
     earlier: _Number  # id of a call or an operator, -1 if unknown
@@ -32,13 +32,15 @@ class DescribedRace(Struct, frozen=True):
 
 
 class DescribesRaces(Struct):
-    """What stands under "unstall"."""
+    """The races in the entry "unstall"."""
 
     races: list[DescribedRace] = []
 
 
 def races_of(told: list[DescribedRace], kind: I8, correlation: I64, external: I64, streams: Streams) -> Races:
-    """By columns of the host's rows. A race on a stream that the trace has not is left out."""
+    """Returns the races. `kind`, `correlation` and `external` are columns of host rows. Leaves out races on unknown
+    streams.
+    """
     if not told:
         return Races.none()
     calls = (kind >= HostKind.LAUNCH) & (kind <= HostKind.CALL)

@@ -95,7 +95,7 @@ class Instant(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", ta
 
 
 class LabelArgs(Struct, gc=False, frozen=True):
-    """The name that a label gives, and its text for a process, if it gives any."""
+    """The name that a label gives, or the text that it gives a process; empty if absent."""
 
     name: str = ""
     labels: str = ""

@@ -1,9 +1,9 @@
 """Finds the threads of calls that a recorder knows only by a number of its own.
 
 The second profiler of torch 2.15 (`torch.profiler.CuspyConfig`) puts the calls of the thread that began the recording
-on that thread. Those of others, such as autograd's, stand on threads of their own, under the number that CUPTI has for
-the thread. Calls within a `record_function` have its number, which the exporter takes for that of an operator, and so
-puts them on any operator's thread. No id joins calls to the operators that made them. Their times do.
+on that thread. Calls of other threads, such as autograd's, stand on separate threads, under CUPTI's number of the
+thread. Calls within a `record_function` have the number of that annotation. The exporter takes it for an operator's
+number, and so puts these calls on some operator's thread. No id joins calls to the operators that made them. Times do.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def at_home(events: Events, kind: I8, thread: I32, threads: Threads) -> I32:
 
 
 def _outside(events: Events, calls: I64, ops: I64, thread: I32) -> I64:
-    """Returns those of `calls` that are in no operator of their thread."""
+    """Returns the rows in `calls` that lie in no operator of their own thread."""
     inside = np.zeros(len(calls), dtype=np.bool_)
     time = _middle(events, calls)
     open_on = dict(groups(thread[ops]))
@@ -74,9 +74,10 @@ def _outside(events: Events, calls: I64, ops: I64, thread: I32) -> I64:
 
 
 def _closest(events: Events, calls: I64, homes: list[tuple[int, _Nested]], thread: I32, threads: Threads) -> I32:
-    """Returns the thread of the shortest event around each call, in its process; its own thread if there is none.
+    """Returns the thread of the shortest event around each call in its process, or the call's own thread if there is
+    none.
 
-    While a thread waits for another one, such as autograd's, it stands in a long event.
+    A thread that waits for another thread, such as autograd's, is in a long event meanwhile.
     """
     result = thread[calls]
     shortest = np.full(len(calls), np.iinfo(np.int64).max)
@@ -113,7 +114,7 @@ class _Nested:
 def _fits(
     events: Events, mine: I64, homes: list[tuple[int, _Nested]], calls: I64, busy: dict[int, I64]
 ) -> Iterator[tuple[int, int]]:
-    """Yields (total ns of the innermost operators around the calls `mine`, thread) of threads that can have made them.
+    """Yields (total ns of the innermost operators around the calls `mine`, thread) for each possible thread.
 
     The operators of the right thread fit the calls most closely. A thread makes one call at a time.
     """

@@ -67,7 +67,7 @@ def blocks(path: Path, progress: Progress | None = None) -> Generator[bytes, Non
 def _short_turns() -> Iterator[None]:
     """Shortens the interpreter's switch interval, so that the unpacking thread gets the GIL sooner.
 
-    The thread holds the GIL only briefly. With the usual 5 ms it would wait longer than it works.
+    The thread holds the GIL only briefly. With the usual 5 ms, the thread would wait longer than it works.
     """
     usual = sys.getswitchinterval()
     sys.setswitchinterval(min(usual, _TURN_S))

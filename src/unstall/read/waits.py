@@ -88,7 +88,9 @@ def _stream_rows(streams: Streams, device: I32, stream: I64) -> I32:
 
 
 def _neighbour_streams(host: Host, device: Device, calls: I64) -> tuple[I32, I32]:
-    """Returns the streams of the last launch before each call and the next one after it, on the same thread; or -1."""
+    """Returns, for each call, the streams of the last launch before it and the next launch after it on its thread, or
+    -1.
+    """
     stream_of = np.full(len(host), -1, dtype=np.int32)
     joined = device.launch >= 0
     stream_of[device.launch[joined]] = device.stream[joined]

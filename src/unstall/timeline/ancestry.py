@@ -39,7 +39,7 @@ def depths(parent: I32) -> I32:
 
 
 def first_reaching(parent: I32, reach: I64, rows: I32, wanted: I64) -> I32:
-    """Returns, for each of `rows`, the nearest of it and its ancestors whose reach is at least `wanted`, or -1.
+    """Returns, for each of `rows`, the row itself or its nearest ancestor that reaches at least `wanted`, or -1.
 
     Reach must not decrease on the way up (a parent ends no earlier than its child). So the search jumps by powers of
     two, the longest first.
@@ -61,7 +61,7 @@ def first_reaching(parent: I32, reach: I64, rows: I32, wanted: I64) -> I32:
 
 
 def sums_below(parent: I32, values: I64) -> I64:
-    """Returns, for each row, the sum of its own value and those of all its descendants."""
+    """Returns, for each row, the sum of its own value and the values of all its descendants."""
     sums = values.copy()
     depth = depths(parent)
     for level in range(int(depth.max(initial=0)), 0, -1):

@@ -1,4 +1,4 @@
-"""How far the clocks of host and device are apart, by what cannot be: effects before their causes."""
+"""Estimates how far apart the clocks of host and device are, from effects that seem to precede their causes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _SHARE = 0.95  # of what comes too early; the rest may be joined wrongly
 def clock_skew(timeline: Timeline) -> int:
     """Returns how far apart the times of host and device may be, in ns; 0 if nothing in the file is out of order.
 
-    An op cannot start before the call that launched it begins, nor a wait return before the op that it waits for ends.
-    If the file has such events, the clocks are apart by that much."""
+    An op cannot start before its launch begins. A wait cannot return before the op that it waits for ends. If the file
+    has such events, they tell how far apart the clocks are."""
     return max(_edge(_starts_early(timeline)), _edge(_returns_early(timeline)), _edge(_copies_return_early(timeline)))
 
 
 def _edge(early: I64) -> int:
-    """Returns how early nearly all of them are that are early at all; 0 if these are few: then they are joined wrongly,
-    as the same clocks are behind all."""
+    """Returns a bound, in ns, that nearly all early pairs keep. Returns 0 if few pairs are early: these are joined
+    wrongly, since a skew of the clocks would make many pairs early.
+    """
     few = _FEW * len(early)
     early = early[(early > 0) & (early <= _MOST_NS)]
     return int(np.ceil(np.quantile(early, _SHARE))) if len(early) > few else 0
@@ -36,7 +37,7 @@ def _starts_early(timeline: Timeline) -> I64:
 
 
 def _copies_return_early(timeline: Timeline) -> I64:
-    """Returns by how many ns calls that copy to the host, and return once they have, return before that."""
+    """Returns, for each blocking call that copies to the host, by how many ns it returns before its copy ends."""
     host, device = timeline.host, timeline.device
     downloads = np.flatnonzero((device.direction == CopyDirection.DEVICE_TO_HOST) & (device.launch >= 0))
     calls = device.launch[downloads]
@@ -47,9 +48,9 @@ def _copies_return_early(timeline: Timeline) -> I64:
 
 
 def _returns_early(timeline: Timeline) -> I64:
-    """Returns by how many ns waits for a stream, or for the only device, return before its last op ends.
+    """Returns, for waits for a stream or the only device, by how many ns each returns before the last op ends.
 
-    If another op of the stream ended nearer to the return, it is that op which was waited for: it does not count."""
+    If the op before the last ended nearer to the return, the wait was for that op, and counts as 0."""
     device, waits = timeline.device, timeline.waits
     one = len(np.unique(device.device)) == 1
     chosen = ((waits.kind == WaitKind.STREAM) & (waits.stream >= 0)) | ((waits.kind == WaitKind.DEVICE) & one)

@@ -130,10 +130,10 @@ class Device:
         return len(self.start)
 
     def heads(self, *, of_unknown: bool) -> Bool:
-        """Returns which ops ran before the first op of their stream whose launch is known.
+        """Returns which ops ran before the first op with a known launch on their stream: one bool per op.
 
-        A stream keeps the order of launches, so these were launched before it. `of_unknown` also selects all ops of
-        streams on which no launch is known. One bool per op.
+        A stream keeps the order of launches, so these ops were launched before that op. `of_unknown` also selects all
+        ops on streams that have no known launch.
         """
         known = np.flatnonzero(self.launch >= 0)
         first = np.full(int(self.stream.max(initial=-1)) + 1, len(self) if of_unknown else 0)
@@ -335,7 +335,7 @@ class Timeline:
     def queued_before(self) -> Bool:
         """Returns which device ops were launched before the recording began, as far as known: one bool per op.
 
-        On a stream without a known launch, the calls may have been lost instead, if the run is not sound.
+        If the run is not sound, leaves out the streams without a known launch: their calls may have been lost.
         """
         return self.device.heads(of_unknown=self.meta.sound)
 
@@ -343,7 +343,7 @@ class Timeline:
         """Write the timeline to a compact file, which `unstall.load` reads far faster than the trace.
 
         Args:
-            path: The file to write. An existing one is replaced, once the new one is whole.
+            path: The file to write. An existing file is replaced, once the new one is whole.
 
         Raises:
             UsageError: The file cannot be written.
@@ -355,5 +355,5 @@ class Timeline:
 
     @property
     def tables(self) -> dict[str, Table]:
-        """The column tables by name: all but `strings` and `meta`."""
+        """Maps names to tables: all fields except `strings` and `meta`."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("strings", "meta")}

@@ -120,7 +120,7 @@ class _Header(msgspec.Struct):
 
 
 def is_timeline(path: Path) -> bool:
-    """Returns whether the file begins as a saved timeline does, as a zip file."""
+    """Returns whether the file begins like a zip file, as saved timelines do."""
     try:
         with path.open("rb") as file:
             return file.read(4) == b"PK\x03\x04"

@@ -15,7 +15,7 @@ from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError
 
 
 def arm(folder: str | None) -> None:
-    """Give this process a virtual GPU. `folder`, None for the program's children, is where it leaves its run."""
+    """Give this process a virtual GPU. It writes its run to `folder`. For the program's children, `folder` is None."""
     sys.excepthook = _show_error
     watch = machine(MachineOptions.from_json(os.environ[ENVIRONMENT])).watch()
     if folder is not None:
@@ -27,7 +27,7 @@ def arm(folder: str | None) -> None:
 
 
 def _show_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Shows the error that ends the program. What the virtual GPU lacks is a sentence, below the user's own lines."""
+    """Shows the error that ends the program. For a NotSupportedError, shows only the user's lines and a sentence."""
     if not isinstance(error, NotSupportedError):
         sys.__excepthook__(kind, error, trace)
         return

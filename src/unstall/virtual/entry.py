@@ -54,7 +54,7 @@ class VirtualGpu:
         self.stop()
 
     def now_ns(self) -> int:
-        """The length of the span so far, or in all once it has ended.
+        """The length of the span until its end, or until now if it goes on.
 
         Returns:
             Nanoseconds of the virtual clock.
@@ -67,7 +67,7 @@ class VirtualGpu:
         return until - watch.start_ns
 
     def timeline(self) -> Timeline:
-        """Everything that ran in the span so far, or in all once it has ended.
+        """Everything that ran in the span until its end, or until now if it goes on.
 
         Returns:
             A timeline with the columns of a recorded one.
@@ -120,7 +120,8 @@ def virtual_gpu(gpu: str = "h200", *, numerics: Numerics = "real", host: HostClo
     Args:
         gpu: The name of a GPU, or a .json file of `unstall calibrate`; "h200:2" for two devices.
         numerics: "real" computes all values; "skip" computes only small tensors and the shapes of large ones.
-        host: "modelled" charges what the host's work costs in front of that GPU; "measured" the time on this machine.
+        host: "modelled" charges the time that host work takes on that GPU's host; "measured" charges the time that it
+            takes on this machine.
 
     Returns:
         A context manager that gives the timeline, the report and the trace of its block.

@@ -40,7 +40,7 @@ assert USE.itemsize == 32
 
 
 class LogCode(IntEnum):
-    """The kinds of records, with the meaning of `a` and `b`. The numbers are those of the shim's log.h."""
+    """The kinds of records, with the meaning of `a` and `b`. The shim's log.h has the same numbers."""
 
     OP_BEGIN = 0  # id: its name; a: autograd's sequence number or -1; b: the forward thread or -1
     OP_END = 1
@@ -98,21 +98,21 @@ class LogSource(Protocol):
         """Returns the names from number `first` on."""
 
     def stacks(self, first: int) -> Sequence[Stack]:
-        """The stacks from that number on."""
+        """Returns the stacks from number `first` on."""
 
     def this_thread(self) -> int:
-        """The number of the calling thread."""
+        """Returns the number of the calling thread."""
 
     def append(self, code: int) -> None:
         """Writes a record of the calling thread that has only a code."""
 
     def hold_signals(self) -> None:
-        """Delays signals with Python handlers until `release_signals` was called as often as this."""
+        """Delays signals that have Python handlers. Each call needs a call of `release_signals`."""
 
     def release_signals(self) -> None: ...
 
     def raise_later(self, exception: Exception) -> None:
-        """Stores an exception, which the next call that uses the device, or waits for it, raises."""
+        """Stores an exception. The next call that uses the device, or waits for it, raises the exception."""
 
     def set_headroom(self, device: int, size_bytes: int) -> None:
         """Sets the bytes that surely still fit on the device."""

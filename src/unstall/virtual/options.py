@@ -23,8 +23,8 @@ ENVIRONMENT = "UNSTALL_VIRTUAL_GPU"
 class MachineOptions:
     """One virtual machine: `devices` GPUs named `gpu`.
 
-    `numerics`: compute all values, or skip those of large tensors. `host`: use host times modelled for the GPU's host,
-    or measured on this host.
+    `numerics`: compute all values, or skip the values of large tensors. `host`: use host times modelled for the GPU's
+    host, or measured on this host.
     """
 
     gpu: str = "h200"

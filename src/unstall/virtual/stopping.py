@@ -28,9 +28,9 @@ class Machine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """The end of what was asked for: after `warmup` and `steps` steps, or `for_s` seconds of the virtual clock.
+    """When the program is to end: after `warmup` and `steps` steps, or after `for_s` seconds of the virtual clock.
 
-    Nothing ends before `after_s` seconds.
+    Both count from `after_s` seconds on.
     """
 
     warmup: int
@@ -40,12 +40,12 @@ class Until:
 
 
 def ask(folder: Path, until: Until) -> None:
-    """Asks the program that leaves its run in this folder to end."""
+    """Asks a program to end. The program is the one that writes its run to `folder`."""
     (folder / _ASKED).write_text(json.dumps(asdict(until)))
 
 
 def stop_if_asked(machine: Machine, folder: Path) -> None:
-    """In that program: watches its steps, if it was asked to end."""
+    """Called in the program: watches its steps, if `ask` was called for its folder."""
     try:
         until = Until(**json.loads((folder / _ASKED).read_text()))
     except FileNotFoundError:

@@ -15,7 +15,7 @@ import sys
 def _restore() -> tuple[str | None, str | None, str | None, int, str]:
     """Undo what `unstall run` changed in the environment and the path.
 
-    Returns the module that arms this process, the one that arms its children too, the settings, the supervisor's
+    Returns the module that arms this process, the module that arms its children too, the settings, the supervisor's
     process id, and the folder that will be first on the path.
     """
     own = os.environ.pop("UNSTALL_ARM", None)
@@ -72,9 +72,9 @@ def _import_own_unstall() -> None:
 
 
 def _hand_over(names: set[str], folder: str) -> None:
-    """Forgets our modules of these names if the program has its own: an import would give it ours.
+    """Forgets our module of each name if the program has a module of that name. Otherwise its imports would find ours.
 
-    Ours were imported before the program's folder was on the path, and our code keeps them.
+    Our modules were imported before the program's folder was on the path. Our code still refers to them.
     """
     for name in names:
         top = os.path.join(folder, name.partition(".")[0])  # noqa: PTH118
@@ -92,7 +92,7 @@ def _first_on_path() -> str:
 
 
 def _die_with(supervisor: int) -> None:
-    """Makes Linux kill this process when the supervisor is killed: nothing would forward signals to it any more."""
+    """Makes Linux kill this process when the supervisor is killed, since then nothing forwards signals to it."""
     try:
         import ctypes
         import signal

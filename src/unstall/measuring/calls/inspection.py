@@ -23,7 +23,7 @@ _MOST_VALUES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """Results of the inspection of one call. Names are those of inputs, as in `FunctionCall.inputs`."""
+    """Results of the inspection of one call. Its names are names of inputs, as in `FunctionCall.inputs`."""
 
     inputs: tuple[Array, ...]
     changed: tuple[str, ...]  # by this call
@@ -69,7 +69,7 @@ def inspect_call(
     """Makes a call (two if the allocator counts memory) and returns the findings.
 
     Args:
-        at_first: Samples of the inputs before the first call of all, by `sampled_inputs`.
+        at_first: Samples of the inputs before the very first call, by `sampled_inputs`.
         run: Makes the call; by default the call itself.
         once: Make no second call.
     """
@@ -123,7 +123,7 @@ def inspect_call(
 
 
 def opened(result: object, deep: int = 3) -> list[tuple[str, object]]:
-    """The values inside a result: in containers, and in objects such as models return."""
+    """Returns the values inside a result: in its containers, and in objects of the kind that models return."""
     if isinstance(result, dict):
         inner = list(islice(result.values(), _MOST_VALUES))
     elif isinstance(result, list | tuple):
@@ -155,7 +155,7 @@ def _same(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
 
 
 def _zeros(inputs: tuple[Array, ...], values: list[NDArray[np.generic]]) -> tuple[str, ...]:
-    """Names of inputs that are all zeros, if they are a large part of all; a model's biases are not."""
+    """Returns the names of all-zero inputs, if they are a large part of all inputs. A model's biases are not."""
     found = [array for array, value in zip(inputs, values, strict=True) if _all_zero(value)]
     much = sum(array.bytes for array in found) >= _MUCH * sum(array.bytes for array in inputs)
     return tuple(array.name for array in found) if much else ()
@@ -171,7 +171,7 @@ def _holding(
     share: Callable[[Array, NDArray[np.generic]], float],
     most: float,
 ) -> tuple[str, ...]:
-    """Names of inputs of which a larger share than `most` has the property."""
+    """Returns the names of inputs for which `share` gives more than `most`."""
     return tuple(array.name for array, value in zip(inputs, values, strict=True) if share(array, value) > most)
 
 

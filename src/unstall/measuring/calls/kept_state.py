@@ -11,7 +11,7 @@ from unstall.measuring.calls.function_call import CONTAINERS, FunctionCall
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """The state at one moment. It holds the objects, so that their ids stay unique."""
+    """The state at one moment. It keeps the objects alive, so that their ids stay unique."""
 
     arrays: dict[str, object]
     sizes: dict[str, tuple[object, int]]  # of containers
@@ -29,16 +29,16 @@ class KeptState:
         )
 
     def replaced(self, after: KeptState) -> tuple[str, ...]:
-        """Names that now refer to another array."""
+        """Returns the names that refer to another array in `after`."""
         return tuple(name for name, value in self.arrays.items() if after.arrays.get(name, value) is not value)
 
     def resized(self, after: KeptState) -> tuple[str, ...]:
-        """Names of containers that hold more or fewer items now."""
+        """Returns the names of containers that hold more or fewer items in `after`."""
         both = ((name, self.sizes[name], after.sizes[name]) for name in self.sizes if name in after.sizes)
         return tuple(name for name, (one, size), (other, now) in both if one is other and size != now)
 
     def found(self, after: KeptState) -> tuple[str, ...]:
-        """Returns the names of functions whose cache was used since then."""
+        """Returns the names of functions with a cache that was used between this state and `after`."""
         return tuple(name for name, hits in after.hits.items() if hits > self.hits.get(name, hits))
 
 

@@ -13,7 +13,7 @@ _LAZY = (map, filter, zip)
 
 
 class PythonThreads:
-    """Python's threads around a call. Make it just before the call; use `moved` and `new` just after it."""
+    """Python's threads around a call. Create one just before the call. Use `moved` and `new` just after the call."""
 
     def __init__(self) -> None:
         self._there = set(threading.enumerate())
@@ -23,13 +23,13 @@ class PythonThreads:
         self._still = {thread: at for thread, at in second.items() if first.get(thread) == at}
 
     def moved(self) -> list[str]:
-        """Names of threads that stood still before the call and work now."""
+        """Returns the names of threads that stood still before the call and work now."""
         now = _frames()
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         return [names.get(thread, "?") for thread, at in self._still.items() if now.get(thread, at) != at]
 
     def new(self) -> list[str]:
-        """Names of threads that did not exist before the call."""
+        """Returns the names of threads that did not exist before the call."""
         return [each.name for each in threading.enumerate() if each not in self._there]
 
 
@@ -38,8 +38,8 @@ def unfinished_work(values: list[object], new: list[str], moved: list[str]) -> s
 
     Args:
         values: What the call returned, and the values inside.
-        new: Names of threads that exist after the wait for the results, and did not before the call.
-        moved: Threads that worked right after it returned.
+        new: Names of threads that exist after the wait for the results, and did not exist before the call.
+        moved: Names of threads that worked right after the call returned.
     """
     for value in values:
         kind = _not_begun(value)

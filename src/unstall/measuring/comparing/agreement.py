@@ -28,7 +28,8 @@ class Agreement:
 
     `ulp` and `relative` are the largest difference of any value: in units in the last place of the coarser dtype, and
     relative to the largest magnitude in the reference's array (1 if that is 0). They are None if there are no numbers.
-    `error` and `reference_error` are the relative differences of both from float64, if that could be computed.
+    `error` and `reference_error` are the relative differences of the result and of the reference from the reference in
+    float64, if that could be computed.
     """
 
     agrees: bool
@@ -87,7 +88,7 @@ def agreement(
     A floating-point value agrees if it is within `ulp` units in the last place, or within `rel_tolerance` of the
     largest magnitude in its array. If neither is given, `rel_tolerance` is the dtype's epsilon to the power 3/4: 6e-6
     for float32. Then a whole array also agrees if its error against `exact`, the reference in float64, is at most twice
-    the reference's own. Everything else must be equal.
+    the reference's own error. Everything else must be equal.
     """
     pairs = list(_paired("result", result, reference))
     exacts = dict(_leaves("result", exact)) if exact is not None else {}
@@ -122,8 +123,9 @@ def agreement(
 
 
 def in_float64(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
-    """Returns the function's result with its floating-point arguments in float64. None if it has none, or if that
-    fails."""
+    """Returns the function's result with its floating-point arguments in float64. None if there are no such arguments,
+    or if the call fails.
+    """
     changed = False
 
     def widen(value: Any) -> Any:

@@ -132,5 +132,5 @@ def _order(candidates: int, rng: np.random.Generator) -> list[int]:
 
 
 def _by_candidate(order: list[int], times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shape (candidates, 2)."""
+    """Returns shape (candidates, 2)."""
     return times[np.argsort(order, kind="stable")].reshape(-1, 2)

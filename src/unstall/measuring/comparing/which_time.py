@@ -106,7 +106,7 @@ def probed(
 
 
 def launch_bound(probes: Iterable[Probe]) -> str:
-    """Returns a sentence that names the launch-bound functions, or "". For several inputs, a function's worst one
+    """Returns a sentence that names the launch-bound functions, or "". For several inputs, a function's worst input
     counts."""
     worst: dict[str, Probe] = {}
     for probe in probes:

@@ -25,7 +25,7 @@ _UNDER_WAY = "unstall.bench is measuring: a recording can begin when it is done"
 
 
 class ByCupti:
-    """Observes calls by CUPTI; with their places in the source, if asked for."""
+    """Observes calls by CUPTI. Finds the places of the calls in the source, if asked to."""
 
     method: Method = "cupti"
 

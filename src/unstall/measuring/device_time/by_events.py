@@ -4,12 +4,12 @@ So the device runs the calls one after the other and never waits for the host. T
 on its stream plus the overhead of events. Work on other streams counts only if this stream waits for it. The overhead
 is computed in `event_overhead.py`, from these two quantities, which are measured here once:
 
-- what two events add to a kernel that does next to nothing. That is more than two events take with nothing between (on
-  an H200 2.9 µs, not 1.3): the front end needs as long for a launch and an event, however short the kernel is. How long
-  that kernel itself runs is told by CUDA graphs of many of them, in which the next follows after next to nothing. Where
-  there are no graphs, what two events take with nothing between is taken.
-- how long the gap between two ops is on a stream: the period of ops that do next to nothing in a row, less what each
-  itself takes (on an H200 some 0.8 to 1 µs, by `benchmarks/device_delays.py`).
+- The time that two events add to an almost empty kernel. It is longer than the time of two events with nothing between
+  them (on an H200 2.9 µs, not 1.3): the front end needs as long for a launch and an event, however short the kernel is.
+  CUDA graphs of many such kernels tell how long the kernel itself runs, since the gaps in a graph are tiny. Without
+  graphs, the time of two events with nothing between them is used.
+- The gap between two ops on a stream: the period of almost empty ops in a row, less the time of one such op itself (on
+  an H200 some 0.8 to 1 µs, by `benchmarks/device_delays.py`).
 
 Events cannot measure the gap within a graph, since every period contains it. So it is a constant, GRAPH_GAP_NS.
 """
@@ -27,16 +27,18 @@ from unstall.measuring.adapters import Adapter
 from unstall.measuring.device_time.blocker import Blocker
 
 _AT_ONCE, _AT_ONCE_NS = 10, 100_000
-"""Calls in the queue: of 100 events add 0.5 to 0.7 µs more to a short one than of 10 on an H200. Those of long ones are
-few, so that between them the device may rest, as it does where its records are taken: else its clock falls."""
+"""The most calls in the queue, and about how many ns they take together. On an H200, events add 0.5 to 0.7 µs more to a
+short call if 100 calls are queued than if 10 are. Few long calls are queued, so that the device can rest between them,
+as it does while its records are taken. Otherwise its clock falls.
+"""
 _WAITS_S = 0.5
 _EMPTY = 50
 _IN_ROWS = 20, 60  # ops: less than a stream's queue holds
 _TURNS, _LAUNCHES = 3, 5
 
 GRAPH_GAP_NS = 220
-"""Between two ops in a row in a CUDA graph: the period of five ops in graphs of up to 600, with no recorder, less what
-CUPTI records of each alone, was 0.18 to 0.27 µs on an H200 (torch 2.11, driver 580)."""
+"""The gap in ns between two ops in a row in a CUDA graph. On an H200 (torch 2.11, driver 580) it was 0.18 to 0.27 µs:
+the period of each of five ops in graphs of up to 600, with no recorder, less CUPTI's record of that op alone."""
 
 
 class QueueError(Exception):
@@ -56,7 +58,7 @@ class ByEvents:
 
     @cached_property
     def nothing_ns(self) -> float:
-        """From one event to the next, with nothing between: the least that they add."""
+        """The time in ns between two events with nothing between them: the least that events add."""
         return self._median(_nothing)
 
     @cached_property
@@ -86,9 +88,10 @@ class ByEvents:
     def period_ns(
         self, row: Callable[[int], Callable[[], object] | None], counts: tuple[int, int], seconds: float = _WAITS_S
     ) -> float | None:
-        """Returns the time in ns of one more op in a row. `row(count)` returns a function that launches `count` ops, or
-        None: then this returns None. Several rows are queued at a time: alone on an idle H200, each op of a graph takes
-        some 0.2 µs longer."""
+        """Returns the time in ns of one more op in a row. `row(count)` returns a function that launches `count` ops. If
+        `row` returns None, this does, too. Several rows are queued at a time: if a graph runs alone on an idle H200,
+        each of its ops takes some 0.2 µs longer.
+        """
         short = row(counts[0])
         long = row(counts[1]) if short is not None else None
         if short is None or long is None:

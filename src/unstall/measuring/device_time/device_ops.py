@@ -47,7 +47,7 @@ class DriverMemory(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DeviceOps:
-    """Device ops in columns, those of one call after another; `call` -1 is for what no call launched."""
+    """Device ops in columns, call after call. `call` is -1 for an op that no call launched."""
 
     calls: int
     call: I64
@@ -102,7 +102,9 @@ class DeviceOps:
 
 
 def _left_alone(links: list[StreamLink], main: int) -> set[int]:
-    """Vector clocks: by stream, how many ops of each stream come before whatever it is given next."""
+    """Returns streams with work that neither `main` nor the host waits for. A stream's clock counts the
+    ops of each stream that come before its next op.
+    """
     before: dict[int, dict[int, int]] = {}
     recorded: dict[int, dict[int, int]] = {}
     done: dict[int, int] = {}

@@ -1,14 +1,14 @@
-"""The overhead of events around a call: the device's own time is their time less that.
+"""Finds the overhead of events around a call. The device's own time is the time by events less the overhead.
 
 The simple estimate is the overhead for one short kernel, and for each further op the gap between short kernels. But
 gaps depend on the kernels (on an H200 1.06 µs in one chain, 0.74 in others), and a long kernel hides a part of the
 overhead. If that could matter, the call itself is measured: in a CUDA graph of many calls gaps are short and nearly
 equal. The time of one more call there, less such a gap for each op, is the call's time without gaps. The overhead is
-the time by events on the stream less that, both with warm caches.
+the time by events on the stream, less that time without gaps, both with warm caches.
 
-With cold caches the same is subtracted. On an H200 about 0.4 µs for each distinct kernel remain, since its code is
-fetched again after the flush, before the start that CUPTI records; and gaps are up to 0.3 µs longer. Events cannot
-distinguish those from the ops' own time, so nothing is subtracted for them.
+With cold caches, the same overhead is subtracted. On an H200 about 0.4 µs for each distinct kernel remain, since its
+code is fetched again after the flush, before the start that CUPTI records. Gaps are up to 0.3 µs longer. Events cannot
+distinguish these delays from the ops' own time, so nothing is subtracted for the delays.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def event_overhead(events: ByEvents, run: Callable[[], object], seconds: float) 
     Raises:
         QueueError: A call waits for the device.
     """
-    # What waits for the device is not to be captured: it would end in the midst.
+    # A call that waits for the device must not be captured: it would fail halfway.
     about_ns = float(np.median(events.take(run, _LEAST_SAMPLES)))
     gap_ns = events.gap_ns
     ops = None if gap_ns is None else events.adapter.ops_in_a_row(run)
@@ -90,7 +90,7 @@ def event_overhead(events: ByEvents, run: Callable[[], object], seconds: float) 
 
 
 def _on_the_stream(events: ByEvents, run: Callable[[], object], ops: int, seconds: float) -> _Call:
-    """Samples with warm caches, as many as a quarter of so many seconds gives."""
+    """Takes samples with warm caches for about a quarter of `seconds`."""
     began = time.monotonic()
     samples = events.take(run, _LEAST_SAMPLES)
     each_s = (time.monotonic() - began) / len(samples)
@@ -99,8 +99,8 @@ def _on_the_stream(events: ByEvents, run: Callable[[], object], ops: int, second
 
 
 def _counts(call: _Call, seconds: float) -> tuple[int, int] | None:
-    """Calls in the shorter and in the longer graph: enough for a slope, soon captured, and soon done. None where there
-    is none such."""
+    """Returns the numbers of calls in a shorter and a longer graph. They suffice for a slope, and both graphs are soon
+    captured and soon done. None if there are no such numbers."""
     more = min(_OPS // call.ops, int(_NS / call.raw_ns), int(0.7 * seconds / call.each_s))
     most = _MOST_OPS // call.ops
     if most < 2 or 3 * call.each_s > seconds:
@@ -110,7 +110,7 @@ def _counts(call: _Call, seconds: float) -> tuple[int, int] | None:
 
 
 def _in_graphs(events: ByEvents, call: _Call, counts: tuple[int, int], seconds: float) -> float | None:
-    """What one call more takes in a graph of several, ns. None where it has no graph that may be launched often."""
+    """Returns the ns of one more call in a graph of several. None if it has no graph that may be launched often."""
 
     def row(count: int) -> Callable[[], object] | None:
         def calls() -> None:
@@ -119,7 +119,7 @@ def _in_graphs(events: ByEvents, call: _Call, counts: tuple[int, int], seconds: 
 
         return events.adapter.graph(calls)
 
-    launches = ByEvents(events.adapter)  # of graphs a stream's queue may hold fewer than of calls
+    launches = ByEvents(events.adapter)  # a stream's queue may hold fewer graphs than calls
     return launches.period_ns(row, counts, seconds)
 
 

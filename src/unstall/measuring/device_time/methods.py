@@ -45,15 +45,15 @@ class DeviceTime:
     span: Spread | None
     anatomy: DeviceOps | None
     notes: tuple[str, ...] = ()
-    floor_ns: float = 0.0  # the least that can be measured so
+    floor_ns: float = 0.0  # the shortest time that this method can measure
     waits_inside: bool = False  # whether each call waits for the device, so that none can be queued
 
 
 def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, str | None]:
-    """Returns the observer that works here, or None and why.
+    """Returns (the observer that works here, or None; why there is none, if known).
 
     Raises:
-        UsageError: `method` asks for one that does not work here.
+        UsageError: `method` asks for an observer that does not work here.
     """
     if method not in ("auto", "cupti", "events", "model", "host"):
         raise UsageError(f'method={method!r} is none of "auto", "cupti", "events", "model" and "host"')
@@ -80,8 +80,8 @@ def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, 
 
 
 def device_time(caching: Caching, adapter: Adapter, method: str, each_ns: float, until: Until) -> DeviceTime:
-    """Samples of the device's time. `each_ns` is about what a call takes. Raises UsageError as `observer_for` does,
-    and for a method that this framework lacks."""
+    """Samples the device's time. `each_ns` is about the time of a call. Raises UsageError as `observer_for` does,
+    and if this framework lacks the method."""
     observer, why = observer_for(adapter, method)
     if observer is not None:
         try:
@@ -105,7 +105,7 @@ def _observed(observer: DeviceObserver, caching: Caching, adapter: Adapter, each
         return DeviceTime(observer.method, None, None, anatomy)
     spans: list[np.ndarray] = []
     there: np.ndarray = np.zeros(0)
-    if until.brief or adapter.virtual:  # where looking for lines does not change what calls take, or there is no time
+    if until.brief or adapter.virtual:  # looking for lines does not change the times, or there is no time
         there = anatomy.busy_ns()
         spans.append(anatomy.span_ns())
     if observer.method == "cupti":
@@ -169,7 +169,7 @@ def _by_events(caching: Caching, adapter: Adapter, each_ns: float, notes: tuple[
 
 
 def _one_by_one(events: ByEvents, caching: Caching, adapter: Adapter, count: int) -> list[float]:
-    """With no queue: from before to after each call."""
+    """Takes samples without a queue, by events before and after each call."""
     offset, samples = events.offset_ns, []
     for _ in range(count):
         caching.before()

@@ -51,7 +51,7 @@ class Evidence:
 
     @property
     def main(self) -> Spread:
-        """The device's time, or the call's if there is none."""
+        """The device's time, or the call's time if no device time is known."""
         return self.device.device.spread if self.device and self.device.device else self.wall
 
     @property
@@ -65,5 +65,5 @@ class Evidence:
 
 
 def ns_text(ns: float) -> str:
-    """A duration for a sentence."""
+    """Formats a duration for a sentence."""
     return duration(round(ns))

@@ -135,7 +135,7 @@ def _elements(value: object) -> int:
 
 
 def _most(places: Iterable[str | None]) -> str | None:
-    """The most frequent place."""
+    """Returns the most frequent place."""
     named = [place for place in places if place is not None]
     return max(dict.fromkeys(named), key=named.count, default=None)
 

@@ -117,7 +117,7 @@ def other_threads(seen: Evidence) -> Iterable[Verdict]:
 
 
 def _drift(seen: Evidence) -> float | None:
-    """The relative change from the first third of the samples to the last, unless noise explains it."""
+    """Returns the relative change from the first third of the samples to the last, or None if noise can explain it."""
     spread = seen.main
     third = spread.n // 3
     if spread.n < _LEAST_FOR_DRIFT:
@@ -129,7 +129,7 @@ def _drift(seen: Evidence) -> float | None:
 
 
 def _rare(spread: Spread, *, on_device: bool) -> float | None:
-    """The least that the slowest one in `_ONE_IN` calls takes, if that is much more than the median."""
+    """Returns the least time of the slowest one in `_ONE_IN` calls, or None if that is not much above the median."""
     if spread.n < 2 * _ONE_IN:
         return None
     slow = float(np.quantile(spread.samples, 1 - 1 / _ONE_IN))

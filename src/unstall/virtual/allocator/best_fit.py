@@ -26,8 +26,8 @@ def should_split(block: Block, size: int, settings: AllocatorSettings) -> bool:
 
 
 def _smallest(pool: BlockPool, stream: int, size: int, expandable: bool) -> Block | None:
-    """Returns the smallest free block that is large enough. A block before unmapped pages counts with the size to which
-    it can grow.
+    """Returns the smallest free block that is large enough. If unmapped pages follow a block, the size to which it can
+    grow counts.
     """
     block = pool.free.first(stream, size)
     if block is None or block.segment is None:

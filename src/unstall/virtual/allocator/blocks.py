@@ -155,7 +155,7 @@ def _address(block: Block) -> tuple[int]:
 
 
 class BlockPool:
-    """The free blocks for small or for large requests: either the program's, or those of a graph's private pool."""
+    """Free blocks for small or for large requests. It is the program's own, or a part of a graph's private pool."""
 
     def __init__(self, is_small: bool, owner: PrivatePool | None = None) -> None:
         self.is_small = is_small

@@ -94,7 +94,7 @@ class CachingAllocator:
         return self._hand_out(block, block_size, size)
 
     def free(self, block: Block) -> None:
-        """Free a block. It can be reused on its stream at once, or when other streams are done with it.
+        """Free a block. Its stream can reuse it at once. If other streams used it, they must be done first.
 
         Args:
             block: A block of this allocator.
@@ -201,7 +201,7 @@ class CachingAllocator:
         return self._memory.free_bytes, self._memory.total_bytes
 
     def memory_snapshot(self) -> list[dict[str, object]]:
-        """Returns the segments and their blocks by address, as torch.cuda.memory_snapshot() does, without frames."""
+        """Returns the segments with their blocks, sorted by address, as torch.cuda.memory_snapshot() without frames."""
         blocks = [*self._active, *(block for pool in self._all_pools() for block in pool.free)]
         return segments_of(blocks, self.device)
 
@@ -301,8 +301,8 @@ class CachingAllocator:
         self._segments.release_free(pools.small, self.settings.max_split_size)
 
     def _release_oversize(self, pool: BlockPool, stream: int, size: int) -> bool:
-        """Frees cached segments that may not be split: one that is large enough, or else the largest ones until their
-        sum is. Returns whether enough was freed.
+        """Frees cached segments that may not be split. Frees one segment if one is large enough. Otherwise frees the
+        largest segments until their sum is large enough. Returns whether enough was freed.
         """
         limit = self.settings.max_split_size
         if limit == UNLIMITED or self.settings.expandable_segments:

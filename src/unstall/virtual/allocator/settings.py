@@ -162,9 +162,10 @@ def _division_count(text: str) -> int:
 
 
 def _divisions(text: str) -> tuple[int, ...]:
-    """Parses one count for all intervals, or "[256:1,512:2,>:4]": the counts from each size in MB on.
+    """Parses one count for all intervals, or pairs such as "[256:1,512:2,>:4]".
 
-    As in torch, the first count also applies to smaller sizes, and an unnamed size between two named ones gets 0.
+    A pair has the size in MB at which an interval begins, and its count; ">" means all larger intervals. As in torch,
+    the first count also applies to smaller sizes, and an unnamed size between two named ones gets 0.
     """
     if not text.startswith("["):
         return (_division_count(text),) * INTERVALS

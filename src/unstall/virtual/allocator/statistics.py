@@ -72,7 +72,7 @@ class Statistics:
     num_device_alloc: int = 0
     num_device_free: int = 0
     _counted: dict[bool, tuple[Stat, ...]] = field(init=False)
-    """The statistics that every request changes, by whether the pool is small; see `handed_out`."""
+    """The statistics that every request changes: under True for a small pool, under False for a large one."""
 
     def __post_init__(self) -> None:
         changed = (self.active, self.active_bytes, self.requested_bytes, self.allocation, self.allocated_bytes)

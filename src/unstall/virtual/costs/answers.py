@@ -214,7 +214,7 @@ class MeasuredCosts:
         return self._kernel("Memset (Device)", _between(size_bytes, self._gpu.file.memsets))
 
     def _workspaces(self, signature: Signature) -> dict[str, int]:
-        """Returns the workspace bytes of a matrix product, by library: cuBLAS's, and cuBLASLt's if it adds a bias."""
+        """Returns each library's workspace bytes for a matrix product. cuBLASLt is left out unless a bias is added."""
         name = signature.name.removeprefix("aten::")
         if name not in _HANDLE:
             return {}

@@ -20,7 +20,7 @@ _SIZES = tuple(1 << power for power in (9, 12, 14, 16, 18, 20, 22, 24, 26, 28))
 
 
 def measure_facts() -> dict[str, Any]:
-    """Measures all groups. Returns the successful ones by name."""
+    """Measures all groups. Returns the figures of successful groups by name."""
     found: dict[str, Any] = {}
     for name, group in {
         "device": _device,

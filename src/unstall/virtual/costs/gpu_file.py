@@ -100,7 +100,7 @@ class Gpu:
 
     @property
     def measured(self) -> Gpu:
-        """The measured GPU whose tables this one uses; itself, if it was measured. Raises UsageError if unknown."""
+        """The measured GPU whose tables this GPU uses, or this GPU if it was measured. Raises UsageError if unknown."""
         return gpu_named(self.file.like) if self.file.like else self
 
 
@@ -122,7 +122,7 @@ def gpu_named(name: str) -> Gpu:
 
 
 def _meant(name: str) -> str:
-    """Suggests a GPU for an unknown name: one whose name begins with it, or else a similar one."""
+    """Suggests a GPU for an unknown name: one whose name begins with the unknown name, or else has a similar name."""
     longer = [known for known in gpu_names() if name and known.startswith(name)]
     near = longer or get_close_matches(name, gpu_names(), n=1)
     return f"; did you mean {near[0]}?" if near else ""

@@ -84,7 +84,7 @@ def _nhwc(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
-    """Sums whose result has another dtype: the whole input is converted first, except half precision in plain sums."""
+    """Converts the whole input first if a sum's result has another dtype. Plain sums of half precision do without."""
     x, name = signature.tensor(0), signature.name.removeprefix("aten::")
     out = signature.results[0] if signature.results else None
     if x is None or out is None or x.dtype == out.dtype:
@@ -96,7 +96,7 @@ def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _side_by_side(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """For operators whose kernels need contiguous arguments at `positions`: others are copied first."""
+    """For operators whose kernels need contiguous arguments at `positions`: copies non-contiguous ones first."""
 
     def split(signature: Signature) -> tuple[Piece, ...]:
         laid = {}
@@ -131,7 +131,7 @@ def _convolved(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _zeroed(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """For kernels that add to their result: fills it with zeros first. Arguments at `positions` must be contiguous."""
+    """For kernels that add to a result: fills that result with zeros. Arguments at `positions` must be contiguous."""
 
     def split(signature: Signature) -> tuple[Piece, ...]:
         zeros = [Signature("aten::fill_", "Scalar", (result, ("s", False)), (result,)) for result in signature.results]
@@ -151,8 +151,8 @@ def _loss_over_images(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _reduced(position: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """For element-wise losses: a second kernel computes the mean or sum. `position` is that of the `reduction`
-    argument.
+    """For element-wise losses: a second kernel computes the mean or sum. The argument at `position` is named
+    `reduction`.
     """
 
     def split(signature: Signature) -> tuple[Piece, ...]:
@@ -168,8 +168,8 @@ def _reduced(position: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _shared_heads(signature: Signature) -> tuple[Piece, ...]:
-    """Flash attention's backward with shared key and value heads: computes their gradients for each query head, then
-    sums these.
+    """Flash attention's backward with shared key and value heads: computes the gradients of keys and values for
+    each query head, then sums these gradients.
     """
     query, shared = signature.tensor(1), [signature.tensor(2), signature.tensor(3)]
     if query is None or any(x is None or len(x.sizes) != 4 or x.sizes[1] >= query.sizes[1] for x in shared):

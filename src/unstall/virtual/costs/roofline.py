@@ -24,8 +24,8 @@ class Roofline:
     floor_ns: float
 
     def ns(self, flops: float, moved: float, dtype: str) -> float:
-        """Returns the ns for `flops` and for `moved` bytes. Up to half of the L2 cache's size moves at the cache's
-        rate.
+        """Returns the ns that `flops` operations on `moved` bytes take. If the bytes are at most half of the L2 cache,
+        they move at the cache's rate.
         """
         peak = self.flops_per_ns
         if dtype in _TENSOR_CORES:

@@ -99,7 +99,7 @@ def line_texts(timeline: Timeline) -> list[str]:
 
 
 class StackTexts(dict[int, list[str]]):
-    """The frames of a row of Stacks, as Kineto names them, innermost first."""
+    """Maps each row of Stacks to its frames, innermost first, as Kineto names them."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._stacks, self._names = timeline.stacks, line_texts(timeline)
@@ -129,7 +129,7 @@ def _nodes(stacks: Stacks) -> I32:
 
 
 def _common(chains: I32, stack: I32, outer: I32) -> I64:
-    """Returns the number of frames that each stack shares with the enclosing event's stack, which shows them."""
+    """Returns the number of frames that each stack shares with the enclosing event's stack. That event shows them."""
     alike = np.zeros(len(stack), np.int64)
     going = outer >= 0
     for level in range(chains.shape[1]):

@@ -309,8 +309,8 @@ def _of_memory(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]
 
 
 def _device_us(timeline: Timeline) -> np.ndarray:
-    """Returns, for each host event, the microseconds from the start of its first to the end of its last device op, as
-    two CUDA events around it would measure, or -1 if it launched none.
+    """Returns, for each host event, the microseconds from the start of its first device op to the end of its last, as
+    two CUDA events around the host event would measure. Returns -1 if the host event launched no op.
     """
     host, device = timeline.host, timeline.device
     first = np.full(len(host), np.iinfo(np.int64).max)

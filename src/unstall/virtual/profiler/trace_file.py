@@ -155,7 +155,7 @@ def _host(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _stacks_of_operators(timeline: Timeline) -> dict[int, str]:
-    """Returns, by host row, the stacks of operators outside any Python frame, if the timeline has frames at all."""
+    """Returns {host row: stack} of the operators outside any Python frame. Empty if the timeline has no frames."""
     host = timeline.host
     framed = is_frame(timeline)
     if not framed.any():

@@ -8,7 +8,8 @@ _NOTHING = -1
 
 
 class LaneClocks:
-    """`of[s][t]`: the work of lane t up to this position has ended before the next work of lane s starts.
+    """A clock for each lane. The work of lane t up to position `of[s][t]` has ended before the next work of lane s
+    starts.
 
     A lane's entry in its own clock is unused, since a lane runs in order. All host threads share one clock: a thread
     can only rely on another thread's wait if the two synchronized.

@@ -24,7 +24,7 @@ _ON_A_STREAM = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GraphLanes:
-    """A captured graph. Its nodes run at each launch. Those from its first stream run on the launching stream."""
+    """A captured graph. Its nodes run at each launch. Nodes of its first stream run on the launching stream."""
 
     number: int
     nodes: I64  # record numbers, ascending

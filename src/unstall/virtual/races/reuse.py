@@ -4,8 +4,8 @@ The caching allocator gives a freed block to the next request on the stream that
 order. If only this stream uses an allocation, the stream's own order is enough. If another stream uses it, too, both
 ends of its life need synchronization:
 
-- When it is freed, the other stream must be done with it, or `record_stream` must delay the reuse. - When the other
-stream first uses it, the home stream must be done with the earlier use of the memory.
+- When the allocation is freed, the other stream must be done with it, or `record_stream` must delay the reuse.
+- When the other stream first uses the allocation, the home stream must be done with the earlier use of the memory.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Reuse:
         self._other_streams.setdefault(allocation, set()).add(lane)
 
     def freed(self, allocation: int, home: int, position: int, parts: list[Part]) -> None:
-        """Notes a free. Remembers the uses that `home`, the stream that can reuse the memory now, does not wait for."""
+        """Notes a free. Lane `home` can reuse the memory now. Remembers the uses that `home` has not waited for."""
         address = self._address(allocation)
         held_back = self._other_streams.pop(allocation, set())
         if address is None or home < 0:

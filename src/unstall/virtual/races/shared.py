@@ -1,4 +1,4 @@
-"""Finds the uses that can take part in a race: those of memory that several lanes use. All others are dropped early."""
+"""Finds the uses that can take part in a race: uses of memory that several lanes use. Drops other uses early."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _really_used(records: np.ndarray, owner: I64) -> Bool:
 
 
 def _seen(which: I64, lane: I32, counts: Bool, owner: I64, lanes: StreamLanes) -> tuple[I64, I32]:
-    """Returns the (allocation, lane) pairs of all uses. A captured use has one for each stream that launches it."""
+    """Returns the (allocation, lane) pairs of all uses. A captured use has a pair for each stream that launches it."""
     direct = counts & ~lanes.captured[owner]
     whiches, found = [which[direct]], [lane[direct]]
     for graph in lanes.graphs:

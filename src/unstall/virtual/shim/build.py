@@ -1,8 +1,8 @@
 """Compiles the shim: once for each build of torch, kept in the user's cache, which all environments share.
 
-What is compiled names no folder, and depends on nothing but what its name is the hash of: the shim's sources, torch's
-headers and libraries, Python's ABI and the flags. So it does not matter which environment compiled it. A shim may also
-come with the package (`prebuilt/`), under the same name.
+The compiled shim contains no folder's name. Its own name is a hash of everything that it depends on: the shim's
+sources, torch's headers and libraries, Python's ABI and the flags. So it does not matter which environment compiled it.
+A shim may also come with the package (`prebuilt/`), under the same name.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Names:
-    """What a shim and its parts are called: the hash of what they depend on."""
+    """The names of one shim: hashes of everything that the shim depends on."""
 
     setting: str  # torch's build, Python's ABI, flags
     sources: str
@@ -71,13 +71,13 @@ def names_of(torch: Torch) -> Names:
 
 
 def build(torch: Torch) -> Path:
-    """Returns the shim for this torch and Python: of the package, of the cache, or compiled now."""
+    """Returns the shim for this torch and Python: from the package, else from the cache, else compiled now."""
     names = names_of(torch)
     return names.prebuilt if names.prebuilt.exists() else compiled(torch)
 
 
 def compiled(torch: Torch) -> Path:
-    """Returns the shim of the cache. Compiles it if it is not there."""
+    """Returns the shim in the cache. Compiles it first if the cache does not have it."""
     names = names_of(torch)
     folder, shim = names.folder, names.cached
     try:
@@ -121,7 +121,7 @@ def _headers() -> list[Path]:
 
 
 def _read_with(source: Path) -> list[Path]:
-    """Returns the source and all headers of ours that it includes, so that others may change without it."""
+    """Returns the source and all of our headers that it includes. If only other files change, it is not recompiled."""
     found = {source: None}
     for path in (waiting := [source]):
         for name in _INCLUDE.findall(path.read_text()):
@@ -137,7 +137,7 @@ def _suffix() -> str:
 
 
 def _python() -> str:
-    """Python's ABI: that of a released 3.11.2 is that of 3.11.7."""
+    """Returns a text for Python's ABI. The releases 3.11.2 and 3.11.7 have the same ABI."""
     return _suffix() if sys.version_info.releaselevel == "final" else f"{_suffix()} {sys.version}"
 
 
@@ -178,7 +178,7 @@ def _compile(torch: Torch, compiler: list[str], includes: list[Path], shim: Path
 
 
 def _shortened(torch: Torch) -> list[str]:
-    """Returns flags that shorten file paths in errors at run time, which name their line of C++."""
+    """Returns flags that shorten file paths. Errors at run time name a file and a line of C++."""
     named = {torch.root: "torch", _python_headers(): "python", FRAMES: "unstall/lines", SHIM: "unstall/virtual/shim"}
     return [f"-ffile-prefix-map={folder}={name}" for folder, name in named.items()]
 

@@ -1,4 +1,4 @@
-"""The torch that this Python would import, found without importing it, and what tells its build from others."""
+"""Finds the torch that this Python would import, without importing it, and identifies its build."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Torch:
     def build(self) -> str:
         """Returns a text that two installations share only if their headers and libraries are the same.
 
-        Installers keep a wheel's list of hashes. A torch without one, such as a checkout, is the only one of its kind.
+        Installers keep a wheel's list of hashes. For a torch without such a list, such as a
+        checkout, the text is its folder.
         """
         record = self.root.parent / f"torch-{self.version}.dist-info" / "RECORD"
         try:

@@ -52,7 +52,7 @@ def _let_autograd_end() -> None:
 
 
 def _import_usable(torch: Torch, path: Path) -> ModuleType:
-    """Import the shim. One that came with the package and does not load here is refused, and compiled instead."""
+    """Import the shim. If the shim of the package does not load here, say so, and compile another one."""
     if path.parent != building.PREBUILT:
         return _import(path)
     try:

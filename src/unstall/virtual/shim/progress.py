@@ -1,4 +1,4 @@
-"""How far compiling has got, on stderr: what is compiled, how many files of how many, and for how long."""
+"""Shows the progress of compiling on stderr: the files being compiled, the number of files done, and the time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WIDTH = 79
 
 
 class Progress:
-    """Tells of work on `total` files. In a terminal one line is drawn anew; elsewhere there is a new one at times."""
+    """Shows the progress of work on `total` files. A terminal shows one line that changes; a log gets new lines."""
 
     def __init__(self, title: str, total: int) -> None:
         self._total, self._done = total, 0

@@ -1,1 +1,1 @@
-"""The shim's log → times, memory, and answers for the program."""
+"""Simulates the shim's log: computes times and memory, and answers the program."""

@@ -1,7 +1,7 @@
 """The cuBLAS handle of each thread. Each handle has its own workspaces.
 
 torch keeps a pool of handles (aten/src/ATen/cuda/detail/DeviceThreadHandles.h). A thread takes a handle when it first
-needs one, and returns it when it ends. Autograd's threads, one for each device, never end.
+needs one, and returns the handle when the thread ends. Autograd's threads, one for each device, never end.
 """
 
 from __future__ import annotations

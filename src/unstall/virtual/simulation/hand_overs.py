@@ -93,7 +93,7 @@ class HandOvers:
         self._given |= {place: (self._given[place][0], int(ends[row]) - 1) for place, row in self._given_row.items()}
 
     def _waits_for(self, record: np.void, current: int) -> int:
-        """Returns the thread that a record had to wait for, or -1. Call it only for records that follow one of another
+        """Returns the thread that a record had to wait for, or -1. Call it only if the record before it is on another
         thread.
         """
         new = current not in self._known
@@ -142,7 +142,7 @@ class HandOvers:
 
 
 class EventHandOvers:
-    """The thread that last recorded each event."""
+    """Remembers which thread last recorded each event."""
 
     def __init__(self) -> None:
         self._thread: dict[int, int] = {}

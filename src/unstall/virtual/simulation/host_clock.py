@@ -19,9 +19,9 @@ class HostClock(Protocol):
         """Adds stacks. They get the next numbers."""
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
-        """Returns the ns of host work before each record: since the previous record of its thread, or, where `woken`,
-        since the previous record of any thread, which woke this one. `usual` is the cost of the record itself. Records
-        must come in order.
+        """Returns the ns of host work before each record: since the previous record of its thread. If `woken` is True
+        for a record, the work is since the previous record of any thread, which woke this thread. `usual` is the cost
+        of the record itself. Records must come in order.
         """
 
 

@@ -121,7 +121,7 @@ class Server:
         self._batch.insertions.add(self._row, recipe, device, stream, event)
 
     def _on_stream(self, code: int, device: int, stream: int, a: int, id_: int) -> None:
-        """Serves work on a stream: as part of a capture, or as an operator with temporary memory, if it is either."""
+        """Serves work on a stream: adds captured work to its capture, and allocates an operator's temporary memory."""
         simulation, place = self._simulation, (device, stream)
         for capture in self._captures.values():
             if code == LogCode.EVENT_WAIT and capture.wait(a, place):

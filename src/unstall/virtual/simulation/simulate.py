@@ -109,8 +109,8 @@ class Simulation:
             self.arrived.pop(event, None)
 
     def when_passed(self, event: int) -> int | None:
-        """Returns the device's timestamp of an event in ns: the event is done, and its record has reached the device.
-        Returns None if it was never recorded.
+        """Returns the device's timestamp of an event in ns. By then the event is done, and its record has reached the
+        device. Returns None if the event was never recorded.
         """
         instruction = self.events.get(event)
         if instruction is None:
@@ -279,7 +279,7 @@ class Simulation:
         self, event: I64, position: I64, code: np.ndarray, row_code: np.ndarray, target: I64, base: int
     ) -> dict[int, int]:
         """Fills in `target`: for each wait, the instruction that recorded its event. A wait for an event that was never
-        recorded does nothing. Returns the last record in this batch of each of the program's events.
+        recorded does nothing. Returns the last record of each event that the program recorded in this batch.
         """
         now: dict[int, int] = {}
         for row in np.flatnonzero(event).tolist():

@@ -33,7 +33,7 @@ class Simulator:
     """Answers the program's queries. Before each answer, simulates everything that was logged so far."""
 
     def __init__(self, source: LogSource, options: MachineOptions, costs: Costs | None = None) -> None:
-        """Uses `costs`, or by default those of the options' GPU. Raises UsageError for an unknown GPU."""
+        """Uses `costs`, or by default the costs of the options' GPU. Raises UsageError for an unknown GPU."""
         self._source = source
         self.options = options
         self.costs = costs if costs is not None else costs_of(options.gpu)

@@ -13,7 +13,7 @@ _DEVICES = 128
 
 
 class StreamRows:
-    """The row of each (device, stream)."""
+    """Maps each (device, stream) to its row."""
 
     def __init__(self, devices: int) -> None:
         self.places: list[Place] = [(device, 0) for device in range(devices)]
@@ -44,8 +44,8 @@ class StreamRows:
         return result
 
     def branches(self, stream: I32, branch: I32) -> I32:
-        """Returns the rows of graphs' branches. `stream` has the rows of the launching streams; branch 0 is that
-        stream.
+        """Returns the row of each branch of a graph. `stream` has the rows of the launching streams. Branch 0 has the
+        row of the launching stream.
         """
         away = np.flatnonzero(branch)
         if not len(away):

@@ -57,7 +57,7 @@ def host_rows(
     happened: Happened, done: Done, stack: I32, name_of: I32, call_names: dict[RuntimeCall, int], sleep: int
 ) -> HostRows:
     """Returns the host events. `stack` has the row of Stacks of each record. `name_of` has the text index of each name
-    in the log, `call_names` that of each runtime call; `sleep` is that of SLEEP.
+    in the log, `call_names` the text index of each runtime call. `sleep` is the text index of SLEEP's name.
     """
     begins, ends, kinds = _spans(happened)
     last = np.searchsorted(done.record, np.arange(len(happened.code)), side="right") - 1

@@ -57,7 +57,7 @@ def stack_rows(stacks: Sequence[Stack], folder: str, text: Callable[[str], int])
 
 
 def stack_of_records(happened: Happened, whole: I32, calling: I32) -> I32:
-    """Returns each record's row of Stacks. Records on autograd's threads get that of the last `backward()` call."""
+    """Returns each record's row of Stacks. Autograd's threads get the row of the last `backward()` call."""
     stack = happened.stack
     lost = (stack == -1) & (happened.thread != 0)
     # If autograd nodes are written in Python, autograd's threads have stacks too, but these do not call backward().

@@ -16,9 +16,11 @@ from unstall.virtual.timeline.added_rows import with_host_rows
 
 
 def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, int]]) -> Timeline:
-    """Adds steps, using the boundaries (ns) of the best source, as a recording does. The order is: explicit calls; an
-    optimizer's, which exist if graphs serve calls that step it; iterated items or calls. The last are used only if
-    steps could otherwise be found only by the period of the launches, since items in flight have several boundaries.
+    """Adds steps at the boundaries (ns) of the best source, as a recording does.
+
+    The best source is explicit calls, else an optimizer, else iterated items or calls. An optimizer has boundaries if
+    graphs serve calls that step it. Items and calls are used only if steps could otherwise be found only by the period
+    of the launches, since items in flight have several boundaries.
     """
     sources = StepSources()
     for source, _ in boundaries:
@@ -39,8 +41,8 @@ def with_steps(timeline: Timeline, boundaries: Sequence[int], by: StepMarks = "e
     """Adds an annotation from each step boundary (ns) to the next.
 
     The time before a single boundary is a step. The time before the first explicit boundary is a step if as much was
-    launched in it as in the others. The time before other boundaries is setup of a helper or a graph, not a step. As in
-    a recording, the annotations are on the thread with the most calls.
+    launched in it as in other steps. The time before other boundaries is setup of a helper or a graph, not a step. As
+    in a recording, the annotations are on the thread with the most calls.
     """
     host = timeline.host
     whole = len(boundaries) == 1 or (by == EXPLICIT and begins_with_a_step(timeline, np.array(boundaries, np.int64)))

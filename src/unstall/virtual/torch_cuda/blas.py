@@ -45,7 +45,7 @@ def lt_workspace_bytes(major: int, environment: str) -> int:
 
 
 def blas_names(runtime: Runtime) -> dict[str, object]:
-    """Returns the functions of `torch._C` for the libraries, by name."""
+    """Maps each name in `torch._C` that concerns these libraries to its value."""
 
     def default_cublas() -> int:
         return workspace_bytes(runtime.devices[0].major, os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
@@ -100,7 +100,7 @@ TUNABLE_SETTINGS: dict[str, object] = {
 
 
 def tunable_names() -> dict[str, object]:
-    """Returns the functions of `torch._C` for TunableOp, by name. Settings are kept, but turning it on is refused."""
+    """Returns the functions of `torch._C` for TunableOp, by name. Settings are kept. Enabling TunableOp is refused."""
     settings = dict(TUNABLE_SETTINGS)
     names: dict[str, object] = {
         "_cuda_record_untuned_is_enabled": lambda: False,

@@ -187,8 +187,8 @@ def _copy_to(tensor: Tensor, device: int, *, copy: bool = True, stream: torch.St
 
 
 def _on(stream: torch.Stream | None) -> AbstractContextManager[object]:
-    """Returns the stream's context; for None, one that does nothing. torch passes a torch.Stream or a
-    torch.cuda.Stream.
+    """Returns a context that makes the stream current. For None, the context does nothing. torch passes a
+    torch.Stream or a torch.cuda.Stream.
     """
     import torch
 

@@ -42,7 +42,7 @@ class NotSupportedError(RuntimeError):
 
 
 def refusing(name: str, instead: str = "") -> Callable[..., NoReturn]:
-    """A function that raises NotSupportedError, whatever its arguments."""
+    """Returns a function that raises NotSupportedError, whatever its arguments are."""
 
     def refuse(*_args: object, **_keywords: object) -> NoReturn:
         raise NotSupportedError(name, instead)

@@ -16,7 +16,7 @@ NO_OTHER_PROCESS = "each process has a virtual GPU of its own"
 
 
 def event_names(runtime: Runtime) -> dict[str, object]:
-    """Returns the names of `torch._C` for events with their values."""
+    """Maps each name in `torch._C` that concerns events to its value."""
     torch_c = runtime.torch_c
 
     class CudaEventBase(torch_c.Event):  # type: ignore[name-defined, misc]
@@ -90,8 +90,8 @@ def event_names(runtime: Runtime) -> dict[str, object]:
                 raise cuda_error(torch_c, CAPTURED, call)
 
     def _number_of(event: torch.Event) -> int:
-        """Returns the event's number in the log. c10's handle of an event points to it. The handle is needed since
-        torch.Event.elapsed_time() takes no subclass.
+        """Returns the event's number in the log. c10's handle of an event points to the number. The handle is needed,
+        since torch.Event.elapsed_time() takes no subclass.
         """
         return ctypes.c_int64.from_address(event.event_id).value
 

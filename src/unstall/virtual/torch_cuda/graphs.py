@@ -24,7 +24,7 @@ EMPTY = (
 
 
 def graph_names(runtime: Runtime) -> dict[str, object]:
-    """Returns what `torch._C` has for CUDA graphs: its names, each with its value."""
+    """Maps each name in `torch._C` that concerns CUDA graphs to its value."""
     torch_c, shim, captures = runtime.torch_c, runtime.shim, runtime.captures
     numbers = itertools.count(1)
     own_pools = itertools.count(1)

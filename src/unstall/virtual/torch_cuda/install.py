@@ -1,4 +1,4 @@
-"""Adds the missing names to `torch._C`, right after it was executed and before `torch.cuda` is."""
+"""Adds the missing names to `torch._C`, right after `torch._C` was executed and before `torch.cuda` is executed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def install(torch_c: ModuleType) -> None:
 
 
 def names_for(runtime: Runtime) -> dict[str, object]:
-    """Returns all added names of `torch._C` with their values."""
+    """Maps each name that is added to `torch._C` to its value."""
     return {
         **refused_names(),
         **tunable_names(),

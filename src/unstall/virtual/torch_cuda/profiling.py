@@ -47,8 +47,8 @@ class CudaError(IntEnum):
 
 
 class Ranges:
-    """NVTX ranges as annotations in the log. A pushed range becomes one annotation. A range that may end on another
-    thread becomes two annotations of zero length, at its begin and its end.
+    """Writes NVTX ranges to the log as annotations. A pushed range becomes one annotation. A range that may end on
+    another thread becomes two annotations of zero length, at its begin and its end.
     """
 
     def __init__(self, runtime: Runtime) -> None:

@@ -33,7 +33,7 @@ SET_REQUIRES_DEVICE_INIT = "_ZN5torch5utils24set_requires_device_initEN3c1010Dev
 
 
 class Shim(Protocol):
-    """The part of the shim that is used here. `device` is a device's index, `stream` c10's number on that device."""
+    """The shim's functions that are called here. `device` is a device's index, `stream` c10's number on it."""
 
     def append(
         self, code: int, device: int, stream: int, a: int, b: int, id_or_name: int | str | None, flags: int
@@ -119,7 +119,7 @@ class ForkGuard:
         os.register_at_fork(after_in_child=self._after_fork)
 
     def refuse_child(self, call: str) -> None:
-        """Raises CUDA's initialization error in such a child."""
+        """Raises CUDA's initialization error if this process is such a forked child."""
         if self.is_child:
             raise cuda_error(self._torch_c, "initialization error", call)
 

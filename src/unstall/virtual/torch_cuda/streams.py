@@ -39,7 +39,7 @@ def stream_priority(stream: int) -> int:
 
 
 def stream_names(runtime: Runtime) -> dict[str, object]:
-    """Returns the names of `torch._C` for streams with their values."""
+    """Maps each name in `torch._C` that concerns streams to its value."""
     torch_c, shim = runtime.torch_c, runtime.shim
 
     class CudaStreamBase(torch_c.Stream):  # type: ignore[name-defined, misc]

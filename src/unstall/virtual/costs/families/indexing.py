@@ -102,7 +102,7 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def trusted(signature: Signature) -> bool:
-    """Returns whether a call does not check its indices. Only autograd's `_index_put_impl_` with `unsafe` does not."""
+    """Returns whether a call skips the check of its indices. Only autograd's `_index_put_impl_` with `unsafe` does."""
     return signature.name == "aten::_index_put_impl_" and signature.value(4, False) is True
 
 
