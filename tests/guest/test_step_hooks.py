@@ -194,7 +194,7 @@ def test_what_a_helper_hands_on_is_a_mark_and_what_it_iterates_is_none(run: Call
         for batch in unstall.prefetch(loader):
             model(batch)
         list(unstall.stream_map(model, unstall.prefetch(loader)))
-    tally = driven.session._sources
+    tally = driven.session._steps
     assert [tally.count(StepSource("loader", id(who))) for who in (loader, model, loader.dataset)] == [6, 6, 0]
 
 

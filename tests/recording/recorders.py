@@ -66,9 +66,9 @@ class Driven:
         self.recorder = recorder if recorder is not None else Logging(self.log)
         self.clock = Clock()
         self._folder = folder
-        options = Settings(str(folder), **settings)
+        self.options = Settings(str(folder), **settings)
         self.session = Session(
-            options,
+            self.options,
             Journal(folder),
             lambda: self.recorder,
             lambda: lines,

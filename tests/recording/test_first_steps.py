@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,6 +31,12 @@ class _Begun(Driven):
         self._root = folder
         self.session.begin()
         self.session._cuda_begins()
+
+    def train(self, steps: int, micro_batches: int) -> None:
+        """A training loop that accumulates gradients."""
+        for _ in range(steps):
+            self.steps(micro_batches, took_ms=10, kind="loader")
+            self.steps(1, took_ms=10, kind="optimizer")
 
     def of_first(self, name: str) -> list[Event]:
         return [event for event in read(self._root / FIRST_STEPS) if event["event"] == name]
@@ -100,6 +107,75 @@ def test_long_steps_end_them_early(tmp_path: Path) -> None:
     run = _Begun(tmp_path)
     run.steps(2, took_ms=40_000)
     assert run.log == ["first start", "first stop"]
+
+
+def test_the_clock_of_one_of_several_ranks_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    run = _Begun(tmp_path)
+    run.steps(8, took_ms=40_000)
+    assert run.log == ["first start"]
+    run.steps(1, took_ms=40_000)
+    assert run.log == ["first start", "first stop"]
+
+
+@pytest.mark.parametrize("micro_batches", [2, 9, 40])
+def test_micro_batches_are_no_steps(tmp_path: Path, micro_batches: int) -> None:
+    run = _Begun(tmp_path, warmup=3, steps=5)
+    run.train(8, micro_batches)
+    assert run.log == ["first start"]
+    run.train(1, micro_batches)
+    assert [(event["by"], event["steps"], event["settling"]) for event in run.of_first("recorded")] == [
+        ("optimizer", 6, 2)
+    ]
+
+
+def test_a_journal_of_first_steps_that_never_began_is_closed(tmp_path: Path) -> None:
+    run = _Begun(tmp_path, Logging([], "first", any_thread=False))
+    first = run.session._first_steps
+    assert first is not None
+    run.session.end("exit")
+    assert first._journal is not None
+    first._journal.write("late")
+    assert run.of_first("late") == []
+
+
+class _OfItsThread(Logging):
+    def start(self) -> None:
+        super().start()
+        self._thread = threading.get_ident()
+
+    def stop(self) -> None:
+        assert threading.get_ident() == self._thread
+        super().stop()
+
+
+@pytest.mark.parametrize("ends", ["end", "profiler"])
+def test_first_steps_of_one_thread_are_ended_by_that_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    run = _Begun(tmp_path, _OfItsThread([], "first", any_thread=False), warmup=3, steps=50)
+    in_use = SimpleNamespace(cuda=lambda: True, machine=dict, wait_to_leave=lambda: None)
+    monkeypatch.setattr("unstall.recording.first_steps.device", in_use)
+    begun, over = threading.Event(), threading.Event()
+
+    def train() -> None:
+        for _ in range(10_000):
+            run.steps(1, took_ms=1)
+            begun.set()
+            if over.wait(0.001):
+                return
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    assert begun.wait(60)
+    if ends == "end":
+        run.session.end("exit")
+    else:
+        run.session._give_way()
+    over.set()
+    thread.join()
+    assert run.first.log == ["first start", "first stop"]
+    assert (run.of_first("failed"), run.session.phase is Phase.OVER) == ([], ends == "end")
 
 
 def test_the_programs_own_profiler_ends_them(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Teller:
             without = "" if has_gpu() else "; no NVIDIA or AMD GPU is here, so there will be little to explain"
             return f"recording with {event.get('recorder')}{without}" if running else None
         if name == "recorded":
-            sequel = "; --stop ends the program soon" if goes_on and self._stop else goes_on
+            sequel = _stopping(event) if goes_on and self._stop else goes_on
             return f"recorded {_amount(event, self._window_ns)}{sequel}"
         if name == "waiting" and running:
             return f"not recording yet: {why}"
@@ -144,6 +144,12 @@ def say(text: str) -> None:
     rank = rank_of(os.environ)
     with suppress(OSError, ValueError):
         print(f"unstall: {'' if rank is None else f'rank {rank}: '}{plain(text)}", file=sys.stderr, flush=True)
+
+
+def _stopping(recorded: Event) -> str:
+    if recorded.get("by") == "time":
+        return "; --stop ends the program at a step, and there was none yet: call unstall.step() at the end of each"
+    return "; --stop ends the program soon"
 
 
 def _amount(recorded: Event, window_ns: int) -> str:

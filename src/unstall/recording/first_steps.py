@@ -16,6 +16,7 @@ from pathlib import Path
 
 from unstall.cupti.trial import FIRST_STEPS
 from unstall.guest import device
+from unstall.guest.ranks import is_one_of_several
 from unstall.guest.step_source import AT_THE_END, StepSource, StepSources
 from unstall.recording.journal import Journal, read
 from unstall.recording.settings import Settings
@@ -51,7 +52,7 @@ class FirstSteps:
         self._marks: list[tuple[StepSource, int, int]] = []  # (source, time, thread)
         self._sources = StepSources()
         self._begun_ns = 0
-        self._warmup = min(_MOST_WARMUP, settings.warmup) if settings.after_s is None else 0
+        self._warmup = _warmup_of(settings)
 
     def begin(self, *, at_a_step: bool) -> None:
         """Begins, unless it has begun before, or the recorder begins only at a step of the program."""
@@ -73,30 +74,38 @@ class FirstSteps:
             if self._journal is not None:
                 give_up(None, self._journal, error)
 
-    def goes_on(self, source: StepSource, at_ns: int) -> bool:
-        """Takes a step boundary. Returns whether the first steps are still recorded: then the session waits."""
+    @property
+    def may_stop_here(self) -> bool:
+        """Whether this thread may call `end`."""
+        return self._window is None or self._window.may_stop_here
+
+    def goes_on(self, source: StepSource, at_ns: int, *, may_train: bool, asked_to_end: str | None = None) -> bool:
+        """Takes a step boundary. Returns whether the first steps are still recorded: then the session waits.
+
+        `asked_to_end` is why another thread waits for the end, if one does.
+        """
         if not self._tried and device.cuda() is not None:
             self.begin(at_a_step=True)
-        window = self._window
-        if window is None:
+        if self._window is None:
             return False
         self._marks.append((source, at_ns, threading.get_native_id()))
-        self._sources.add(source)
-        if source != self._sources.leader(source) and len(self._marks) < _MOST_MARKS:
-            return True
-        count = self._sources.count(source)
-        # A clock is read only at powers of two, so that all ranks of a distributed program decide the same.
-        long = count.bit_count() == 1 and at_ns - self._begun_ns >= _LONG_NS
-        if (count > self._warmup + self._settings.steps or long or len(self._marks) >= _MOST_MARKS) and (
-            window.may_stop_here
-        ):
-            self.end("done")
+        self._sources.add(source, may_train=may_train)
+        enough = asked_to_end is not None or len(self._marks) >= _MOST_MARKS
+        if source == self._sources.leader(source):
+            enough = enough or self._sources.count(source) >= boundaries_of_first_steps(self._settings)
+            # All ranks of a distributed program must end them at the same step, and each has a clock of its own.
+            enough = enough or (at_ns - self._begun_ns >= _LONG_NS and not is_one_of_several())
+        if enough and self.may_stop_here:
+            self.end(asked_to_end or "done")
         return True
 
     def end(self, why: str, wait: Callable[[], None] | None = None) -> None:
         """Stops recording, if it has begun. `wait` waits for the device."""
         window, self._window, self._tried = self._window, None, True
-        if window is None or self._journal is None:
+        if self._journal is None:
+            return
+        if window is None:
+            self._journal.close()
             return
         try:
             ended_ns = self._now()
@@ -120,7 +129,7 @@ class FirstSteps:
     def _tell(self, ended_ns: int | None) -> None:
         """Writes which boundaries are those of steps. `ended_ns` is when the program ended, if it did."""
         assert self._journal is not None
-        leader = self._sources.leader()
+        leader = self._sources.leader() or self._leader_without_optimizer()
         if leader is None:
             self._journal.write("recorded", by=BLOCK, steps=0, settling=0)
             return
@@ -130,6 +139,22 @@ class FirstSteps:
         for number, at_ns in enumerate(boundaries):
             self._journal.write("mark", at=at_ns, kind=leader.kind, step=number, thread=threads.most_common(1)[0][0])
         self._journal.write("recorded", by=leader.kind, steps=len(boundaries) - 1 - settling, settling=settling)
+
+    def _leader_without_optimizer(self) -> StepSource | None:
+        """Returns the leader if no batch and no call of a model was a part of a training step: no optimizer stepped."""
+        sources = StepSources()
+        for source, _, _ in self._marks:
+            sources.add(source)
+        return sources.leader()
+
+
+def _warmup_of(settings: Settings) -> int:
+    return min(_MOST_WARMUP, settings.warmup) if settings.after_s is None else 0
+
+
+def boundaries_of_first_steps(settings: Settings) -> int:
+    """Returns after how many step boundaries the first steps end, unless they are long."""
+    return _warmup_of(settings) + settings.steps + 1
 
 
 def steps_among(

@@ -35,8 +35,10 @@ class Stretch:
     """Consecutive steps without recording. The host's time is taken at every boundary, the device's at the first and
     last."""
 
-    def __init__(self, which: str, at_ns: int) -> None:
+    def __init__(self, which: str, at_ns: int, *, by_count: bool = False) -> None:
+        """`by_count`: no clock decides how many steps are enough."""
         self._which = which
+        self._by_count = by_count
         self._marks_ns = [at_ns]
         self._first = device.timing_event()
         self._last: device.TimingEvent | None = None
@@ -46,8 +48,13 @@ class Stretch:
         """Adds a step. Returns whether it was the last: there are enough steps, over enough time."""
         self._marks_ns.append(at_ns)
         steps, took_ns = len(self._marks_ns) - 1, at_ns - self._marks_ns[0]
-        long_enough = took_ns >= LEAST_NS and _doublings(steps, least_steps)
-        if long_enough or steps >= _MOST_STEPS or (took_ns >= _MOST_NS and steps >= LEAST_STEPS):
+        if self._by_count:
+            enough = steps >= least_steps
+        else:
+            enough = (took_ns >= LEAST_NS and _doublings(steps, least_steps)) or (
+                steps >= _MOST_STEPS or (took_ns >= _MOST_NS and steps >= LEAST_STEPS)
+            )
+        if enough:
             self._last = device.timing_event() if self._first is not None else None
             self.finished = True
         return self.finished
@@ -80,9 +87,9 @@ class PlainSteps:
         self._stretch: Stretch | None = None
         self._spoilt = False
 
-    def begin(self, which: str, at_ns: int) -> None:
-        """Starts a stretch here."""
-        self._stretch, self._spoilt = Stretch(which, at_ns), False
+    def begin(self, which: str, at_ns: int, *, by_count: bool) -> None:
+        """Starts a stretch here. `by_count`: no clock decides how many steps are enough."""
+        self._stretch, self._spoilt = Stretch(which, at_ns, by_count=by_count), False
 
     def spoil(self) -> None:
         """Marks the current stretch as not to be kept, because something else ran in it. Its steps are still timed."""
@@ -124,7 +131,7 @@ class PlainSteps:
 def _doublings(steps: int, least_steps: int) -> bool:
     """Returns whether the number of steps is `least_steps` times a power of two.
 
-    Clocks are read only then, so that all ranks of a distributed program decide the same at the same step. If a rank
-    began to record one step later, its window would include the others' recorders.
+    Clocks are read only then, so that nearly always all ranks of a distributed program decide the same at the same
+    step. If a rank began to record one step later, its window would include the others' recorders.
     """
     return steps % least_steps == 0 and (steps // least_steps).bit_count() == 1

@@ -26,23 +26,22 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from unstall.guest import active, device, step_hooks, steps
-from unstall.guest.ending import end_program
-from unstall.guest.imports import when_imported
-from unstall.guest.own_profiler import OwnProfiler
-from unstall.guest.step_source import AT_THE_END, FORWARD, LOADER, StepSource, StepSources
+from unstall.guest import active, device
+from unstall.guest.step_source import AT_THE_END, FORWARD, LOADER, StepSource
 from unstall.recording.by_time import ByTime
+from unstall.recording.counted_steps import CountedSteps
 from unstall.recording.first_steps import FirstSteps
 from unstall.recording.journal import Journal
 from unstall.recording.plain import LEAST_STEPS, PlainSteps
 from unstall.recording.settings import Settings
+from unstall.recording.stopping import Stopping
+from unstall.recording.watching import Watching
 from unstall.recording.window import MakeLineClock, MakeRecorder, RecordedWindow, give_up
 
 _LAST_READ_S = 2.0  # wait for the device to reach the last timed step, when the program ends
 _END_WAITS_S = 1.0  # wait for a boundary that another thread is processing
 _THREAD_WAITS_S, _LOOK_AGAIN_S = 5.0, 0.001  # wait for a boundary of the only thread that can stop the window
 _WRITING_WAITS_S = 60.0  # wait for that thread to write the recording
-_MOST_PROVING = 200  # boundaries by which proofs put off a recording; a program whose shapes keep changing has no end
 BY_TIME = "time"
 
 
@@ -80,11 +79,8 @@ class Session:
         self._now = now
         self._begun_ns = now()
         self._lock = threading.Lock()  # a boundary that comes while it is held is dropped: our own code made it
-        self._sources = StepSources()
-        self._hooks: step_hooks.StepHooks | None = None
-        self._own_profiler = OwnProfiler(self._give_way)
-        self._forget_import: Callable[[], None] = lambda: None
-        self._forget_cuda: Callable[[], None] = lambda: None
+        self._steps = CountedSteps()
+        self._watching = Watching(self.step_boundary, self._give_way, self._cuda_begins, failed=self._fail)
         self._by_time = ByTime(
             settings.after_s,
             settings.for_s,
@@ -95,15 +91,13 @@ class Session:
             end=self.stop_by_time,
         )
         self._chosen: StepSource | None = None
-        self._proofs = steps.proofs()
-        self._proving: dict[StepSource, int] = {}  # by source: its boundaries up to the last step that proved a graph
         self._plain = PlainSteps(journal)
         self._window: RecordedWindow | None = None
         self._window_ns = 0
         self._boundary = 0
         self._asked_to_end: str | None = None
         self._said: set[str] = set()
-        self._ends_program = False
+        self._stopping = Stopping(settings)
         self.seen = False
         """Whether any boundary has come."""
 
@@ -115,7 +109,7 @@ class Session:
         active.activate(self)
         try:
             self._journal.write("phase", phase=self.phase.value, by=None)
-            self._forget_import = when_imported("torch", self._watch)
+            self._watching.begin()
         except Exception as error:
             self._fail(error)
 
@@ -124,18 +118,20 @@ class Session:
 
         Never raises, except for SystemExit if the program is to end after what was recorded.
         """
-        if self.phase is Phase.OVER or not self._lock.acquire(blocking=False):
+        if self.phase is Phase.OVER and not self._stopping.pending:
             return
-        try:
-            self.seen = True
-            self._take(StepSource(kind, who), self._now())
-        except Exception as error:
-            self._fail(error)
-        finally:
-            self._lock.release()
-        if self._ends_program:
-            self._ends_program = False
-            end_program(here=kind in AT_THE_END)
+        if self._lock.acquire(blocking=False):
+            try:
+                self.seen = True
+                self._take(StepSource(kind, who), self._now())
+            except Exception as error:
+                self._fail(error)
+            finally:
+                self._lock.release()
+        if self._stopping.may_end_here:
+            if self.phase is Phase.OVER:  # otherwise the end of the program ends the recording too
+                self._leave()
+            self._stopping.end_here()
 
     def end(self, why: str) -> None:
         """Ends the recording in any phase, and keeps what was recorded. Never raises."""
@@ -151,16 +147,19 @@ class Session:
     def forked(self) -> None:
         """In a forked child: stops recording this process, and leaves the parent's files alone."""
         self.phase = Phase.OVER
+        self._stopping.cancel()
         if self._first_steps is not None:
             self._first_steps.forked()
         if self._window is not None:
             self._window.forked()  # first, because it wrapped functions after the hooks did
         with suppress(Exception):
-            self._unhook()
+            self._watching.end()
         self._journal.close()
 
     def start_by_time(self) -> bool:
         """Starts to record from a thread of our own, because no boundaries came. Returns whether it started."""
+        if not self._waits_for_a_boundary():  # asked before the lock too: while it is held, a boundary is lost
+            return False
         with self._lock:
             if not self._waits_for_a_boundary():
                 return False
@@ -185,20 +184,12 @@ class Session:
     def _waits_for_a_boundary(self) -> bool:
         return self.phase is Phase.WARMUP and not self.seen
 
-    def _watch(self) -> None:
-        try:
-            self._hooks = step_hooks.install(self.step_boundary)
-            self._own_profiler.watch()
-            self._forget_cuda = device.when_initialised(self._cuda_begins)
-        except Exception as error:
-            self._fail(error)
-
     def _cuda_begins(self) -> None:
         self._by_time.start()
         if self._first_steps is None or self.phase is not Phase.WARMUP or not self._lock.acquire(blocking=False):
             return
         try:
-            if not device.profiler_is_on() and not self._own_profiler.is_on:
+            if not self._watching.own_profiler_is_on:
                 self._first_steps.begin(at_a_step=False)
         finally:
             self._lock.release()
@@ -211,6 +202,9 @@ class Session:
             self._conclude(why, wait_s=_LAST_READ_S)
         elif self.phase is not Phase.OVER:
             self._over(why)
+        elif why != "done":  # the program ends before `--stop` has ended it
+            self._stopping.cancel()
+            self._leave()
 
     def _give_way(self) -> None:
         """Ends the recording, since the program's own torch.profiler begins and only one is possible. It also slows the
@@ -219,10 +213,16 @@ class Session:
             self.end("profiler")
         elif self.phase is Phase.PLAIN_AFTER:
             self.end("done")
-        else:
-            if self._first_steps is not None:
-                self._first_steps.end("profiler")
-            self._plain.spoil()
+        elif self.phase is not Phase.OVER:
+            got = self._lock_to_end("profiler")
+            try:
+                self._asked_to_end = None  # only the first steps end
+                if self._first_steps is not None:
+                    self._first_steps.end("profiler")
+                self._plain.spoil()
+            finally:
+                if got:
+                    self._lock.release()
 
     def _lock_to_end(self, why: str) -> bool:
         """Acquires the lock. If another thread owns the window, waits for that thread's next step boundary. Returns
@@ -238,16 +238,18 @@ class Session:
         return self._lock.acquire(timeout=_WRITING_WAITS_S)
 
     def _may_stop_here(self) -> bool:
-        window = self._window
-        return window is None or window.may_stop_here
+        windows = (self._window, self._first_steps)
+        return all(window is None or window.may_stop_here for window in windows)
 
     def _take(self, source: StepSource, at_ns: int) -> None:
         begins = source.kind in (LOADER, FORWARD)
         if device.capturing() or (begins and not device.may_be_in_use()):
             return  # a graph capture runs nothing yet, and a query of the device would invalidate it
-        first = self._sources.add(source, may_train=begins and device.grad_enabled())
+        may_train = begins and device.grad_enabled()
+        first = self._steps.add(source, may_train=may_train)
+        self._stopping.count(self._steps, source)
         if self.phase is Phase.WARMUP:
-            if self._first_steps is None or not self._first_steps.goes_on(source, at_ns):
+            if not self._goes_on_with_first_steps(source, at_ns, may_train):
                 self._warm_up(source, at_ns)
         elif self.phase is Phase.PLAIN_BEFORE:
             self._time_before(source, at_ns, first)
@@ -256,37 +258,31 @@ class Session:
         elif self.phase is Phase.PLAIN_AFTER:
             self._time_after(source, at_ns)
 
+    def _goes_on_with_first_steps(self, source: StepSource, at_ns: int, may_train: bool) -> bool:
+        if self._first_steps is None:
+            return False
+        return self._first_steps.goes_on(source, at_ns, may_train=may_train, asked_to_end=self._asked_to_end)
+
     def _warm_up(self, source: StepSource, at_ns: int) -> None:
-        if source != self._sources.leader(source):
+        if source != self._steps.leader(source):
             return
-        self._note_proofs(source)
-        count = self._sources.count(source) - self._proving.get(source, 0)
+        self._steps.note_proofs(source)
         after_s = self._settings.after_s
         if after_s is not None:
             warm = at_ns - self._begun_ns >= after_s * 1e9
         else:
-            warm = count >= max(1, self._settings.warmup + (source.kind not in AT_THE_END))
+            warm = self._steps.since_proof(source) >= max(1, self._settings.warmup + (source.kind not in AT_THE_END))
         if not warm or not self._may_begin():
             return
         self._chosen = source
-        if self._hooks is not None:
-            self._hooks.follow(source)
-        self._plain.begin("before", at_ns)
+        self._watching.follow(source)
+        self._plain.begin("before", at_ns, by_count=self._stopping.by_count)
         self._enter(Phase.PLAIN_BEFORE)
-
-    def _note_proofs(self, source: StepSource) -> bool:
-        """Returns whether a helper proved something since the last call: warm-up steps count from here then."""
-        proofs, before = steps.proofs(), self._proofs
-        self._proofs = proofs
-        if proofs == before or self._sources.count(source) > _MOST_PROVING:
-            return False
-        self._proving = self._sources.counts()
-        return True
 
     def _time_before(self, source: StepSource, at_ns: int, first: bool) -> None:
         assert self._chosen is not None
-        proved = source == self._chosen and self._note_proofs(source)
-        if proved or (first and self._sources.leader(source) == source) or self._sources.silent(self._chosen):
+        proved = source == self._chosen and self._steps.note_proofs(source)
+        if proved or (first and self._steps.leader(source) == source) or self._steps.silent(self._chosen):
             self._warm_up_again()
         elif source == self._chosen and self._plain.add(at_ns, max(LEAST_STEPS, self._settings.steps)):
             if self._may_begin():
@@ -312,7 +308,7 @@ class Session:
             for_s = self._settings.for_s
             enough = self._boundary > self._settings.steps if for_s is None else at_ns - self._window_ns >= for_s * 1e9
         else:
-            enough = self._sources.silent(self._chosen)
+            enough = self._steps.silent(self._chosen)
         if enough and self._window.may_stop_here:
             self._stop()
             self._enter(Phase.PLAIN_AFTER)
@@ -322,14 +318,14 @@ class Session:
             if self._plain.begun:
                 self._plain.add(at_ns)
             else:  # the step that refills the device's queue is left out
-                self._plain.begin("after", at_ns)
-        if self._chosen is None or self._sources.silent(self._chosen) or self._plain.arrived:
+                self._plain.begin("after", at_ns, by_count=self._stopping.by_count)
+        if self._chosen is None or self._steps.silent(self._chosen) or self._plain.arrived:
             self._conclude("done")
-        elif self._settings.stop and self._plain.finished:  # all ranks of a distributed program end at the same step
+        elif self._settings.stop and self._plain.finished:  # the program ends here
             self._conclude("done", wait_s=_LAST_READ_S)
 
     def _may_begin(self) -> bool:
-        if device.profiler_is_on() or self._own_profiler.is_on:
+        if self._watching.own_profiler_is_on:
             self._wait_for("the program's own torch.profiler is on")
             return False
         return True
@@ -337,8 +333,7 @@ class Session:
     def _warm_up_again(self) -> None:
         self._chosen = None
         self._plain.drop()
-        if self._hooks is not None:
-            self._hooks.follow(None)
+        self._watching.follow(None)
         self.phase = Phase.WARMUP
 
     def _make_window(self) -> RecordedWindow:
@@ -398,24 +393,22 @@ class Session:
         self._by_time.stop()
         if self._first_steps is not None:
             self._first_steps.end(why)
-        leader = self._chosen or self._sources.leader()
-        active.deactivate(self)
+        leader = self._chosen or self._steps.leader()
+        if why == "done":
+            self._stopping.recorded()
+        elif why == "exit":
+            self._stopping.cancel()
         try:
-            self._unhook()
+            if not self._stopping.pending:
+                self._leave()
+            else:
+                self._watching.follow(None)
         finally:
-            count = self._sources.count(leader) if leader is not None else 0
+            count = self._steps.count(leader) if leader is not None else 0
             self._journal.write("over", why=why, phase=phase.value, steps=count, **device.asked_for())
             self._journal.close()
-        if self._settings.stop and why == "done":
-            if self._lock.locked() and threading.current_thread() is threading.main_thread():
-                self._ends_program = True  # once the boundary that ends the recording has been taken
-            else:
-                end_program()
 
-    def _unhook(self) -> None:
-        self._forget_import()
-        self._forget_cuda()
-        self._own_profiler.remove()
-        hooks, self._hooks = self._hooks, None
-        if hooks is not None:
-            hooks.remove()
+    def _leave(self) -> None:
+        """Undoes what `begin` did: no boundary is needed any more."""
+        active.deactivate(self)
+        self._watching.end()

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from unstall.errors import UnstallError
-from unstall.guest import active, device, step_hooks
-from unstall.guest.imports import when_imported
-from unstall.guest.own_profiler import OwnProfiler
+from unstall.guest import active, device
 from unstall.guest.step_source import AT_THE_END, StepSource, StepSources
 from unstall.recording.journal import Journal
+from unstall.recording.watching import Watching
 from unstall.recording.window import MakeLineClock, MakeRecorder, RecordedWindow, give_up
 
 _MOST_MARKS = 100_000
@@ -38,9 +37,8 @@ class Whole:
         self._make_line_clock = make_line_clock
         self._now = now
         self._window: RecordedWindow | None = None
-        self._hooks: step_hooks.StepHooks | None = None
-        self._own_profiler = OwnProfiler(lambda: self.end("profiler"))
-        self._forget_import: Callable[[], None] = lambda: None
+        # A block of which no boundary can be watched is still recorded.
+        self._watching = Watching(self.step_boundary, lambda: self.end("profiler"), failed=lambda _: None)
         self._marks: list[tuple[StepSource, int, int]] = []  # (source, time, thread)
         self._begun_ns = 0
         self._over = False
@@ -53,8 +51,8 @@ class Whole:
         active.activate(self)
         try:
             window = RecordedWindow(self._journal, self._make_recorder(), self._make_line_clock())
-            self._forget_import = when_imported("torch", self._watch)
-            if self._own_profiler.is_on:
+            self._watching.begin()
+            if self._watching.own_profiler_is_on:
                 raise UnstallError(device.PROFILER_IS_ON)
             window.start()
             self._window = window
@@ -88,13 +86,8 @@ class Whole:
         if self._window is not None:
             self._window.forked()  # first, because it wrapped functions after the hooks did
         with suppress(Exception):
-            self._unhook()
+            self._watching.end()
         self._journal.close()
-
-    def _watch(self) -> None:
-        with suppress(Exception):  # a block without step boundaries is still recorded
-            self._hooks = step_hooks.install(self.step_boundary)
-            self._own_profiler.watch()
 
     def _tell(self, ended_ns: int) -> None:
         sources = StepSources()
@@ -124,17 +117,10 @@ class Whole:
         self._over = True
         active.deactivate(self)
         try:
-            self._unhook()
+            self._watching.end()
         finally:
             self._journal.write("over", why=why, phase="recording", steps=len(self._marks))
             self._journal.close()
-
-    def _unhook(self) -> None:
-        self._forget_import()
-        self._own_profiler.remove()
-        hooks, self._hooks = self._hooks, None
-        if hooks is not None:
-            hooks.remove()
 
 
 def step_boundaries(kind: str, times_ns: Sequence[int], begun_ns: int, ended_ns: int) -> list[int]:

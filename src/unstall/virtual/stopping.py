@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from unstall.guest import device, step_hooks
-from unstall.guest.ending import end_program
+from unstall.guest.ending import end_here, may_end_here
 from unstall.guest.imports import when_imported
 from unstall.guest.step_source import AT_THE_END, FORWARD, LOADER, StepSource, StepSources
 
@@ -91,10 +91,10 @@ class _Stop:
         else:  # one more, since the time before the first boundary may be no step, and others begin one
             since = steps - self._begun_with.get(source, 0) if self._until.after_s else steps
             enough = since > self._until.warmup + self._until.steps + (kind not in AT_THE_END)
-        if enough:
+        if enough and may_end_here():
             self._over = True
             if self._hooks is not None:
                 self._hooks.remove()
             with suppress(OSError):  # of a full disk, say: the program is ended all the same
                 (self._folder / _STOPPED).write_text(str(steps))
-            end_program(here=kind in AT_THE_END)
+            end_here()

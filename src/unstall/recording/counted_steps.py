@@ -1,0 +1,31 @@
+"""Counts a program's steps: by the source of their boundaries, and since a helper last proved a graph."""
+
+from __future__ import annotations
+
+from unstall.guest import steps
+from unstall.guest.step_source import StepSource, StepSources
+
+_MOST_PROVING = 200  # boundaries by which proofs put off a recording; a program whose shapes keep changing has no end
+
+
+class CountedSteps(StepSources):
+    """Counts, as `StepSources` do, and which of these steps only came before the last proof."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._proofs = steps.proofs()
+        self._proving: dict[StepSource, int] = {}  # boundaries up to the last step that proved a graph
+
+    def since_proof(self, source: StepSource) -> int:
+        """Returns how many boundaries of the source counted after the last proof."""
+        return self.count(source) - self._proving.get(source, 0)
+
+    def note_proofs(self, source: StepSource) -> bool:
+        """Returns whether a helper proved something since the last call. Then steps after this boundary of the source
+        are `since_proof`."""
+        proofs, before = steps.proofs(), self._proofs
+        self._proofs = proofs
+        if proofs == before or self.count(source) > _MOST_PROVING:
+            return False
+        self._proving = self.counts()
+        return True

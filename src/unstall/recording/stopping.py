@@ -1,0 +1,65 @@
+"""Ends the program once it is recorded (`unstall run --stop`), at one of its step boundaries.
+
+All ranks of a distributed program end after the same number of steps, whatever becomes of their recordings. Otherwise
+those that are left would wait for the others forever.
+"""
+
+from __future__ import annotations
+
+from unstall.guest.ending import end_here, may_end_here
+from unstall.guest.ranks import is_one_of_several
+from unstall.guest.step_source import StepSource
+from unstall.recording.counted_steps import CountedSteps
+from unstall.recording.first_steps import boundaries_of_first_steps
+from unstall.recording.plain import LEAST_STEPS
+from unstall.recording.settings import Settings
+
+
+class Stopping:
+    """Decides when the program is to end, and ends it. If it was not asked to, it does nothing."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._asked = settings.stop
+        self._by_time = settings.after_s is not None or settings.for_s is not None
+        self._boundaries = boundaries_until_recorded(settings)
+        self._due = False
+
+    @property
+    def by_count(self) -> bool:
+        """Whether the program ends after a number of steps that no clock decides."""
+        return self._asked and is_one_of_several()
+
+    @property
+    def pending(self) -> bool:
+        """Whether the program is still to be ended, at this step boundary or a later one."""
+        return self._due or (self.by_count and not self._by_time)
+
+    def recorded(self) -> None:
+        """The recording is done: the next step boundary ends the program."""
+        self._due = self._asked and not self.by_count
+
+    def count(self, steps: CountedSteps, source: StepSource) -> None:
+        """A boundary of this source has been counted."""
+        if self.pending and source == steps.leader(source) and steps.since_proof(source) >= self._boundaries:
+            self._due = True
+
+    @property
+    def may_end_here(self) -> bool:
+        """Whether the program is to be ended, and this thread can."""
+        return self._due and may_end_here()
+
+    def end_here(self) -> None:
+        """Raises SystemExit, once."""
+        self.cancel()
+        end_here()
+
+    def cancel(self) -> None:
+        """The program ends otherwise, or is not to end."""
+        self._asked = self._due = False
+
+
+def boundaries_until_recorded(settings: Settings) -> int:
+    """Returns the number of step boundaries by which a recording is over that no clock prolongs."""
+    warm = max(settings.warmup, boundaries_of_first_steps(settings)) + 1
+    window = 1 + settings.steps  # a step for warm-up
+    return warm + max(LEAST_STEPS, settings.steps) + window + 1 + LEAST_STEPS

@@ -1,0 +1,62 @@
+"""What a recording watches in the program, once that has imported torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from unstall.guest import device, step_hooks
+from unstall.guest.imports import when_imported
+from unstall.guest.own_profiler import OwnProfiler
+from unstall.guest.step_source import StepSource
+
+
+class Watching:
+    """Watches for step boundaries, for the program's own torch.profiler and for CUDA, from `begin` to `end`."""
+
+    def __init__(
+        self,
+        on_boundary: step_hooks.OnBoundary,
+        profiler_begins: Callable[[], None],
+        cuda_begins: Callable[[], None] = lambda: None,
+        *,
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """`failed` is called if torch cannot be watched."""
+        self._on_boundary = on_boundary
+        self._cuda_begins = cuda_begins
+        self._failed = failed
+        self._hooks: step_hooks.StepHooks | None = None
+        self._own_profiler = OwnProfiler(profiler_begins)
+        self._forget_import: Callable[[], None] = lambda: None
+        self._forget_cuda: Callable[[], None] = lambda: None
+
+    def begin(self) -> None:
+        """Watches torch, now or once it is imported."""
+        self._forget_import = when_imported("torch", self._watch)
+
+    @property
+    def own_profiler_is_on(self) -> bool:
+        """Whether the program's own torch.profiler is on."""
+        return self._own_profiler.is_on or device.profiler_is_on()
+
+    def follow(self, source: StepSource | None) -> None:
+        """Watches only the boundaries of this source, as cheaply as possible; those of all if None."""
+        if self._hooks is not None:
+            self._hooks.follow(source)
+
+    def end(self) -> None:
+        """Leaves torch as it was."""
+        self._forget_import()
+        self._forget_cuda()
+        self._own_profiler.remove()
+        hooks, self._hooks = self._hooks, None
+        if hooks is not None:
+            hooks.remove()
+
+    def _watch(self) -> None:
+        try:
+            self._hooks = step_hooks.install(self._on_boundary)
+            self._own_profiler.watch()
+            self._forget_cuda = device.when_initialised(self._cuda_begins)
+        except Exception as error:
+            self._failed(error)
