@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstall.cli._ending import _lines
+from unstall.cli import parse
+from unstall.cli._ending import _lines, again
 
 WORDS = st.lists(
     st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r"), max_size=30), min_size=1, max_size=12
@@ -22,6 +24,22 @@ def test_the_lines_of_a_command_are_the_command(words: list[str]) -> None:
     lines = _lines(shlex.join(["unstall", *words]))
     assert all(line.endswith(" \\") for line in lines[:-1])
     assert shlex.split(" ".join(line.removesuffix(" \\") for line in lines)) == ["unstall", *words]
+
+
+@pytest.mark.parametrize(
+    ("environment", "before"),
+    [({}, ""), ({"LOCAL_WORLD_SIZE": "2"}, "torchrun … -m "), ({"TORCHELASTIC_RUN_ID": "none"}, "torchrun … -m ")],
+)
+def test_the_next_run_is_started_as_this_one_was(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], before: str
+) -> None:
+    for name in ("LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    args = parse(["run", "--full", "--stop", "train.py", "--lr", "1 e"])
+    (line,) = _lines(again(args, Path("a.json")))
+    assert line == f"{before}unstall run --against a.json --stop train.py --lr '1 e'"
 
 
 def test_a_file_to_compare_with_is_read_before_the_program_runs(tmp_path: Path) -> None:

@@ -141,6 +141,10 @@ def test_json_has_stdout_to_itself(tmp_path: Path) -> None:
             "torch.distributed.run --nproc-per-node=2 -m unstall run train.py`",
         ),
         (
+            ["-m", "train.py", "--lr", "1"],
+            "-m takes the name of a module, and train.py is a file: `unstall run train.py --lr 1`",
+        ),
+        (
             ["accelerate", "launch", "train.py"],
             "accelerate comes first, so that each of its processes is recorded: `accelerate launch -m unstall run "
             "train.py`",
@@ -278,6 +282,15 @@ def test_each_of_several_ranks_says_which_one_it_is(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     outcome = _run(tmp_path, "train.py", RANK="1", WORLD_SIZE="2")
     assert outcome.err == f"unstall: rank 1: {_NO_TORCH}\n"
+
+
+@pytest.mark.parametrize("gpu", [[], ["--gpu", "h200:2"]])
+@pytest.mark.parametrize("length", [["--after", "1"], ["--for", "1"]])
+def test_ranks_end_together_and_so_not_after_seconds(tmp_path: Path, gpu: list[str], length: list[str]) -> None:
+    (tmp_path / "train.py").write_text("open('ran', 'w')")
+    outcome = _run(tmp_path, *gpu, "--stop", *length, "train.py", RANK="1", WORLD_SIZE="2")
+    assert (outcome.code, (tmp_path / "ran").exists()) == (2, False)
+    assert "--stop ends all ranks after the same step, but --after and --for are seconds" in outcome.err
 
 
 @pytest.fixture

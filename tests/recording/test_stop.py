@@ -242,7 +242,19 @@ print("all steps")
     [
         (_TRAINS, "--steps 2", "at exit\n", "--stop ended the program after 6 steps"),
         (_CALLS.format("unstall.step()"), "--after 0.001 --for 0.001", "", "--stop ended the program after "),
-        (_CALLS.format("if number > 20: break"), "", "all steps\n", "--stop did not end the program: "),
+        (
+            _TRAINS.replace("100_000", "20"),
+            "--steps 100",
+            "all steps\nat exit\n",
+            "--stop did not end the program: it ended after 20 steps, before the 3 for warm-up and the 100 to record "
+            "were over: give fewer --steps\n",
+        ),
+        (
+            _CALLS.format("if number > 20: break"),
+            "",
+            "all steps\n",
+            "--stop did not end the program: unstall saw none of ",
+        ),
     ],
 )
 def test_a_program_on_a_virtual_gpu_ends_after_what_was_asked_for(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -27,6 +27,8 @@ def advice_on(words: Sequence[str], options: Sequence[str], *, module: bool = Fa
     """
     run = ["unstall", "run", *options]
     if module:
+        if words[0].endswith(".py") and Path(words[0]).is_file():
+            return f"-m takes the name of a module, and {words[0]} is a file: {_shown([*run, *words])}"
         if words[0] not in _LAUNCHING_MODULES:
             return None
         return _of_launcher(["python", "-m", words[0]], words[1:], ("-m", "--module"), run)
@@ -48,6 +50,14 @@ def advice_on(words: Sequence[str], options: Sequence[str], *, module: bool = Fa
         f"{words[0]} is a command, and no script of Python: "
         "where it starts Python, say `python -m unstall run SCRIPT` for `python SCRIPT`"
     )
+
+
+def launcher(environ: Mapping[str, str]) -> list[str]:
+    """Returns what stood before `unstall` on the command line of a process that torchrun, or its like, started; nothing
+    for others. The launcher's own options are not known."""
+    ranks = environ.get("LOCAL_WORLD_SIZE", "1")
+    several = ranks.isdecimal() and ranks != "1"
+    return ["torchrun", "…", "-m"] if several or "TORCHELASTIC_RUN_ID" in environ else []
 
 
 def _of_python(words: Sequence[str], run: Sequence[str]) -> str:

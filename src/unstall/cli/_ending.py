@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from unstall.cli._commands import launcher
 from unstall.cli._last import TRACE_ENDING
 
 if TYPE_CHECKING:
@@ -43,11 +45,11 @@ def _commands(result: Result, args: argparse.Namespace, trace: Path) -> Iterator
 
 
 def _lines(command: str) -> list[str]:
-    """Returns a command in lines of a terminal's width that can be pasted into a shell."""
+    """Returns a command in lines of a terminal's width that can be pasted into a shell, if it has no "…"."""
     if command.startswith("#"):
         return [command]
     lines = [""]
-    for word in map(shlex.quote, shlex.split(command)):
+    for word in (word if word == "…" else shlex.quote(word) for word in shlex.split(command)):
         if lines[-1] and len(lines[-1]) + len(word) + 1 > _WIDTH:
             lines[-1] += " \\"
             lines.append("   ")
@@ -68,4 +70,4 @@ def again(args: argparse.Namespace, trace: Path) -> str:
                 next(options, None)
         elif name not in _ALONE and not (name.startswith("-o") and not name.startswith("--")):
             kept.append(word)
-    return shlex.join([*kept, *words[program:]])
+    return " ".join([*launcher(os.environ), shlex.join([*kept, *words[program:]])])

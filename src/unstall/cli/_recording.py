@@ -179,9 +179,12 @@ def _too_early(over: Event, settings: Settings, succeeded: bool) -> str:
         return f"{ended}, {_before_after(settings.after_s)}"
     if over.get("phase") == "warmup" and steps <= settings.warmup:
         return f"{ended}, before the {settings.warmup} of --warmup were over: try --warmup 0"
+    fewer = (
+        " or give fewer --steps" if settings.steps > LEAST_STEPS and steps < settings.warmup + settings.steps else ""
+    )
     return (
         f"{ended}, while steps were still timed without recording, which takes {max(LEAST_STEPS, settings.steps)} or "
-        f"more of them and {LEAST_NS / 1e9:g} s: let it take more steps"
+        f"more of them and {LEAST_NS / 1e9:g} s: let it take more steps{fewer}"
     )
 
 

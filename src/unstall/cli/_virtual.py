@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unstall.cli._commands import launcher
 from unstall.cli._recording import say, signal_name
 from unstall.errors import UsageError
 from unstall.figures import counted, duration
@@ -22,6 +23,7 @@ from unstall.virtual.options import ENVIRONMENT, HOST_CLOCKS, NUMERICS, MachineO
 if TYPE_CHECKING:
     from unstall.launching.launch import Exit
     from unstall.timeline.columns import Timeline
+    from unstall.virtual.stopping import Until
 
 _OF_REAL_GPUS = ("--recorder", "--lines", "--shapes")
 _MARKED = ("annotation", "optimizer")
@@ -66,7 +68,7 @@ def command_with_gpu(args: argparse.Namespace) -> str:
     words: list[str] = args.words[1:]
     program = len(words) - len(args.program)
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    before, gpus = ("torchrun … -m ", f"h200:{ranks}") if ranks.isdecimal() and ranks != "1" else ("", "h200")
+    gpus = f"h200:{ranks}" if ranks.isdecimal() and ranks != "1" else "h200"
     kept = ["unstall", "run", "--gpu", gpus]
     options = iter(words[:program])
     for word in options:
@@ -75,7 +77,7 @@ def command_with_gpu(args: argparse.Namespace) -> str:
             next(options, None)
         elif name not in _OF_REAL_GPUS:
             kept.append(word)
-    return before + shlex.join([*kept, *_without_gpu(words[program:])])
+    return " ".join([*launcher(os.environ), shlex.join([*kept, *_without_gpu(words[program:])])])
 
 
 def _without_gpu(words: Sequence[str]) -> Iterator[str]:
@@ -105,25 +107,40 @@ def virtual_gpu_for_children(options: MachineOptions) -> Iterator[None]:
 def ask_to_stop(folder: Path, args: argparse.Namespace) -> None:
     """Asks the program that leaves its run in `folder` to end after the steps or the time that `args` select, if
     these have --stop."""
-    if not args.stop:
-        return
-    from unstall.virtual.stopping import Until, ask
+    from unstall.virtual.stopping import ask
+
+    if args.stop:
+        ask(folder, _until(args))
+
+
+def _until(args: argparse.Namespace) -> Until:
+    from unstall.virtual.stopping import Until
 
     warmup = _WARMUP if args.warmup is None else args.warmup
     steps = Settings("").steps if args.steps is None else args.steps
-    after_s = args.after or 0.0
-    ask(folder, Until(warmup if args.after is None else 0, steps, after_s, args.for_))
+    return Until(warmup if args.after is None else 0, steps, args.after or 0.0, args.for_)
 
 
-def tell_of_stop(folder: Path) -> None:
+def tell_of_stop(folder: Path, args: argparse.Namespace) -> None:
     """Prints after how many steps the program was ended, or why it was not."""
-    from unstall.virtual.stopping import stopped_after
+    from unstall.virtual.stopping import steps_of_ended, stopped_after
 
     steps = stopped_after(folder)
-    if steps is None:
-        say("--stop did not end the program: it took fewer steps than asked for, or none that unstall sees")
-    else:
+    if steps is not None:
         say(f"--stop ended the program after {counted(steps, 'step')}")
+        return
+    taken = steps_of_ended(folder)
+    if not taken:
+        why = "unstall saw none of its steps: call unstall.step() at the end of each"
+    elif args.after is not None or args.for_ is not None:
+        why = f"it ended after {counted(taken, 'step')}, before the seconds asked for were over"
+    else:
+        until = _until(args)
+        why = (
+            f"it ended after {counted(taken, 'step')}, before the {until.warmup} for warm-up and the {until.steps} to "
+            "record were over: give fewer --steps"
+        )
+    say(f"--stop did not end the program: {why}")
 
 
 def read_run(folder: Path, ended: Exit) -> Timeline | None:

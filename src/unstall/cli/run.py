@@ -127,6 +127,11 @@ def run(args: argparse.Namespace) -> int:
     program = _program(args)
     _check_cupti(args)
     rank = rank_of(os.environ)
+    if args.stop and rank is not None and (args.after is not None or args.for_ is not None):
+        raise UsageError(
+            "--stop ends all ranks after the same step, but --after and --for are seconds of each rank's own clock: "
+            "give --warmup and --steps"
+        )
     earlier = earlier_run(args, rank)
     trace = _trace(args, program, rank)
     inputs = [*([] if args.module else program[:1]), *([args.against] if args.against else [])]
@@ -173,7 +178,7 @@ def run(args: argparse.Namespace) -> int:
         trace = _trace(args, program, rank)
         if virtual:
             if args.stop and not args.quiet:
-                tell_of_stop(folder)
+                tell_of_stop(folder, args)
             timeline = _write_virtual(folder, trace, virtual, ended, args)
         else:
             events = read(folder)

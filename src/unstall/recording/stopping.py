@@ -36,7 +36,7 @@ class Stopping:
 
     def recorded(self) -> None:
         """The recording is done: the next step boundary ends the program."""
-        self._due = self._asked and not self.by_count
+        self._due = self._due or (self._asked and not self.by_count)
 
     def count(self, steps: CountedSteps, source: StepSource) -> None:
         """A boundary of this source has been counted."""

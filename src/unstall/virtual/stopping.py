@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from unstall.guest.ending import end_here, may_end_here
 from unstall.guest.imports import when_imported
 from unstall.guest.step_source import AT_THE_END, FORWARD, LOADER, StepSource, StepSources
 
-_ASKED, _STOPPED = "stop.json", "stopped.txt"
+_ASKED, _STOPPED, _ENDED = "stop.json", "stopped.txt", "ended.txt"
 
 
 class Machine(Protocol):
@@ -55,8 +56,17 @@ def stop_if_asked(machine: Machine, folder: Path) -> None:
 
 def stopped_after(folder: Path) -> int | None:
     """Returns the number of steps after which the program was ended; None if it was not."""
+    return _number_in(folder / _STOPPED)
+
+
+def steps_of_ended(folder: Path) -> int | None:
+    """Returns the number of steps that the program took until it ended; None if it was killed."""
+    return _number_in(folder / _ENDED)
+
+
+def _number_in(path: Path) -> int | None:
     try:
-        return int((folder / _STOPPED).read_text())
+        return int(path.read_text())
     except (OSError, ValueError):
         return None
 
@@ -73,9 +83,16 @@ class _Stop:
         self._over = False
         machine.on_step = self._boundary
         when_imported("torch", self._watch)
+        atexit.register(self._tell)
 
     def _watch(self) -> None:
         self._hooks = step_hooks.install(self._boundary)
+
+    def _tell(self) -> None:
+        leader = self._sources.leader()
+        if os.getpid() == self._process:
+            with suppress(OSError):
+                (self._folder / _ENDED).write_text(str(self._sources.count(leader) if leader else 0))
 
     def _boundary(self, kind: str, who: int) -> None:
         if self._over or os.getpid() != self._process:
