@@ -233,7 +233,7 @@ class _OfItsThread(Logging):
 def test_an_end_by_another_thread_waits_for_a_window_that_begins_and_for_what_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: str
 ) -> None:
-    monkeypatch.setattr(import_module("unstall.recording.session"), "_END_WAITS_S", 0.15)
+    monkeypatch.setattr(import_module("unstall.recording.turn"), "_END_WAITS_S", 0.15)
     run = Driven(tmp_path, _OfItsThread([], any_thread=False), warmup=1, steps=10**6)
 
     def train() -> None:

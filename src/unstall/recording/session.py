@@ -35,13 +35,11 @@ from unstall.recording.journal import Journal
 from unstall.recording.plain import LEAST_STEPS, PlainSteps
 from unstall.recording.settings import Settings
 from unstall.recording.stopping import Stopping
+from unstall.recording.turn import Turn
 from unstall.recording.watching import Watching
 from unstall.recording.window import MakeLineClock, MakeRecorder, RecordedWindow, give_up
 
 _LAST_READ_S = 2.0  # wait for the device to reach the last timed step, when the program ends
-_END_WAITS_S = 1.0  # wait for a boundary that another thread is processing
-_THREAD_WAITS_S, _LOOK_AGAIN_S = 5.0, 0.001  # wait for a boundary of the only thread that can stop the window
-_WRITING_WAITS_S = 60.0  # wait for that thread to write the recording
 BY_TIME = "time"
 
 
@@ -78,7 +76,7 @@ class Session:
         self._first_steps = first_steps
         self._now = now
         self._begun_ns = now()
-        self._lock = threading.Lock()  # a boundary that comes while it is held is dropped: our own code made it
+        self._turn = Turn(self._may_stop_here)
         self._steps = CountedSteps()
         self._watching = Watching(self.step_boundary, self._give_way, self._cuda_begins, failed=self._fail)
         self._by_time = ByTime(
@@ -95,7 +93,6 @@ class Session:
         self._window: RecordedWindow | None = None
         self._window_ns = 0
         self._boundary = 0
-        self._asked_to_end: str | None = None
         self._said: set[str] = set()
         self._stopping = Stopping(settings)
         self.seen = False
@@ -120,14 +117,9 @@ class Session:
         """
         if self.phase is Phase.OVER and not self._stopping.pending:
             return
-        if self._lock.acquire(blocking=False):
-            try:
-                self.seen = True
-                self._take(StepSource(kind, who), self._now())
-            except Exception as error:
-                self._fail(error)
-            finally:
-                self._lock.release()
+        with self._turn.if_free() as free:
+            if free:
+                self._boundary_here(StepSource(kind, who))
         if self._stopping.may_end_here:
             if self.phase is Phase.OVER:  # otherwise the end of the program ends the recording too
                 self._leave()
@@ -135,14 +127,11 @@ class Session:
 
     def end(self, why: str) -> None:
         """Ends the recording in any phase, and keeps what was recorded. Never raises."""
-        got = self._lock_to_end(why)
-        try:
-            self._end(why)
-        except Exception as error:
-            self._fail(error)
-        finally:
-            if got:
-                self._lock.release()
+        with self._turn.to_end(why):
+            try:
+                self._end(why)
+            except Exception as error:
+                self._fail(error)
 
     def forked(self) -> None:
         """In a forked child: stops recording this process, and leaves the parent's files alone."""
@@ -158,9 +147,9 @@ class Session:
 
     def start_by_time(self) -> bool:
         """Starts to record from a thread of our own, because no boundaries came. Returns whether it started."""
-        if not self._waits_for_a_boundary():  # asked before the lock too: while it is held, a boundary is lost
+        if not self._waits_for_a_boundary():  # asked before, too: during our turn a boundary is lost
             return False
-        with self._lock:
+        with self._turn.waited_for():
             if not self._waits_for_a_boundary():
                 return False
             try:
@@ -186,13 +175,11 @@ class Session:
 
     def _cuda_begins(self) -> None:
         self._by_time.start()
-        if self._first_steps is None or self.phase is not Phase.WARMUP or not self._lock.acquire(blocking=False):
+        if self._first_steps is None or self.phase is not Phase.WARMUP:
             return
-        try:
-            if not self._watching.own_profiler_is_on:
+        with self._turn.if_free() as free:
+            if free and not self._watching.own_profiler_is_on:
                 self._first_steps.begin(at_a_step=False)
-        finally:
-            self._lock.release()
 
     def _end(self, why: str) -> None:
         if self.phase is Phase.RECORDING and self._window is not None:  # otherwise another thread is ending it
@@ -207,39 +194,36 @@ class Session:
             self._leave()
 
     def _give_way(self) -> None:
-        """Ends the recording, since the program's own torch.profiler begins and only one is possible. It also slows the
-        steps, so they are not plain."""
-        if self.phase is Phase.RECORDING:
-            self.end("profiler")
-        elif self.phase is Phase.PLAIN_AFTER:
-            self.end("done")
-        elif self.phase is not Phase.OVER:
-            got = self._lock_to_end("profiler")
+        """Ends what is recorded, since the program's own torch.profiler begins and only one is possible."""
+        if self.phase is Phase.OVER:
+            return
+        with self._turn.to_end("profiler"):
+            self._turn.asked_to_end = None
             try:
-                self._asked_to_end = None  # only the first steps end
-                if self._first_steps is not None:
-                    self._first_steps.end("profiler")
-                self._plain.spoil()
-            finally:
-                if got:
-                    self._lock.release()
+                self._make_way()
+            except Exception as error:
+                self._fail(error)
 
-    def _lock_to_end(self, why: str) -> bool:
-        """Acquires the lock. If another thread owns the window, waits for that thread's next step boundary. Returns
-        whether the lock was acquired."""
-        self._asked_to_end = why
-        got = self._lock.acquire(timeout=_END_WAITS_S)
-        if not got or self._may_stop_here():
-            return got
-        self._lock.release()
-        until = time.monotonic() + _THREAD_WAITS_S
-        while not self._may_stop_here() and time.monotonic() < until:
-            time.sleep(_LOOK_AGAIN_S)
-        return self._lock.acquire(timeout=_WRITING_WAITS_S)
+    def _make_way(self) -> None:
+        if self.phase is Phase.RECORDING:
+            self._end("profiler")
+        elif self.phase is Phase.PLAIN_AFTER:
+            self._end("done")
+        elif self.phase is not Phase.OVER:
+            if self._first_steps is not None:
+                self._first_steps.end("profiler")
+            self._plain.spoil()  # it slows the steps
 
     def _may_stop_here(self) -> bool:
         windows = (self._window, self._first_steps)
         return all(window is None or window.may_stop_here for window in windows)
+
+    def _boundary_here(self, source: StepSource) -> None:
+        try:
+            self.seen = True
+            self._take(source, self._now())
+        except Exception as error:
+            self._fail(error)
 
     def _take(self, source: StepSource, at_ns: int) -> None:
         begins = source.kind in (LOADER, FORWARD)
@@ -261,7 +245,7 @@ class Session:
     def _goes_on_with_first_steps(self, source: StepSource, at_ns: int, may_train: bool) -> bool:
         if self._first_steps is None:
             return False
-        return self._first_steps.goes_on(source, at_ns, may_train=may_train, asked_to_end=self._asked_to_end)
+        return self._first_steps.goes_on(source, at_ns, may_train=may_train, asked_to_end=self._turn.asked_to_end)
 
     def _warm_up(self, source: StepSource, at_ns: int) -> None:
         if source != self._steps.leader(source):
@@ -296,8 +280,8 @@ class Session:
         if self._window is None:  # Ctrl-C came as the window ended, and the program continued
             self._enter(Phase.PLAIN_AFTER)
             return
-        if self._asked_to_end is not None and self._window.may_stop_here:
-            self._end(self._asked_to_end)
+        if self._turn.asked_to_end is not None and self._window.may_stop_here:
+            self._end(self._turn.asked_to_end)
             return
         if source == self._chosen:
             self._boundary += 1
