@@ -177,15 +177,15 @@ def _time(time: Time) -> str:
 
 
 def both_places(a: Where | None, b: Where | None) -> str:
-    """Returns one place for both runs; `train.py:12→14 def step` if only the line differs."""
+    """Returns one place for both runs; `train.py:14 in step (was 12)` if only the line differs."""
     if a is None or b is None:
         return _named(a or b or Where())
     a, b = (msgspec.structs.replace(where, called_from=None) for where in (a, b))
     texts = _named(a), _named(b)
     if texts[0] == texts[1]:
         return texts[0]
-    if a.file and a.line is not None and b.line is not None and msgspec.structs.replace(b, line=a.line) == a:
-        return texts[0].replace(f":{a.line} ", f":{a.line}→{b.line} ", 1)
+    if a.line is not None and b.line is not None and msgspec.structs.replace(b, line=a.line) == a:
+        return f"{texts[1]} (was {a.line})"
     return f"{texts[0]} → {texts[1]}"
 
 
