@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstall.cli._ending import _lines
+from unstall.cli._ending import in_lines
 
 WORDS = st.lists(
     st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r"), max_size=30), min_size=1, max_size=12
@@ -19,7 +19,7 @@ WORDS = st.lists(
 
 @given(WORDS)
 def test_the_lines_of_a_command_are_the_command(words: list[str]) -> None:
-    lines = _lines(shlex.join(["unstall", *words]))
+    lines = in_lines(shlex.join(["unstall", *words]))
     assert all(line.endswith(" \\") for line in lines[:-1])
     assert shlex.split(" ".join(line.removesuffix(" \\") for line in lines)) == ["unstall", *words]
 
