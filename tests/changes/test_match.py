@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from traces import TraceBuilder
 
 from unstall.changes.match import ComparedPlace, pairs_of_files, pairs_of_places
+from unstall.report.diff import both_places
 from unstall.result import Where
 
 
@@ -104,6 +105,31 @@ def test_waits_and_lines_of_a_copied_script_are_those_of_the_script() -> None:
     result = compared(run("train.py", 400), run("train_fast.py", 200))
     assert [(change.status, change.count.a, change.count.b) for change in result.waits] == [("changed", 1, 1)]
     assert {change.status for change in result.lines} == {"changed"}
+
+
+def _loop(*texts: str) -> TraceBuilder:
+    """A recording of a loop: each line launches a kernel, unless its text is empty."""
+    digests = {"train.py": {str(line): zlib.crc32(text.encode()) for line, text in enumerate(texts, 10) if text}}
+    about = {"schema": "unstall.recording/1", "recorder": "cupti", "lines": "exact", "digests": digests}
+    trace = TraceBuilder(operators=False, unstall=about)
+    for number in range(4):
+        with trace.annotation(f"unstall.step#{number}"):
+            for line, text in enumerate(texts, 10):
+                if text:
+                    with trace.frame("train.py", line, "train"):
+                        trace.launch("gemm", 900 if text == "y = net(x)" else 300)
+    return trace
+
+
+def test_a_report_names_the_line_now_and_as_it_was_and_no_line_that_only_moved() -> None:
+    before = _loop("y = net(x)", "loss(y)", "save(y)")
+    moved = compared(before, _loop("", "", "y = net(x)", "loss(y)", "save(y)"))
+    assert moved.empty
+    assert moved.unchanged.lines == 3
+    changed = compared(before, _loop("", "", "out = net(x)", "loss(y)", "save(y)"))
+    (line,) = changed.lines
+    assert (line.status, line.device_ns.a, line.device_ns.b) == ("changed", 900_000, 300_000)
+    assert both_places(line.where_a, line.where_b) == "train.py:12 (was 10) in train"
 
 
 _PLACES = st.lists(
