@@ -109,7 +109,7 @@ def _in_order(a: Sequence[Key], b: Sequence[Key]) -> Pairs:
     """Returns pairs (index in a, index in b) of equal keys that come in the same order in both."""
     rows = [i for i, key in enumerate(a) if key is not None], [j for j, key in enumerate(b) if key is not None]
     known = [a[i] for i in rows[0]], [b[j] for j in rows[1]]
-    turned = known[1] < known[0]  # type: ignore[operator]  # difflib treats its arguments differently
+    turned = known[1] < known[0]  # difflib treats its arguments differently
     blocks = SequenceMatcher(None, known[turned], known[not turned]).get_matching_blocks()
     pairs = [(block.a + k, block.b + k) for block in blocks for k in range(block.size)]
     return [(rows[0][j], rows[1][i]) if turned else (rows[0][i], rows[1][j]) for i, j in pairs]
