@@ -36,6 +36,7 @@ def compared_with(earlier: Report, report: Report, args: argparse.Namespace) -> 
     Returns the line to end with: "promised 0.653 ms, got 0.697 ms".
     """
     from unstall.answers.difference import Difference
+    from unstall.changes.promise import remainder
     from unstall.document import terminal
 
     difference = Difference.between(earlier, report)
@@ -44,4 +45,6 @@ def compared_with(earlier: Report, report: Report, args: argparse.Namespace) -> 
     with redirect_stdout(sys.stderr):
         print()
         terminal.show(difference.promise_document(commands, scrub_paths=args.scrub_paths))
+        if not remainder(difference.result):
+            print()
     return difference.conclusion().splitlines()[-1]
