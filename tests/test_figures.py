@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unstall.errors import UsageError
-from unstall.figures import duration, parse_duration, parse_share, share, size
+from unstall.figures import duration, in_one_unit, parse_duration, parse_share, share, size
 
 
 @pytest.mark.parametrize(
@@ -93,3 +93,16 @@ def test_what_may_be_a_fraction_is_no_percentage_without_its_sign(text: str) -> 
 def test_a_share_outside_0_to_100_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a percentage"):
         parse_share(text)
+
+
+@pytest.mark.parametrize(
+    ("times_ns", "texts"),
+    [
+        ((653_000, 697_000), ["0.653 ms", "0.697 ms"]),
+        ((18_000, 12_400_000), ["0.018 ms", "12.4 ms"]),
+        ((18_000, 88_500), ["18.0 µs", "88.5 µs"]),
+        ((900, 697_000), ["900 ns", "697 µs"]),
+    ],
+)
+def test_times_to_be_compared_have_one_unit_in_which_both_can_be_read(times_ns: list[int], texts: list[str]) -> None:
+    assert in_one_unit(*times_ns) == texts

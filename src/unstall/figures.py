@@ -30,8 +30,8 @@ def duration(ns: int) -> str:
 
 def in_one_unit(*times_ns: int) -> list[str]:
     """Returns durations to be compared, with the unit of step times for all: ["0.653 ms", "12.4 ms"]. It is another
-    unit only if one of them is below 1 µs, or 1 s or more."""
-    if all(1_000 <= ns < 1_000_000_000 for ns in times_ns):
+    unit only if one of them is below 1 µs, or 1 s or more, or all are below 100 µs."""
+    if all(1_000 <= ns < 1_000_000_000 for ns in times_ns) and max(times_ns) >= 100_000:
         return [f"{_three_digits(ns / 1e6)} ms" if ns >= 1_000_000 else f"{ns / 1e6:.3f} ms" for ns in times_ns]
     return [duration(ns) for ns in times_ns]
 

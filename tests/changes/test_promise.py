@@ -150,3 +150,22 @@ def test_the_page_shows_the_waterfall_and_no_markup_of_a_trace(tmp_path: Path) -
     assert "<img" not in page
     assert "a&lt;img src=x&gt;.py" in section
     assert "style=" not in section  # the page's policy forbids it
+
+
+def test_of_runs_without_steps_the_line_and_the_waterfall_are_of_the_run() -> None:
+    def once(*, waits: bool) -> TraceBuilder:
+        trace = TraceBuilder()
+        for line in (11, 12, 13, 14):
+            with trace.frame("once.py", line, "<module>"):
+                launching(200, kernel=f"kernel{line}")(trace, 0)
+                if waits:
+                    with trace.op("aten::item"):
+                        trace.item()
+                trace.work(150)
+        return trace
+
+    difference = _between(once(waits=True), once(waits=False))
+    assert difference.result.of_whole_runs
+    assert difference.conclusion().endswith(" in all")
+    assert "a step takes" not in str(difference)
+    assert "the run takes" in str(difference)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from traces import TraceBuilder
 
 from unstall.cli import parse
-from unstall.cli._ending import _lines, again
+from unstall.cli._ending import again, ending, in_lines
+from unstall.cli.run import prepare_parser
+from unstall.diagnose.explain import explain
+from unstall.document import terminal
+from unstall.document.document import Document
 
 WORDS = st.lists(
     st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r"), max_size=30), min_size=1, max_size=12
@@ -21,7 +29,7 @@ WORDS = st.lists(
 
 @given(WORDS)
 def test_the_lines_of_a_command_are_the_command(words: list[str]) -> None:
-    lines = _lines(shlex.join(["unstall", *words]))
+    lines = in_lines(shlex.join(["unstall", *words]))
     assert all(line.endswith(" \\") for line in lines[:-1])
     assert shlex.split(" ".join(line.removesuffix(" \\") for line in lines)) == ["unstall", *words]
 
@@ -38,7 +46,7 @@ def test_the_next_run_is_started_as_this_one_was(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     args = parse(["run", "--full", "--stop", "train.py", "--lr", "1 e"])
-    (line,) = _lines(again(args, Path("a.json")))
+    (line,) = in_lines(again(args, Path("a.json")))
     assert line == f"{before}unstall run --against a.json --stop train.py --lr '1 e'"
 
 
@@ -49,3 +57,33 @@ def test_a_file_to_compare_with_is_read_before_the_program_runs(tmp_path: Path) 
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"unstall: --against {program}: ")
+
+
+@pytest.mark.parametrize(
+    ("found_by", "advice"),
+    [
+        ("period", "# before you mend: put unstall.step() at the end of each step, and run it again"),
+        ("whole", "# no steps were found: if there are any, first put unstall.step() at their end"),
+        ("annotation", None),
+    ],
+)
+def test_before_the_mending_it_says_to_mark_steps_that_are_not_certain(
+    found_by: Literal["period", "whole", "annotation"], advice: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = TraceBuilder()
+    for _ in range(4):
+        with trace.step(), trace.frame("train.py", 10, "train"), trace.op("aten::item"):
+            trace.launch("gemm", 400)
+            trace.sync()
+    result = explain(trace.timeline()).result
+    result = replace(result, steps=replace(result.steps, found_by=found_by))
+    parser = argparse.ArgumentParser()
+    prepare_parser(parser)
+    args = parser.parse_args(["train.py"])
+    args.words = ["run", "train.py"]
+    full = Document(title="", about=(), blocks=(), data=result)
+    terminal.show(ending(args, Path("train.trace.json.gz"))(full))
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("# once something is mended:")
+    assert (lines[at - 1] if lines[at - 1].startswith("#") else None) == advice
+    assert max(map(len, lines)) <= 80

@@ -83,8 +83,8 @@ class Folder:
         self._correlations = 0
         self._pointers: dict[bytes, int] = {}
 
-    def armed(self, **fields: Any) -> None:
-        self.journal.write("armed", at=0, pid=PROCESS, folder=STARTED_IN, **fields)
+    def armed(self, folder: str = STARTED_IN, **fields: Any) -> None:
+        self.journal.write("armed", at=0, pid=PROCESS, folder=folder, **fields)
 
     def window(self, at: int, **fields: Any) -> None:
         """Recording begins."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,22 @@ def test_a_kernel_has_its_name_stream_times_and_the_line_that_launched_it(made: 
     assert parents[1:] == [("train.py", 12, "step"), ("train.py", 40, "<module>")]
     event = next(event for event in _document(made)["traceEvents"] if event.get("cat") == "kernel")
     assert event["args"]["grid"] == [4, 2, 1]
+
+
+def test_the_users_lines_have_digests_by_which_a_comparison_knows_them(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\nwith lock:\n    y = net(x)\n")
+    digests = []
+    for number, began_s in enumerate((time.time() + 60, time.time() - 60)):
+        made = Folder(folder / str(number))
+        made.path.mkdir()
+        made.armed(str(tmp_path), began_s=began_s)
+        made.window(_ZERO)
+        stack = made.stack((_LINEAR, 125, "forward"), (f"{tmp_path}/train.py", 3, "<module>"))
+        made.kernel("gemm", _ZERO + 20 * _US, _ZERO + 90 * _US, made.call("cuLaunchKernel", _ZERO, _ZERO, stack=stack))
+        _over(made)
+        digests.append(_document(made)["unstall"].get("digests"))
+    expected = int.from_bytes(hashlib.blake2b(b"y = net(x)", digest_size=6).digest())
+    assert digests == [{"train.py": {"3": expected}}, None]  # the second was changed after the program had begun
 
 
 def test_copies_and_memsets_have_their_bytes_direction_and_memory(made: Folder) -> None:

@@ -133,7 +133,7 @@ class Recording:
                 device=np.array([device for device, _ in self.streams], np.int32),
                 stream=np.array([stream for _, stream in self.streams], np.int64),
             ),
-            lines=Lines(lines[0], lines[1], lines[2], lines[3].astype(np.bool_)),
+            lines=Lines(lines[0], lines[1], lines[2], lines[3].astype(np.bool_), np.full(len(lines[0]), -1, np.int64)),
             stacks=Stacks(stacks[0], stacks[1]),
             memory=no_memory(),
             meta=Meta(path="made.json", reader="test"),

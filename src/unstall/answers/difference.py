@@ -59,10 +59,7 @@ class Difference(Shown):
 
     def conclusion(self) -> str:
         """Returns "promised 0.653 ms, got 0.697 ms", after a line on what of the plan is still there, if anything."""
-        if self.result.promise is None:
-            return "these runs cannot be compared"
-        lines = remainder(self.result.promise), sentence(self.result.promise, self.result.compared)
-        return "\n".join(line for line in lines if line)
+        return "\n".join(line for line in (remainder(self.result), sentence(self.result)) if line)
 
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the document of the comparison."""
@@ -74,9 +71,10 @@ class Difference(Shown):
         result = scrub_diff(self.result, self.a.result, self.b.result)
         return document(result, pictures_of(runs, lambda text: of_b(of_a(text))))
 
-    def promise_document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the document of what was promised and what was got, and of nothing else."""
-        return promised(scrub_diff(self.result, self.a.result, self.b.result) if scrub_paths else self.result)
+    def promise_document(self, commands: Sequence[str] = (), *, scrub_paths: bool = False) -> Document:
+        """Returns the document of what was promised and what was got, and the `commands` that show all the rest."""
+        result = scrub_diff(self.result, self.a.result, self.b.result) if scrub_paths else self.result
+        return promised(result, commands)
 
 
 def diff(

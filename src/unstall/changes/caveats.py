@@ -107,8 +107,8 @@ def _steps(a: Result, b: Result, found: Alignment, step: Time | None) -> Said:
         one, several, number = ("A", "B", found.b) if found.a == 1 else ("B", "A", found.a)
         return [("steps", f"{text}: all figures of {several} are for {number:,} of its steps, as one of {one} is.")]
     text += (
-        "nothing is compared. Put unstall.step() at the end of each step in both programs, or name the annotation "
-        "around one: --step."
+        "nothing is compared. Put unstall.step() at the end of each step in both programs and record both again; or "
+        "name the annotation around one: --step."
     )
     return [("steps", text)]
 

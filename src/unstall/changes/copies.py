@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unstall.changes.groups import Grouped, common
+from unstall.changes.groups import Grouped, common, largest_first, present
 from unstall.changes.match import unique_pairs
-from unstall.changes.result import Became, CopyChange, Count, Size, Status
+from unstall.changes.result import Became, CopyChange, Count, Size
 from unstall.changes.sides import ComparedRun, Sides
 from unstall.changes.spread import Sums, count, time
 from unstall.locate.operations import operations
@@ -43,15 +43,8 @@ def copies(sides: Sides) -> tuple[tuple[CopyChange, ...], int]:
         _tables(Grouped(group, own.step, groups, side.steps), own, side)
         for side, own, group in zip((sides.a, sides.b), sets, (group_a, group_b), strict=True)
     ]
-    changes, unchanged = [], 0
-    for i in np.unique(np.concatenate((group_a, group_b))).tolist():
-        change = _change(sides, sets, tables, i)
-        if change is None:
-            unchanged += 1
-        else:
-            changes.append(change)
-    changes.sort(key=_order)
-    return tuple(changes), unchanged
+    used = np.unique(np.concatenate((group_a, group_b))).tolist()
+    return largest_first((_change(sides, sets, tables, i) for i in used), _order)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -179,7 +172,7 @@ def _change(sides: Sides, sets: list[_Copies], tables: list[_Tables], group: int
     """Returns the change of a group, or None if nothing changed."""
     a, b = tables
     at = [int(table.first[group]) for table in tables]
-    status: Status = "new" if at[0] < 0 else "gone" if at[1] < 0 else "changed"
+    status = present(at[0], at[1])
     pageable, pinned = count(a.pageable, b.pageable, group), count(a.pinned, b.pinned, group)
     blocking = count(a.blocking, b.blocking, group)
     change = CopyChange(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
+from unstall.changes.result import Status
 from unstall.changes.spread import Sums, sums
 from unstall.timeline.columns import I64
 from unstall.timeline.grouping import distinct
+
+_Change = TypeVar("_Change")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -38,3 +43,15 @@ def common(a: I64, b: I64) -> tuple[I64, I64, int]:
     """
     keys, which = distinct(np.concatenate((a, b)))
     return which[: len(a)], which[len(a) :], len(keys)
+
+
+def present(row_a: int, row_b: int) -> Status:
+    """Returns what became of a group, given its first row in each run, or -1."""
+    return "new" if row_a < 0 else "gone" if row_b < 0 else "changed"
+
+
+def largest_first(found: Iterable[_Change | None], size: Callable[[_Change], Any]) -> tuple[tuple[_Change, ...], int]:
+    """Returns (the changes, in order of the sort key `size`; how many groups did not change, which are None)."""
+    each = list(found)
+    changes = sorted((change for change in each if change is not None), key=size)
+    return tuple(changes), len(each) - len(changes)

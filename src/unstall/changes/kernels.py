@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.changes.groups import Grouped, common
+from unstall.changes.groups import Grouped, common, largest_first
 from unstall.changes.result import Count, KernelChange, Launches
 from unstall.changes.sides import ComparedRun, Sides
 from unstall.changes.spread import count, per_step, time
@@ -26,28 +26,25 @@ def kernels(sides: Sides) -> tuple[tuple[KernelChange, ...], int]:
     counts = [of.sums(np.ones(len(each.row), dtype=np.int64)) for of, each in zip(grouped, own, strict=True)]
     taken = [of.sums(each.taken) for of, each in zip(grouped, own, strict=True)]
     where = [_main_places(side, each, of) for side, each, of in zip((sides.a, sides.b), own, grouped, strict=True)]
-    changes, unchanged = [], 0
     names = np.zeros(groups, dtype=np.int64)
     for each, of in zip(own, grouped, strict=True):
         names[of.group] = each.name
-    for i in range(groups):
+
+    def change_of(i: int) -> KernelChange | None:
         times, often = time(taken[0], taken[1], i), count(counts[0], counts[1], i)
         slower = times.beyond_noise and not sides.negligible(times.change)
         if often.same and not slower:
-            unchanged += 1
-            continue
-        changes.append(
-            KernelChange(
-                status="new" if not counts[0].total[i] else "gone" if not counts[1].total[i] else "changed",
-                name=sides.texts[names[i]] if names[i] >= 0 else "",
-                where_a=where[0].get(i),
-                where_b=where[1].get(i),
-                count=often,
-                device_ns=times,
-            )
+            return None
+        return KernelChange(
+            status="new" if not counts[0].total[i] else "gone" if not counts[1].total[i] else "changed",
+            name=sides.texts[names[i]] if names[i] >= 0 else "",
+            where_a=where[0].get(i),
+            where_b=where[1].get(i),
+            count=often,
+            device_ns=times,
         )
-    changes.sort(key=lambda change: (-abs(change.device_ns.change), change.name))
-    return tuple(changes), unchanged
+
+    return largest_first(map(change_of, range(groups)), lambda change: (-abs(change.device_ns.change), change.name))
 
 
 def launches(sides: Sides) -> Launches:

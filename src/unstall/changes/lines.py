@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from unstall.changes.groups import Grouped
+from unstall.changes.groups import Grouped, largest_first, present
 from unstall.changes.result import LineChange
 from unstall.changes.sides import ComparedRun, Sides
 from unstall.changes.spread import Sums, count, time
@@ -17,29 +17,8 @@ from unstall.timeline.columns import I64
 def lines(sides: Sides) -> tuple[tuple[LineChange, ...], int]:
     """Returns (lines whose cost differs, the largest difference first; number of lines that hardly differ)."""
     a, b = _costs(sides.a, sides.places), _costs(sides.b, sides.places)
-    changes, unchanged = [], 0
-    for i in np.flatnonzero((a.first >= 0) | (b.first >= 0)).tolist():
-        row_a, row_b = int(a.first[i]), int(b.first[i])
-        change = LineChange(
-            status="new" if row_a < 0 else "gone" if row_b < 0 else "changed",
-            where_a=sides.a.where(row_a, -1, ()),
-            where_b=sides.b.where(row_b, -1, ()),
-            launches=count(a.launches, b.launches, i),
-            cost_ns=time(a.cost, b.cost, i),
-            device_ns=time(a.device, b.device, i),
-            idle_ns=time(a.idle, b.idle, i),
-            wait_ns=time(a.wait, b.wait, i),
-        )
-        times = change.cost_ns, change.device_ns, change.idle_ns, change.wait_ns
-        notable = [each for each in times if not sides.negligible(each.change)]
-        if not notable:
-            unchanged += 1
-        elif change.status == "changed" and not any(each.beyond_noise for each in notable):
-            changes.append(msgspec.structs.replace(change, status="within noise"))
-        else:
-            changes.append(change)
-    changes.sort(key=_order)
-    return tuple(changes), unchanged
+    used = np.flatnonzero((a.first >= 0) | (b.first >= 0)).tolist()
+    return largest_first((_change(sides, a, b, i) for i in used), _order)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -82,6 +61,26 @@ def _costs(side: ComparedRun, places: int) -> _Costs:
         idle=by_place(side.place[culprit], side.step[culprit], gaps.length[blamed]),
         wait=by_place(side.place[waits], side.step[waits], run.host_length[waits]),
     )
+
+
+def _change(sides: Sides, a: _Costs, b: _Costs, place: int) -> LineChange | None:
+    """Returns the change of a place, or None if its cost hardly differs."""
+    row_a, row_b = int(a.first[place]), int(b.first[place])
+    change = LineChange(
+        status=present(row_a, row_b),
+        where_a=sides.a.where(row_a, -1, ()),
+        where_b=sides.b.where(row_b, -1, ()),
+        launches=count(a.launches, b.launches, place),
+        cost_ns=time(a.cost, b.cost, place),
+        device_ns=time(a.device, b.device, place),
+        idle_ns=time(a.idle, b.idle, place),
+        wait_ns=time(a.wait, b.wait, place),
+    )
+    times = change.cost_ns, change.device_ns, change.idle_ns, change.wait_ns
+    notable = [each for each in times if not sides.negligible(each.change)]
+    if notable and change.status == "changed" and not any(each.beyond_noise for each in notable):
+        return msgspec.structs.replace(change, status="within noise")
+    return change if notable else None
 
 
 def _order(change: LineChange) -> tuple[int, list[str]]:

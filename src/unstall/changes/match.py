@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import TypeAlias
 
 from unstall.result import Where
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedPlace:
-    """A place, the operators that are called there, and whether its file is the one that was run."""
+    """A place, what it does (operators, kernels, copies and waits), and whether its file is the one that was run."""
 
     where: Where
-    operators: frozenset[str]
+    does: frozenset[str]
     of_program: bool = False
+    digest: int = -1  # of the line's text, -1 if unknown
 
 
+Key: TypeAlias = tuple[object, ...] | None
+"""What two lines have in common if they are the same line; None if that is unknown. Keys of one kind have an order."""
+Pairs: TypeAlias = list[tuple[int, int]]
 _DEEPEST = 32  # folders of a path that are compared
 
 
-def pairs_of_places(a: Sequence[ComparedPlace], b: Sequence[ComparedPlace]) -> list[tuple[int, int]]:
+def pairs_of_places(a: Sequence[ComparedPlace], b: Sequence[ComparedPlace]) -> Pairs:
     """Returns pairs (index in A, index in B) of the same place. Each place is in at most one pair.
 
-    Places match if they are the same line of the same function. Other places of a function are matched by their
-    operators, or by line order if both runs have equally many. Files match by path, else by the end of the path. The
-    files that were run as the program match under any name, because an edited copy has another name. Swapping the runs
-    swaps each pair.
+    The lines of a function are aligned by their text; between these by what they do, with the line's number or without
+    it, whichever matches more; and between these by their order if both runs have equally many. What is left may have
+    moved: it is matched if no other line of its file has its text, or no other of its function does the same.
+
+    Files match by path, else by the end of the path. The files that were run as the program match under any name,
+    because an edited copy has another name. Swapping the runs swaps each pair.
     """
     files = pairs_of_files(_files(a), _files(b))
     program_a, program_b = _program(a), _program(b)
@@ -38,20 +46,81 @@ def pairs_of_places(a: Sequence[ComparedPlace], b: Sequence[ComparedPlace]) -> l
         name = place.where.file
         return name if name is None else files.get(name, name)
 
-    def exact(place: ComparedPlace) -> Hashable:
-        return file(place), place.where.line, place.where.function
+    found: Pairs = []
+    functions = [_functions(places, file) for places in (a, b)]
+    for name in functions[0].keys() & functions[1].keys():
+        rows = functions[0][name], functions[1][name]
+        aligned = _aligned([a[i] for i in rows[0]], [b[j] for j in rows[1]])
+        found += [(rows[0][i], rows[1][j]) for i, j in aligned]
 
-    def by_operators(place: ComparedPlace) -> Hashable:
-        return None if place.where.file is None else (file(place), place.where.function, place.operators)
+    def same_text(place: ComparedPlace) -> Hashable:
+        return (file(place), place.digest) if place.digest >= 0 else None
 
-    found: list[tuple[int, int]] = []
-    for key in (exact, by_operators):
-        found += unique_pairs(_left(a, found, 0, key), _left(b, found, 1, key))
-    left = [_by_function(places, found, side, file) for side, places in enumerate((a, b))]
-    for name in left[0].keys() & left[1].keys():
-        if len(left[0][name]) == len(left[1][name]):
-            found += zip(left[0][name], left[1][name], strict=True)
+    def same_work(place: ComparedPlace) -> Hashable:
+        return (file(place), place.where.function, place.does) if place.does else None
+
+    for key in (same_text, same_work):
+        taken = [{pair[side] for pair in found} for side in (0, 1)]
+        left = [
+            {i: key(place) for i, place in enumerate(places) if i not in of}
+            for places, of in zip((a, b), taken, strict=True)
+        ]
+        found += unique_pairs(*left)
     return sorted(found)
+
+
+def _functions(
+    places: Sequence[ComparedPlace], file: Callable[[ComparedPlace], str | None]
+) -> dict[Hashable, list[int]]:
+    """Returns the places of each function, in line order."""
+    functions: dict[Hashable, list[int]] = defaultdict(list)
+    for i, place in enumerate(places):
+        functions[file(place), place.where.function].append(i)
+    return {name: sorted(rows, key=lambda i: places[i].where.line or 0) for name, rows in functions.items()}
+
+
+def _aligned(a: Sequence[ComparedPlace], b: Sequence[ComparedPlace]) -> Pairs:
+    """Returns pairs of the same line of one function, given its lines in both runs, in their order."""
+    found = _in_order([_text(place) for place in a], [_text(place) for place in b])
+    for rows_a, rows_b in _gaps(found, len(a), len(b)):
+        ways = (
+            _in_order([key(a[i]) for i in rows_a], [key(b[j]) for j in rows_b]) for key in (_number_and_work, _work)
+        )
+        found += [(rows_a[i], rows_b[j]) for i, j in max(ways, key=len)]  # of equally many, those by number
+    for rows_a, rows_b in _gaps(found, len(a), len(b)):
+        if len(rows_a) == len(rows_b):
+            found += zip(rows_a, rows_b, strict=True)
+    return found
+
+
+def _text(place: ComparedPlace) -> Key:
+    return (place.digest,) if place.digest >= 0 else None
+
+
+def _number_and_work(place: ComparedPlace) -> Key:
+    return place.where.line or 0, *sorted(place.does)
+
+
+def _work(place: ComparedPlace) -> Key:
+    return tuple(sorted(place.does)) or None
+
+
+def _in_order(a: Sequence[Key], b: Sequence[Key]) -> Pairs:
+    """Returns pairs (index in a, index in b) of equal keys that come in the same order in both."""
+    rows = [i for i, key in enumerate(a) if key is not None], [j for j, key in enumerate(b) if key is not None]
+    known = [a[i] for i in rows[0]], [b[j] for j in rows[1]]
+    turned = known[1] < known[0]  # difflib treats its arguments differently
+    blocks = SequenceMatcher(None, known[turned], known[not turned]).get_matching_blocks()
+    pairs = [(block.a + k, block.b + k) for block in blocks for k in range(block.size)]
+    return [(rows[0][j], rows[1][i]) if turned else (rows[0][i], rows[1][j]) for i, j in pairs]
+
+
+def _gaps(pairs: Pairs, length_a: int, length_b: int) -> Iterator[tuple[range, range]]:
+    """Yields the rows (of A, of B) before, between and after pairs that come in the same order in both."""
+    begins = (0, 0)
+    for i, j in [*sorted(pairs), (length_a, length_b)]:
+        yield range(begins[0], i), range(begins[1], j)
+        begins = i + 1, j + 1
 
 
 def unique_pairs(a: Mapping[int, Hashable], b: Mapping[int, Hashable]) -> list[tuple[int, int]]:
@@ -96,27 +165,3 @@ def _program(places: Sequence[ComparedPlace]) -> str | None:
 
 def _parts(path: str) -> tuple[str, ...]:
     return tuple(part for part in path.replace("\\", "/").split("/") if part)
-
-
-def _left(
-    places: Sequence[ComparedPlace],
-    found: Sequence[tuple[int, int]],
-    side: int,
-    key: Callable[[ComparedPlace], Hashable],
-) -> dict[int, Hashable]:
-    taken = {pair[side] for pair in found}
-    return {i: key(place) for i, place in enumerate(places) if i not in taken}
-
-
-def _by_function(
-    places: Sequence[ComparedPlace],
-    found: Sequence[tuple[int, int]],
-    side: int,
-    file: Callable[[ComparedPlace], str | None],
-) -> dict[Hashable, list[int]]:
-    """Returns the unmatched places of each function that has a file, in line order."""
-    functions: dict[Hashable, list[int]] = defaultdict(list)
-    for i in _left(places, found, side, file):
-        if places[i].where.file is not None:
-            functions[file(places[i]), places[i].where.function].append(i)
-    return {name: sorted(rows, key=lambda i: places[i].where.line or 0) for name, rows in functions.items()}

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Mapping
 
 from unstall.changes.alignment import Alignment
-from unstall.changes.result import Free, Promise, PromisedEdit
+from unstall.changes.result import DiffResult, Free, Promise, PromisedEdit
 from unstall.changes.sides import ComparedRun, Sides
 from unstall.figures import counted, in_one_unit
 from unstall.result import UNTRUSTED, Finding, Result, Where
@@ -50,12 +50,14 @@ def promise_of(a: Result, b: Result, found: Alignment, sides: Sides | None = Non
     )
 
 
-def sentence(promise: Promise, compared: tuple[int, int] = (1, 1)) -> str:
-    """Returns the line that ends a comparison: "promised 0.653 ms, got 0.697 ms".
-
-    `compared` is how many steps before and now that is about; it is said if it is not one each.
-    """
-    steps = "" if compared == (1, 1) else f" ({counted(compared[0], 'step')} before, {compared[1]:,} now)"
+def sentence(result: DiffResult) -> str:
+    """Returns the line that ends a comparison: "promised 0.653 ms, got 0.697 ms", and of what if not of a step each."""
+    promise, (steps_a, steps_b) = result.promise, result.compared
+    if promise is None:
+        return "these runs cannot be compared"
+    steps = " in all" if result.of_whole_runs else ""
+    if result.compared != (1, 1):
+        steps = f" ({counted(steps_a, 'step')} before, {steps_b:,} now)"
     if promise.promised_ns is None:
         before, now = in_one_unit(promise.before_ns, promise.got_ns)
         return f"before {before}, now {now}{steps}"
@@ -158,11 +160,11 @@ def place_of(where: Where) -> str:
     return where.function or where.op or "an unknown line"
 
 
-def remainder(promise: Promise) -> str:
+def remainder(result: DiffResult) -> str:
     """Returns a sentence on the parts of the plan that are still there; empty if none is."""
     left = [
         f"{edit.edit.partition(':')[0]} at {place_of(edit.still_at)}"
-        for edit in promise.edits
+        for edit in (result.promise.edits if result.promise else ())
         if edit.still_at is not None
     ]
     return f"still there, of the plan: {', '.join(left)}" if left else ""

@@ -227,6 +227,11 @@ class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
     unchanged: Unchanged
 
     @property
+    def of_whole_runs(self) -> bool:
+        """Whether what is compared as a step is the whole run, of both."""
+        return self.a.steps.found_by == self.b.steps.found_by == "whole"
+
+    @property
     def empty(self) -> bool:
         """Whether the runs can be compared and nothing differs beyond the noise."""
         same = alike(self.launches, self.waits, self.copies, self.kernels, self.lines)

@@ -11,13 +11,15 @@ import numpy as np
 
 from unstall.changes.match import ComparedPlace, pairs_of_places
 from unstall.diagnose.run import Run
+from unstall.locate.operations import has_operators
 from unstall.locate.places import find_places, programs
 from unstall.locate.platform import counterpart
 from unstall.result import Where
-from unstall.timeline.columns import I32, I64, Bool
+from unstall.timeline.columns import I32, I64, Bool, HostKind
 from unstall.timeline.grouping import distinct
 
 MatchedBy = Literal["line", "function", "operator"]
+_LAUNCHING = (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH)  # what they launch says more
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -73,7 +75,11 @@ def bring_together(a: Run, b: Run) -> Sides:
         matched_by = "function"
     rows = [_rows(run) for run in (a, b)]
     numbers = [distinct(run.places.place[of]) for run, of in zip((a, b), rows, strict=True)]
-    known = [_known(run, of, used, which) for run, of, (used, which) in zip((a, b), rows, numbers, strict=True)]
+    operators = has_operators(a.timeline) and has_operators(b.timeline)
+    known = [
+        _known(run, of, used, which, operators=operators)
+        for run, of, (used, which) in zip((a, b), rows, numbers, strict=True)
+    ]
     keys = _by_function(known) if matched_by == "function" else _by_place(known)
     texts: dict[str, int] = {}
     shown: dict[int, str] = {}
@@ -130,18 +136,29 @@ def _rows(run: Run) -> I64:
     return np.unique(np.concatenate(parts)).astype(np.int64)
 
 
-def _known(run: Run, rows: I64, used: I64, which: I64) -> list[ComparedPlace]:
-    """Returns the places of these rows, with their operators."""
+def _known(run: Run, rows: I64, used: I64, which: I64, *, operators: bool) -> list[ComparedPlace]:
+    """Returns the places of these rows, with what they do: calls but for those that only launch, kernels and copies,
+    and operators if these count."""
+    timeline, lines = run.timeline, run.timeline.lines
+    host, device = timeline.host, timeline.device
     top = run.places.top_op[rows]
-    name = np.where(top >= 0, run.timeline.host.name[np.maximum(top, 0)], -1) if len(rows) else top
-    width = len(run.timeline.strings) + 1
-    operators: dict[int, set[str]] = {i: set() for i in range(len(used))}
-    for key in np.unique(which * width + name + 1).tolist():
-        if key % width:
-            operators[key // width].add(run.timeline.text(key % width - 1))
-    run_files = {run.timeline.strings[index] for index in programs(run.timeline)}
-    wheres = [run.places.where(place, -1, None) for place in used.tolist()]
-    return [ComparedPlace(where, frozenset(operators[i]), where.file in run_files) for i, where in enumerate(wheres)]
+    op = np.where(top >= 0, host.name[np.maximum(top, 0)], -1) if operators and len(rows) else np.full(len(rows), -1)
+    call = np.where(np.isin(host.kind[rows], _LAUNCHING), -1, host.name[rows])
+    ops = np.flatnonzero(device.launch >= 0)
+    of_op = which[np.searchsorted(rows, device.launch[ops])]
+    does: list[set[str]] = [set() for _ in used]
+    width = len(timeline.strings) + 1
+    for places, names in ((which, op), (which, call), (of_op, device.name[ops])):
+        for key in np.unique(places * width + names + 1).tolist():
+            if key % width:
+                does[key // width].add(counterpart(timeline.text(key % width - 1)))
+    run_files = {timeline.strings[index] for index in programs(timeline)}
+    known = []
+    for place, work in zip(used.tolist(), does, strict=True):
+        where = run.places.where(place, -1, None)
+        digest = int(lines.digest[place]) if 0 <= place < len(lines) else -1
+        known.append(ComparedPlace(where, frozenset(work), where.file in run_files, digest))
+    return known
 
 
 def _by_place(known: Sequence[Sequence[ComparedPlace]]) -> tuple[I64, I64]:
@@ -200,7 +217,12 @@ def _without_stacks(run: Run) -> Run:
         host=replace(timeline.host, stack=none),
         stacks=replace(stacks, parent=stacks.parent[:0], line=stacks.line[:0]),
         lines=replace(
-            lines, file=lines.file[:0], line=lines.line[:0], function=lines.function[:0], exact=lines.exact[:0]
+            lines,
+            file=lines.file[:0],
+            line=lines.line[:0],
+            function=lines.function[:0],
+            exact=lines.exact[:0],
+            digest=lines.digest[:0],
         ),
     )
     step = run.steps.name if run.steps.found_by == "annotation" else None

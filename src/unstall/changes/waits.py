@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.changes.groups import Grouped, common
-from unstall.changes.result import Status, WaitChange
+from unstall.changes.groups import Grouped, common, largest_first, present
+from unstall.changes.result import WaitChange
 from unstall.changes.sides import ComparedRun, Sides
 from unstall.changes.spread import count, time
 from unstall.locate.operations import has_operators
@@ -23,23 +23,21 @@ def waits(sides: Sides) -> tuple[tuple[WaitChange, ...], int]:
     waited = a.sums(sides.a.run.waited[rows[0]]), b.sums(sides.b.run.waited[rows[1]])
     exposed = a.sums(sides.a.run.exposed_by_waits[rows[0]]), b.sums(sides.b.run.exposed_by_waits[rows[1]])
     first = a.first(rows[0]), b.first(rows[1])
-    changes, unchanged = [], 0
-    for i in range(groups):
+
+    def change_of(i: int) -> WaitChange | None:
         row_a, row_b = int(first[0][i]), int(first[1][i])
         change = WaitChange(
-            status=_present(row_a, row_b),
+            status=present(row_a, row_b),
             where_a=_where(sides, sides.a, row_a),
             where_b=_where(sides, sides.b, row_b),
             count=count(*counts, i),
             wait_ns=time(*waited, i),
             exposed_ns=time(*exposed, i),
         )
-        if change.status == "changed" and change.count.same and not _notable(sides, change):
-            unchanged += 1
-        else:
-            changes.append(change)
-    changes.sort(key=_order)
-    return tuple(changes), unchanged
+        alike = change.status == "changed" and change.count.same and not _notable(sides, change)
+        return None if alike else change
+
+    return largest_first(map(change_of, range(groups)), _order)
 
 
 def _rows(side: ComparedRun) -> I64:
@@ -75,10 +73,6 @@ def _where(sides: Sides, side: ComparedRun, row: int) -> Where | None:
         return None
     operation = int(_operation(side, np.array([row], dtype=np.int64))[0])
     return side.where(row, int(side.label[operation]), sides.texts)
-
-
-def _present(row_a: int, row_b: int) -> Status:
-    return "new" if row_a < 0 else "gone" if row_b < 0 else "changed"
 
 
 def _notable(sides: Sides, change: WaitChange) -> bool:

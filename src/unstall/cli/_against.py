@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
+from unstall.cli._ending import in_lines
 from unstall.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
@@ -29,18 +31,20 @@ def earlier_run(args: argparse.Namespace, rank: int | None) -> Report | None:
 
 
 def compared_with(earlier: Report, report: Report, args: argparse.Namespace) -> str:
-    """Compares a run with an earlier one, and shows the waterfall on stderr.
+    """Compares a run with an earlier one, and shows the waterfall on stderr, and the command that shows the rest.
 
     Returns the line to end with: "promised 0.653 ms, got 0.697 ms".
     """
     from unstall.answers.difference import Difference
+    from unstall.changes.promise import remainder
     from unstall.document import terminal
 
     difference = Difference.between(earlier, report)
-    document = difference.promise_document(scrub_paths=args.scrub_paths)
+    runs = [each.result.source.path for each in (earlier, report)]
+    commands = in_lines(shlex.join(["unstall", "diff", *runs]))
     with redirect_stdout(sys.stderr):
-        if document.blocks or document.caveats:
-            terminal.show(document)
-        else:
+        print()
+        terminal.show(difference.promise_document(commands, scrub_paths=args.scrub_paths))
+        if not remainder(difference.result):
             print()
     return difference.conclusion().splitlines()[-1]

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 _OF_OUTPUT = ("--trace", "--against", "-o", "--output")  # another run writes its own files
 _ALONE = ("--full",)
+_BEFORE_MENDING = {  # otherwise the run after it may have other steps
+    "period": "# before you mend: put unstall.step() at the end of each step, and run it again",
+    "whole": "# no steps were found: if there are any, first put unstall.step() at their end",
+}
 _WIDTH = 78  # columns
 
 
@@ -29,7 +33,7 @@ def ending(args: argparse.Namespace, trace: Path) -> Callable[[Document], Docume
         result = cast("Result", full.data)
         files = ", ".join([str(trace), *args.output])
         last = f"all of it: {'' if args.full else '--full, or '}{files}"
-        return document(result, [line for each in _commands(result, args, trace) for line in _lines(each)], last)
+        return document(result, [line for each in _commands(result, args, trace) for line in in_lines(each)], last)
 
     return make
 
@@ -40,11 +44,13 @@ def _commands(result: Result, args: argparse.Namespace, trace: Path) -> Iterator
     if any(not finding.harmless for finding in result.findings):
         yield f"unstall show {'b1' if any(finding.wrong for finding in result.findings) else '1'}{behind}"
         yield f"unstall open{behind}"
+        if advice := _BEFORE_MENDING.get(result.steps.found_by):
+            yield advice
         yield "# once something is mended:"
         yield again(args, trace)
 
 
-def _lines(command: str) -> list[str]:
+def in_lines(command: str) -> list[str]:
     """Returns a command in lines of a terminal's width that can be pasted into a shell, if it has no "…"."""
     if command.startswith("#"):
         return [command]

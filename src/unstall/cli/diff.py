@@ -1,7 +1,7 @@
 """Compare two recorded runs: step time, waits, copies, kernels, lines.
 
-A is the run before and B the run after: traces or saved timelines, as for `unstall explain`. Places are
-matched by line and operator. A function that has moved is matched by its name. The last line says what the plan of A
+A is the run before and B the run after: traces or saved timelines, as for `unstall explain`. Lines are matched by
+their text, also if they moved; without it, by what they do and their order. The last line says what the plan of A
 promised and what B got. A and B can also be results that were saved as .json: then only step times and the plan are
 compared.
 """

@@ -25,7 +25,7 @@ def drawing(block: Waterfall) -> str:
     """Returns a section for the interactive page. It has no style of its own, as the page's policy forbids it."""
     takes, gain = (html.escape(name) for name in block.names)
     head = (
-        f'<li class="fall-head" aria-hidden="true"><span>A step</span><span></span><span>{takes}</span>'
+        f'<li class="fall-head" aria-hidden="true"><span></span><span></span><span>{takes}</span>'
         f"<span>{gain}</span></li>"
     )
     rows = "".join(_row(level, _whole(block)) for level in block.levels)

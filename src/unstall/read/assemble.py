@@ -57,7 +57,7 @@ def assemble(events: Events) -> Timeline:
     op = _operators(kind, parent, events.external[rows], start, end)
     tree = StackTree(intern, exact=events.meta.exact_lines)
     stack = _stacks(tree, rows, kind, parent, events)
-    lines, stacks = tree.tables()
+    lines, stacks = tree.tables(events.digests)
     host = Host(
         kind=kind,
         thread=thread,

@@ -56,4 +56,5 @@ class Events:
     thread_names: dict[tuple[str, str], str] = field(default_factory=dict)  # (process, thread) → name
     gpus: set[str] = field(default_factory=set)  # processes that the file labels as GPUs
     races: list[DescribedRace] = field(default_factory=list)
+    digests: dict[str, dict[int, int]] = field(default_factory=dict)  # of source lines, by file and line
     collectives: Described = field(default_factory=Described.none)

@@ -39,6 +39,10 @@ class _Recorded(Struct):
     step_marks: StepMarks | None = None
 
 
+class _Digests(Struct):
+    digests: dict[str, dict[int, Annotated[int, msgspec.Meta(ge=0, lt=2**53)]]] = {}
+
+
 class _Plain(Struct):
     plain_step_ns: Annotated[int, msgspec.Meta(gt=0, lt=MOST_NS)] | None = None
 
@@ -127,6 +131,13 @@ def described_races(before: bytes, after: bytes | None) -> list[DescribedRace]:
     members, _ = _members(before, b"}" if after is None else after, 0)
     races = _value(members, "unstall", DescribesRaces)
     return races.races[:MOST_RACES] if races else []
+
+
+def line_digests(before: bytes, after: bytes | None) -> dict[str, dict[int, int]]:
+    """Returns the digest of each source line that has one, by file and line."""
+    members, _ = _members(before, b"}" if after is None else after, 0)
+    found = _value(members, "unstall", _Digests)
+    return found.digests if found else {}
 
 
 def _members(before: bytes, after: bytes, end: int) -> tuple[dict[str, Raw], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,14 +94,15 @@ class StackTree:
                 node = self.node(node, self.line(name.strip()))
         return node
 
-    def tables(self) -> tuple[Lines, Stacks]:
-        """Returns the tables built so far."""
-        places = list(self._line_of)
+    def tables(self, digests: Mapping[str, Mapping[int, int]]) -> tuple[Lines, Stacks]:
+        """Returns the tables built so far. `digests` has those of source lines, by file and line."""
+        places, none = list(self._line_of), dict[int, int]()
         lines = Lines(
             file=np.array([self._intern(file) for file, _, _ in places], dtype=np.int32),
             line=np.array([line for _, line, _ in places], dtype=np.int32),
             function=np.array([self._intern(function) for _, _, function in places], dtype=np.int32),
             exact=np.array([self._exact and line >= 0 for _, line, _ in places], dtype=np.bool_),
+            digest=np.array([digests.get(file, none).get(line, -1) for file, line, _ in places], dtype=np.int64),
         )
         nodes = list(self._node_of)
         stacks = Stacks(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from unstall.recording.first_steps import FirstSteps, settings_of
 from unstall.recording.journal import Journal
@@ -49,7 +50,8 @@ def first_steps_for(settings: Settings) -> FirstSteps:
 def open_journal(settings: Settings) -> Journal:
     """Opens a new recording's journal. Its first entry names the process and the settings."""
     journal = Journal(settings.folder)
-    journal.write("armed", pid=os.getpid(), folder=os.getcwd(), program=_program())  # noqa: PTH109 - as text
+    folder = os.getcwd()  # noqa: PTH109 - as text
+    journal.write("armed", pid=os.getpid(), folder=folder, program=_program(), began_s=time.time())
     journal.write("settings", settings=settings.metadata())
     return journal
 

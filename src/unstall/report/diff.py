@@ -60,8 +60,8 @@ def document(result: DiffResult, draw: Draw = no_pictures) -> Document:
         _table("Kernels, per step", ("times", "device", "change"), _kernels(result.kernels)),
         _table("Cost by line, per step", ("device", "device idle", "host waits"), map(_line, result.lines)),
     )
-    promise = waterfall(result.promise, result.compared) if result.promise else None
-    end = (ending(result.promise, result.compared),) if result.promise else ()
+    promise = waterfall(result)
+    end = (ending(result),) if result.promise else ()
     text = result.summary.text
     return Document(
         title="unstall diff",
@@ -95,7 +95,7 @@ def _steps(side: Side) -> str:
     if steps.found_by == "whole":
         return f"the whole run, {duration(steps.wall_ns)}"
     text = f"{counted(steps.count, 'step')} of {duration(steps.mean_ns)}"
-    if steps.count == 1:
+    if duration(side.shortest_step_ns) == duration(side.longest_step_ns):
         return text
     return f"{text} ({became(side.shortest_step_ns, side.longest_step_ns, 'to')})"
 
@@ -177,15 +177,15 @@ def _time(time: Time) -> str:
 
 
 def both_places(a: Where | None, b: Where | None) -> str:
-    """Returns one place for both runs; `train.py:12→14 def step` if only the line differs."""
+    """Returns one place for both runs; `train.py:14 (was 12) in step` if only the line differs."""
     if a is None or b is None:
         return _named(a or b or Where())
     a, b = (msgspec.structs.replace(where, called_from=None) for where in (a, b))
     texts = _named(a), _named(b)
     if texts[0] == texts[1]:
         return texts[0]
-    if a.file and a.line is not None and b.line is not None and msgspec.structs.replace(b, line=a.line) == a:
-        return texts[0].replace(f":{a.line} ", f":{a.line}→{b.line} ", 1)
+    if a.line is not None and b.line is not None and msgspec.structs.replace(b, line=a.line) == a:
+        return texts[1].replace(f":{b.line}", f":{b.line} (was {a.line})", 1)
     return f"{texts[0]} → {texts[1]}"
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from unstall.changes.promise import place_of, remainder, sentence
-from unstall.changes.result import DiffResult, Promise
+from unstall.changes.result import DiffResult
 from unstall.diagnose.verdict import IF_FREE
-from unstall.document.document import Bullets, Document, Level, Prose, Span, Waterfall, words
+from unstall.document.document import Bullets, Code, Document, Level, Prose, Span, Waterfall, words
 from unstall.figures import duration
 from unstall.report.wording import saved
 
@@ -13,11 +15,12 @@ _FIRST = {"steps", "device", "devices", "software", "rank", "recorded", "integri
 """Codes of the caveats that bear on two step times. That one run alone is simulated does too."""
 
 
-def waterfall(promise: Promise, compared: tuple[int, int] = (1, 1)) -> Waterfall | None:
+def waterfall(result: DiffResult) -> Waterfall | None:
     """Returns the step before, after each edit of its plan, as promised, and as it is now; then what bounds it.
 
     None without a plan."""
-    if promise.promised_ns is None:
+    promise = result.promise
+    if promise is None or promise.promised_ns is None:
         return None
     was = promise.before_ns
     levels = [_level("before", was)]
@@ -25,8 +28,8 @@ def waterfall(promise: Promise, compared: tuple[int, int] = (1, 1)) -> Waterfall
         name, _, where = edit.edit.partition(":")
         below = [words(Span(where.removeprefix("-:-:"), "place"))] if where else []
         if edit.still_at is not None:
-            left = f" {duration(edit.left_ns)}" if edit.left_ns else ""
-            below.append(words(Span(f"still there:{left} at {place_of(edit.still_at)}", "warning")))
+            left = f": gains {duration(edit.left_ns)}" if edit.left_ns else ""
+            below.append(words(Span(f"still there, at {place_of(edit.still_at)}{left}", "warning")))
         gain = saved(edit.gain_ns, promise.before_ns, error_ns=promise.error_ns)
         takes = Span(duration(edit.step_ns))
         levels.append(Level(words(f"{number}. {name}"), edit.step_ns, was, takes, gain, tuple(below)))
@@ -40,29 +43,31 @@ def waterfall(promise: Promise, compared: tuple[int, int] = (1, 1)) -> Waterfall
     if promise.free is not None:
         levels.append(_level(f"now, {IF_FREE[promise.free.resource]}", promise.free.step_ns))
     gains = f"gain ± {duration(promise.error_ns)}" if promise.error_ns else "gain"
-    caption = words(sentence(promise, compared))
-    heading = "a step takes" if compared == (1, 1) else "takes"
+    caption = words(sentence(result))
+    heading = "the run takes" if result.of_whole_runs else "a step takes" if result.compared == (1, 1) else "takes"
     return Waterfall(words("Promise and result"), caption, (heading, gains), tuple(levels))
 
 
-def ending(promise: Promise, compared: tuple[int, int] = (1, 1)) -> Prose:
+def ending(result: DiffResult) -> Prose:
     """Returns what is left of the plan, and the line that ends a comparison."""
-    lines = remainder(promise), sentence(promise, compared)
+    lines = remainder(result), sentence(result)
     return Prose(tuple(words(line) for line in lines if line))
 
 
-def promised(result: DiffResult) -> Document:
-    """The short report of a comparison, without its last line: what makes it hard, the waterfall, and what is left."""
+def promised(result: DiffResult, commands: Sequence[str] = ()) -> Document:
+    """The short report of a comparison, without its last line: what makes it hard, the waterfall, the `commands` that
+    show all of it, and what is left of the plan."""
     codes = _FIRST | ({"simulated"} if result.a.source.simulated != result.b.source.simulated else set())
     caveats = tuple(words(caveat.text) for caveat in result.caveats if caveat.code in codes)
-    shown = waterfall(result.promise, result.compared) if result.promise else None
-    text = remainder(result.promise) if result.promise else ""
+    shown = waterfall(result)
+    all_of_it = Code(words("all that changed"), tuple(commands), language="sh") if commands else None
+    text = remainder(result)
     left = Prose((words(text),)) if text else None
     return Document(
         title="unstall diff",
         about=(),
         caveats=(Bullets(words("Before you compare"), caveats),) if caveats else (),
-        blocks=tuple(block for block in (shown, left) if block),
+        blocks=tuple(block for block in (shown, all_of_it, left) if block),
         data=result,
     )
 

@@ -189,6 +189,7 @@ class Lines:
     line: I32  # -1 for built-in functions and modules
     function: I32  # text
     exact: Bool  # the line that runs; else the function's `def` line
+    digest: I64  # of the line's text, by which a comparison recognises it; -1 if unknown
 
     def __len__(self) -> int:
         return len(self.file)

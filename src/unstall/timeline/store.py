@@ -66,6 +66,7 @@ _NOT_ALWAYS: dict[str, Any] = {
     "races": Races.none,
     "collectives": Collectives.none,
 }  # tables that files of older versions lack
+_NEWER_COLUMNS = frozenset({"lines.digest"})  # that files of older versions lack; -1 stands in
 _DTYPES = {"I8": np.int8, "I32": np.int32, "I64": np.int64, "Bool": np.bool_}
 _TEXT = "strings"
 _UNREADABLE = (
@@ -170,10 +171,14 @@ def _check_size(archive: zipfile.ZipFile, path: Path) -> None:
 def _table(archive: zipfile.ZipFile, name: str, cls: type[Any]) -> Any:
     if name in _NOT_ALWAYS and not any(member.startswith(f"{name}.") for member in archive.namelist()):
         return _NOT_ALWAYS[name]()
-    columns = {}
+    columns: dict[str, NDArray[Any]] = {}
+    members = frozenset(archive.namelist())
     for column in fields(cls):
-        member = f"{name}.{column.name}.npy"
-        columns[column.name] = _column(archive.read(member), np.dtype(_DTYPES[str(column.type)]), member)
+        member, dtype = f"{name}.{column.name}.npy", np.dtype(_DTYPES[str(column.type)])
+        if f"{name}.{column.name}" in _NEWER_COLUMNS and member not in members:
+            columns[column.name] = np.full(len(next(iter(columns.values()))), -1, dtype)
+        else:
+            columns[column.name] = _column(archive.read(member), dtype, member)
     if len({len(array) for array in columns.values()}) > 1:
         raise ValueError(f"the columns of {name} differ in length")
     return cls(**columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from virtual.entry.running import PROGRAMS, facts, run_gpu
 
+import unstall
 from unstall.read import load
 
 slow = pytest.mark.slow
@@ -58,6 +60,20 @@ def test_a_run_against_an_earlier_one_ends_with_the_promise_and_the_result(tmp_p
     assert later[-1].startswith(promised)
     assert later[-2] == "still there, of the plan: graph at reading.py:13"
     assert float(later[-1].split()[-2]) < float(same[-1].split()[-2])
+
+
+@slow
+def test_lines_that_an_edit_above_moved_are_the_same_lines(tmp_path: Path) -> None:
+    program, runs = tmp_path / "reading.py", ("before.json.gz", "after.json.gz")
+    source = (PROGRAMS / "reading.py").read_text()
+    for text, trace in zip((source, f"# A comment,\n# and another.\n{source}"), runs, strict=True):
+        program.write_text(text)
+        command = [sys.executable, "-m", "unstall", "run", "--gpu", "h200", "--trace", trace, "reading.py"]
+        subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    assert b"item()" not in gzip.decompress((tmp_path / runs[0]).read_bytes())  # no text of the source
+    result = unstall.diff(*(tmp_path / trace for trace in runs)).result
+    assert result.empty
+    assert result.unchanged.lines >= 3
 
 
 @slow

@@ -18,6 +18,7 @@ from unstall.cupti.call_stacks import BACKWARD, LOADING
 from unstall.cupti.decode import Activity, read_activity
 from unstall.cupti.layouts import Kind
 from unstall.errors import TraceError
+from unstall.lines.digests import UNKNOWN, LineDigests
 from unstall.lines.places import LinePlaces, read_places
 from unstall.recording import journal
 from unstall.recording.clocks import throttled
@@ -46,19 +47,30 @@ def write_trace(folder: Path, path: Path, *, shortfall: str | None = None) -> No
     if story.recorder is None:
         raise TraceError("nothing was recorded: the recording had not begun")
     places = read_places(folder, story.started_in)
+    digests = _digests(places, LineDigests(story.started_in, story.began_s))
     if story.recorder == "torch":
         profile = torch_profile.read_profile(folder)
         text = Text(profile.zero_ns)
         off_ns = torch_profile.CLOCK_OFF_NS
         clocked = slices.of_clock(folder, places, profile.calls, off_ns) if story.lines else slices.NONE
         more = itertools.chain(_steps(story, text), trace_file.slice_events(clocked, story.process, text))
-        head = {**profile.head, "unstall": story.metadata(_plain_step(story, profile.on_device))}
+        head = {**profile.head, "unstall": {**story.metadata(_plain_step(story, profile.on_device)), **digests}}
         chrome_trace.write(path, head, itertools.chain(profile.events, more))
         return
     activity = read_activity(folder)
     text = Text(story.zero_ns)
-    head = {**_head(story, activity), "unstall": story.metadata(_plain_step(story, _on_device(activity)))}
+    ours = {**story.metadata(_plain_step(story, _on_device(activity))), **digests}
+    head = {**_head(story, activity), "unstall": ours}
     chrome_trace.write(path, head, _cupti_events(folder, story, activity, places, text))
+
+
+def _digests(places: LinePlaces, digest: LineDigests) -> dict[str, object]:
+    """Returns the digests of all source lines that are known, by file and line."""
+    found: dict[str, dict[int, int]] = {}
+    for file, line, _ in {*itertools.chain(*places.stacks.values()), *places.lines.values()}:
+        if (value := digest(file, line)) != UNKNOWN:
+            found.setdefault(file, {})[line] = value
+    return {"digests": chrome_trace.readable(found)} if found else {}
 
 
 def _cupti_events(folder: Path, story: _Story, activity: Activity, places: LinePlaces, text: Text) -> Iterator[str]:
@@ -213,6 +225,11 @@ class _Story:
     @property
     def started_in(self) -> str:
         return str(self._last("armed").get("folder") or os.getcwd())  # noqa: PTH109 - as text
+
+    @property
+    def began_s(self) -> float:
+        """When the program was armed, as `time.time` tells it; 0 if an older version recorded it."""
+        return float(self._last("armed").get("began_s", 0))
 
     @property
     def machine(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from unstall.errors import UnstallError, UsageError
 from unstall.frameworks import OURS, is_framework, is_left_out_of_stacks
 from unstall.lines.clock import line_at
+from unstall.lines.digests import LineDigests
 from unstall.lines.places import Shortened
 from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.settings import AllocatorSettings
@@ -50,6 +52,7 @@ class Simulator:
         self._asked = 0  # the allocation that make_room() waits for; `_refusal` is its error, if any
         self._refusal: OutOfMemoryError | None = None
         self._folder = os.getcwd()  # noqa: PTH109 - a str is needed
+        self._digests = LineDigests(self._folder, time.time())
         for device in range(options.devices):
             self._set_headroom(device)
 
@@ -242,7 +245,15 @@ class Simulator:
 
         with self._lock:
             self._up_to_date()
-            return timeline_of(self.simulation, self.names, self.stacks, self.options, self.races.races(), self._folder)
+            return timeline_of(
+                self.simulation,
+                self.names,
+                self.stacks,
+                self.options,
+                self.races.races(),
+                self._folder,
+                self._digests,
+            )
 
     def _set_headroom(self, device: int) -> None:
         self._source.set_headroom(device, self.simulation.requests.headroom(device))

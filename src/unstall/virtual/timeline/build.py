@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from unstall.lines.digests import LineDigests
 from unstall.locate.kinds import SLEEP
 from unstall.timeline.columns import I32, Device, Host, Memory, Meta, Streams, Threads, Timeline
 from unstall.timeline.grouping import groups
@@ -44,6 +45,7 @@ def timeline_of(
     options: MachineOptions,
     races: Sequence[Race],
     folder: str,
+    digest: LineDigests,
 ) -> Timeline:
     """Returns the timeline of all records so far. `names` and `stacks` are the log's, by number. Paths are relative to
     `folder`, in which the program was started.
@@ -53,7 +55,7 @@ def timeline_of(
     threads = _threads(happened, text)
     calls = {call: text(name) for call, (_, name) in CALLS.items()}
     name_of = np.array([*(text(name) for name in names), -1], np.int32)
-    lines, tree, whole, calling = stack_rows(stacks, folder, text)
+    lines, tree, whole, calling = stack_rows(stacks, folder, digest, text)
     rows = host_rows(happened, done, stack_of_records(happened, whole, calling), name_of, calls, text(SLEEP))
     # Sorted, so that the result does not depend on how the log was split into batches.
     ran_names = simulation.actions.recipes.names

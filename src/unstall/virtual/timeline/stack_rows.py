@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from unstall.lines.clock import line_at
+from unstall.lines.digests import LineDigests
 from unstall.lines.places import Shortened
 from unstall.timeline.columns import I32, Lines, Stacks
 from unstall.virtual.log import Stack
@@ -16,7 +17,9 @@ from unstall.virtual.simulation.history import Happened
 _AUTOGRAD = f"torch{os.sep}autograd{os.sep}"
 
 
-def stack_rows(stacks: Sequence[Stack], folder: str, text: Callable[[str], int]) -> tuple[Lines, Stacks, I32, I32]:
+def stack_rows(
+    stacks: Sequence[Stack], folder: str, digest: LineDigests, text: Callable[[str], int]
+) -> tuple[Lines, Stacks, I32, I32]:
     """Returns (Lines, Stacks, row of each stack, row of the `backward()` call in each stack). The last is the stack's
     own row if it has no such call. Both arrays are int32 rows of Stacks, by the stack's number in the log.
 
@@ -46,6 +49,7 @@ def stack_rows(stacks: Sequence[Stack], folder: str, text: Callable[[str], int])
             line=np.array([line for _, line, _ in lines], np.int32),
             function=np.array([text(function) for _, _, function in lines], np.int32),
             exact=np.ones(len(lines), np.bool_),
+            digest=np.array([digest(file, line) for file, line, _ in lines], np.int64),
         ),
         Stacks(
             parent=np.array([parent for parent, _ in nodes], np.int32),

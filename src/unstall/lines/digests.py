@@ -1,0 +1,46 @@
+"""Digests of source lines, by which a comparison recognises a line that was moved. No text of the source is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+from unstall.frameworks import is_framework
+
+MOST_BYTES = 2 << 20  # the largest files of Python's own standard library and of torch are below 1 MiB
+_DIGEST_BYTES = 6  # JSON's readers keep integers below 2**53
+UNKNOWN = -1
+
+
+class LineDigests:
+    """The digest of a line of a file, or -1. Lines of frameworks have none.
+
+    A file that was changed after the program began may not be what ran, so its lines have none either.
+    """
+
+    def __init__(self, folder: str, began_s: float) -> None:
+        """`folder` is where the program was started, `began_s` when, as `time.time` tells it."""
+        self._folder = folder
+        self._began_s = began_s
+        self._files: dict[str, list[bytes]] = {}
+
+    def __call__(self, file: str, line: int) -> int:
+        if file not in self._files:
+            self._files[file] = [] if is_framework(file) else self._read(Path(self._folder, file))
+        lines = self._files[file]
+        text = lines[line - 1].strip() if 1 <= line <= len(lines) else b""
+        return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()) if text else UNKNOWN
+
+    def _read(self, path: Path) -> list[bytes]:
+        try:
+            # A pipe of this name must not be waited for.
+            with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode) or status.st_mtime > self._began_s:
+                    return []
+                text = file.read(MOST_BYTES + 1)
+        except (OSError, ValueError):
+            return []
+        return text.split(b"\n") if len(text) <= MOST_BYTES else []
