@@ -64,6 +64,8 @@ class Framework:
 _TRAINERS_LOOP = (
     r"transformers/trainer\.py: .*\b(train|_inner_training_loop|_run_epoch|training_step|_prepare_inputs?)$"
 )
+LEAVES_WAITS_OUT = re.compile(r"(?:.*/)?transformers/masking_utils\.py")
+"""Files of libraries that ask whether they are captured, and then do not wait."""
 _SHAPES = "shapes recur, and the host reads nothing within the model"
 
 FRAMEWORKS = (
@@ -266,10 +268,10 @@ FRAMEWORKS = (
             Option(
                 "launch-bound|tiny-kernels",
                 r"diffusers/(models|pipelines)/",
-                "capture the model that each step runs, and put the timestep on the device first, since schedulers keep "
-                "it on the host: graph = unstall.graphed(pipe.unet.forward), then pipe.unet.forward = lambda x, t, "
-                "*args, **kwargs: graph(x, torch.as_tensor(t, device=x.device), *args, **kwargs); a pipe.transformer "
-                "likewise",
+                "capture the model that each step runs, and put the timestep on the device first, since schedulers "
+                "keep it on the host: graph = unstall.graphed(pipe.unet.forward), then pipe.unet.forward = lambda x, "
+                "t, *args, **kwargs: graph(x, torch.as_tensor(t, device=x.device), *args, **kwargs); a "
+                "pipe.transformer likewise",
                 "shapes recur: the same image size and batch",
                 ("diffusers:UNet2DModel.forward(timestep)",),
             ),

@@ -156,10 +156,17 @@ def test_what_autograd_does_has_the_stack_of_the_call_that_it_is_done_for() -> N
     log.launch(10)
     line = sys._getframe().f_lineno - 2
     backward(log, 10)
+    here()  # another thread, which redraws a progress bar
+    log.thread = 1
+    log.write(LogCode.ADVANCE, 100)
+    backward(log, 10)
     timeline = simulator.timeline()
     name = sys._getframe().f_code.co_qualname
     assert [frame_of(timeline, row) for row in range(len(timeline.host))] == [
         [(name, line - 2)],
+        [(name, line)],
+        [(name, line + 4)],
+        [(name, line)],
         [(name, line)],
         [(name, line)],
         [(name, line)],
