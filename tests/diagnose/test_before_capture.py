@@ -59,6 +59,21 @@ def test_a_wait_outside_of_the_captured_function_does_not_block() -> None:
     assert only(trace, "launch-bound").fix.startswith("capture it")
 
 
+def test_a_wait_that_its_library_leaves_out_in_captures_does_not_block() -> None:
+    trace = TraceBuilder()
+    for _ in range(3):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            for number in range(24):
+                with trace.op("aten::relu"):
+                    trace.launch(f"kernel_{number}", 3)
+                if number == 12:
+                    with trace.frame("transformers/masking_utils.py", 331, "_ignore_bidirectional_mask_sdpa"):
+                        trace.item()
+    finding, findings = capture(trace)
+    assert "sync-item" in [each.rule for each in findings]
+    assert finding.fix.startswith("capture it")
+
+
 def test_an_upload_inside_blocks_too() -> None:
     trace = TraceBuilder()
     for _ in range(3):

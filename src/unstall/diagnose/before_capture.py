@@ -11,6 +11,7 @@ import numpy as np
 from unstall.diagnose.run import Run
 from unstall.errors import UsageError
 from unstall.figures import counted
+from unstall.locate.frameworks import LEAVES_WAITS_OUT
 from unstall.locate.kinds import named
 from unstall.locate.step_optimizer import OPTIMIZER_STEP
 from unstall.result import Finding, Where
@@ -64,6 +65,8 @@ def _blocks(run: Run, finding: Finding, inside: Bool) -> bool:
     """Returns whether a finding is of a wait or a copy inside the place, which no graph can contain."""
     where = finding.where
     if not _BLOCKS.match(finding.rule) or (where.file is None and where.op is None):
+        return False
+    if where.file is not None and LEAVES_WAITS_OUT.fullmatch(where.file):
         return False
     try:
         at = EditPlace(file=where.file, line=where.line, op=where.op).chosen(run.places)

@@ -50,6 +50,7 @@ class Framework:
     """A framework, what its step is, which call of it the user's line makes, and its options.
 
     `has_loop`: whether the loop over the steps is the framework's, not the user's.
+    `loop`: is found in "file: function" of the frame whose calls of a model are its steps, if no optimizer tells them.
     """
 
     name: str
@@ -57,11 +58,14 @@ class Framework:
     users_line: str
     options: tuple[Option, ...]
     has_loop: bool = True
+    loop: str | None = None
 
 
 _TRAINERS_LOOP = (
     r"transformers/trainer\.py: .*\b(train|_inner_training_loop|_run_epoch|training_step|_prepare_inputs?)$"
 )
+LEAVES_WAITS_OUT = re.compile(r"(?:.*/)?transformers/masking_utils\.py")
+"""Files of libraries that ask whether they are captured, and then do not wait."""
 _SHAPES = "shapes recur, and the host reads nothing within the model"
 
 FRAMEWORKS = (
@@ -125,6 +129,7 @@ FRAMEWORKS = (
         "generate of transformers",
         step="one token of generate()",
         users_line="model.generate(…)",
+        loop=r"transformers/generation/utils\.py: .*\b_(sample|beam_search|assisted_decoding)$",
         options=(
             Option(
                 "launch-bound|tiny-kernels",
@@ -242,6 +247,7 @@ FRAMEWORKS = (
         "diffusers",
         step="one denoising step of the pipeline",
         users_line="pipe(prompt)",
+        loop=r"diffusers/pipelines/.*: .*\b__call__$",
         options=(
             Option(
                 _READS,
@@ -262,10 +268,12 @@ FRAMEWORKS = (
             Option(
                 "launch-bound|tiny-kernels",
                 r"diffusers/(models|pipelines)/",
-                "capture the model that each step runs: pipe.unet.forward = unstall.graphed(pipe.unet.forward), or "
-                "pipe.transformer.forward",
+                "capture the model that each step runs, and put the timestep on the device first, since schedulers "
+                "keep it on the host: graph = unstall.graphed(pipe.unet.forward), then pipe.unet.forward = lambda x, "
+                "t, *args, **kwargs: graph(x, torch.as_tensor(t, device=x.device), *args, **kwargs); a "
+                "pipe.transformer likewise",
                 "shapes recur: the same image size and batch",
-                ("diffusers:DiffusionPipeline",),
+                ("diffusers:UNet2DModel.forward(timestep)",),
             ),
         ),
     ),

@@ -56,6 +56,33 @@ def test_so_it_is_when_the_clock_is_read_in_between() -> None:
     assert times(read=True) == times(read=False)
 
 
+def test_autograd_does_not_wait_for_a_thread_that_sleeps_between_redraws_of_a_progress_bar() -> None:
+    def times(redrawn: bool) -> list[tuple[str, int, int]]:
+        log, simulator = begin()
+        log.frames.append([(sys._getframe().f_code, 0)])
+        log.stack = 0
+
+        def redraw() -> None:
+            if redrawn:
+                log.thread = 1
+                log.write(LogCode.ADVANCE, 100_000)
+            log.thread = 0
+
+        log.launch(10)
+        for _ in range(2):
+            redraw()
+            with log.op("aten::mm", sequence=0):
+                log.launch(10)
+            redraw()
+            backward(log, 10)
+            redraw()
+            with log.op("aten::add_"):
+                pass
+        return calls(simulator.timeline(), HostKind.OP)
+
+    assert times(redrawn=True) == times(redrawn=False)
+
+
 def test_a_thread_of_python_begins_after_what_was_before_it_and_then_overlaps() -> None:
     log, simulator = begin()
     log.frames.append([(sys._getframe().f_code, 0)])
@@ -129,10 +156,17 @@ def test_what_autograd_does_has_the_stack_of_the_call_that_it_is_done_for() -> N
     log.launch(10)
     line = sys._getframe().f_lineno - 2
     backward(log, 10)
+    here()  # another thread, which redraws a progress bar
+    log.thread = 1
+    log.write(LogCode.ADVANCE, 100)
+    backward(log, 10)
     timeline = simulator.timeline()
     name = sys._getframe().f_code.co_qualname
     assert [frame_of(timeline, row) for row in range(len(timeline.host))] == [
         [(name, line - 2)],
+        [(name, line)],
+        [(name, line + 4)],
+        [(name, line)],
         [(name, line)],
         [(name, line)],
         [(name, line)],

@@ -101,7 +101,7 @@ class HandOvers:
         if new and _begins_a_collective(record):
             self._of_groups.add(current)
         before = self._turn
-        if current in self._of_groups:
+        if current in self._of_groups or (_sleeps(record) and before >= 0 and current not in self._waiting):
             return before if new else -1
         self._turn = current
         if before in (-1, current):
@@ -176,6 +176,11 @@ def _begins_a_collective(record: np.void) -> bool:
     annotations come from Python.
     """
     return bool(record["stack"] == _NO_PYTHON and record["code"] == LogCode.MARK_BEGIN)
+
+
+def _sleeps(record: np.void) -> bool:
+    """Returns whether the thread only slept, as one that redraws a progress bar does: it gave others nothing to do."""
+    return bool(record["code"] == LogCode.ADVANCE)
 
 
 def _runs_no_python(record: np.void) -> bool:

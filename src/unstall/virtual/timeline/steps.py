@@ -9,7 +9,9 @@ from typing import cast
 
 import numpy as np
 
-from unstall.guest.step_source import EXPLICIT, OPTIMIZER, StepSource, StepSources
+from unstall.guest.step_source import EXPLICIT, FORWARD, OPTIMIZER, StepSource, StepSources
+from unstall.locate.step_loops import calls_from_loops
+from unstall.locate.step_spans import LEAST_PERIODS
 from unstall.locate.steps import RECORDED_STEP, begins_with_a_step, find_steps
 from unstall.timeline.columns import HostKind, StepMarks, Timeline
 from unstall.virtual.timeline.added_rows import with_host_rows
@@ -20,14 +22,15 @@ def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, 
 
     The best source is explicit calls, else an optimizer, else iterated items or calls. An optimizer has boundaries if
     graphs serve calls that step it. Items and calls are used only if steps could otherwise be found only by the period
-    of the launches, since items in flight have several boundaries.
+    of the launches, since items in flight have several boundaries. So are the calls of a framework's loop, if there is
+    no boundary.
     """
     sources = StepSources()
     for source, _ in boundaries:
         sources.add(source)
     leader = sources.leader()
     if leader is None:
-        return timeline
+        return _with_steps_of_loops(timeline)
     times = [at_ns for source, at_ns in boundaries if source == leader]
     if leader.kind == EXPLICIT:
         return with_steps(timeline, times)
@@ -35,6 +38,13 @@ def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, 
     if len(times) < 2 or found_by == "annotation" or (found_by == "optimizer" and leader.kind != OPTIMIZER):
         return timeline
     return with_steps(timeline, times, cast("StepMarks", leader.kind))
+
+
+def _with_steps_of_loops(timeline: Timeline) -> Timeline:
+    times = calls_from_loops(timeline).tolist()
+    if len(times) < LEAST_PERIODS or find_steps(timeline).found_by in ("annotation", "optimizer"):
+        return timeline
+    return with_steps(timeline, times, FORWARD)
 
 
 def with_steps(timeline: Timeline, boundaries: Sequence[int], by: StepMarks = "explicit") -> Timeline:

@@ -1,0 +1,146 @@
+"""Programs that nobody here wrote, as published and as their reports advise: do they reach what was promised?
+
+Usage: python -m benchmarks.strangers_programs FOLDER [--gpu h200] [--only NAME ...] [--results benchmarks/results]
+
+FOLDER/programs.tsv names each program: its repository, commit, path, and its command. FOLDER/programs/NAME/ holds it as
+published, FOLDER/mended/NAME/ holds it as mended by what the report says, with `changes.txt`: how many tries it took,
+then what was changed, and which words asked for it. A file `command` there replaces the command. Both run in
+FOLDER/work, which holds their models and data. Without --gpu they run on this machine's GPU. Writes
+strangers_programs_virtual (or _device) as JSON and as Markdown. A program reaches its promise if its step
+takes at most 15 % longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import msgspec
+
+from unstall.figures import duration
+from unstall.result import Result
+
+TOLERANCE = 1.15  # of the promised step
+_LIMIT_S = 600  # of one run
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One program. Times are of a step, in ns; None if a run had no report."""
+
+    name: str
+    source: str
+    before_ns: int | None
+    promised_ns: int | None
+    got_ns: int | None
+    tries: int
+    changed: str
+
+    @property
+    def ratio(self) -> float | None:
+        return self.got_ns / self.promised_ns if self.got_ns and self.promised_ns else None
+
+    @property
+    def reached(self) -> bool:
+        return self.ratio is not None and self.ratio <= TOLERANCE
+
+
+def measure(folder: Path, told: dict[str, str], options: Sequence[str]) -> Row:
+    """Runs one program twice: as published and as mended."""
+    name = told["name"]
+    before = _run(folder, "programs", told, options)
+    changes = folder / "mended" / name / "changes.txt"
+    tries, _, changed = changes.read_text().partition("\n") if changes.exists() else ("0", "", "")
+    after = _run(folder, "mended", told, options) if changes.exists() else None
+    promised = before and (before.plan[-1].step_ns if before.plan else before.steps.mean_ns)
+    return Row(
+        name,
+        f"{told['repository']} {told['commit'][:10]} {told['path']}",
+        before and before.steps.mean_ns,
+        promised,
+        after and after.steps.mean_ns,
+        int(tries),
+        " ".join(changed.split()),
+    )
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Returns the table."""
+    lines = [
+        f"{sum(row.reached for row in rows)} of {len(rows)} programs reach the plan's step within 15 %.",
+        "",
+        "| program | before | promised | got | ratio | tries | what was changed, and the words that asked for it |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        times = [duration(each) if each else "no report" for each in (row.before_ns, row.promised_ns, row.got_ns)]
+        ratio = f"{row.ratio:.2f}" if row.ratio else "-"
+        lines.append(f"| {row.name} | {' | '.join(times)} | {ratio} | {row.tries} | {row.changed} |")
+    return "\n".join(lines) + "\n"
+
+
+def _run(folder: Path, variant: str, told: dict[str, str], options: Sequence[str]) -> Result | None:
+    program = folder / variant / told["name"]
+    own = program / "command"
+    script, *arguments = shlex.split(own.read_text() if own.exists() else told["command"])
+    report = (folder / f"{told['name']}.{variant}.json").absolute()
+    report.unlink(missing_ok=True)
+    trace = report.with_suffix(".trace.json.gz")
+    command = [
+        sys.executable,
+        "-m",
+        "unstall",
+        "run",
+        "-q",
+        "--stop",
+        *options,
+        "-o",
+        str(report),
+        "--trace",
+        str(trace),
+    ]
+    try:
+        subprocess.run(
+            [*command, str((program / script).absolute()), *arguments],
+            cwd=folder / "work",
+            stdin=subprocess.DEVNULL,
+            timeout=_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return msgspec.json.decode(report.read_bytes(), type=Result) if report.exists() else None
+
+
+def main() -> None:
+    """Prints and writes the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--gpu", help="a virtual GPU, in place of this machine's")
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    given = parser.parse_args()
+    options = ["--steps", str(given.steps), *(["--gpu", given.gpu] if given.gpu else [])]
+    with (given.folder / "programs.tsv").open() as file:
+        programs = [
+            each for each in csv.DictReader(file, delimiter="\t") if not given.only or each["name"] in given.only
+        ]
+    rows = [measure(given.folder, each, options) for each in programs]
+    out = given.results / f"strangers_programs_{'virtual' if given.gpu else 'device'}"
+    out.with_suffix(".json").write_text(
+        json.dumps([asdict(row) | {"ratio": row.ratio} for row in rows], indent=1) + "\n"
+    )
+    out.with_suffix(".md").write_text(markdown(rows))
+    print(markdown(rows))
+
+
+if __name__ == "__main__":
+    main()
