@@ -17,6 +17,7 @@ from unstall.document import html
 
 pytestmark = pytest.mark.browser
 
+
 def _measured() -> str:
     return html.render(unstall.bench(sum, range(100), max_seconds=0.05).document())
 
