@@ -59,13 +59,12 @@ def measure(folder: Path, told: dict[str, str], options: Sequence[str]) -> Row:
     changes = folder / "mended" / name / "changes.txt"
     tries, _, changed = changes.read_text().partition("\n") if changes.exists() else ("0", "", "")
     after = _run(folder, "mended", told, options) if changes.exists() else None
-    promised = before and (before.plan[-1].step_ns if before.plan else before.steps.mean_ns)
     return Row(
         name,
         f"{told['repository']} {told['commit'][:10]} {told['path']}",
-        before and before.steps.mean_ns,
-        promised,
-        after and after.steps.mean_ns,
+        _step_ns(before),
+        before.plan[-1].step_ns if before and before.plan else _step_ns(before),
+        _step_ns(after),
         int(tries),
         " ".join(changed.split()),
     )
@@ -84,6 +83,10 @@ def markdown(rows: Sequence[Row]) -> str:
         ratio = f"{row.ratio:.2f}" if row.ratio else "-"
         lines.append(f"| {row.name} | {' | '.join(times)} | {ratio} | {row.tries} | {row.changed} |")
     return "\n".join(lines) + "\n"
+
+
+def _step_ns(result: Result | None) -> int | None:
+    return result.steps.mean_ns if result else None
 
 
 def _run(folder: Path, variant: str, told: dict[str, str], options: Sequence[str]) -> Result | None:

@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 
-from unstall.guest.step_source import EXPLICIT, FORWARD, OPTIMIZER, StepSource, StepSources
+from unstall.guest.step_source import EXPLICIT, OPTIMIZER, StepSource, StepSources
 from unstall.locate.step_loops import calls_from_loops
 from unstall.locate.step_spans import LEAST_PERIODS
 from unstall.locate.steps import RECORDED_STEP, begins_with_a_step, find_steps
@@ -44,7 +44,7 @@ def _with_steps_of_loops(timeline: Timeline) -> Timeline:
     times = calls_from_loops(timeline).tolist()
     if len(times) < LEAST_PERIODS or find_steps(timeline).found_by in ("annotation", "optimizer"):
         return timeline
-    return with_steps(timeline, times, FORWARD)
+    return with_steps(timeline, times, "forward")
 
 
 def with_steps(timeline: Timeline, boundaries: Sequence[int], by: StepMarks = "explicit") -> Timeline:
