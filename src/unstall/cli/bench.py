@@ -73,7 +73,11 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "the bytes that it moves, such as 64MiB, to show its rate and the share of the device's peak",
     )
     add_value(
-        group, "--flops", "N", parse_flops, "the operations that it computes, such as 2e9 or 2GFLOP, to show the same"
+        group,
+        "--flops",
+        "N",
+        parse_flops,
+        "the operations that it computes, such as 2e9 or 2GFLOP, to show their rate and the share of the peak",
     )
     group.add_argument(
         "--method", choices=_METHODS, help="how to measure device time (default: auto; model is for a virtual GPU)"

@@ -348,7 +348,8 @@ class Run:
         return found
 
     def steps_with(self, times: I64) -> int:
-        """Returns in how many steps these times (ns) lie. Times before the first step count for the first."""
+        """Returns the number of steps that have at least one of these times (ns). A time before the first step is counted
+        as in the first."""
         return len(np.unique(np.searchsorted(self.steps.start[1:], times, side="right")))
 
     def where(self, group: Group) -> Where:
