@@ -77,7 +77,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--flops",
         "N",
         parse_flops,
-        "the operations that it computes, such as 2e9 or 2GFLOP, to show their rate and the share of the peak",
+        "the operations that it computes, such as 2e9 or 2GFLOP, to show its rate and the share of the device's peak",
     )
     group.add_argument(
         "--method", choices=_METHODS, help="how to measure device time (default: auto; model is for a virtual GPU)"
