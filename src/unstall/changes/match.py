@@ -33,11 +33,11 @@ def pairs_of_places(a: Sequence[ComparedPlace], b: Sequence[ComparedPlace]) -> P
     The lines of a function are matched in four passes, each among the lines that are still left:
 
     1. By text, in order.
-    2. By what the lines do, with or without their numbers: whichever matches more lines.
+    2. By what the lines do. Line numbers must agree too, if that matches more lines.
     3. By order, if both runs have the same number of lines left between two matched ones.
-    4. By text within the file, then by what a line does within the function, if only one line fits. Such a line moved.
+    4. By text within the file, then by what a line does within the function, if only one line fits.
 
-    Files match by path, else by the end of the path. The files that were run as the program match under any name,
+    Files match by path, else by the end of the path. The two scripts that were run match even if their names differ,
     because an edited copy has another name. Swapping the runs swaps each pair.
     """
     files = pairs_of_files(_files(a), _files(b))

@@ -86,7 +86,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--by",
         choices=_TIMES,
-        help="the time to compare (default: device, or throughput if the host bounds a statement)",
+        help="what to compare (default: device time, or throughput if a statement is host-bound)",
     )
     add_value(
         group,
