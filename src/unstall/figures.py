@@ -92,7 +92,7 @@ def parse_duration(text: str) -> int:
 def parse_share(text: str) -> float:
     """Returns the fraction that "20%" stands for. Raises UsageError outside of 0 to 100.
 
-    The percent sign may be omitted if the number cannot be a fraction: "20", but not "0.2".
+    "20" is read as 20 %. "0.2" is refused, since it may mean 20 % or 0.2 %.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", text)
     if not match or float(match[1]) > 100:

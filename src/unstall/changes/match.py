@@ -30,11 +30,14 @@ _DEEPEST = 32  # folders of a path that are compared
 def pairs_of_places(a: Sequence[ComparedPlace], b: Sequence[ComparedPlace]) -> Pairs:
     """Returns pairs (index in A, index in B) of the same place. Each place is in at most one pair.
 
-    The lines of a function are aligned by their text; between these by what they do, with the line's number or without
-    it, whichever matches more; and between these by their order if both runs have equally many. What is left may have
-    moved: it is matched if no other line of its file has its text, or no other of its function does the same.
+    The lines of a function are matched in four passes, each among the lines that are still left:
 
-    Files match by path, else by the end of the path. The files that were run as the program match under any name,
+    1. By text, in order.
+    2. By what the lines do. Line numbers must agree too, if that matches more lines.
+    3. By order, if both runs have the same number of lines left between two matched ones.
+    4. By text within the file, then by what a line does within the function, if only one line fits.
+
+    Files match by path, else by the end of the path. The two scripts that were run match even if their names differ,
     because an edited copy has another name. Swapping the runs swaps each pair.
     """
     files = pairs_of_files(_files(a), _files(b))

@@ -98,8 +98,8 @@ def add_output_group(
         metavar="FILE",
         action="append",
         default=[],
-        help=f"also write {it} to FILE, in the format of its ending (.html .json .md .txt); "
-        "with any other ending, in that of --format; may be repeated",
+        help=f"also write {it} to FILE; its ending names the format (.html .json .md .txt), or else --format does; "
+        "may be repeated",
     )
     group.add_argument("--format", choices=formats, help=prints)
     group.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")

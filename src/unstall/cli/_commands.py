@@ -53,8 +53,10 @@ def advice_on(words: Sequence[str], options: Sequence[str], *, module: bool = Fa
 
 
 def launcher(environ: Mapping[str, str]) -> list[str]:
-    """Returns what stood before `unstall` on the command line of a process that torchrun, or its like, started; nothing
-    for others. The launcher's own options are not known."""
+    """Returns the launcher's part of the command line, if torchrun or a similar launcher started this process.
+
+    The launcher's own options are not known: "…" stands for them. Empty if no launcher started it.
+    """
     ranks = environ.get("LOCAL_WORLD_SIZE", "1")
     several = ranks.isdecimal() and ranks != "1"
     return ["torchrun", "…", "-m"] if several or "TORCHELASTIC_RUN_ID" in environ else []

@@ -39,7 +39,7 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--host",
         choices=HOST_CLOCKS,
-        help="modelled: the host's work takes the time that the GPU's file gives; measured: as long as on this machine "
+        help="how long the host's own work takes: as the model of the GPU says, or as measured on this machine "
         "(default: modelled)",
     )
 

@@ -125,7 +125,7 @@ class Outlook:
             )
         if known.left_out_ns:
             pauses = duration(known.left_out_ns)
-            said.append(f"The {duration(round(step))} do not include pauses that only one step had: {pauses} in all.")
+            said.append(f"Left out of the {duration(round(step))}: {pauses} of pauses seen in only one step.")
         free, twice = step - self.freed.gains["host"], self.host_twice_step_ns
         if step - free < max(_HELPS * step, known.error_ns):
             most = share(round(max(step - free, known.error_ns)), round(step))

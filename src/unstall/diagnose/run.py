@@ -348,7 +348,10 @@ class Run:
         return found
 
     def steps_with(self, times: I64) -> int:
-        """Returns in how many steps these times (ns) lie. Times before the first step count for the first."""
+        """Returns the number of steps that hold at least one of these times (ns).
+
+        A time before the first step counts as one of the first step.
+        """
         return len(np.unique(np.searchsorted(self.steps.start[1:], times, side="right")))
 
     def where(self, group: Group) -> Where:

@@ -285,7 +285,7 @@ def _of_waits(run: Run) -> str:
     left = (
         "cost the device next to nothing" if run.negligible(cost) else f"leave the device idle for {share(cost, wall)}"
     )
-    return f"Waits for the device take {share(run.waiting, wall)} of the host's time and {left}."
+    return f"For {share(run.waiting, wall)} of the time the host waits for the device; these waits {left}."
 
 
 def _recorder_share(run: Run) -> int:

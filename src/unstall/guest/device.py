@@ -41,9 +41,9 @@ def cuda() -> Any | None:
 
 
 def when_initialised(act: Callable[[], None]) -> Callable[[], None]:
-    """Calls `act` when CUDA is initialised, or at once if it is. torch must be imported; `act` must not raise.
+    """Calls `act` when CUDA is initialised, or at once if it already is. torch must be imported; `act` must not raise.
 
-    Returns a function that cancels this.
+    Returns a function that cancels the call.
     """
     module = sys.modules["torch"].cuda
     if hasattr(module, "_lazy_call"):

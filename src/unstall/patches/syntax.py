@@ -130,7 +130,7 @@ class Module:
         return ".".join([self._imported[node.id], *reversed(parts)])
 
     def calls(self, node: ast.expr, *names: str) -> bool:
-        """Returns whether an expression calls one of the functions with these whole names."""
+        """Returns whether the expression is a call of one of these functions. Names are dotted: "torch.randn"."""
         return isinstance(node, ast.Call) and self.dotted(node.func) in names
 
     def with_argument(self, call: ast.Call, argument: str) -> Edit:

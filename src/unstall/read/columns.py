@@ -43,7 +43,10 @@ def _carried(category: str) -> int:
 
 
 class Strings(dict[Any, int]):
-    """Maps each text to its index in `texts`. A number maps as its digits; JSON (bytes) maps as its shortest form."""
+    """Maps each text to its index in `texts`.
+
+    A key may also be a number, which stands for its digits, or bytes of JSON, which stand for their shortest form.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -42,9 +42,7 @@ from unstall.result import Where
 
 _LONGEST_KERNEL = 150
 _LONGEST_ALIKE = 1_000
-_NOISE = (
-    "noise: how much the steps within one file differ (95 % of the time); two runs of the same program may differ more"
-)
+_NOISE = "noise: how much steps of the same file differ; two runs of the same program may differ more"
 _ROLES: dict[Status, Role] = {"new": "warning", "gone": "same", "within noise": "dim", "changed": ""}
 
 

@@ -137,17 +137,22 @@ def _meaning(result: Result) -> tuple[Words, ...]:
     steps = result.steps.count
     gains = [gain_of(result, finding) for finding in costly(result)]
     guessed = result.replay is not None and result.replay.undistorted_by == "usual cost"
-    beside = "; the error of the estimated step comes on top" if guessed else ""
-    own = f" ({_error(result).strip()}: the replay's own error{beside})" if _error(result) else ""
+    beside = "; the estimate of the step may be off by more" if guessed else ""
+    own = f". {_error(result).strip()} is the replay's own error{beside}" if _error(result) else ""
     beyond = f", {IN_PLAN}: only with others" if IN_PLAN in gains else ""
     said = (
         f"gain: time a step saves if only this is fixed{', or - if not known' if '' in gains else ''}{beyond}{own}"
         if any(gains)
         else "",
-        f"exposed: device time lost because of it{'' if result.source.simulated else ', as recorded'}",
+        f"exposed: device time lost because of it{'' if result.source.simulated else _as_recorded(result)}",
         f"saw: counted over all {steps:,} steps" if steps > 1 else "",
     )
-    return (words("; ".join(text for text in said if text)),)
+    return tuple(words(text) for text in said if text)
+
+
+def _as_recorded(result: Result) -> str:
+    """Says which step `exposed` and `host waits` are parts of. With the recorder it is longer than without."""
+    return f", as recorded (of the {duration(result.steps.mean_ns)} {over(result)})"
 
 
 def _entries(result: Result, findings: Sequence[Finding], names: Sequence[str]) -> tuple[Entry, ...]:

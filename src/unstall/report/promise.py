@@ -44,8 +44,9 @@ def waterfall(result: DiffResult) -> Waterfall | None:
         levels.append(_level(f"now, {IF_FREE[promise.free.resource]}", promise.free.step_ns))
     gains = f"gain ± {duration(promise.error_ns)}" if promise.error_ns else "gain"
     caption = words(sentence(result))
+    without = "" if result.a.source.simulated and result.b.source.simulated else ", without the recorder"
     heading = "the run takes" if result.of_whole_runs else "a step takes" if result.compared == (1, 1) else "takes"
-    return Waterfall(words("Promise and result"), caption, (heading, gains), tuple(levels))
+    return Waterfall(words("Promise and result" + without), caption, (heading, gains), tuple(levels))
 
 
 def ending(result: DiffResult) -> Prose:

@@ -12,7 +12,7 @@ from unstall.fix.tensors.staging import Sender
 
 
 class Pass(Protocol):
-    """The methods of a pass that other passes call."""
+    """What a pass of `prefetch` offers to other passes."""
 
     def is_open(self) -> bool: ...
 

@@ -15,12 +15,12 @@ _POOL_BITS = 32
 
 
 def pool_number(pool: PoolId) -> int:
-    """Returns the number of a pool in the log."""
+    """Returns the number that stands for a pool in the log."""
     return pool[0] << _POOL_BITS | pool[1]
 
 
 def pool_of_number(number: int) -> PoolId:
-    """Returns the pool with a number; the inverse of `pool_number`."""
+    """Returns the pool that a number of the log stands for: the inverse of `pool_number`."""
     return number >> _POOL_BITS, number & (1 << _POOL_BITS) - 1
 
 

@@ -25,7 +25,7 @@ class FrameSlices:
 
 
 def with_frames(timeline: Timeline) -> Timeline:
-    """Returns the timeline with Python frames added as host events, as in a trace, starting at its first event."""
+    """Adds Python frames to the timeline as host events, as a trace has them. Its times begin at its first event."""
     if not is_frame(timeline).any():
         found, names = slices_of(timeline), line_texts(timeline)
         frames = found.thread, found.start, found.end, [names[line] for line in found.line.tolist()], found.stack

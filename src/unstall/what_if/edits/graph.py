@@ -184,7 +184,7 @@ def _stops(subject: Subject, stretch: I64) -> list[str]:
     steps = len(program.step_starts)
     if graphs <= steps:
         return []
-    why = f"a graph cannot contain a wait, and the host waits {_times(between / steps)} in between"
+    why = f"a graph cannot contain a wait, and the host waits {_times(between / steps)} between them"
     other = "a graph cannot contain the work in between"
     return [f"This needs {graphs / steps:.3g} graphs a step, not one: {why if between else other}"]
 

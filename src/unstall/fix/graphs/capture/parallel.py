@@ -1,7 +1,7 @@
 """Dispatch modes for captures: one traces dependencies between operators, the other puts operators on several streams.
 
-Both see each operator's storages (`storages.py`), and both keep every tensor until the capture ends. So a storage's
-address always means the same memory, and no block is given to another stream while one may still read it. Operators
+Both see each operator's storages (`storages.py`), and both keep every tensor until the capture ends. So an address
+means the same storage all the time, and memory that one stream may still read is not given to another stream. Operators
 run in the program's order, so that random operators give the same numbers as in a capture on one stream.
 """
 
