@@ -52,7 +52,7 @@ def add_value(
 
 
 def parse_file(text: str) -> str:
-    """Parses a file name. Raises UsageError for a folder's name: without the slash it would look like a file's."""
+    """Parses a file name. Raises UsageError if the name ends in a slash, and so names a folder."""
     if text.endswith(("/", os.sep)):
         raise UsageError(f"{text} is a folder: name a file in it")
     return text

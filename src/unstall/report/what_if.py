@@ -15,7 +15,7 @@ _NOTABLE = 0.001  # of the step; smaller changes of a part are not mentioned
 
 
 def document(result: WhatIf, draw: Draw = no_pictures) -> Document:
-    """The report of an answer. `draw` makes the pictures of the run before and after."""
+    """Returns the report of an answer. `draw` makes the pictures of the run before and after."""
     bars = _bars(result)
     said = [*(f"inferred: {text}" for text in result.inferred), *result.integrity.notes]
     notes = Bullets(words("Notes"), tuple(map(words, said))) if said else None

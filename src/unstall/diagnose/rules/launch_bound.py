@@ -1,4 +1,5 @@
-"""Stretches in which the device is faster than the host dispatches: it idles between short kernels."""
+"""Stretches of code in which the device works faster than the host dispatches, so that it idles between short
+kernels."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ _FAR_AHEAD = 2  # ops queued: fewer are not worth mentioning
 
 
 def launch_bound(run: Run, function: int | None = None) -> list[Finding]:
-    """One finding, at the innermost function with most late launches below it, or at `function`, a row of Stacks.
+    """Returns one finding, at the innermost function with most of the idle time, or at `function`, a row of Stacks.
 
-    That is what a graph would capture. If the host is late only after pauses, the finding is harmless, unless a graph
-    gains something there. Without stacks there is one finding for each of the costliest places. It mentions rows of
-    tiny kernels; a place with little else is a finding of tiny_kernels.
+    A graph would capture this function. If the host is late only after pauses, the finding is harmless, unless a graph
+    gains something there. Without stacks, there is one finding for each of the costliest places. Findings mention rows
+    of tiny kernels. A place with little else gets a finding of tiny_kernels instead.
     """
     lost = run.lost_to("launch")
     return [_finding(run, late, lost) for late in divide(run, function)[0]]
