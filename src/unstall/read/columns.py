@@ -45,7 +45,7 @@ def _carried(category: str) -> int:
 class Strings(dict[Any, int]):
     """Maps each text to its index in `texts`.
 
-    A key may also be a number, which stands for its digits, or bytes of JSON, which stand for their shortest form.
+    A key may also be a number or bytes of JSON. A number means its digits, JSON means its shortest form.
     """
 
     def __init__(self) -> None:

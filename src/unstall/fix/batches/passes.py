@@ -12,7 +12,7 @@ from unstall.fix.tensors.staging import Sender
 
 
 class Pass(Protocol):
-    """What a pass of `prefetch` offers to other passes."""
+    """The methods of one pass of `prefetch` that other passes call."""
 
     def is_open(self) -> bool: ...
 
