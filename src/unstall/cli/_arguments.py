@@ -129,7 +129,7 @@ def add_plain_step_options(parser: argparse.ArgumentParser) -> None:
         "MS",
         parse_ms,
         "the step time without recording, if you measured it; it is used to take out the recorder's overhead "
-        "(default: the step time in the file, else an estimate)",
+        "(default: as `unstall run` measured it, else an estimate)",
         dest="plain_step_ns",
     )
     parser.add_argument("--as-recorded", action="store_true", help="do not subtract the recorder's overhead")

@@ -126,15 +126,15 @@ class Outlook:
             )
         if known.left_out_ns:
             pauses = duration(known.left_out_ns)
-            said.append(f"Left out of the {duration(round(step))}: {pauses} of pauses seen in only one step.")
+            said.append(f"The {duration(round(step))} exclude pauses that only one step had ({pauses} in total).")
         free, twice = step - self.freed.gains["host"], self.host_twice_step_ns
         if step - free < max(_HELPS * step, known.error_ns):
             most = share(round(max(step - free, known.error_ns)), round(step))
             said.append(f"Faster host code (C++, a faster CPU) would not help: it would gain at most {most}.")
         else:
             said.append(
-                f"With host code twice as fast (C++ instead of Python) a step would take {duration(round(twice))}, "
-                f"and {duration(round(free))} if host code took no time at all."
+                f"If host code were twice as fast (C++ instead of Python), a step would take {duration(round(twice))}; "
+                f"if host code took no time at all, {duration(round(free))}."
             )
         return said
 

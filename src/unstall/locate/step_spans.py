@@ -21,8 +21,9 @@ LEAST_PERIODS = 3  # repetitions; two may be a coincidence
 class Steps:
     """Steps in order of time. All times are in ns. The steps span the window [window_start, window_end).
 
-    If the host is ahead, the device begins the first step after earlier work, and ends the last step later than the
-    host. The window excludes that earlier work: a few steps should not pay for everything queued before them.
+    The host may be ahead of the device. Then earlier work is still queued when the host begins the first step. The
+    window starts after that earlier work, so that it does not count for the steps. The window ends when the device has
+    finished the last step.
     """
 
     found_by: FoundBy

@@ -75,7 +75,7 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
     if len(parts) < 2 or not shares:
         return []
     (most, place), *others = shares
-    return [", ".join([f"idle time by line: {most} at {place}", *(f"{less} at {at}" for less, at in others)])]
+    return [", ".join([f"idle time by line within it: {most} at {place}", *(f"{less} at {at}" for less, at in others)])]
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
@@ -99,7 +99,7 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
     return (
         f"{what} in a CUDA graph (unstall.graphed), or use torch.compile(mode='reduce-overhead'); fuse small "
         "operators; use a larger batch",
-        "for a CUDA graph: shapes are fixed, and the captured code reads nothing on the host",
+        "shapes are fixed, and the host reads no values within the graph",
         "graph",
     )
 

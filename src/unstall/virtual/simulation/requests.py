@@ -89,8 +89,10 @@ class Requests:
         return list(self._history.get(device, ()))
 
     def take_changes(self) -> np.ndarray:
-        """Returns the changes since the last call as int64 of shape (changes, 4): record, device, bytes (negative if
-        freed), reserved bytes.
+        """Returns the changes of allocated memory since the last call.
+
+        An int64 array of shape (changes, 4). Its columns are the number of the log's record, the device, the bytes
+        allocated (negative if freed), and the bytes reserved afterwards.
         """
         taken, self._changes = self._changes, []
         return np.array(taken, np.int64).reshape(-1, 4)
