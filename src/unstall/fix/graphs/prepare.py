@@ -36,7 +36,7 @@ class CaptureOptions:
 
 @dataclass(frozen=True, slots=True)
 class CaptureRequest:
-    """A call to capture."""
+    """A function call that is to be captured in a graph."""
 
     function: Callable[..., Any]
     call: CallArguments

@@ -43,7 +43,9 @@ def listening_to_warnings(is_shown: Callable[[str], bool]) -> Iterator[None]:
 
 @contextmanager
 def always_warning(message: str, *, beside: str = "") -> Iterator[None]:
-    """Shows warnings that match `message` every time, and never those that match `beside` (regular expressions)."""
+    """Within the block, warnings that match `message` are always shown, and warnings that match `beside` never are.
+
+    Both are regular expressions."""
     added: list[Any] = [("always", re.compile(message), Warning, None, 0)]
     if beside:
         added.insert(0, ("ignore", re.compile(beside), Warning, None, 0))
