@@ -39,8 +39,7 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--host",
         choices=HOST_CLOCKS,
-        help="how long the host's own work takes: as the model of the GPU says, or as measured on this machine "
-        "(default: modelled)",
+        help="what says how long the host's own work takes: a model, or this machine's clock (default: modelled)",
     )
 
 

@@ -92,7 +92,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "record S seconds instead of steps (with --gpu: of virtual time)",
         dest="for_",
     )
-    group.add_argument("--stop", action="store_true", help="end the program after what is recorded, with exit code 0")
+    group.add_argument(
+        "--stop", action="store_true", help="end the program once the recording is done, with exit code 0"
+    )
     group.add_argument(
         "--recorder",
         choices=RECORDERS,

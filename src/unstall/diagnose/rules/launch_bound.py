@@ -75,7 +75,9 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
     if len(parts) < 2 or not shares:
         return []
     (most, place), *others = shares
-    return [", ".join([f"idle time by line within it: {most} at {place}", *(f"{less} at {at}" for less, at in others)])]
+    return [
+        ", ".join([f"of this function's idle time, {most} is at {place}", *(f"{less} at {at}" for less, at in others)])
+    ]
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:

@@ -162,8 +162,9 @@ def assemble(facts: Mapping[str, Any], tables: Tables, hosts: Mapping[str, int],
 
 
 def workspaces_of(capability: list[int] | tuple[int, ...]) -> dict[str, int]:
-    """Returns the workspace bytes that torch gives to cuBLAS and cuBLASLt, as torch's `getChosenWorkspaceSize` and
-    `_getWorkspaceSize` do.
+    """Returns the sizes in bytes of the workspaces that torch gives to cuBLAS and cuBLASLt.
+
+    The rules are those of torch's `getChosenWorkspaceSize` and `_getWorkspaceSize`.
     """
     hopper = capability[0] == 9
     return {"cublas": 32 << 20 if hopper else (4096 * 2 + 16 * 8) << 10, "cublaslt": 1 << 20}

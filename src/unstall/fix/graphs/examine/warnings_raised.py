@@ -45,7 +45,8 @@ def listening_to_warnings(is_shown: Callable[[str], bool]) -> Iterator[None]:
 def always_warning(message: str, *, beside: str = "") -> Iterator[None]:
     """Within the block, warnings that match `message` are always shown, and warnings that match `beside` never are.
 
-    Both are regular expressions."""
+    Both are regular expressions. An empty `beside` matches nothing.
+    """
     added: list[Any] = [("always", re.compile(message), Warning, None, 0)]
     if beside:
         added.insert(0, ("ignore", re.compile(beside), Warning, None, 0))
