@@ -42,6 +42,7 @@ def share_of_few(batch: CallBatch) -> float:
 
 def length_of_batch(batch: CallBatch) -> int:
     """Returns how many calls like these a batch must have. In a shorter batch, filling and emptying the pipeline would
-    matter."""
+    matter.
+    """
     one, share = batch(1), share_of_many(batch)
     return round(min(max((one - share) / (_EDGES * share), _SOME), _MOST)) if share else _SOME
