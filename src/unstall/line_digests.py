@@ -1,4 +1,4 @@
-"""Digests of source lines, by which a comparison recognises a line that was moved. No text of the source is kept."""
+"""Digests of source lines, by which a line is recognised that was moved. No text of the source is kept."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from unstall.frameworks import is_framework
 MOST_BYTES = 2 << 20  # the largest files of Python's own standard library and of torch are below 1 MiB
 _DIGEST_BYTES = 6  # JSON's readers keep integers below 2**53
 UNKNOWN = -1
+
+
+def digest_of(line: bytes) -> int:
+    """Returns the digest of a line's text without the white space around it; -1 if nothing is left of it."""
+    text = line.strip()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()) if text else UNKNOWN
 
 
 class LineDigests:
@@ -30,8 +36,7 @@ class LineDigests:
         if file not in self._files:
             self._files[file] = [] if is_framework(file) else self._read(Path(self._folder, file))
         lines = self._files[file]
-        text = lines[line - 1].strip() if 1 <= line <= len(lines) else b""
-        return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()) if text else UNKNOWN
+        return digest_of(lines[line - 1]) if 1 <= line <= len(lines) else UNKNOWN
 
     def _read(self, path: Path) -> list[bytes]:
         try:
