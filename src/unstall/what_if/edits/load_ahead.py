@@ -19,6 +19,6 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     loading = is_data_loading(subject.timeline) & subject.host_rows(place)
     if not loading.any():
         return subject
-    note = "a batch must then be ready for each step: this is the most that loading ahead can gain"
+    note = "a batch must then be ready whenever it is asked for: this is the most that loading ahead can gain"
     made = loading_faster(subject, loading, math.inf)
     return made.with_program(made.program, note)
