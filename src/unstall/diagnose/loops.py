@@ -47,7 +47,9 @@ def lines_of(run: Run, group: Group) -> str:
     lines, stacks = run.timeline.lines, run.timeline.stacks
     if not 0 <= group.place < len(lines) or not lines.exact[group.place]:
         return ""
-    frames = np.unique(run.places.frame[group.rows]).tolist()
+    # A first step may have what the program does before its loop.
+    later = group.rows[run.timeline.host.start[group.rows] >= run.steps.start[min(1, len(run.steps) - 1)]]
+    frames = np.unique(run.places.frame[later if len(later) else group.rows]).tolist()
     own = [frame for each in frames if (frame := run.places.around(group.place, each)) >= 0]
     if not own:
         return ""
