@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from unstall.diagnose.run import Run, analyse
+from unstall.diagnose.analyse import analyse
+from unstall.diagnose.run import Run
 from unstall.diagnose.verdict import IF_FREE, Freed
 from unstall.figures import duration, good_to, share
 from unstall.replay.engine import replay
