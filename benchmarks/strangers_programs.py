@@ -59,13 +59,13 @@ def measure(folder: Path, told: dict[str, str], options: Sequence[str]) -> Row:
     changes = folder / "mended" / name / "changes.txt"
     tries, _, changed = changes.read_text().partition("\n") if changes.exists() else ("0", "", "")
     after = _run(folder, "mended", told, options) if changes.exists() else None
-    promised = before and (before.plan[-1].step_ns if before.plan else before.steps.mean_ns)
+    promised = (before.plan[-1].step_ns if before.plan else before.steps.mean_ns) if before else None
     return Row(
         name,
         f"{told['repository']} {told['commit'][:10]} {told['path']}",
-        before and before.steps.mean_ns,
+        before.steps.mean_ns if before else None,
         promised,
-        after and after.steps.mean_ns,
+        after.steps.mean_ns if after else None,
         int(tries),
         " ".join(changed.split()),
     )

@@ -44,7 +44,7 @@ def _with_steps_of_loops(timeline: Timeline) -> Timeline:
     times = calls_from_loops(timeline).tolist()
     if len(times) < LEAST_PERIODS or find_steps(timeline).found_by in ("annotation", "optimizer"):
         return timeline
-    return with_steps(timeline, times, FORWARD)
+    return with_steps(timeline, times, cast("StepMarks", FORWARD))
 
 
 def with_steps(timeline: Timeline, boundaries: Sequence[int], by: StepMarks = "explicit") -> Timeline:
