@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.run import Group, Run
-from unstall.timeline.columns import HostKind
+from unstall.timeline.columns import I32, I64, HostKind
 from unstall.what_if.place import parse_function
 
 
@@ -23,11 +23,12 @@ def goes_around_steps(run: Run, edit: str) -> bool:
     return runs < len(run.steps)
 
 
-def holds_the_loop(run: Run, group: Group) -> bool:
-    """Returns whether a group's function is known to hold the loop over the steps.
+def holds_the_loop(run: Run, group: Group) -> bool | None:
+    """Returns whether a group's function holds the loop over the steps; None if that is not known.
 
-    It is at module level, or goes around several steps and is seen to be called less often than there are steps. If
-    calls of functions were not recorded, only module level is known.
+    It does at module level, and if it asks a DataLoader for the batches of several steps, or is seen to be called less
+    often than there are steps. If calls of functions were not recorded, a function around all that the steps launch may
+    also be one that each step calls.
     """
     timeline, host = run.timeline, run.timeline.host
     where = run.where(group)
@@ -35,11 +36,25 @@ def holds_the_loop(run: Run, group: Group) -> bool:
         return True
     if where.file is None or len(run.steps) < 2:
         return False
+    if not goes_around_steps(run, f"graph:{where.file}:{where.function}"):
+        return False
+    if _in_function(run, group, run.places.place[run.activity.input_rows]):
+        return True
     rows = np.flatnonzero((host.kind == HostKind.PYTHON) & (host.end > run.window[0]) & (host.start < run.window[1]))
-    lines, line = timeline.lines, timeline.stacks.line[host.stack[rows]]
-    same = (lines.file[line] == lines.file[group.place]) & (lines.function[line] == lines.function[group.place])
-    calls = int((same & (host.stack[rows] >= 0)).sum())
-    return 0 < calls < len(run.steps) and goes_around_steps(run, f"graph:{where.file}:{where.function}")
+    stack = host.stack[rows]
+    calls = _in_function(run, group, timeline.stacks.line[stack[stack >= 0]])
+    if 0 < calls < len(run.steps):
+        return True
+    by_line = bool(timeline.lines.exact[group.place])  # frames are then of lines, not of calls
+    return None if by_line or not calls else False
+
+
+def _in_function(run: Run, group: Group, places: I32 | I64) -> int:
+    """Returns how many of these places are in the group's function."""
+    lines = run.timeline.lines
+    known = places[(places >= 0) & (places < len(lines))]
+    same = (lines.file[known] == lines.file[group.place]) & (lines.function[known] == lines.function[group.place])
+    return int(same.sum())
 
 
 def lines_of(run: Run, group: Group) -> str:
