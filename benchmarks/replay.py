@@ -25,7 +25,7 @@ from replay.invented import random_program
 from replay.running import with_columns
 
 import unstall
-from unstall.diagnose.run import analyse
+from unstall.diagnose.analyse import analyse
 from unstall.replay.build import build
 from unstall.replay.engine import ENGINES
 from unstall.replay.program import Code, Program

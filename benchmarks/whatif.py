@@ -31,8 +31,9 @@ import unstall
 from benchmarks import whatif_fit, whatif_page, whatif_picture, whatif_truth
 from benchmarks.whatif_fit import Known
 from benchmarks.whatif_truth import Pair, Recording
+from unstall.diagnose.analyse import analyse
 from unstall.diagnose.explain import explain
-from unstall.diagnose.run import Run, analyse
+from unstall.diagnose.run import Run
 from unstall.diagnose.verdict import bound_by
 from unstall.replay import engine
 from unstall.replay.build import build

@@ -14,7 +14,8 @@ from benchmarks import whatif, whatif_truth
 from benchmarks.whatif_fit import Known
 from benchmarks.whatif_truth import Pair, Recording
 from unstall import load
-from unstall.diagnose.run import Run, analyse
+from unstall.diagnose.analyse import analyse
+from unstall.diagnose.run import Run
 from unstall.replay.build import build
 from unstall.replay.engine import replay
 from unstall.what_if.model import as_a_rule

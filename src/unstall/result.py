@@ -113,6 +113,16 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     mean_ns: int
 
     @property
+    def unit(self) -> str:
+        """What figures are of, in words: a step, or the run if nothing showed its steps."""
+        return "the run" if self.found_by == "whole" else "a step"
+
+    @property
+    def over(self) -> str:
+        """How figures are of it: per step, or in all."""
+        return "in all" if self.found_by == "whole" else "per step"
+
+    @property
     def plain_name(self) -> str:
         """The name as people use it: AdamW.step rather than torch's Optimizer.step#AdamW.step."""
         name = self.name or ""

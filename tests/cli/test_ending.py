@@ -21,6 +21,7 @@ from unstall.cli.run import prepare_parser
 from unstall.diagnose.explain import explain
 from unstall.document import terminal
 from unstall.document.document import Document
+from unstall.result import Result
 
 WORDS = st.lists(
     st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r"), max_size=30), min_size=1, max_size=12
@@ -76,14 +77,39 @@ def test_before_the_mending_it_says_to_mark_steps_that_are_not_certain(
             trace.launch("gemm", 400)
             trace.sync()
     result = explain(trace.timeline()).result
-    result = replace(result, steps=replace(result.steps, found_by=found_by))
+    _show(replace(result, steps=replace(result.steps, found_by=found_by)))
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("# once something is mended:")
+    assert (lines[at - 1] if lines[at - 1].startswith("#") else None) == advice
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(("lines", "told"), [((2, 3), "findings 1 and 2"), ((3, 4), "finding 1"), ((4,), None)])
+def test_it_says_which_findings_have_a_patch(
+    lines: tuple[int, ...],
+    told: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("for x in xs:\n    a = x.cuda()\n    b = x.to(device)\n    c = f(x)\n")
+    trace = TraceBuilder(unstall={"schema": "unstall.recording/1", "lines": "exact"})
+    for _ in range(4):
+        with trace.step():
+            for line in lines:
+                with trace.frame("train.py", line, "<module>"), trace.op("aten::to"):
+                    trace.copy("HtoD", 1000 / line, memory="Pageable")
+    _show(explain(trace.timeline()).result)
+    next_steps = capsys.readouterr().out.partition("\nnext\n")[2].splitlines()
+    patch = [f"# there is a patch for {told}:", "unstall show 1 --patch | git apply"] if told else []
+    assert next_steps[: len(patch) + 2] == ["unstall show 1", *patch, "unstall open"]
+
+
+def _show(result: Result) -> None:
     parser = argparse.ArgumentParser()
     prepare_parser(parser)
     args = parser.parse_args(["train.py"])
     args.words = ["run", "train.py"]
     full = Document(title="", about=(), blocks=(), data=result)
     terminal.show(ending(args, Path("train.trace.json.gz"))(full))
-    lines = capsys.readouterr().out.splitlines()
-    at = lines.index("# once something is mended:")
-    assert (lines[at - 1] if lines[at - 1].startswith("#") else None) == advice
-    assert max(map(len, lines)) <= 80

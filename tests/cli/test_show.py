@@ -11,9 +11,11 @@ import pytest
 from cli.command import EXAMPLES, Cli
 from report.rendered import as_json
 from report.sample import TYPICAL
+from traces import TraceBuilder
 
 from unstall.cli._last import last_page, last_run
 from unstall.errors import UsageError
+from unstall.line_digests import digest_of
 from unstall.result import Result, Where
 
 _PROGRAM = "import torch\nfor x in xs:\n    print(x)\n    y = torch.ones(3).cuda()\nprint(y)\n"
@@ -55,6 +57,25 @@ def test_source_that_changed_since_the_run_is_told(unstall: Cli, here: Path) -> 
     now = (here / "result.json").stat().st_mtime
     os.utime(here / "train.py", (now + 9, now + 9))
     assert "train.py: changed after the run" in unstall("show", "1").out
+
+
+def test_a_line_that_the_run_knows_by_its_text_is_found_where_it_is_now(unstall: Cli, here: Path) -> None:
+    """As after the patch for another finding: the next one is for the file as it is."""
+    (here / "result.json").unlink()
+    digests = {"train.py": {str(n): digest_of(text) for n, text in enumerate(_PROGRAM.encode().splitlines(), 1)}}
+    trace = TraceBuilder(unstall={"schema": "unstall.recording/1", "lines": "exact", "digests": digests})
+    for _ in range(4):
+        with trace.step(), trace.frame("train.py", 4, "<module>"), trace.op("aten::to"):
+            trace.copy("HtoD", 400, memory="Pageable")
+    trace.timeline().save(here / "train.trace.json.gz")
+    (here / "train.py").write_text(f"import os\n{_PROGRAM}")
+    path = here / "train.trace.json.gz"
+    assert "at train.py:5 (was 4) in <module>" in unstall("show", "1", path).out
+    assert '+    y = torch.ones(3, device="cuda")' in unstall("show", "1", path, "--patch").out
+    (here / "train.py").write_text(_PROGRAM.replace("ones(3).cuda()", "zeros(4).cuda()"))
+    outcome = unstall("show", "1", path, "--patch")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "the file has this line no more" in outcome.err
 
 
 def test_source_elsewhere_is_read_only_if_its_folder_is_named(

@@ -124,6 +124,30 @@ def test_a_function_around_the_steps_is_not_captured_but_cut() -> None:
     assert capture(steps(waits=False))[0].fix.startswith("capture it")
 
 
+def by_line(loader: bool) -> TraceBuilder:
+    """A recording that knows lines, and not how often their function was called."""
+    trace = TraceBuilder(unstall={"schema": "unstall.recording/1", "recorder": "cupti", "lines": "exact"})
+    for _ in range(3):
+        with trace.step():
+            if loader:
+                with trace.frame("train.py", 8, "main"):
+                    trace.next_batch(20)
+            for number in range(24):
+                with trace.frame("train.py", 9, "main"), trace.op("aten::relu"):
+                    trace.launch(f"kernel_{number}", 3)
+    return trace
+
+
+def test_a_function_that_asks_for_the_batches_is_cut() -> None:
+    fix = only(by_line(loader=True), "launch-bound").fix
+    assert fix.startswith("put what each step does here (train.py:9) into a function, and capture that in a CUDA graph")
+
+
+def test_a_function_that_may_hold_the_loop_is_cut_if_it_does() -> None:
+    fix = only(by_line(loader=False), "launch-bound").fix
+    assert "into a function, unless main is that already, and capture it in a CUDA graph" in fix
+
+
 def test_the_installed_torch_takes_capturable_as_is_said() -> None:
     optim = pytest.importorskip("torch.optim")
     classes = {name.lower(): each for name, each in vars(optim).items() if inspect.isclass(each)}

@@ -7,7 +7,7 @@ import pytest
 from findings import result_of
 from traces import AUTOGRAD, TraceBuilder
 
-from unstall.diagnose.run import analyse
+from unstall.diagnose.analyse import analyse
 from unstall.result import IDLE_CAUSES, Accounts
 
 

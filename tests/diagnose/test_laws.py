@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from programs import Program, programs
 from traces import PROCESS, Event
 
+from unstall.diagnose.analyse import analyse
 from unstall.diagnose.explain import explain
-from unstall.diagnose.run import analyse
 from unstall.result import IDLE_CAUSES, Accounts, Result
 from unstall.timeline.columns import Timeline
 from unstall.timeline.intervals import Intervals

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from traces import TraceBuilder
 
+from unstall.diagnose.analyse import analyse
 from unstall.diagnose.long_steps import of_long_steps
-from unstall.diagnose.run import analyse
 
 
 def _of(kernels: Sequence[int], *, reads: bool = True) -> str | None:

@@ -42,6 +42,18 @@ def test_a_replay_that_is_off_is_said_before_all_predictions() -> None:
     assert {finding.gain_ns for finding in report.result.findings} <= {None}
 
 
+def test_of_a_run_without_steps_nothing_is_said_of_a_step() -> None:
+    trace = TraceBuilder()
+    for _ in range(2):
+        trace.launch("gemm", 300)
+        trace.work(2_000)
+        trace.item()
+    report = explain(trace.timeline())
+    assert "the run would take" in report.result.verdict.text
+    assert "gain: time the run saves if only this is fixed" in " ".join(str(report).split())
+    assert "a step" not in str(report)
+
+
 def test_a_verdict_that_hangs_on_the_estimated_overhead_says_what_else_it_may_be() -> None:
     """Its step was measured to be 38.5 ms without recording, and computing limits it then; the estimate is 51.1 ms."""
     timeline = recording("resnet50_pageable_item_nan")

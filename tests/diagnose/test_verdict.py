@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from traces import TraceBuilder
 
-from unstall.diagnose.run import analyse
+from unstall.diagnose.analyse import analyse
 from unstall.diagnose.verdict import judge
 
 

@@ -12,12 +12,18 @@ from unstall.patches.source import Source
 from unstall.result import Finding, Where
 
 
-def _patch(text: str, line: int, rule: str, *, name: str = "train.py", exact: bool = True) -> Patch | str:
+def _patch(
+    text: str, line: int, rule: str, *, name: str = "train.py", exact: bool = True, beside: str | None = None
+) -> Patch | str:
     where = Where(file=name, line=line, line_is="exact" if exact else "def", function="main")
-    finding = Finding(
-        rule=rule, title="", where=where, count=1, wait_ns=0, exposed_ns=0, fix="", safe_if="", confidence="high"
+    finding, *others = (
+        Finding(
+            rule=each, title="", where=where, count=1, wait_ns=0, exposed_ns=0, fix="", safe_if="", confidence="high"
+        )
+        for each in (rule, beside)
+        if each is not None
     )
-    return patch_for(finding, Source(name, Path(), text, 0))
+    return patch_for(finding, Source(name, Path(), text, 0), others)
 
 
 def _applied(text: str, line: int, rule: str, folder: Path) -> str:
@@ -61,6 +67,7 @@ def test_a_copy_of_what_no_loader_made_says_that_its_source_must_be_pinned() -> 
         ("torch.ones(n).cuda()", "pageable-copy", 'torch.ones(n, device="cuda")'),
         ("torch.tensor(-0.5).to(device)", "pageable-copy", "torch.full((), -0.5, device=device)"),
         ("torch.tensor(1, device=device)", "sync-tensor", "torch.full((), 1, device=device)"),
+        ("torch.tensor(1, device=device)", "pageable-copy", "torch.full((), 1, device=device)"),
     ],
 )
 def test_what_is_the_same_on_each_device_is_made_there(line: str, rule: str, new: str, tmp_path: Path) -> None:
@@ -89,7 +96,9 @@ def test_a_block_is_not_left_empty(tmp_path: Path) -> None:
         (["model.cuda()"], 2, "pageable-copy", "may be one"),
         (["x.to(torch.float16)"], 2, "pageable-copy", "not of the form x.to(device)"),
         (["x.to(device, non_blocking=True)"], 2, "pageable-copy", "already"),
+        (["x = out.to(cpu_device)"], 2, "pageable-copy", "not of the form x.to(device)"),
         (["x = torch.tensor(values, device=device)"], 2, "sync-tensor", "may be others each time"),
+        (["x = torch.tensor([0.5, 2], device=device)"], 2, "pageable-copy", "make the tensor once, before the loop"),
         (["torch.cuda.empty_cache(); f()"], 2, "allocator-churn", "other statements"),
         (["torch = f()", "torch.cuda.empty_cache()"], 3, "allocator-churn", "not a statement"),
         (["x = (", ""], 2, "sync-tensor", "no Python"),
@@ -100,6 +109,14 @@ def test_any_other_line_has_none_and_is_told_why(lines: list[str], line: int, ru
     made = _patch("\n".join(["import torch", *lines, ""]), line, rule)
     assert isinstance(made, str)
     assert why in made
+
+
+def test_a_line_that_also_copies_to_the_host_has_none() -> None:
+    """A copy to the host that is not waited for is read before it has arrived."""
+    text = "x, last = batch.to(device), out.to(args.out_device)\n"
+    assert isinstance(_patch(text, 1, "pageable-copy"), Patch)
+    made = _patch(text, 1, "pageable-copy", beside="sync-cpu")
+    assert made == "the line also copies to the host, which non_blocking=True would make unsafe: split it in two"
 
 
 def test_a_library_is_never_patched_nor_a_line_that_is_not_known() -> None:

@@ -33,6 +33,11 @@ def test_the_end_of_a_name_leads_to_a_copy_only_if_asked(folder: Path) -> None:
     assert isinstance(read_source(name, [folder], by_ending=True), Source)
 
 
+def test_a_librarys_name_does_not_lead_to_a_file_of_the_program(folder: Path) -> None:
+    for name in ("/usr/lib/python3.11/site-packages/lib/pkg/train.py", "transformers/pkg/train.py"):
+        assert isinstance(read_source(name, [folder], by_ending=True), str)
+
+
 @pytest.mark.parametrize("name", ["../outside.py", "pkg/../../outside.py", "{outside}", "link.py", "linked/outside.py"])
 @pytest.mark.parametrize("by_ending", [False, True])
 def test_nothing_outside_is_read_by_any_name_or_link(folder: Path, name: str, by_ending: bool) -> None:

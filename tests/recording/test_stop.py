@@ -64,6 +64,24 @@ def test_an_end_that_no_boundary_made_ends_the_program_at_the_next_one(tmp_path:
         run.steps(1, took_ms=100)
 
 
+@pytest.mark.parametrize(("recorded", "ends"), [(2, True), (1, False)])
+def test_what_the_programs_own_profiler_cut_short_is_enough_if_a_step_is_whole(
+    tmp_path: Path, recorded: int, ends: bool
+) -> None:
+    """The first of the recorded boundaries ends the step for warm-up."""
+    run = Driven(tmp_path, warmup=1, steps=9, stop=True)
+    run.session.begin()
+    run.steps(1 + 9 + recorded, took_ms=100)
+    assert run.session.phase is Phase.RECORDING
+    run.session._give_way()
+    assert [event["steps"] for event in run.events("recorded")] == [recorded - 1]
+    if ends:
+        with pytest.raises(SystemExit):
+            run.steps(1, took_ms=100)
+    else:
+        run.steps(9, took_ms=100)
+
+
 def test_a_program_without_steps_ends_at_its_first_one(tmp_path: Path) -> None:
     run = Driven(tmp_path, stop=True)
     run.session.begin()

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from hypothesis import HealthCheck, Phase, settings
 from traces import Event, TraceBuilder
 
-from unstall.diagnose.run import analyse
+from unstall.diagnose.analyse import analyse
 from unstall.replay.build import build
 from unstall.replay.program import Code, Program
 from unstall.timeline.columns import Timeline

@@ -189,6 +189,24 @@ def test_a_stream_that_waits_for_a_known_event_goes_on_when_others_did() -> None
     assert replay(made).op_start.tolist() == [8_000, held.op_start] == [8_000, 112_000]
 
 
+@pytest.mark.parametrize("streams", [2, 30])
+def test_a_wait_for_a_stream_that_others_hold_one_after_the_other_is_one_for_the_first(streams: int) -> None:
+    """Nothing runs on them meanwhile: each waits for the event of the one before."""
+    trace = Trace()
+    for stream in range(20, 20 + streams):
+        trace.launch("relu", 1, stream=stream)
+    trace.launch("gemm", 1_000, stream=7)
+    event = trace.record(stream=7)
+    for stream in range(20, 20 + streams):
+        trace.stream_wait(event, stream=stream)
+        event = trace.record(stream=stream)
+    trace.sync(stream=event.stream)
+    made = program(trace)
+    (wait,) = only(made, *SYNCS)
+    assert wait[0] == "SYNC_STREAM"
+    assert wait[3] < 10_000  # of 1 ms: the rest is the kernel's
+
+
 def test_a_stream_that_waits_for_an_unknown_event_follows_the_op_that_had_just_ended() -> None:
     trace = Trace(wake_us=6)
     trace.launch("gemm", 100, stream=7)

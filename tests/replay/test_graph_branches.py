@@ -14,7 +14,7 @@ from replay.forks import Node, Step, run, scattered, steps
 from replay.recorded import program_of
 from replay.running import with_columns
 
-from unstall.diagnose.run import analyse
+from unstall.diagnose.analyse import analyse
 from unstall.locate.steps import find_steps
 from unstall.replay.engine import replay
 from unstall.replay.program import Program

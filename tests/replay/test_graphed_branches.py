@@ -10,7 +10,7 @@ import pytest
 from processes import succeeded
 from replay.recorded import program_of
 
-from unstall.diagnose.run import analyse
+from unstall.diagnose.analyse import analyse
 from unstall.read import load
 from unstall.replay.engine import replay
 from unstall.replay.steady import steady_step_ns

@@ -11,8 +11,9 @@ from programs import Program, programs
 from replay.recorded import A_FEW, Trace
 from replay.test_build_laws import Taught, taught
 
+from unstall.diagnose.analyse import analyse
 from unstall.diagnose.outlook import replayed_run
-from unstall.diagnose.run import Run, analyse
+from unstall.diagnose.run import Run
 from unstall.replay.program import Code
 from unstall.result import Accounts, DeviceAccounts
 from unstall.timeline.columns import HostKind, Timeline

@@ -12,7 +12,7 @@ from programs import BODIES, Program, _run, programs
 from replay import repeated
 from replay.recorded import A_FEW, Trace, program, program_of
 
-from unstall.diagnose.run import analyse
+from unstall.diagnose.analyse import analyse
 from unstall.replay.engine import replay
 from unstall.replay.steady import settle, steady_step_ns
 from unstall.what_if.edits import parse

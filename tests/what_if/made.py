@@ -6,7 +6,7 @@ import numpy as np
 from replay.recorded import program_of
 from traces import TraceBuilder
 
-from unstall.diagnose.run import analyse
+from unstall.diagnose.analyse import analyse
 from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
 from unstall.what_if.edits import parse

@@ -13,7 +13,7 @@ from programs import programs
 from replay.recorded import A_FEW, Trace, program
 from what_if.made import same
 
-from unstall.diagnose.run import analyse
+from unstall.diagnose.analyse import analyse
 from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
 from unstall.what_if.calibrate import by_overhead, by_speed

@@ -462,6 +462,7 @@ def test_an_edit_is_a_file() -> None:
         "keep-cache",
         "kernel-speed",
         "leave-out",
+        "load-ahead",
         "make-on-device",
         "overlap-comm",
         "overlap-copies",
@@ -556,7 +557,7 @@ def test_not_everything_can_be_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "edit", ["remove-syncs", "pin-copies", "read-later", "overlap-copies", "keep-cache", "kernel-speed:2"]
+    "edit", ["remove-syncs", "pin-copies", "read-later", "overlap-copies", "keep-cache", "load-ahead", "kernel-speed:2"]
 )
 def test_where_there_is_nothing_of_its_kind_an_edit_changes_nothing(edit: str) -> None:
     def body(trace: TraceBuilder) -> None:

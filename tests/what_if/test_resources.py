@@ -190,6 +190,21 @@ def test_streams_that_wait_for_collectives_no_longer_do() -> None:
     assert "the most that overlap can gain" in subject.notes[0]
 
 
+def two_loaders(trace: TraceBuilder) -> None:
+    for line in (10, 20):
+        with trace.frame("train.py", line, "train"):
+            trace.next_batch(400)
+            trace.launch("gemm", 20)
+
+
+def test_batches_that_are_ready_are_waited_for_nowhere_or_at_one_line() -> None:
+    """Without waits for batches, two kernels of 20 µs follow each other after 1 each."""
+    everywhere = edited(subject_of(run(two_loaders)), "load-ahead")
+    assert step_us(run(two_loaders), "load-ahead:train.py:20") == pytest.approx(step_us(run(two_loaders)) - 400, abs=1)
+    assert steady_step_ns(everywhere.program) / 1000 == pytest.approx(42, abs=0.1)
+    assert "the most that loading ahead can gain" in everywhere.notes[0]
+
+
 def test_overlap_comm_has_no_place() -> None:
     with pytest.raises(UsageError, match="write overlap-comm: it is about all collectives"):
         parse("overlap-comm:train.py:3")

@@ -16,7 +16,7 @@ from replay.recorded import A_FEW, Trace, program
 from traces import TraceBuilder
 from what_if.made import same, subject_of
 
-from unstall.diagnose.run import analyse
+from unstall.diagnose.analyse import analyse
 from unstall.errors import UsageError
 from unstall.replay.engine import replay
 from unstall.replay.program import Code, Program

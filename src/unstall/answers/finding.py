@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from unstall.document.document import Document
 from unstall.document.shown import Shown
 from unstall.errors import UsageError
+from unstall.patches.moved import RanLine, line_now
 from unstall.patches.patch import Patch, patch_for
 from unstall.patches.source import AROUND_A_CALL, Excerpt, Source, excerpt, read_source
 from unstall.report.scrub import scrub
 from unstall.report.show import document, numbered
 from unstall.result import Caller, Finding, Result, Where
+from unstall.timeline.columns import Timeline
 
 _STALE = "changed after the run, so lines may have moved: record it again"
+_GONE = "the file has this line no more, or not told from others: record the run again"
+
+
+_MOST_PATCHES = 30  # findings whose source is read at the end of a run
+
+_Ran = Mapping[str, Mapping[int, RanLine]]
+"""The lines that ran whose text is known by its digest, by file and line."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,7 +43,14 @@ class ShownFinding(Shown):
 
     @classmethod
     def of(
-        cls, result: Result, number: str, folders: Sequence[Path], *, apply: str, ran_ns: int | None = None
+        cls,
+        result: Result,
+        number: str,
+        folders: Sequence[Path],
+        *,
+        apply: str,
+        ran_ns: int | None = None,
+        timeline: Timeline | None = None,
     ) -> ShownFinding:
         """Reads the source of a finding.
 
@@ -41,22 +60,26 @@ class ShownFinding(Shown):
             folders: Folders below which source may be read, besides the current one.
             apply: The command that applies the patch.
             ran_ns: When the run ended, in ns of the system's clock; None if that is not known.
+            timeline: The run, which may know the lines that ran by their text.
 
         Raises:
             UsageError: the result has no finding of this number.
         """
         finding = _finding(result, number)
         where, caller = finding.where, finding.where.called_from
-        source = _read(where.file, folders)
+        ran = _lines_of(timeline) if timeline is not None else {}
+        source, line = _read(where, folders, ran)
         excerpts: list[tuple[str, Where | Caller, Excerpt]] = []
-        if where.line is not None:
-            excerpts.append(("at", where, excerpt(source, where.line)))
+        if line is not None:
+            excerpts.append(("at", where, excerpt(source, line)))
         if caller is not None:
-            excerpts.append(("from", caller, excerpt(_read(caller.file, folders), caller.line, AROUND_A_CALL)))
-        stale = isinstance(source, Source) and ran_ns is not None and source.changed_ns > ran_ns
-        patch = patch_for(finding, source)
+            called, from_line = _read(caller, folders, ran)
+            excerpts.append(("from", caller, excerpt(called, from_line or caller.line, AROUND_A_CALL)))
+        told = bool(ran.get(where.file or ""))
+        stale = isinstance(source, Source) and not told and ran_ns is not None and source.changed_ns > ran_ns
+        now = msgspec.structs.replace(finding, where=msgspec.structs.replace(where, line=line))
         caveat = f"{where.file}: {_STALE}" if stale else ""
-        return cls(result, number, tuple(excerpts), patch, apply, caveat)
+        return cls(result, number, tuple(excerpts), patch_for(now, source, _beside(result, finding)), apply, caveat)
 
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the document of the finding."""
@@ -64,12 +87,54 @@ class ShownFinding(Shown):
         return document(result, self.number, self.excerpts, self.patch, self.apply, self.caveat)
 
 
-def _read(file: str | None, folders: Sequence[Path]) -> Source | str:
-    """Reads a file below the current folder or, by the end of its name, below one of the others."""
+def with_patches(result: Result) -> list[str]:
+    """Returns the numbers of the findings that a patch is known for, of a program whose source is as it ran."""
+    sources: dict[str | None, Source | str] = {}
+    found = []
+    for number, finding in list(numbered(result).items())[:_MOST_PATCHES]:
+        file = finding.where.file
+        if file not in sources:
+            sources[file], _ = _read(finding.where, (), {})
+        if isinstance(patch_for(finding, sources[file], _beside(result, finding)), Patch):
+            found.append(number)
+    return found
+
+
+def _beside(result: Result, finding: Finding) -> list[Finding]:
+    """Returns the findings at the same line."""
+    place = finding.where.file, finding.where.line
+    return [each for each in result.findings if (each.where.file, each.where.line) == place]
+
+
+def _lines_of(timeline: Timeline) -> _Ran:
+    lines, text = timeline.lines, timeline.text
+    functions: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for file, line, function in zip(lines.file.tolist(), lines.line.tolist(), lines.function.tolist(), strict=True):
+        functions[text(file), line].add(text(function))
+    return {
+        file: {line: RanLine(digest, frozenset(functions[file, line])) for line, digest in digests.items()}
+        for file, digests in timeline.line_digests().items()
+    }
+
+
+def _read(place: Where | Caller, folders: Sequence[Path], ran: _Ran) -> tuple[Source | str, int | None]:
+    """Reads a file below the current folder or, by the end of its name, below one of the others.
+
+    Returns it, or why it is not shown, and the line's number in it as it is now.
+    """
+    file, line = place.file, place.line
     if not file:
-        return "the run has no source lines"
-    here = read_source(file, [Path()])
-    return here if isinstance(here, Source) or not folders else read_source(file, folders, by_ending=True)
+        return "the run has no source lines", line
+    source = read_source(file, [Path()])
+    if isinstance(source, str) and folders:
+        source = read_source(file, folders, by_ending=True)
+    if isinstance(source, str) or line is None or line not in ran.get(file, {}):
+        return source, line
+    try:
+        now = line_now(line, ran[file], source.text)
+    except SyntaxError:
+        now = None
+    return (source, now) if now is not None else (_GONE, line)
 
 
 def _finding(result: Result, number: str) -> Finding:

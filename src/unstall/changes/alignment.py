@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 
 from unstall.changes.sides import ComparedRun, Sides
-from unstall.diagnose.run import Run, analyse
+from unstall.diagnose.analyse import analyse
+from unstall.diagnose.run import Run
 from unstall.locate.step_spans import steps_of
 from unstall.result import Steps
 from unstall.timeline.columns import I64, DeviceKind

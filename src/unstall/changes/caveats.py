@@ -91,7 +91,7 @@ def _saved(a: Diagnosis, b: Diagnosis) -> Said:
 def _steps(a: Result, b: Result, found: Alignment, step: Time | None) -> Said:
     """Returns the caveat of steps that were told in different ways. `step` is None if they are not compared."""
     if a.steps.found_by == b.steps.found_by == "whole":
-        return [("steps", "No steps were found in either run: what is called a step is the whole run.")]
+        return [("steps", "No steps were found in either run: the figures are of the whole runs.")]
     if same_boundaries(a.steps, b.steps) and found.one_to_one:
         return []
     if not same_extent(a.steps, b.steps):

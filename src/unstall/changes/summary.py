@@ -50,13 +50,14 @@ def summarise(
         return Summary(faster=None, ratio=None, text="These runs cannot be compared.")
     low, high = sorted((step.a, step.b))
     ratio = round(high / low, 3) if low else None
+    each = "" if a.steps.found_by == b.steps.found_by == "whole" else " a step"
     if not differs and step.change == 0:
-        return Summary(faster=None, ratio=ratio, text=f"No difference: {duration(step.a)} a step in both.")
+        return Summary(faster=None, ratio=ratio, text=f"No difference: {duration(step.a)}{each} in both.")
     if not step.change or not (step.beyond_noise or _apart(a, b)):
         rest = "" if differs else " Nothing else differs beyond the noise."
-        return Summary(faster=None, ratio=ratio, text=_alike(step) + rest)
+        return Summary(faster=None, ratio=ratio, text=_alike(step, "A step" if each else "The run") + rest)
     faster: Literal["a", "b"] = "b" if step.change < 0 else "a"
-    sentences = [_faster(a, b, step), _where(step, accounts), _graphs(launches)]
+    sentences = [_faster(a, b, step, each), _where(step, accounts), _graphs(launches, each)]
     if a.bound_by != b.bound_by:
         sentences.append(f"A is {_bound(a.bound_by)}, B {_bound(b.bound_by)}.")
     of_the_host = sum(part.time_ns.change for part in accounts if (part.kind, part.key) in _OF_THE_HOST)
@@ -76,16 +77,16 @@ def _apart(a: Side, b: Side) -> bool:
     return enough and (a.longest_step_ns < b.shortest_step_ns or b.longest_step_ns < a.shortest_step_ns)
 
 
-def _alike(step: Time) -> str:
+def _alike(step: Time, unit: str) -> str:
     if duration(step.a) == duration(step.b):
-        return f"A step takes {duration(step.a)} in both."
+        return f"{unit} takes {duration(step.a)} in both."
     return (
-        f"A step takes {duration(step.a)} in A and {duration(step.b)} in B. That may be chance: the steps of one "
+        f"{unit} takes {duration(step.a)} in A and {duration(step.b)} in B. That may be chance: the steps of one "
         f"run vary so much that only a difference above {duration(step.noise or 0)} would be significant."
     )
 
 
-def _faster(a: Side, b: Side, step: Time) -> str:
+def _faster(a: Side, b: Side, step: Time, each: str) -> str:
     ratio = max(step.a, step.b) / max(min(step.a, step.b), 1)
     times = f"{ratio:.2f}x" if ratio < _TEN else f"{ratio:.1f}x"
     certainly = ""
@@ -96,7 +97,7 @@ def _faster(a: Side, b: Side, step: Time) -> str:
         certainly = f" (steps vary much, but every step of {fast} is shorter than any of {slow})"
     return (
         f"B is {times} {'faster' if step.change < 0 else 'slower'}: "
-        f"{duration(step.b)} a step instead of {duration(step.a)}{certainly}."
+        f"{duration(step.b)}{each} instead of {duration(step.a)}{certainly}."
     )
 
 
@@ -122,7 +123,7 @@ def _where(step: Time, accounts: Sequence[Account]) -> str:
     return f"{called[0].upper()}{called[1:]} {fell} by {duration(change)}: {became}{rest}."
 
 
-def _graphs(launches: Launches | None) -> str:
+def _graphs(launches: Launches | None, each: str) -> str:
     """Returns a phrase on launches that graphs replaced, or no longer replace."""
     if launches is None:
         return ""
@@ -137,8 +138,8 @@ def _graphs(launches: Launches | None) -> str:
     calls_noun = "launching call" if calls_with == 1 else "launching calls"
     noun = "graph launch" if number == 1 else "graph launches"
     return (
-        f"{with_} runs {_number(inside)} kernels a step by {_number(number)} {noun}: "
-        f"{_number(calls_with)} {calls_noun} a step in all, {_number(calls_without)} in {without}."
+        f"{with_} runs {_number(inside)} kernels{each} by {_number(number)} {noun}: "
+        f"{_number(calls_with)} {calls_noun}{each} in all, {_number(calls_without)} in {without}."
     )
 
 

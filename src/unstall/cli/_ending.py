@@ -23,6 +23,7 @@ _BEFORE_MENDING = {  # otherwise the run after it may have other steps
     "whole": "# no steps were found: if there are any, first put unstall.step() at their end",
 }
 _WIDTH = 78  # columns
+_MOST_LISTED = 8
 
 
 def ending(args: argparse.Namespace, trace: Path) -> Callable[[Document], Document]:
@@ -33,21 +34,39 @@ def ending(args: argparse.Namespace, trace: Path) -> Callable[[Document], Docume
         result = cast("Result", full.data)
         files = ", ".join([str(trace), *args.output])
         last = f"all of it: {'' if args.full else '--full, or '}{files}"
-        return document(result, [line for each in _commands(result, args, trace) for line in in_lines(each)], last)
+        return document(result, list(_next(result, args, trace)), last)
 
     return make
 
 
-def _commands(result: Result, args: argparse.Namespace, trace: Path) -> Iterator[str]:
+def _next(result: Result, args: argparse.Namespace, trace: Path) -> Iterator[str]:
+    """Yields what to type next, in lines."""
+    from unstall.answers.finding import with_patches
+
+    if all(finding.harmless for finding in result.findings):
+        return
     found = trace.parent == Path() and trace.name.endswith(TRACE_ENDING)
     behind = "" if found else f" {shlex.quote(str(trace))}"
-    if any(not finding.harmless for finding in result.findings):
-        yield f"unstall show {'b1' if any(finding.wrong for finding in result.findings) else '1'}{behind}"
-        yield f"unstall open{behind}"
-        if advice := _BEFORE_MENDING.get(result.steps.found_by):
-            yield advice
-        yield "# once something is mended:"
-        yield again(args, trace)
+    first = "b1" if any(finding.wrong for finding in result.findings) else "1"
+    yield from in_lines(f"unstall show {first}{behind}")
+    if patched := with_patches(result):
+        yield f"# there is a patch for {_listed(patched)}:"
+        *lines, last = in_lines(f"unstall show {patched[0]}{behind} --patch")
+        yield from [*lines, f"{last} | git apply"]
+    yield from in_lines(f"unstall open{behind}")
+    if advice := _BEFORE_MENDING.get(result.steps.found_by):
+        yield advice
+    yield "# once something is mended:"
+    yield from in_lines(again(args, trace))
+
+
+def _listed(numbers: Sequence[str]) -> str:
+    """Returns "finding 2", "findings 2 and 4", "findings 2, 4, 6, …"."""
+    if len(numbers) == 1:
+        return f"finding {numbers[0]}"
+    if len(numbers) > _MOST_LISTED:
+        return f"findings {', '.join(numbers[:_MOST_LISTED])}, …"
+    return f"findings {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
 def in_lines(command: str) -> list[str]:

@@ -147,6 +147,8 @@ def say(text: str) -> None:
 
 
 def _stopping(recorded: Event) -> str:
+    if recorded.get("why") == "profiler" and not recorded.get("steps"):
+        return "; the program goes on, as its own torch.profiler began, beside which nothing can be recorded"
     if recorded.get("by") == "time":
         return "; --stop ends the program at a step, and there was none yet: call unstall.step() at the end of each"
     return "; --stop ends the program soon"

@@ -55,7 +55,10 @@ def run(args: argparse.Namespace) -> int:
     ran_ns = None
     with suppress(OSError):
         ran_ns = None if path == STDIN else Path(path).stat().st_mtime_ns
-    shown = ShownFinding.of(report.result, args.number.lower(), folders, apply=_apply(args), ran_ns=ran_ns)
+    timeline = report.run.timeline if report.run else None
+    shown = ShownFinding.of(
+        report.result, args.number.lower(), folders, apply=_apply(args), ran_ns=ran_ns, timeline=timeline
+    )
     if not args.patch:
         deliver(shown, args)
         return 0

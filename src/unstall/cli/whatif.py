@@ -7,7 +7,7 @@ run.
 These edits can be limited to a place, by :FILE:LINE, :FILE:LINE:OP or :OP after the name:
 
     remove-syncs    pin-copies      reuse-pinned    make-on-device
-    read-later      overlap-copies  keep-cache
+    read-later      overlap-copies  keep-cache      load-ahead
 
 These make something K times as fast; K can be inf:
 

@@ -23,6 +23,7 @@ from unstall.timeline.columns import (
     HostMemory,
     Timeline,
 )
+from unstall.timeline.copies import is_synchronous
 from unstall.timeline.grouping import groups
 from unstall.timeline.intervals import Intervals
 
@@ -222,11 +223,9 @@ def _blocks(timeline: Timeline, copies: I64, skew_ns: int) -> Bool:
     """
     host, device = timeline.host, timeline.device
     call = device.launch[copies]
-    names = np.unique(host.name[call])
-    asynchronous = np.isin(host.name[call], [i for i in names if "Async" in timeline.strings[i]])
     memory = device.host_memory[copies]
     long = host.end[call] - host.start[call] >= _BLOCKED_LEAST_NS
     may_block = (memory == HostMemory.PAGEABLE) | ((memory == HostMemory.UNKNOWN) & long)
     middle = (device.start[copies] + device.end[copies]) // 2
-    blocked: Bool = (host.end[call] >= middle - skew_ns) & (may_block | ~asynchronous)
+    blocked: Bool = (host.end[call] >= middle - skew_ns) & (may_block | is_synchronous(timeline, call))
     return blocked

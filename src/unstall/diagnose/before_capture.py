@@ -18,6 +18,7 @@ from unstall.result import Finding, Where
 from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import Bool, HostKind
 from unstall.what_if.place import EditPlace, parse_function
+from unstall.what_if.set_up import was_set_up
 
 _BLOCKS = re.compile(r"sync-|pageable-copy$|blocking-copy$|blocking-pinned-copy$")
 _MOST_NAMED = 4
@@ -65,6 +66,8 @@ def _inside(run: Run, finding: Finding) -> Bool | None:
 def _blocks(run: Run, finding: Finding, inside: Bool) -> bool:
     """Returns whether a finding is of a wait or a copy inside the place, which no graph can contain."""
     where = finding.where
+    if was_set_up(finding, run.timeline, run.steps):
+        return False
     if not _BLOCKS.match(finding.rule) or (where.file is None and where.op is None):
         return False
     if where.file is not None and LEAVES_WAITS_OUT.fullmatch(where.file):

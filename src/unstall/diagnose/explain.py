@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from unstall._version import __version__
+from unstall.diagnose.analyse import analyse
 from unstall.diagnose.before_capture import with_what_comes_first
 from unstall.diagnose.graphed_checks import note_of_checks, without_checks
 from unstall.diagnose.input_check import load_usable
@@ -17,7 +18,7 @@ from unstall.diagnose.lines import cost_by_line
 from unstall.diagnose.outlook import look_ahead
 from unstall.diagnose.rules import all_rules
 from unstall.diagnose.rules.device_work import DEVICE_WORK
-from unstall.diagnose.run import Run, analyse
+from unstall.diagnose.run import Run
 from unstall.diagnose.step_notes import notes_of_steps
 from unstall.diagnose.verdict import bound_by, judge
 from unstall.diagnose.whole_graphs import with_whole_graphs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.run import Group, Run
-from unstall.timeline.columns import HostKind
+from unstall.timeline.columns import I32, I64, HostKind
 from unstall.what_if.place import parse_function
 
 
@@ -24,11 +24,12 @@ def goes_around_steps(run: Run, edit: str) -> bool:
     return runs < len(run.steps)
 
 
-def holds_the_loop(run: Run, group: Group) -> bool:
-    """Returns whether a group's function is known to hold the loop over the steps.
+def holds_the_loop(run: Run, group: Group) -> bool | None:
+    """Returns whether a group's function holds the loop over the steps; None if that is not known.
 
-    This is known of code at module level, and of a function that goes around several steps and is called fewer times
-    than there are steps. If function calls were not recorded, it is known of module level only.
+    Code at module level holds the loop. So does a function that asks a DataLoader for the batches of several steps, and
+    a function that is called fewer times than there are steps. If function calls were not recorded, a function around
+    everything that the steps launch may also be called once in each step: then the answer is None.
     """
     timeline, host = run.timeline, run.timeline.host
     where = run.where(group)
@@ -36,11 +37,25 @@ def holds_the_loop(run: Run, group: Group) -> bool:
         return True
     if where.file is None or len(run.steps) < 2:
         return False
+    if not goes_around_steps(run, f"graph:{where.file}:{where.function}"):
+        return False
+    if _in_function(run, group, run.places.place[run.activity.input_rows]):
+        return True
     rows = np.flatnonzero((host.kind == HostKind.PYTHON) & (host.end > run.window[0]) & (host.start < run.window[1]))
-    lines, line = timeline.lines, timeline.stacks.line[host.stack[rows]]
-    same = (lines.file[line] == lines.file[group.place]) & (lines.function[line] == lines.function[group.place])
-    calls = int((same & (host.stack[rows] >= 0)).sum())
-    return 0 < calls < len(run.steps) and goes_around_steps(run, f"graph:{where.file}:{where.function}")
+    stack = host.stack[rows]
+    calls = _in_function(run, group, timeline.stacks.line[stack[stack >= 0]])
+    if 0 < calls < len(run.steps):
+        return True
+    by_line = bool(timeline.lines.exact[group.place])  # frames are then of lines, not of calls
+    return None if by_line or not calls else False
+
+
+def _in_function(run: Run, group: Group, places: I32 | I64) -> int:
+    """Returns how many of these places are in the group's function."""
+    lines = run.timeline.lines
+    known = places[(places >= 0) & (places < len(lines))]
+    same = (lines.file[known] == lines.file[group.place]) & (lines.function[known] == lines.function[group.place])
+    return int(same.sum())
 
 
 def lines_of(run: Run, group: Group) -> str:
@@ -49,7 +64,9 @@ def lines_of(run: Run, group: Group) -> str:
     lines, stacks = run.timeline.lines, run.timeline.stacks
     if not 0 <= group.place < len(lines) or not lines.exact[group.place]:
         return ""
-    frames = np.unique(run.places.frame[group.rows]).tolist()
+    # A first step may have what the program does before its loop.
+    later = group.rows[run.timeline.host.start[group.rows] >= run.steps.start[min(1, len(run.steps) - 1)]]
+    frames = np.unique(run.places.frame[later if len(later) else group.rows]).tolist()
     own = [frame for each in frames if (frame := run.places.around(group.place, each)) >= 0]
     if not own:
         return ""

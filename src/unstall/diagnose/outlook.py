@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from unstall.diagnose.run import Run, analyse
+from unstall.diagnose.analyse import analyse
+from unstall.diagnose.run import Run
 from unstall.diagnose.verdict import IF_FREE, Freed
 from unstall.figures import duration, good_to, share
 from unstall.replay.engine import replay
@@ -101,7 +102,8 @@ class Outlook:
         if abs(known.error) < _REPLAY_OFF:
             return ""
         replayed, measured = duration(round(known.replayed_step_ns)), duration(round(known.measured_step_ns))
-        off = f"{CAVEAT} a step takes {replayed}, {100 * known.error:+.0f} % against the recorded {measured}"
+        unit, apart = known.subject.steps.unit, f"{100 * known.error:+.0f} %"
+        off = f"{CAVEAT} {unit} takes {replayed}, {apart} against the recorded {measured}"
         if not self.trusted:
             return f"{off}: no gain is promised, and all figures are those of the recording."
         return f"{off}: gains, the plan and the floor may be off by as much."
@@ -109,20 +111,20 @@ class Outlook:
     def sentences(self) -> list[str]:
         """Returns sentences on the step time without the recorder and on the gain from faster host code."""
         known = self.model
-        step = known.undistorted_step_ns
+        step, unit = known.undistorted_step_ns, known.subject.steps.unit
         said = []
         if doubt := self.doubt:
             (first,) = doubt.best()
             case = "As recorded, with all of the recorder's overhead" if first == "host" else "If recording cost more"
             said.append(
                 "The verdict depends on how much recording costs, which is an estimate. "
-                f"{case}, a step would be shorter by {doubt.share(first)} {IF_FREE[first]}."
+                f"{case}, {unit} would be shorter by {doubt.share(first)} {IF_FREE[first]}."
             )
         if known.undistorted_by != "nothing":
             said.append(self._without_recorder())
         elif abs(step / max(known.replayed_step_ns, 1) - 1) >= _OFF:
             said.append(
-                f"In steady state a step takes {duration(round(step))}; gains and the plan are relative to that."
+                f"In steady state {unit} takes {duration(round(step))}; gains and the plan are relative to that."
             )
         if known.left_out_ns:
             pauses = duration(known.left_out_ns)
@@ -133,15 +135,15 @@ class Outlook:
             said.append(f"Faster host code (C++, a faster CPU) would not help: it would gain at most {most}.")
         else:
             said.append(
-                f"If host code were twice as fast (C++ instead of Python), a step would take {duration(round(twice))}; "
+                f"If host code were twice as fast (C++ instead of Python), {unit} would take {duration(round(twice))}; "
                 f"if host code took no time at all, {duration(round(free))}."
             )
         return said
 
     def _without_recorder(self) -> str:
-        known = self.model
+        known, unit = self.model, self.model.subject.steps.unit
         if known.undistorted_by == "plain step time":
-            said = f"Without the recorder a step takes {duration(known.plain_step_ns or 0)}, as measured{self._apart()}"
+            said = f"Without the recorder {unit} takes {duration(known.plain_step_ns or 0)}, as measured{self._apart()}"
             off = known.undistorted_step_ns / max(known.plain_step_ns or 0, 1) - 1
             if abs(off) >= _OFF:
                 return f"{said}; the replay without the recorder's overhead is off by {100 * off:+.0f} %."
@@ -152,7 +154,7 @@ class Outlook:
                 )
             return f"{said}."
         step = duration(round(known.undistorted_step_ns))
-        return f"Without the recorder a step takes about {step} (an estimate, {good_to(self.usual_error)})."
+        return f"Without the recorder {unit} takes about {step} (an estimate, {good_to(self.usual_error)})."
 
     def _apart(self) -> str:
         """The two plain step times if they differ: gains are known no better than their difference."""

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unstall.diagnose.accounts import Gaps, account, busy_parts
-from unstall.diagnose.activity import HostActivity, find_activity
-from unstall.diagnose.causes import explain_gaps
+from unstall.diagnose.accounts import Gaps
+from unstall.diagnose.activity import HostActivity
 from unstall.diagnose.queue_depth import depth_at_launch, depth_over_time
-from unstall.locate.frameworks import FrameworkCode
+from unstall.locate.framework_code import FrameworkCode
 from unstall.locate.kinds import is_communication, named
 from unstall.locate.operations import has_operators
-from unstall.locate.places import Places, find_places
+from unstall.locate.places import Places
 from unstall.locate.platform import Platform, in_words_of, platform
-from unstall.locate.steps import Steps, find_steps
-from unstall.locate.threads import dispatch_threads
+from unstall.locate.steps import Steps
 from unstall.result import (
     IDLE_CAUSES,
     Accounts,
@@ -30,12 +28,10 @@ from unstall.result import (
     Where,
 )
 from unstall.timeline.ancestry import nearest
-from unstall.timeline.clock_skew import clock_skew
 from unstall.timeline.columns import I32, I64, Bool, Timeline
 from unstall.timeline.grouping import groups, members
 from unstall.timeline.intervals import Intervals
 
-_MOST_DEVICES = 256  # more than any one process drives
 _MOST_SPANS = 100
 _EDITS_THE_LINE = re.compile(r"sync-|.*-copy$|launch-bound$|tiny-kernels$")  # rules whose advice changes that line
 # Of the window. The time of a step varies by more than this from run to run, so a smaller gain cannot be measured.
@@ -389,64 +385,3 @@ def costliest(start: I64, end: I64, cost: I64) -> tuple[tuple[int, int], ...]:
     chosen = np.argsort(-cost, kind="stable")[:_MOST_SPANS]
     chosen = chosen[np.argsort(start[chosen], kind="stable")]
     return tuple((int(start[i]), int(end[i])) for i in chosen)
-
-
-def analyse(
-    timeline: Timeline,
-    *,
-    step: str | None = None,
-    user: Sequence[str] = (),
-    steps: Steps | None = None,
-    places: Places | None = None,
-) -> Run:
-    """Find steps, places and accounts of a timeline.
-
-    Args:
-        timeline: The recorded or replayed run.
-        step: Name of the annotation around one step. If None, steps are detected.
-        user: Globs of the files that count as the user's code. If empty, all files except those of frameworks.
-        steps: The steps, if they are known.
-        places: The places, if they are known.
-
-    Raises:
-        UsageError: No annotation is called `step`.
-    """
-    steps = steps or find_steps(timeline, step)
-    window = steps.window
-    device = timeline.device
-    every = np.ones(len(device), dtype=np.bool_)
-    second_step = int(steps.start[1]) if len(steps) > 1 else None
-    skew_ns = clock_skew(timeline)
-
-    def of(ops: Bool) -> tuple[Accounts, Gaps, Intervals, HostActivity]:
-        activity = find_activity(timeline, dispatch_threads(timeline, device.launch[ops]), second_step, skew_ns)
-        parts, busy, comm_ns = busy_parts(timeline, ops, window)
-        gaps = explain_gaps(timeline, ops, busy, activity, window)
-        return account(parts, gaps, window, comm_ns), gaps, busy, activity
-
-    accounts, gaps, busy, activity = of(every)
-    devices = np.unique(device.device)
-    by_device = []
-    for number in devices[:_MOST_DEVICES]:
-        own_accounts, own_gaps = (accounts, gaps) if len(devices) == 1 else of(device.device == number)[:2]
-        by_device.append(
-            (
-                DeviceAccounts(
-                    device=int(number),
-                    name=_device_name(timeline, int(number)),
-                    wall_ns=own_accounts.wall_ns,
-                    busy_ns=own_accounts.busy_ns,
-                    idle_ns=own_accounts.idle_ns,
-                    comm_ns=own_accounts.comm_ns,
-                ),
-                own_gaps,
-            )
-        )
-    if places is None:
-        places = find_places(timeline, user, steps.name if steps.found_by == "annotation" else None)
-    return Run(timeline, steps, places, activity, busy, accounts, gaps, tuple(by_device))
-
-
-def _device_name(timeline: Timeline, number: int) -> str | None:
-    names = timeline.meta.devices
-    return names[number] if 0 <= number < len(names) else None

@@ -163,7 +163,7 @@ def bound_by(run: Run, freed: Freed | None = None) -> str:
 def _by_gain(run: Run, freed: Freed, bound: str) -> str:
     """The first sentences: what would shorten a step most, and what comes next."""
     best, others = freed.best(), freed.others()
-    step = "the run" if run.steps.found_by == "whole" else "a step"
+    step = run.steps.unit
     name = "Held up" if best == ["sleep"] else _NAMES[bound]
     if not best:
         most = max(freed.gains, key=lambda name: freed.gains[name])

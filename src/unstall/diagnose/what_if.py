@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unstall._version import __version__
+from unstall.diagnose.analyse import analyse
 from unstall.diagnose.explain import notes_of, source_of, steps_of, texts
 from unstall.diagnose.input_check import load_usable
 from unstall.diagnose.outlook import freed_of, look_ahead, replayed_run
-from unstall.diagnose.run import Run, analyse
+from unstall.diagnose.run import Run
 from unstall.diagnose.verdict import bound_by
 from unstall.errors import UsageError
 from unstall.replay.steady import settle

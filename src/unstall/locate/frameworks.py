@@ -6,20 +6,8 @@ To add a framework, add rows to `FRAMEWORKS`. Tests look for each option in the 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 
-import numpy as np
-
-from unstall.frameworks import is_installed, top_module
-from unstall.locate.places import Places, programs
-from unstall.timeline.ancestry import depths, nearest
-from unstall.timeline.columns import I32, I64, Bool
-from unstall.timeline.grouping import by_text
-
-_LONGEST = 4096  # characters of a file and a function that are looked at
-_MOSTLY = 0.5  # of a finding's events
-_OF_LAUNCHES = ("launch-bound", "tiny-kernels")
 _READS = r"sync-(item|bool|other|cpu|mask|nonzero)"
 _UPLOADS = r"pageable-copy|blocking-copy|blocking-pinned-copy|data-loading"
 
@@ -353,92 +341,3 @@ FRAMEWORKS = (
         ),
     ),
 )
-
-
-@dataclass(frozen=True, eq=False)
-class FrameworkCode:
-    """Finds whose code the frames of a run are, and which option of a framework helps there. Answers are cached."""
-
-    places: Places
-    _found: dict[str, Bool] = field(default_factory=dict)
-
-    def option_for(self, rule: str, place: int, rows: I64) -> tuple[Framework, Option] | None:
-        """Returns the option that helps against most of these host rows of a finding at `place`, or None.
-
-        If frameworks call each other, as the Trainer calls Accelerate, only the outermost framework's options count. Of
-        these, the option of the innermost frame is returned. The framework's code must be between the event and the
-        user's code. A callback of the user's that the framework calls is the user's code. Launches belong to the
-        framework's loop, whoever wrote the model.
-        """
-        places, stacks = self.places, self.places.timeline.stacks
-        options = [(each, option) for each in FRAMEWORKS for option in each.options if re.fullmatch(option.rules, rule)]
-        if not len(stacks) or not len(rows) or not options:
-            return None
-        stack = places.timeline.host.stack[rows]
-        of_launches = rule in _OF_LAUNCHES
-        users_loop = of_launches and self._is_own_place(place)
-        ranked = []
-        for framework, option in options:
-            mine = self._matching(option.frame)
-            if not mine.any() or (users_loop and not framework.has_loop):
-                continue
-            barrier = places.is_user_frame if option.directly else self._own & (not of_launches)
-            found = np.append(nearest(stacks.parent, mine | barrier), -1)[stack]
-            helped = found[np.append(mine, False)[found]]
-            if len(helped) > _MOSTLY * len(rows):
-                ranked.append((float(np.median(self._depth[helped])), framework, option))
-        if not ranked:
-            return None
-        outermost = min(ranked, key=lambda each: each[0])[1]
-        _, _, best = max((each for each in ranked if each[1] is outermost), key=lambda each: each[0])
-        return outermost, best
-
-    def package_of(self, file: str | None) -> str | None:
-        """Returns the installed package that a file is part of, or None if the file is the user's own.
-
-        The program's file is the user's own. If the user named files by globs, all files count as the user's own.
-        """
-        if file is None or self.places.are_named or file in self._programs or not is_installed(file):
-            return None
-        return top_module(file)
-
-    def _is_own_place(self, place: int) -> bool:
-        lines = self.places.timeline.lines
-        if not 0 <= place < len(lines):
-            return False
-        return self.package_of(self.places.timeline.text(int(lines.file[place]))) is None
-
-    @cached_property
-    def _programs(self) -> set[str]:
-        return {self.places.timeline.strings[index] for index in programs(self.places.timeline)}
-
-    @cached_property
-    def _depth(self) -> I32:
-        return depths(self.places.timeline.stacks.parent)
-
-    @cached_property
-    def _own(self) -> Bool:
-        """Which rows of Stacks are the user's own: neither a framework's nor in an installed package."""
-        timeline = self.places.timeline
-        own = by_text(timeline.lines.file, lambda index: self.package_of(timeline.text(index)) is None) == 1
-        mine: Bool = self.places.is_user_frame & own[timeline.stacks.line]
-        return mine
-
-    @cached_property
-    def _functions(self) -> tuple[list[str], I64]:
-        """("file: function" of each distinct function, the index of each row of Stacks among them)."""
-        timeline, lines = self.places.timeline, self.places.timeline.lines
-        keys = lines.file.astype(np.int64) * (len(timeline.strings) + 1) + lines.function
-        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
-        named = [
-            f"{timeline.text(int(lines.file[i]))}: {timeline.text(int(lines.function[i]))}" for i in first.tolist()
-        ]
-        return named, which[timeline.stacks.line].astype(np.int64)
-
-    def _matching(self, frame: str) -> Bool:
-        if frame not in self._found:
-            named, which = self._functions
-            pattern = re.compile(frame)
-            found = np.array([pattern.search(each[:_LONGEST]) is not None for each in named], dtype=np.bool_)
-            self._found[frame] = found[which]
-        return self._found[frame]

@@ -44,6 +44,11 @@ class Steps:
         return len(self.start)
 
     @property
+    def unit(self) -> str:
+        """What figures are of, in words: a step, or the run if nothing shows its steps."""
+        return "the run" if self.found_by == "whole" else "a step"
+
+    @property
     def window(self) -> tuple[int, int]:
         """Returns (start, end) in ns."""
         return self.window_start, self.window_end

@@ -7,10 +7,10 @@ result could differ in its last bit, there is no patch.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from unstall.patches.calls import without_call
+from unstall.patches.empty_cache import without_empty_cache
 from unstall.patches.source import Source
 from unstall.patches.syntax import Edit, Module
 from unstall.patches.uploads import made_on_device, uploaded
@@ -31,22 +31,27 @@ _KNOWN: Mapping[str, Callable[[Module, int], Found]] = {
     "pageable-copy": uploaded,
     "blocking-copy": uploaded,
     "sync-tensor": made_on_device,
-    "allocator-churn": without_call("torch.cuda.empty_cache"),
+    "allocator-churn": without_empty_cache,
 }
 
 
-def patch_for(finding: Finding, source: Source | str) -> Patch | str:
-    """Returns the patch for a finding's line in its file, or a phrase on why there is none."""
+def patch_for(finding: Finding, source: Source | str, beside: Iterable[Finding] = ()) -> Patch | str:
+    """Returns the patch for a finding's line in its file, or a phrase on why there is none.
+
+    `beside` are the run's findings at the same line.
+    """
     where = finding.where
     make = _KNOWN.get(finding.rule)
     if make is None:
         return "no patch is known for findings of this kind"
     if isinstance(source, str):
-        return f"its source was not read: {source}"
+        return f"its source is not shown: {source}"
     if "site-packages" in source.folder.parts or "site-packages/" in source.name:
         return "the line is a library's: change the line that calls it"
     if where.line is None or where.line_is != "exact":
         return "only the first line of its function is known: unstall run records exact lines"
+    if make is uploaded and any(_reads_back(each) for each in beside):
+        return "the line also copies to the host, which non_blocking=True would make unsafe: split it in two"
     try:
         module = Module(source.text)
         found = make(module, where.line)
@@ -56,6 +61,11 @@ def patch_for(finding: Finding, source: Source | str) -> Patch | str:
         return Patch(_diff(source, module.edited(edits)), note)
     except SyntaxError:
         return "the file is no Python that this version of Python reads"
+
+
+def _reads_back(finding: Finding) -> bool:
+    """Returns whether a finding is of a wait for the device, as each blocking copy to the host is."""
+    return finding.rule.startswith("sync-") and finding.rule != "sync-tensor"
 
 
 def _diff(source: Source, new: str) -> str:

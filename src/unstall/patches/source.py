@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from unstall.frameworks import is_installed
+
 MAX_BYTES = 2 << 20  # the largest files of Python's own standard library and of torch are below 1 MiB
 _AROUND = 4  # lines shown before and after a line
 AROUND_A_CALL = 1  # the same of the line that led there
@@ -43,7 +45,8 @@ def read_source(file: str, folders: Sequence[Path], *, by_ending: bool = False) 
     Args:
         file: The name, relative to the program's folder, or absolute.
         folders: The folders below which files may be read.
-        by_ending: Whether only the end of the name needs to lead to a file, as in a copy of the program elsewhere.
+        by_ending: Whether only the end of the name needs to lead to a file, as in a copy of the program elsewhere. A
+            library's file is not looked for so: a file of the program may have the same name.
     """
     if not file.endswith(".py") or "\0" in file:
         return "it is no file of Python"
@@ -51,7 +54,7 @@ def read_source(file: str, folders: Sequence[Path], *, by_ending: bool = False) 
     why = outside
     for folder in folders:
         root = folder.resolve()
-        for name in _names(file, root, by_ending=by_ending):
+        for name in _names(file, root, by_ending=by_ending and not is_installed(file)):
             found = _read(root, name)
             if isinstance(found, Source):
                 return found

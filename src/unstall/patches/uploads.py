@@ -11,6 +11,7 @@ _LOADER = "torch.utils.data.DataLoader"
 _FACTORIES = ("torch.zeros", "torch.ones", "torch.full", "torch.empty", "torch.eye")
 _RANDOM = ("torch.rand", "torch.randn", "torch.randint", "torch.randperm")
 _NOT_MOVED = ("requires_grad", "pin_memory", "out", "device")
+_OF_THE_HOST = ("cpu", "host", "offload")  # in names of devices
 _AROUND_A_LOADER = ("enumerate", "tqdm")
 _BEFORE_PIN_MEMORY = 7  # parameters of DataLoader that stand before it
 _OF_PINNED = (
@@ -22,6 +23,8 @@ _NO_WORKERS = "; without workers (num_workers=0) the loop's own thread pins each
 def uploaded(module: Module, line: int) -> tuple[list[Edit], str] | str:
     """Makes a tensor on the device, or copies it without waiting and pins the batches of its DataLoader."""
     moves = [call for call in module.at(line, ast.Call) if call.lineno == line and _is_move(call)]
+    if not moves and _makers(module, line):
+        return made_on_device(module, line)
     if not moves:
         return "the line is not of the form x.to(device) or x.cuda()"
     edits, notes = [], []
@@ -45,11 +48,27 @@ def uploaded(module: Module, line: int) -> tuple[list[Edit], str] | str:
 
 def made_on_device(module: Module, line: int) -> tuple[list[Edit], str] | str:
     """Makes a constant on the device: torch.tensor(0.5, device=…) copies it there, torch.full does not."""
-    made = [call for call in module.at(line, ast.Call) if module.calls(call, "torch.tensor", "torch.as_tensor")]
+    made = _makers(module, line)
     edits = [edit for call in made if (edit := _filled(module, call)) is not None]
+    if made and all(call.args and _is_constant(call.args[0]) for call in made) and not edits:
+        return "its values are constants, but not all the same: make the tensor once, before the loop"
     if not made or len(edits) != len(made):
         return "the line is not of the form torch.tensor(NUMBER, device=…): its values may be others each time"
     return edits, ""
+
+
+def _makers(module: Module, line: int) -> list[ast.Call]:
+    """Returns the calls at a line that make a tensor from Python values."""
+    return [call for call in module.at(line, ast.Call) if module.calls(call, "torch.tensor", "torch.as_tensor")]
+
+
+def _is_constant(node: ast.expr) -> bool:
+    """Returns whether an expression is a number, or a list or tuple of constants."""
+    try:
+        ast.literal_eval(node)
+    except (ValueError, TypeError, MemoryError, RecursionError):
+        return False
+    return True
 
 
 def _is_move(call: ast.Call) -> bool:
@@ -75,8 +94,8 @@ def _may_be_a_module(module: Module, move: ast.Call) -> bool:
 def _is_device(node: ast.expr) -> bool:
     if isinstance(node, ast.Constant):
         return isinstance(node.value, str) and node.value.startswith("cuda")
-    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-    return "device" in name.lower() or name.lower() == "dev"
+    name = (node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else "").lower()
+    return ("device" in name or name == "dev") and not any(host in name for host in _OF_THE_HOST)
 
 
 def _made(module: Module, move: ast.Call) -> list[Edit] | str:

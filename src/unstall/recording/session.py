@@ -379,7 +379,8 @@ class Session:
         if self._first_steps is not None:
             self._first_steps.end(why)
         leader = self._chosen or self._steps.leader()
-        if why == "done":
+        cut_short = why == "profiler" and self._boundary > 1  # with whole steps
+        if why == "done" or cut_short:
             self._stopping.recorded()
         elif why == "exit":
             self._stopping.cancel()

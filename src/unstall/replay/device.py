@@ -11,7 +11,8 @@ from unstall.replay.branches import by_stream, ended_last, first_of, launched_on
 from unstall.replay.delays import learn
 from unstall.timeline.clock_skew import clock_skew
 from unstall.timeline.columns import I32, I64, Bool, CopyDirection, DeviceKind, HostKind, HostMemory, Timeline
-from unstall.timeline.grouping import by_text, groups, union
+from unstall.timeline.copies import is_synchronous
+from unstall.timeline.grouping import groups, union
 
 LATENCY_NS = 2_000
 """From the end of a launching call to the start of its op on an idle stream (H200, CUDA 13)."""
@@ -197,8 +198,7 @@ def _blocks(timeline: Timeline, launch: I64, row: I64, skew_ns: int) -> Bool:
     host, device = timeline.host, timeline.device
     call = np.maximum(launch, 0)
     slack = np.maximum(np.minimum((device.end - device.start)[row] // 2, _STAGED_NS), skew_ns)
-    may = by_text(host.name, lambda index: index >= 0 and "Async" not in timeline.strings[index]).astype(np.bool_)[call]
-    may |= device.host_memory[row] == HostMemory.PAGEABLE
+    may = is_synchronous(timeline, call) | (device.host_memory[row] == HostMemory.PAGEABLE)
     chosen: Bool = (
         (launch >= 0) & (host.kind[call] == HostKind.COPY) & may & (host.end[call] >= device.end[row] - slack)
     )

@@ -160,18 +160,33 @@ def _holds(timeline: Timeline, queue: Queued) -> _Holds:
     known = np.flatnonzero((waits.kind == WaitKind.STREAM_EVENT) & (waits.record >= 0) & (waits.on_stream >= 0))
     known = known[np.argsort(host.start[waits.host[known]], kind="stable")]
     called, recorded = host.start[waits.host[known]], host.start[waits.record[known]]
-    done = _ops_done_before(queue, waits.on_stream[known], recorded)
-    holds: _Holds = {}
-    for _ in range(_TRIES):
-        holds = {
-            number: (called[rows], np.maximum.accumulate(done[rows])) for number, rows in groups(waits.stream[known])
-        }
-        # An event is done only when its own stream is no longer held.
-        chained = np.maximum(done, _held_before(holds, waits.on_stream[known], recorded))
-        if np.array_equal(chained, done):
-            break
-        done = chained
-    return holds
+    stream, source = waits.stream[known], waits.on_stream[known]
+    done = _ops_done_before(queue, source, recorded)
+    of = dict(groups(stream))
+    # An event is done only when its own stream is no longer held: by the last wait before the event, and all before it.
+    held_by = np.full(len(known), -1, dtype=np.int64)
+    for number, rows in groups(source):
+        if number in of:
+            at = np.searchsorted(called[of[number]], np.minimum(recorded[rows], called[rows]))
+            held_by[rows] = np.where(at > 0, of[number][np.maximum(at - 1, 0)], -1)
+    if (held_by >= 0).any():
+        before = np.full(len(known), -1, dtype=np.int64)
+        for rows in of.values():
+            before[rows[1:]] = rows[:-1]
+        done = _one_after_the_other(done, held_by, before)
+    return {number: (called[rows], np.maximum.accumulate(done[rows])) for number, rows in of.items()}
+
+
+def _one_after_the_other(done: I64, held_by: I64, before: I64) -> I64:
+    """Returns when each wait, and all before it on its stream, is done. `held_by` and `before`: earlier waits, or -1.
+
+    A wait may be held by one that is held itself, and so on, in a chain as long as the run: hence the loop.
+    """
+    until: list[int] = []
+    for own, other, previous in zip(done.tolist(), held_by.tolist(), before.tolist(), strict=True):
+        latest = max(own, until[other]) if other >= 0 else own
+        until.append(max(latest, until[previous]) if previous >= 0 else latest)
+    return np.array(until, dtype=np.int64)
 
 
 def _held_before(holds: _Holds, stream: I32, time: I64) -> I64:

@@ -50,13 +50,14 @@ def document(result: DiffResult, draw: Draw = no_pictures) -> Document:
     """Returns the report of a comparison. `draw` makes the pictures of A and B."""
     caveats = Bullets(words("Before you compare"), tuple(words(caveat.text) for caveat in result.caveats))
     foot = _foot(result)
+    over = result.a.steps.over if result.of_whole_runs else "per step"
     tables = (
         _accounts(result),
-        _launches(result),
-        _table("Waits, per step", ("times", "host waits", "exposed"), map(_wait, result.waits)),
-        _table("Copies, per step", ("times", "bytes", "device"), map(_copy, result.copies)),
-        _table("Kernels, per step", ("times", "device", "change"), _kernels(result.kernels)),
-        _table("Cost by line, per step", ("device", "device idle", "host waits"), map(_line, result.lines)),
+        _launches(result, over),
+        _table(f"Waits, {over}", ("times", "host waits", "exposed"), map(_wait, result.waits)),
+        _table(f"Copies, {over}", ("times", "bytes", "device"), map(_copy, result.copies)),
+        _table(f"Kernels, {over}", ("times", "device", "change"), _kernels(result.kernels)),
+        _table(f"Cost by line, {over}", ("device", "device idle", "host waits"), map(_line, result.lines)),
     )
     promise = waterfall(result)
     end = (ending(result),) if result.promise else ()
@@ -104,6 +105,7 @@ def _table(title: str, names: Sequence[str], rows: Iterable[Row], fold: Literal[
 
 
 def _accounts(result: DiffResult) -> Table:
+    of = "run" if result.of_whole_runs else "step"
     rows = []
     for account in result.accounts if not result.empty else ():
         time = account.time_ns
@@ -112,11 +114,12 @@ def _accounts(result: DiffResult) -> Table:
     if rows and result.step_ns is not None:
         step = result.step_ns
         figures = duration(step.a), duration(step.b), signed(step.change)
-        rows.append(row(words(Span("step", "strong")), *(words(Span(figure, "strong")) for figure in figures)))
-    return _table("Where a step goes", ("A", "B", "change"), rows, fold="")
+        rows.append(row(words(Span(of, "strong")), *(words(Span(figure, "strong")) for figure in figures)))
+    title = f"Where {'the run' if result.of_whole_runs else 'a step'} goes"
+    return _table(title, ("A", "B", "change"), rows, fold="")
 
 
-def _launches(result: DiffResult) -> Table:
+def _launches(result: DiffResult, over: str) -> Table:
     """Returns the table of launches, if the runs differ in how work gets to the device."""
     launches = result.launches
     counts = (
@@ -130,7 +133,7 @@ def _launches(result: DiffResult) -> Table:
         )
     )
     rows = (row(name, number(count.a), number(count.b)) for name, count in counts if not count.same)
-    return _table("Launches, per step", ("A", "B"), rows, fold="")
+    return _table(f"Launches, {over}", ("A", "B"), rows, fold="")
 
 
 def _foot(result: DiffResult) -> Prose:

@@ -140,10 +140,9 @@ def _meaning(result: Result) -> tuple[Words, ...]:
     beside = "; the estimate of the step may be off by more" if guessed else ""
     own = f". {_error(result).strip()} is the replay's own error{beside}" if _error(result) else ""
     beyond = f", {IN_PLAN}: only with others" if IN_PLAN in gains else ""
+    unknown = ", or - if not known" if "" in gains else ""
     said = (
-        f"gain: time a step saves if only this is fixed{', or - if not known' if '' in gains else ''}{beyond}{own}"
-        if any(gains)
-        else "",
+        f"gain: time {result.steps.unit} saves if only this is fixed{unknown}{beyond}{own}" if any(gains) else "",
         f"exposed: device time lost because of it{'' if result.source.simulated else _as_recorded(result)}",
         f"saw: counted over all {steps:,} steps" if steps > 1 else "",
     )
@@ -218,7 +217,7 @@ def often(result: Result, finding: Finding) -> str:
 
 def over(result: Result) -> str:
     """Returns the unit of the figures of findings and lines: per step, or in all."""
-    return "in all" if result.steps.found_by == "whole" else "per step"
+    return result.steps.over
 
 
 def gain_of(result: Result, finding: Finding) -> str:
@@ -260,7 +259,7 @@ def _plan(result: Result) -> Table | None:
         left = [f"finding {number} (exposed {duration(of[number - 1].exposed_ns)})" for number in unplanned(result)]
         below = [words(Span(f"the rest above it is not modelled: {', '.join(left)}", "dim"))] if left else []
         rows.append(row("floor: device busy time after these changes", duration(result.floor_ns), "", below=below))
-    columns = Column("a step takes"), Column(f"gain{_error(result)}")
+    columns = Column(f"{result.steps.unit} takes"), Column(f"gain{_error(result)}")
     return Table(words("Plan: which changes to make, in order"), columns, tuple(rows))
 
 

@@ -25,22 +25,23 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "") -> Do
     return Document(
         title="unstall",
         about=(),
-        summary=in_short(result.verdict.text, shortfall=result.integrity.shortfall is not None),
+        summary=in_short(result.verdict.text, result.integrity.shortfall),
         blocks=tuple(block for block in blocks if block is not None),
         data=result,
     )
 
 
-def in_short(verdict: str, *, shortfall: bool = False) -> str:
-    """Returns the verdict's sentence on what bounds the run, and any sentences before that one: on a `shortfall`, and
-    the caveat.
+def in_short(verdict: str, shortfall: str | None = None) -> str:
+    """Returns the verdict's sentence on what bounds the run, and any sentences before that one.
+
+    The sentences before it are the `shortfall`, which may be several, and the caveat.
 
     A point within a figure or a name does not end a sentence.
     """
-    sentences = verdict.split(". ")
-    wanted = 1 + shortfall
-    wanted += ". ".join(sentences[shortfall:]).startswith(CAVEAT)
-    text = ". ".join(sentences[:wanted])
+    begins = len(shortfall.rstrip(".")) + 1 if shortfall else 0  # with its full stop
+    sentences = verdict[begins:].split(". ")
+    wanted = 1 + verdict[begins:].lstrip().startswith(CAVEAT)
+    text = verdict[:begins] + ". ".join(sentences[:wanted])
     return text if len(sentences) <= wanted else f"{text}."
 
 

@@ -111,7 +111,8 @@ def _figures(result: Result, finding: Finding) -> Words:
 
 def _source(role: str, where: Where | Caller, found: Excerpt) -> Block:
     function = f" in {where.function}" if where.function else ""
-    head = words(Span(f"{role} ", "dim"), Span(f"{where.file}:{where.line}{function}", "place"))
+    was = f" (was {where.line})" if found.line != where.line else ""
+    head = words(Span(f"{role} ", "dim"), Span(f"{where.file}:{found.line}{was}{function}", "place"))
     if found.why_not:
         return Prose((words(head, Span(f" ({found.why_not})", "dim")),))
     width = len(str(found.first + len(found.lines) - 1))
@@ -134,7 +135,7 @@ def _lines(role: str, where: Where | Caller, found: Excerpt) -> Lines:
     return Lines(
         role=role,
         file=where.file or "",
-        line=where.line or 0,
+        line=found.line,
         first=found.first,
         lines=found.lines,
         why_not=found.why_not,

@@ -34,24 +34,26 @@ def document(result: WhatIf, draw: Draw = no_pictures) -> Document:
 def conclusion(result: WhatIf) -> str:
     """Returns one sentence on the step time after the edits."""
     before, after = result.undistorted_step_ns, result.predicted_step_ns
+    unit = result.steps.unit
     if abs(_replay_error(result)) > UNTRUSTED:
         replayed, measured = duration(result.replayed_step_ns), duration(result.measured_step_ns)
         return (
-            f"Nothing can be predicted: in the replay of the unchanged run a step takes {replayed}, "
+            f"Nothing can be predicted: in the replay of the unchanged run {unit} takes {replayed}, "
             f"{_signed(_replay_error(result))} against the recorded {measured}."
         )
     if not result.edits:
         about = "about " if result.undistorted_by in ("usual cost", "host-only steps") else ""
-        return f"A step takes {about}{duration(before)}."
+        return f"{_capital(unit)} takes {about}{duration(before)}."
     if abs(before - after) < _SAME * before:
-        return f"No change: a step would still take {duration(after)}."
+        return f"No change: {unit} would still take {duration(after)}."
     if abs(before - after) < result.error_ns:
-        return f"No change that can be told: the replay itself is off by {duration(result.error_ns)} a step."
+        off = f"{duration(result.error_ns)} {result.steps.over}"
+        return f"No change that can be told: the replay itself is off by {off}."
     if after > before:
-        return f"Slower: a step would take {duration(after)} instead of {duration(before)}."
+        return f"Slower: {unit} would take {duration(after)} instead of {duration(before)}."
     times = before / max(after, 1)
     much = f"{times:.3g}x as fast" if times >= 1.1 else f"{share(before - after, before)} less"
-    return f"A step would take {duration(after)} instead of {duration(before)}: {much}."
+    return f"{_capital(unit)} would take {duration(after)} instead of {duration(before)}: {much}."
 
 
 def _steps(result: WhatIf) -> Table:
@@ -67,19 +69,24 @@ def _steps(result: WhatIf) -> Table:
     replayed = f"the replay takes {duration(result.replayed_step_ns)}, {_off(error)}"
     add("as simulated" if result.source.simulated else "as recorded", result.measured_step_ns, replayed)
     if abs(error) > UNTRUSTED:
-        return Table(words("A step"), (Column("takes"), Column("")), tuple(rows))
+        return Table(words(_capital(result.steps.unit)), (Column("takes"), Column("")), tuple(rows))
     steady = result.undistorted_step_ns / max(result.replayed_step_ns, 1) - 1
     if result.undistorted_by != "nothing":
         add("without the recorder", result.undistorted_step_ns, _basis(result))
     elif abs(steady) >= _STEADY:
-        add("in steady state", result.undistorted_step_ns, "many such steps in a row")
+        alike = "runs" if result.steps.unit == "the run" else "steps"
+        add("in steady state", result.undistorted_step_ns, f"many such {alike} in a row")
     for number, edit in enumerate(result.edits, 1):
         gain = saved(edit.gain_ns, result.undistorted_step_ns, error_ns=result.error_ns)
         add(f"{number}. {edit.edit}", edit.step_ns, edit.about, *edit.notes, gain=gain)
     after = " after these changes" if result.edits else ""
     add(f"floor: device busy time{after}", result.floor_ns, "changes to the host alone cannot go below this")
     gain = f"gain ± {duration(result.error_ns)}" if result.error_ns and result.edits else "gain"
-    return Table(words("A step"), (Column("takes"), Column(gain)), tuple(rows))
+    return Table(words(_capital(result.steps.unit)), (Column("takes"), Column(gain)), tuple(rows))
+
+
+def _capital(unit: str) -> str:
+    return f"{unit[:1].upper()}{unit[1:]}"
 
 
 def _replay_error(result: WhatIf) -> float:
@@ -111,14 +118,14 @@ def _bars(result: WhatIf) -> Bars | None:
     if not before or not after:
         return None
     if not result.edits:
-        return bars_of(result.before, result.steps, "per step")
+        return bars_of(result.before, result.steps, result.steps.over)
     legend = []
     for part in {part.key: part for part in (*before, *after)}.values():
         was, now = _size(before, part), _size(after, part)
         was, now = per_step(result.steps, was), per_step(result.steps, now)
         legend.append((part, (duration(was), duration(now), _change(now - was, result.undistorted_step_ns))))
     bars = Bar(tuple(before), "before"), Bar(tuple(after), "after")
-    return Bars("per step", bars, ("before", "after", "change"), tuple(legend))
+    return Bars(result.steps.over, bars, ("before", "after", "change"), tuple(legend))
 
 
 def _size(parts: list[Part], like: Part) -> int:

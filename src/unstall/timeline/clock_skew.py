@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.timeline.columns import I64, CopyDirection, HostKind, Timeline, WaitKind
-from unstall.timeline.grouping import by_text, groups
+from unstall.timeline.copies import is_synchronous
+from unstall.timeline.grouping import groups
 
 _MOST_NS = 50_000  # further apart, it is another op that was launched or waited for
 _FEW = 0.01  # of all pairs
@@ -42,8 +43,7 @@ def _copies_return_early(timeline: Timeline) -> I64:
     host, device = timeline.host, timeline.device
     downloads = np.flatnonzero((device.direction == CopyDirection.DEVICE_TO_HOST) & (device.launch >= 0))
     calls = device.launch[downloads]
-    blocks = by_text(host.name, lambda index: index >= 0 and "Async" not in timeline.strings[index]).astype(np.bool_)
-    chosen = blocks[calls] & (host.kind[calls] == HostKind.COPY)
+    chosen = is_synchronous(timeline, calls) & (host.kind[calls] == HostKind.COPY)
     early: I64 = device.end[downloads[chosen]] - host.end[calls[chosen]]
     return early
 

@@ -333,6 +333,14 @@ class Timeline:
         """Returns the text at this index of `strings`, or "" for -1."""
         return self.strings[index] if index >= 0 else ""
 
+    def line_digests(self) -> dict[str, dict[int, int]]:
+        """Returns the digests of source lines that are known, by file and line."""
+        lines = self.lines
+        found: dict[str, dict[int, int]] = {}
+        for row in np.flatnonzero(lines.digest >= 0).tolist():
+            found.setdefault(self.text(int(lines.file[row])), {})[int(lines.line[row])] = int(lines.digest[row])
+        return found
+
     @property
     def queued_before(self) -> Bool:
         """Returns which device ops were launched before the recording began, as far as known: one bool per op.

@@ -12,13 +12,12 @@ from unstall.errors import UsageError
 from unstall.figures import duration
 from unstall.replay.steady import settle, steady_step_ns
 from unstall.result import Finding, PlanStep
-from unstall.timeline.columns import I64
 from unstall.what_if.edits import Edit, parse
 from unstall.what_if.model import Model
 from unstall.what_if.predict import WORTH, plan
+from unstall.what_if.set_up import is_set_up, was_set_up
 
 _MOST_EDITS = 24  # findings with the highest cost
-_SEVERAL = 3  # steps; of two, something may happen in each other one
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +36,6 @@ _MUCH = 0.05  # of the step
 
 _NOTHING = 0.0005
 """Share of the step. A smaller gain cannot be measured, and as much may be lost."""
-
-
-def _is_set_up(finding: Finding, step_starts: I64) -> bool:
-    """Returns whether all of it happens in the first of several steps: there is nothing to mend in later ones."""
-    several = len(step_starts) >= _SEVERAL
-    return several and bool(finding.spans) and max(finding.spans)[0] < step_starts[1]
 
 
 def _harmless(finding: Finding, gain: float, planned: Container[str], *, elsewhere: bool) -> bool:
@@ -82,12 +75,12 @@ def _saw(
     return f"{saw}; fixed alone it gains next to nothing, {there}"
 
 
-def _beyond(gain_ns: float, alone_ns: float, base_ns: float, error_ns: float) -> list[str]:
+def _beyond(gain_ns: float, alone_ns: float, base_ns: float, error_ns: float, unit: str) -> list[str]:
     """Returns why a step of the plan gains more than its finding does alone."""
     if gain_ns - alone_ns < max(WORTH * base_ns, alone_ns):
         return []
     alone = duration(round(alone_ns)) if alone_ns >= max(_NOTHING * base_ns, error_ns) else "next to nothing"
-    return [f"alone it gains {alone}: it holds a step up only once the changes before it are made"]
+    return [f"alone it gains {alone}: it holds {unit} up only once the changes before it are made"]
 
 
 def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
@@ -108,7 +101,8 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
                 gained[finding.edit] = edit, base - steady_step_ns(edit.apply(model.subject).program)
             except UsageError:  # what was recorded there is not part of the program
                 continue
-    set_up = {finding.edit for finding in findings if _is_set_up(finding, model.subject.steps.start)}
+    timeline, steps = model.subject.timeline, model.subject.steps
+    set_up = {finding.edit for finding in findings if is_set_up(finding, timeline, steps)}
     alone = {text: gain for text, (_, gain) in gained.items()}
     best = plan(model, [edit for edit, _ in gained.values() if edit.text not in set_up], alone)
     planned = {step.edit.text: (number, round(step.gain_ns)) for number, step in enumerate(best, 1)}
@@ -123,7 +117,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
         gain_ns = gained[finding.edit][1]
         share = gain_ns / base if base else 0.0  # if no op of a step is in the program, the step takes no time
         elsewhere = _is_elsewhere(finding, share, planned, _MUCH * base)
-        harmless = _harmless(finding, share, planned, elsewhere=elsewhere)
+        harmless = was_set_up(finding, timeline, steps) or _harmless(finding, share, planned, elsewhere=elsewhere)
         saw = _saw(finding, share, harmless, planned, sharing[finding.edit], model.error_ns)
         known = abs(gain_ns) >= model.error_ns
         return msgspec.structs.replace(
@@ -142,7 +136,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
                 edit=p.edit.text,
                 step_ns=round(p.step_ns),
                 gain_ns=round(p.gain_ns),
-                notes=(*p.notes, *_beyond(p.gain_ns, gained[p.edit.text][1], base, model.error_ns)),
+                notes=(*p.notes, *_beyond(p.gain_ns, gained[p.edit.text][1], base, model.error_ns, steps.unit)),
             )
             for p in best
         ),

@@ -18,6 +18,7 @@ from unstall.replay.program import Code, Program
 from unstall.timeline.columns import I32, I64, Bool, Timeline
 from unstall.timeline.grouping import groups, union
 from unstall.what_if.place import EditPlace
+from unstall.what_if.rewrites import neutral
 
 SYNCS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT)
 
@@ -201,48 +202,6 @@ class Subject:
             if number in by_thread:
                 events = rows[by_thread[number]]
                 yield mine, *union(host.start[events], host.end[events])
-
-
-def neutral(program: Program, chosen: Bool) -> Program:
-    """Returns the program with these instructions and their ops changed to take no time and delay nothing."""
-    do, ops = program.instructions, program.ops
-    gone = chosen[program.launcher]
-    # An instruction that others wait for must stay one; it just takes no time.
-    code = np.where(chosen & ~np.isin(do.code, (Code.LAUNCH, Code.RECORD)), Code.CALL, do.code).astype(np.int8)
-    launches = chosen & (do.code == Code.LAUNCH)
-    stream, device_of_stream = ops.stream, program.device_of_stream
-    if launches.any():
-        # On a stream of their own they take no room in a launch queue.
-        stream = np.where(gone, len(device_of_stream), ops.stream).astype(np.int32)
-        device = device_of_stream[do.stream[launches][:1]]
-        device_of_stream = np.append(device_of_stream, device).astype(np.int32)
-    return replace(
-        program,
-        instructions=replace(
-            do,
-            code=code,
-            call=np.where(chosen, 0, do.call),
-            stream=np.where(launches, len(device_of_stream) - 1, do.stream).astype(np.int32),
-        ),
-        ops=replace(
-            ops,
-            stream=stream,
-            engine=np.where(gone, -1, ops.engine).astype(np.int32),
-            after=np.where(gone, -1, _without(ops.after, ops.stream, gone)).astype(np.int32),
-            duration=np.where(gone, 0, ops.duration),
-            latency=np.where(gone, 0, ops.latency),
-            gap=np.where(gone, 0, ops.gap),
-        ),
-        device_of_stream=device_of_stream,
-    )
-
-
-def _without(after: I32, stream: I32, gone: Bool) -> I64:
-    """Returns which ops the others follow: instead of one that is gone, the last one left before it on its stream."""
-    left = np.full(len(stream) + 1, -1, dtype=np.int64)  # -1 of an op that follows none
-    for _, mine in groups(stream):
-        left[mine] = np.maximum.accumulate(np.where(gone[mine], -1, mine))
-    return left[after]
 
 
 def _covered(start: I64, end: I64, until: I64) -> I64:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from findings import found, only, place, result_of
 from traces import TraceBuilder
+
+from unstall.diagnose.explain import explain
 
 STEPS = 3
 
@@ -25,6 +28,15 @@ def test_the_idle_time_until_the_batch_is_there_is_found_at_the_line_that_asks()
     assert place(finding) == ("train.py", 12, "train")
     assert (finding.count, finding.wait_ns) == (STEPS, 1_007_000)
     assert finding.exposed_ns == (1_018_000 + 2 * 721_000) / STEPS
+
+
+def test_its_gain_is_that_of_batches_that_are_ready() -> None:
+    """A step of 1,021 µs is then as long as its kernel, 300."""
+    findings = explain(training(1_000).timeline(), as_recorded=True).findings
+    (finding,) = (each for each in findings if each.rule == "data-loading")
+    assert finding.edit == "load-ahead:train.py:12"
+    assert finding.gain_ns == pytest.approx(721_000, abs=5_000)
+    assert "the gain is the most there is" in finding.fix
 
 
 def test_an_annotation_alone_tells_where_neither_operators_nor_torchs_frames_are_recorded() -> None:

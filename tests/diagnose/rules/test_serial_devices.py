@@ -6,7 +6,7 @@ import pytest
 from findings import found, only, place
 from traces import TraceBuilder
 
-from unstall.diagnose.run import analyse
+from unstall.diagnose.analyse import analyse
 from unstall.diagnose.verdict import judge
 
 

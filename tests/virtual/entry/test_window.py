@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from traces import TraceBuilder
 
 from unstall.answers.explain import explain
-from unstall.diagnose.run import analyse
+from unstall.diagnose.analyse import analyse
 from unstall.locate.steps import find_steps
 from unstall.read import load
 from unstall.replay.build import build

@@ -18,6 +18,12 @@ def test_a_training_computes_what_the_cpu_does_to_the_bit(real: Facts) -> None:
     assert real("training_is_the_cpus")
 
 
+def test_sums_do_not_round_by_the_number_of_threads(real: Facts) -> None:
+    on_cpu, on_gpu, threads = real("means_by_threads")
+    assert on_cpu > 1
+    assert (on_gpu, threads) == (1, 3)
+
+
 def test_tensors_print(real: Facts) -> None:
     assert real("printed") == "tensor([0, 1, 2], device='cuda:0')"
 

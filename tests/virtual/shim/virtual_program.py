@@ -83,6 +83,23 @@ def training_is_the_cpus() -> bool:
 
 
 @fact
+def means_by_threads() -> list[int]:
+    """How many means the same values have by torch's number of threads: on the CPU, on the virtual GPU. And the number
+    after that."""
+    before = torch.get_num_threads()
+    on_cpu = torch.randn(1 << 20, generator=torch.Generator().manual_seed(0))
+    values = on_cpu, on_cpu.cuda()
+    means: list[set[float]] = [set(), set()]
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        for seen, tensor in zip(means, values, strict=True):
+            seen.add(tensor.mean().item())
+    after = torch.get_num_threads()
+    torch.set_num_threads(before)
+    return [*map(len, means), after]
+
+
+@fact
 def printed() -> str:
     return repr(torch.arange(3, device="cuda"))
 

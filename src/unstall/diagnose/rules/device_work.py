@@ -151,13 +151,14 @@ def _costliest(run: Run, ops: I64) -> Group:
 
 
 def _mostly(run: Run, ops: I64) -> str:
-    """Returns the name of the kernel that takes longest of these, and its time in a step."""
+    """Returns the name of the kernel that takes longest of these, and its time in a step, or in the run."""
     device = run.timeline.device
     names, which = np.unique(device.name[ops], return_inverse=True)
     taken = np.bincount(which, (device.end - device.start)[ops])
     name = run.timeline.text(int(names[taken.argmax()]))
     name = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
-    return f"longest {name}, {duration(run.per_step(int(taken.max())))} a step"
+    over = "in all" if run.steps.unit == "the run" else run.steps.unit
+    return f"longest {name}, {duration(run.per_step(int(taken.max())))} {over}"
 
 
 def _of_optimizer(run: Run) -> Bool:

@@ -97,7 +97,8 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
             "overwritten before it has read them",
             "graph",
         )
-    what = _cut_out(run, group) if holds_the_loop(run, group) else "capture it"
+    holds = holds_the_loop(run, group)
+    what = "capture it" if holds is False else _cut_out(run, group, maybe=holds is None)
     return (
         f"{what} in a CUDA graph (unstall.graphed), or use torch.compile(mode='reduce-overhead'); fuse small "
         "operators; use a larger batch",
@@ -106,10 +107,14 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
     )
 
 
-def _cut_out(run: Run, group: Group) -> str:
-    """Returns the advice for a function that cannot be captured as it is, because it holds the loop over the steps."""
+def _cut_out(run: Run, group: Group, *, maybe: bool) -> str:
+    """Returns the advice for a function that cannot be captured as it is, because it holds the loop over the steps, or
+    may hold it."""
     lines = lines_of(run, group)
-    return f"put what each step does here{f' ({lines})' if lines else ''} into a function, and capture that"
+    what = f"put what each step does here{f' ({lines})' if lines else ''} into a function"
+    if maybe:
+        return f"{what}, unless {run.where(group).function} is that already, and capture it"
+    return f"{what}, and capture that"
 
 
 def _in_graphs(run: Run, ops: I64) -> float:

@@ -28,7 +28,7 @@ def pageable_copy(run: Run) -> list[Finding]:
         busy = run.busy_during(blocked)
         small = moved <= _SMALL_BYTES * len(mine)
         fix, safe_if, edit = _remedy(
-            source_of_copies(run, np.unique(device.launch[mine]).astype(np.int64)), small=small
+            source_of_copies(run, np.unique(device.launch[mine]).astype(np.int64)), small=small, once=len(mine) == 1
         )
         # The time of small copies is mostly the call's, so a rate would be meaningless.
         rate = f", at {moved / taken:.1f} GB/s" if taken and not small else ""
@@ -52,8 +52,14 @@ def pageable_copy(run: Run) -> list[Finding]:
     return findings
 
 
-def _remedy(source: CopySource, *, small: bool) -> tuple[str, str, str]:
+def _remedy(source: CopySource, *, small: bool, once: bool) -> tuple[str, str, str]:
     """Returns (the advice, when it is safe, the edit that models it)."""
+    if source == "made" and small and once:
+        return (
+            "make the tensor on the device (torch.full, torch.arange with device=…)",
+            "its values can be computed there",
+            "make-on-device",
+        )
     if source == "made" and small:
         return (
             "the tensor is made anew on the host each time: make it on the device (torch.full, torch.arange with "

@@ -18,7 +18,7 @@ from unstall.cupti.call_stacks import BACKWARD, LOADING
 from unstall.cupti.decode import Activity, read_activity
 from unstall.cupti.layouts import Kind
 from unstall.errors import TraceError
-from unstall.lines.digests import UNKNOWN, LineDigests
+from unstall.line_digests import UNKNOWN, LineDigests
 from unstall.lines.places import LinePlaces, read_places
 from unstall.recording import journal
 from unstall.recording.clocks import throttled

@@ -52,7 +52,8 @@ def write_trace(
         _labels(timeline, text), _frames(timeline, text), _host(timeline, text), _device(timeline, text)
     )
     more = itertools.chain(_waits(timeline, text), _memory(timeline, text))
-    ours = {**_races(timeline), **_digests(timeline), **(metadata or {})}
+    digests = timeline.line_digests()
+    ours = {**_races(timeline), **({"digests": digests} if digests else {}), **(metadata or {})}
     write(path, {**(head or {}), **_head(timeline.meta, ours)}, itertools.chain(events, more))
 
 
@@ -99,15 +100,6 @@ def _races(timeline: Timeline) -> dict[str, object]:
         race |= {"earlier": earlier + 1 or -1, "later": later + 1 or -1}
         rows.append(race | {"earlier_stream": places[first], "later_stream": places[second]})
     return {"races": rows[:MOST_RACES]}
-
-
-def _digests(timeline: Timeline) -> dict[str, object]:
-    """Returns the digests of source lines that are known, by file and line."""
-    lines = timeline.lines
-    found: dict[str, dict[int, int]] = {}
-    for row in np.flatnonzero(lines.digest >= 0).tolist():
-        found.setdefault(timeline.text(int(lines.file[row])), {})[int(lines.line[row])] = int(lines.digest[row])
-    return {"digests": found} if found else {}
 
 
 def _labels(timeline: Timeline, text: Text) -> Iterator[str]:

@@ -3,6 +3,7 @@
 #include "asserts.h"
 #include "kernels.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/List.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty_strided.h>
@@ -14,6 +15,27 @@ namespace {
 using c10::IValue;
 using c10::OperatorHandle;
 using torch::jit::Stack;
+
+// How many threads of the CPU compute while this lives: as many on whichever thread of the program, since the order in
+// which sums are added up, and so their rounding, depends on it. torch has a number for each thread: a DataLoader that
+// pins has 1 set, which the thread that autograd makes later takes over, but not the main thread.
+class SameThreads {
+ public:
+  SameThreads() : before_(at::get_num_threads()) {
+    static const int all = before_; // of the first computation
+    changed_ = before_ != all;
+    if (changed_) at::set_num_threads(all);
+  }
+  ~SameThreads() {
+    if (changed_) at::set_num_threads(before_);
+  }
+  SameThreads(const SameThreads&) = delete;
+  SameThreads& operator=(const SameThreads&) = delete;
+
+ private:
+  int before_;
+  bool changed_;
+};
 
 // The arguments of one call as they were, and as the CPU's kernel gets them.
 class OperatorCall {
@@ -138,6 +160,7 @@ class OperatorCall {
       given = draw_from(given.isNone() ? std::nullopt : std::optional(given.toGenerator()), device);
     }
     OnDevice on_device(device);
+    SameThreads threads;
     run_kernel(op, about, c10::DispatchKey::CPU, stack);
   }
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from unstall.errors import UnstallError, UsageError
 from unstall.frameworks import OURS, is_framework, is_left_out_of_stacks
+from unstall.line_digests import LineDigests
 from unstall.lines.clock import line_at
-from unstall.lines.digests import LineDigests
 from unstall.lines.places import Shortened
 from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.settings import AllocatorSettings

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unstall.lines.digests import LineDigests
+from unstall.line_digests import LineDigests
 from unstall.locate.kinds import SLEEP
 from unstall.timeline.columns import I32, Device, Host, Memory, Meta, Streams, Threads, Timeline
 from unstall.timeline.grouping import groups

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from unstall.line_digests import LineDigests
 from unstall.lines.clock import line_at
-from unstall.lines.digests import LineDigests
 from unstall.lines.places import Shortened
 from unstall.timeline.columns import I32, Lines, Stacks
 from unstall.virtual.log import LogCode, Stack

@@ -6,9 +6,10 @@ import numpy as np
 
 from unstall.replay.program import Code
 from unstall.timeline.columns import DeviceKind
+from unstall.what_if.copy_waits import launching, with_wait_in_call
 from unstall.what_if.edits.host_speed import parse_factor
 from unstall.what_if.edits.kernel_speed import ops_faster
-from unstall.what_if.subject import SYNCS, Subject
+from unstall.what_if.subject import Subject
 
 _CALL_NS = 5_000  # of a copy that is only queued
 
@@ -22,13 +23,12 @@ def apply(subject: Subject, factor: float) -> Subject:
     program = subject.program
     do, ops = program.instructions, program.ops
     copies = (subject.timeline.device.kind == DeviceKind.COPY)[ops.device] & ~subject.communication
-    launcher = np.zeros(len(do), dtype=np.bool_)
-    launcher[program.launcher[copies]] = True
-    staged = launcher & np.append(do.goes_on[1:] & np.isin(do.code[1:], SYNCS), False)
+    launches = launching(program, copies)
+    staged = with_wait_in_call(program, launches)
     # What is left of a blocking call without first use and what queueing takes is staging.
     own = 1 - subject.share_of_call(subject.startup)
     share = np.where(staged, np.maximum(own - _CALL_NS / np.maximum(do.call, 1), 0), 0.0)
     # So is what is left of a call after its copy has begun.
-    share[np.append(False, launcher[:-1]) & do.goes_on & (do.code == Code.CALL)] = 1.0
+    share[np.append(False, launches[:-1]) & do.goes_on & (do.code == Code.CALL)] = 1.0
     edited = subject.faster(factor, np.zeros(len(do)), share)
     return subject.with_program(ops_faster(edited.program, copies, factor))

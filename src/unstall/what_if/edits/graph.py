@@ -186,7 +186,8 @@ def _stops(subject: Subject, stretch: I64) -> list[str]:
         return []
     why = f"a graph cannot contain a wait, and the host waits {_times(between / steps)} between them"
     other = "a graph cannot contain the work in between"
-    return [f"This needs {graphs / steps:.3g} graphs a step, not one: {why if between else other}"]
+    each = "" if subject.steps.unit == "the run" else " a step"
+    return [f"This needs {graphs / steps:.3g} graphs{each}, not one: {why if between else other}"]
 
 
 def _times(count: float) -> str:

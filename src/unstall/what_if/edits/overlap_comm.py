@@ -9,7 +9,8 @@ import numpy as np
 from unstall.errors import UsageError
 from unstall.replay.program import Code
 from unstall.timeline.grouping import groups
-from unstall.what_if.edits.overlap_copies import on_streams
+from unstall.what_if.copy_waits import launching
+from unstall.what_if.rewrites import on_streams
 from unstall.what_if.subject import Subject
 
 
@@ -29,9 +30,7 @@ def apply(subject: Subject, _: None) -> Subject:
     collective = subject.communication
     computing = np.unique(ops.stream[~collective])
     launcher = program.launcher
-    other = np.zeros(len(do), dtype=np.bool_)
-    other[launcher[~collective]] = True
-    in_graph = collective & other[launcher]
+    in_graph = collective & launching(program, ~collective)[launcher]
     moved = collective & np.isin(ops.stream, computing) & ~in_graph
     stream, after = ops.stream.copy(), ops.after.copy()
     device_of_stream = program.device_of_stream.tolist()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from unstall.locate.operations import operations
 from unstall.replay.order import LAG_NS
 from unstall.replay.program import Code, Program
-from unstall.timeline.columns import I32, I64, Bool, CopyDirection, DeviceKind
+from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind
 from unstall.timeline.grouping import groups
+from unstall.what_if.copy_waits import launching, with_wait_in_call, with_wait_in_operation
 from unstall.what_if.place import EditPlace, parse_line
-from unstall.what_if.subject import SYNCS, Subject
+from unstall.what_if.rewrites import on_streams
+from unstall.what_if.subject import Subject
 
 
 def prepare(text: str | None) -> EditPlace | None:
@@ -30,7 +29,9 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     computing = np.unique(ops.stream[(device.kind == DeviceKind.KERNEL)[ops.device]])
     chosen = (device.direction == CopyDirection.HOST_TO_DEVICE)[ops.device] & np.isin(ops.stream, computing)
     chosen &= subject.at(place)[program.launcher] & (ops.duration > 0)
-    waited = chosen & _waited_for(subject)[program.launcher]
+    launches = launching(program, chosen)
+    waits = with_wait_in_call(program, launches) | with_wait_in_operation(subject, launches)
+    waited = chosen & waits[program.launcher]
     tied = chosen & ~waited & _tied(program)
     notes = []
     if waited.any():
@@ -88,30 +89,3 @@ def _let_ahead(mine: I64, at: I64, step: I64, after: I64, lag: I64) -> None:
     known = (free >= 0) & ~np.isin(free, at)
     after[mine[at[known]]] = mine[free[known]]
     lag[mine[at[known]]] = LAG_NS
-
-
-def _waited_for(subject: Subject) -> Bool:
-    """Returns which instructions launch copies that the host waits for, in the call or in the same operation."""
-    timeline, do = subject.timeline, subject.program.instructions
-    operation = operations(timeline, timeline.host.op)
-    waits = np.isin(do.code, SYNCS) & (do.host >= 0)
-    in_call = np.append(waits[1:] & do.goes_on[1:], False)
-    own = np.full(len(do), -1, dtype=np.int64)
-    own[do.host >= 0] = operation[do.host[do.host >= 0]]
-    chosen: Bool = in_call | ((own >= 0) & np.isin(own, own[waits & (own >= 0)]))
-    return chosen
-
-
-def on_streams(program: Program, stream: I32 | I64, after: I32 | I64, lag: I64, device_of_stream: list[int]) -> Program:
-    """Returns the program with its ops on the streams `stream`, which may be new, each after the op in `after`."""
-    # A graph follows the stream of the call that launches it; a single op follows its own stream.
-    do = program.instructions
-    launched = do.stream.copy()
-    moved = program.launcher[stream != program.ops.stream]
-    launched[moved] = stream[stream != program.ops.stream]
-    return replace(
-        program,
-        instructions=replace(do, stream=launched),
-        ops=replace(program.ops, stream=stream.astype(np.int32), after=after.astype(np.int32), lag=lag),
-        device_of_stream=np.array(device_of_stream, dtype=np.int32),
-    )

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from unstall.locate.operations import operations
 from unstall.replay.program import Code
-from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostMemory, Timeline
+from unstall.timeline.columns import Bool, CopyDirection, DeviceKind, HostMemory, Timeline
+from unstall.what_if.copy_waits import launching, waits_in_call, waits_in_operation, with_wait_in_call
 from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.staging import unexplained_ns
-from unstall.what_if.subject import SYNCS, Subject
+from unstall.what_if.subject import Subject
 
 # Bytes per ns of a large copy from or to pinned memory, by the link between GPU and host. An H200 on PCIe 5 reaches
 # 55.4 (benchmarks/results/device_delays_h200.json), older links a half and a quarter of that. If a GPU has a faster
@@ -50,22 +50,19 @@ def pinned(subject: Subject, among: Bool) -> Subject:
     faster = (np.maximum(device.bytes[row], 0) / rate).astype(np.int64) + _SETUP_NS
     duration = np.where(chosen & (device.bytes[row] > 0), np.minimum(ops.duration, faster), ops.duration)
 
-    calls = np.zeros(len(do), dtype=np.bool_)
-    calls[program.launcher[chosen]] = True
-    blocking = np.append(calls[:-1] & do.goes_on[1:] & np.isin(do.code[1:], SYNCS), False)
-    upload = (device.direction == CopyDirection.HOST_TO_DEVICE)[row] & among
-    uploads = np.zeros(len(do), dtype=np.bool_)
-    uploads[program.launcher[upload]] = True
+    uploads = launching(program, (device.direction == CopyDirection.HOST_TO_DEVICE)[row] & among)
+    blocking = with_wait_in_call(program, launching(program, chosen))
     # Other work in the call stays, such as the first use of the device.
     rest = unexplained_ns(subject, among, _CALL_NS)
-    waits = np.append(False, (blocking & uploads)[:-1])
+    waits = waits_in_call(program, blocking & uploads)
     call = np.where(blocking, np.minimum(do.call, _CALL_NS + rest), do.call + np.where(waits, rest, 0))
     # The copy arrives after the call rather than within it, and no later than before.
     latest = ops.latency + (do.call - call)[program.launcher]
     latency = np.where(blocking[program.launcher], np.minimum(latest, _LATENCY_NS), ops.latency)
     code = do.code.copy()
     code[waits] = Code.CALL
-    code[_waits_for(subject, uploads)] = Code.CALL
+    # Waits that `non_blocking=True` leaves out.
+    code[waits_in_operation(subject, uploads) & (do.code == Code.SYNC_STREAM)] = Code.CALL
     return subject.with_program(
         replace(
             program,
@@ -73,17 +70,6 @@ def pinned(subject: Subject, among: Bool) -> Subject:
             ops=replace(ops, duration=duration, latency=latency),
         )
     )
-
-
-def _waits_for(subject: Subject, uploads: Bool) -> I64:
-    """Returns the waits that belong to these uploads. `non_blocking=True` removes such waits."""
-    timeline, do = subject.timeline, subject.program.instructions
-    operation = operations(timeline, timeline.host.op)
-    around = operation[do.host[uploads]]
-    around = around[around >= 0]
-    own = np.full(len(do), -1, dtype=np.int64)
-    own[do.host >= 0] = operation[do.host[do.host >= 0]]
-    return np.flatnonzero((do.code == Code.SYNC_STREAM) & (own >= 0) & np.isin(own, around))
 
 
 def pinned_rate(timeline: Timeline, direction: CopyDirection) -> float:

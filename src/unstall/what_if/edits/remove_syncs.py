@@ -9,9 +9,11 @@ import numpy as np
 from unstall.locate.kinds import OF_THE_DRIVER
 from unstall.replay.program import Code, Program
 from unstall.timeline.columns import Bool, CopyDirection
+from unstall.what_if.copy_waits import waits_in_call
 from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.rewrites import neutral
 from unstall.what_if.staging import OPERATORS, STAGING_NS, limited, unexplained_ns, usual_launch
-from unstall.what_if.subject import SYNCS, Subject, neutral
+from unstall.what_if.subject import SYNCS, Subject
 
 READ_BACK_BYTES = 4096
 """The most bytes that count as reading a value rather than data."""
@@ -26,7 +28,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     do, host = subject.program.instructions, subject.timeline.host
     driver = np.isin(host.kind, OF_THE_DRIVER)
     syncs = subject.at(place) & np.isin(do.code, SYNCS) & ~subject.instructions_of(driver)
-    staged = syncs & _within_copy(subject)
+    staged = syncs & waits_in_call(subject.program, do.code == Code.LAUNCH)
     waits = syncs & ~staged
     notes = []
     if staged.any() and place is not None:
@@ -46,13 +48,6 @@ def _without(subject: Subject, read_back: Bool, waits: Bool, driver: Bool) -> Pr
     removed = limited(subject, do.work - cut.instructions.work, np.flatnonzero(waits), most)
     call = cut.instructions.call + unexplained_ns(subject, copies)
     return replace(cut, instructions=replace(cut.instructions, work=do.work - removed, call=call))
-
-
-def _within_copy(subject: Subject) -> Bool:
-    """Returns which instructions are the blocking part of a copy's own call."""
-    do = subject.program.instructions
-    chosen: Bool = np.append(False, (do.code[:-1] == Code.LAUNCH) & do.goes_on[1:])
-    return chosen
 
 
 def _read_backs(subject: Subject, waits: Bool) -> Bool:

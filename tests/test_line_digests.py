@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from unstall.lines.digests import MOST_BYTES, UNKNOWN, LineDigests
+from unstall.line_digests import MOST_BYTES, UNKNOWN, LineDigests
 
 _SOURCE = "x = f()\n    x = f()\ny = f()\n\n"
 

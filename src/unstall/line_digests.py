@@ -14,6 +14,12 @@ _DIGEST_BYTES = 6  # JSON's readers keep integers below 2**53
 UNKNOWN = -1
 
 
+def digest_of(line: bytes) -> int:
+    """Returns the digest of a line's text without the white space around it; -1 if nothing is left of it."""
+    text = line.strip()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()) if text else UNKNOWN
+
+
 class LineDigests:
     """Maps a line of a file to its digest, or to -1 if it has none.
 
@@ -31,8 +37,7 @@ class LineDigests:
         if file not in self._files:
             self._files[file] = [] if is_framework(file) else self._read(Path(self._folder, file))
         lines = self._files[file]
-        text = lines[line - 1].strip() if 1 <= line <= len(lines) else b""
-        return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()) if text else UNKNOWN
+        return digest_of(lines[line - 1]) if 1 <= line <= len(lines) else UNKNOWN
 
     def _read(self, path: Path) -> list[bytes]:
         try:

@@ -1,0 +1,54 @@
+"""Which waits of the host belong to copies: a copy's own call may wait for it, or another call of its operation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.locate.operations import operations
+from unstall.replay.program import Program
+from unstall.timeline.columns import I64, Bool
+from unstall.what_if.subject import SYNCS, Subject
+
+
+def launching(program: Program, ops: Bool) -> Bool:
+    """Returns which instructions launch some of these ops."""
+    chosen = np.zeros(len(program.instructions), dtype=np.bool_)
+    chosen[program.launcher[ops]] = True
+    return chosen
+
+
+def waits_in_call(program: Program, launches: Bool) -> Bool:
+    """Returns which instructions are waits in the very calls that these instructions launch by."""
+    do = program.instructions
+    chosen: Bool = np.append(False, launches[:-1]) & do.goes_on & np.isin(do.code, SYNCS)
+    return chosen
+
+
+def with_wait_in_call(program: Program, launches: Bool) -> Bool:
+    """Returns which of these instructions launch by a call that then waits: the copy blocks."""
+    chosen: Bool = np.append(waits_in_call(program, launches)[1:], False)
+    return chosen
+
+
+def waits_in_operation(subject: Subject, launches: Bool) -> Bool:
+    """Returns which instructions are waits in the operations that these instructions launch in."""
+    own = operation_of(subject)
+    waits = np.isin(subject.program.instructions.code, SYNCS)
+    chosen: Bool = waits & (own >= 0) & np.isin(own, own[launches & (own >= 0)])
+    return chosen
+
+
+def with_wait_in_operation(subject: Subject, launches: Bool) -> Bool:
+    """Returns which of these instructions launch in an operation that also waits."""
+    own, waits = operation_of(subject), waits_in_operation(subject, launches)
+    chosen: Bool = launches & (own >= 0) & np.isin(own, own[waits])
+    return chosen
+
+
+def operation_of(subject: Subject) -> I64:
+    """By instruction: the operation that its call is part of, or -1."""
+    timeline, do = subject.timeline, subject.program.instructions
+    operation = operations(timeline, timeline.host.op)
+    own = np.full(len(do), -1, dtype=np.int64)
+    own[do.host >= 0] = operation[do.host[do.host >= 0]]
+    return own

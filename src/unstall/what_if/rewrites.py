@@ -1,0 +1,60 @@
+"""Changes of a program that several edits make: ops on other streams, and instructions that take no time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from unstall.replay.program import Code, Program
+from unstall.timeline.columns import I32, I64, Bool
+from unstall.timeline.grouping import groups
+
+
+def on_streams(program: Program, stream: I32 | I64, after: I32 | I64, lag: I64, device_of_stream: list[int]) -> Program:
+    """Returns the program with its ops on these streams, which may be new ones, and after these ops."""
+    # A graph follows the stream of the call that launches it; a single op follows its own stream.
+    do = program.instructions
+    launched = do.stream.copy()
+    moved = program.launcher[stream != program.ops.stream]
+    launched[moved] = stream[stream != program.ops.stream]
+    return replace(
+        program,
+        instructions=replace(do, stream=launched),
+        ops=replace(program.ops, stream=stream.astype(np.int32), after=after.astype(np.int32), lag=lag),
+        device_of_stream=np.array(device_of_stream, dtype=np.int32),
+    )
+
+
+def neutral(program: Program, chosen: Bool) -> Program:
+    """Returns the program with these instructions and their ops changed to take no time and delay nothing."""
+    gone, after = chosen[program.launcher], program.ops.after
+    if gone.any():
+        # On a stream of their own they take no room in a launch queue.
+        devices = program.device_of_stream
+        stream = np.where(gone, len(devices), program.ops.stream)
+        own = int(devices[program.ops.stream[gone][0]])
+        after = np.where(gone, -1, _without(after, program.ops.stream, gone))
+        program = on_streams(program, stream, after, program.ops.lag, [*devices.tolist(), own])
+    do, ops = program.instructions, program.ops
+    # An instruction that others wait for must stay one; it just takes no time.
+    code = np.where(chosen & ~np.isin(do.code, (Code.LAUNCH, Code.RECORD)), Code.CALL, do.code).astype(np.int8)
+    return replace(
+        program,
+        instructions=replace(do, code=code, call=np.where(chosen, 0, do.call)),
+        ops=replace(
+            ops,
+            engine=np.where(gone, -1, ops.engine).astype(np.int32),
+            duration=np.where(gone, 0, ops.duration),
+            latency=np.where(gone, 0, ops.latency),
+            gap=np.where(gone, 0, ops.gap),
+        ),
+    )
+
+
+def _without(after: I32, stream: I32, gone: Bool) -> I64:
+    """Returns which ops the others follow: instead of one that is gone, the last one left before it on its stream."""
+    left = np.full(len(stream) + 1, -1, dtype=np.int64)  # -1 of an op that follows none
+    for _, mine in groups(stream):
+        left[mine] = np.maximum.accumulate(np.where(gone[mine], -1, mine))
+    return left[after]
