@@ -13,6 +13,7 @@ from report.rendered import as_json
 from report.sample import TYPICAL
 from traces import TraceBuilder
 
+from unstall.answers.report import read_result
 from unstall.cli._last import last_page, last_run
 from unstall.errors import UsageError
 from unstall.line_digests import digest_of
@@ -97,7 +98,19 @@ def test_without_a_patch_that_is_said_and_the_exit_code_tells(unstall: Cli, here
 
 def test_a_number_that_is_no_finding_is_answered_with_those_there_are(unstall: Cli, here: Path) -> None:
     outcome = unstall("show", "7")
-    assert (outcome.code, outcome.err) == (2, "unstall: '7' is no finding of this run: it has 1\n")
+    assert outcome.code == 2
+    assert outcome.err.startswith("unstall: '7' is no finding of this run: it has 1; a line is asked for as FILE:LINE")
+
+
+def test_a_finding_that_is_not_worth_changing_is_shown_by_its_line(unstall: Cli, here: Path) -> None:
+    result = read_result(here / "result.json")
+    harmless = tuple(msgspec.structs.replace(finding, harmless=True) for finding in result.findings)
+    _save(msgspec.structs.replace(result, findings=harmless), here / "result.json")
+    assert unstall("show", "1").code == 2
+    said = unstall("show", "train.py:4").out
+    assert "finding at train.py:4: " in said
+    assert "apply it: unstall show train.py:4 --patch | git apply" in said
+    assert unstall("show", "train.py:5").code == 2
 
 
 def test_without_a_run_it_says_how_to_record_one(unstall: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,44 @@ def test_a_copy_of_what_no_loader_made_says_that_its_source_must_be_pinned() -> 
     made = _patch("def main(x, device):\n    return x.to(device)\n", 2, "pageable-copy")
     assert isinstance(made, Patch)
     assert "+    return x.to(device, non_blocking=True)" in made.diff
-    assert "only from pinned memory" in made.note
+    assert "alone it changes nothing if the memory is not pinned" in made.note
+
+
+_PASSED = """\
+from torch.utils.data import DataLoader
+def train(model, data, device):
+    for x in data:
+        model(x.to(device))
+def main(model, device):
+    first = DataLoader(a, batch_size=8)
+    last = DataLoader(b, num_workers=2)
+    train(model, first, device)
+    train(model, device=device, data=last)
+"""
+
+
+def test_loaders_that_are_passed_to_the_function_of_the_loop_are_pinned(tmp_path: Path) -> None:
+    new = _applied(_PASSED, 4, "pageable-copy", tmp_path)
+    assert new == _PASSED.replace("batch_size=8)", "batch_size=8, pin_memory=True)").replace(
+        "num_workers=2)", "num_workers=2, pin_memory=True)"
+    ).replace("x.to(device)", "x.to(device, non_blocking=True)")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("data=last", "data=make()"),
+        ("    for x in data", "    data = data or []\n    for x in data"),
+        ("train(model, first, device)", "train(*everything)"),
+        ("def main", "train = other\ndef main"),
+    ],
+)
+def test_loaders_that_are_not_known_of_each_call_stay_as_they_are(old: str, new: str) -> None:
+    text = _PASSED.replace(old, new)
+    line = 1 + text[: text.index("model(x.to")].count("\n")
+    made = _patch(text, line, "pageable-copy")
+    assert isinstance(made, Patch)
+    assert ("non_blocking=True" in made.diff, "pin_memory=True" in made.diff) == (True, False)
 
 
 @pytest.mark.parametrize(

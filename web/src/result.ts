@@ -189,6 +189,11 @@ export function over(result: Recorded): string {
   return result.steps.found_by === "whole" ? "in all" : "per step";
 }
 
+/** What a figure is of: a step, or the run if it has no steps. */
+export function unit(steps: Steps): string {
+  return steps.found_by === "whole" ? "the run" : "a step";
+}
+
 /** Whatever a file does not say of a place is left out: "train.py:41 step". */
 export function placeText(where: Where): string {
   const at = where.file === null ? "" : where.line === null || where.line < 0 ? where.file : `${where.file}:${where.line}`;

@@ -16,7 +16,7 @@ from unstall.patches.moved import RanLine, line_now
 from unstall.patches.patch import Patch, patch_for
 from unstall.patches.source import AROUND_A_CALL, Excerpt, Source, excerpt, read_source
 from unstall.report.scrub import scrub
-from unstall.report.show import document, numbered
+from unstall.report.show import document, findings_at, numbered
 from unstall.result import Caller, Finding, Result, Where
 from unstall.timeline.columns import Timeline
 
@@ -36,6 +36,7 @@ class ShownFinding(Shown):
 
     result: Result
     number: str
+    finding: Finding
     excerpts: tuple[tuple[str, Where | Caller, Excerpt], ...]
     patch: Patch | str
     apply: str
@@ -56,14 +57,14 @@ class ShownFinding(Shown):
 
         Args:
             result: The result.
-            number: The number of the finding: "1", or "b1" for a bug.
+            number: The number of the finding, "1", or "b1" for a bug; or its line, "train.py:41".
             folders: Folders below which source may be read, besides the current one.
             apply: The command that applies the patch.
             ran_ns: When the run ended, in ns of the system's clock; None if that is not known.
             timeline: The run, which may know the lines that ran by their text.
 
         Raises:
-            UsageError: the result has no finding of this number.
+            UsageError: the result has no such finding.
         """
         finding = _finding(result, number)
         where, caller = finding.where, finding.where.called_from
@@ -79,12 +80,15 @@ class ShownFinding(Shown):
         stale = isinstance(source, Source) and not told and ran_ns is not None and source.changed_ns > ran_ns
         now = msgspec.structs.replace(finding, where=msgspec.structs.replace(where, line=line))
         caveat = f"{where.file}: {_STALE}" if stale else ""
-        return cls(result, number, tuple(excerpts), patch_for(now, source, _beside(result, finding)), apply, caveat)
+        return cls(
+            result, number, finding, tuple(excerpts), patch_for(now, source, _beside(result, finding)), apply, caveat
+        )
 
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the document of the finding."""
         result = scrub(self.result, ()) if scrub_paths else self.result
-        return document(result, self.number, self.excerpts, self.patch, self.apply, self.caveat)
+        finding = result.findings[self.result.findings.index(self.finding)]
+        return document(result, self.number, finding, self.excerpts, self.patch, self.apply, self.caveat)
 
 
 def with_patches(result: Result) -> list[str]:
@@ -141,6 +145,10 @@ def _finding(result: Result, number: str) -> Finding:
     found = numbered(result)
     if number in found:
         return found[number]
+    if ":" in number and (there := findings_at(result, number)):
+        return there[0]
     if not found:
         raise UsageError(f"{number}: the run has no finding that costs anything")
-    raise UsageError(f"{number!r} is no finding of this run: it has {', '.join(found)}")
+    raise UsageError(
+        f"{number!r} is no finding of this run: it has {', '.join(found)}; a line is asked for as FILE:LINE"
+    )

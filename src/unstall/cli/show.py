@@ -3,9 +3,11 @@
     unstall show 1
     unstall show 2 train.trace.json.gz
     unstall show 1 --patch | git apply
+    unstall show train.py:41
 
-N is the finding's number in the report; b1 is the first bug. RESULT is a trace or a saved result, by default that of
-the last run in this folder. Source is read from .py files below this folder, and below --source DIR.
+N is the finding's number in the report; b1 is the first bug. A finding without a number is named by its line. RESULT is
+a trace or a saved result, by default that of the last run in this folder. Source is read from .py files below this
+folder, and below --source DIR.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from unstall.errors import UsageError
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("number", metavar="N", help="the finding's number in the report: 1, 2, …, or b1 for a bug")
+    parser.add_argument(
+        "number", metavar="N", help="the finding's number in the report: 1, 2, …, b1 for a bug, or FILE:LINE"
+    )
     parser.add_argument(
         "result", metavar="RESULT", nargs="?", help="a trace or a saved result; - for stdin (default: the last run's)"
     )
@@ -57,7 +61,12 @@ def run(args: argparse.Namespace) -> int:
         ran_ns = None if path == STDIN else Path(path).stat().st_mtime_ns
     timeline = report.run.timeline if report.run else None
     shown = ShownFinding.of(
-        report.result, args.number.lower(), folders, apply=_apply(args), ran_ns=ran_ns, timeline=timeline
+        report.result,
+        args.number if ":" in args.number else args.number.lower(),
+        folders,
+        apply=_apply(args),
+        ran_ns=ran_ns,
+        timeline=timeline,
     )
     if not args.patch:
         deliver(shown, args)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import ast
 
-from unstall.patches.syntax import Edit, Loop, Module, keyword_of, names_in
+from unstall.patches.loaders import loaders_around
+from unstall.patches.syntax import Edit, Module, keyword_of, names_in
 
-_LOADER = "torch.utils.data.DataLoader"
 # Their values are the same on every device. Random ones are not, nor are those that are rounded as they are made.
 _FACTORIES = ("torch.zeros", "torch.ones", "torch.full", "torch.empty", "torch.eye")
 _RANDOM = ("torch.rand", "torch.randn", "torch.randint", "torch.randperm")
 _NOT_MOVED = ("requires_grad", "pin_memory", "out", "device")
 _OF_THE_HOST = ("cpu", "host", "offload")  # in names of devices
-_AROUND_A_LOADER = ("enumerate", "tqdm")
 _BEFORE_PIN_MEMORY = 7  # parameters of DataLoader that stand before it
 _OF_PINNED = (
-    "it copies without waiting only from pinned memory, which must not be overwritten before the copy has ended"
+    "alone it changes nothing if the memory is not pinned (DataLoader(pin_memory=True), or .pin_memory() once); pinned "
+    "memory must not be overwritten before the copy has ended"
 )
 _NO_WORKERS = "; without workers (num_workers=0) the loop's own thread pins each batch: give it num_workers too"
 
@@ -156,53 +156,19 @@ def _number(call: ast.Call) -> ast.expr | None:
 
 
 def _pinned(module: Module, moves: list[ast.Call]) -> tuple[list[Edit], str | None]:
-    """Edits that pin the batches of the DataLoader whose loop the copies are in, and what to know about them."""
-    loader = _loader(module, moves)
-    if loader is None:
-        return [], None
-    if len(loader.args) > _BEFORE_PIN_MEMORY or any(keyword.arg is None for keyword in loader.keywords):
-        return [], None
-    workers, asked = keyword_of(loader, "num_workers"), keyword_of(loader, "pin_memory")
-    none = workers is None or (isinstance(workers, ast.Constant) and workers.value == 0)
+    """Edits that pin the batches of the DataLoaders whose loop the copies are in, and what to know about them."""
+    edits, loaders = [], loaders_around(module, moves)
+    for loader in loaders:
+        if len(loader.args) > _BEFORE_PIN_MEMORY or any(keyword.arg is None for keyword in loader.keywords):
+            return [], None
+        asked = keyword_of(loader, "pin_memory")
+        if asked is None:
+            edits.append(module.with_argument(loader, "pin_memory=True"))
+        elif not isinstance(asked, ast.Constant):
+            return [], None
+        elif asked.value is False:
+            edits.append(Edit(*module.span(asked), "True"))
+    workers = [keyword_of(loader, "num_workers") for loader in loaders]
+    none = any(each is None or (isinstance(each, ast.Constant) and each.value == 0) for each in workers)
     note = "the batches are pinned, so the copies do not wait" + (_NO_WORKERS if none else "")
-    if asked is None:
-        return [module.with_argument(loader, "pin_memory=True")], note
-    if isinstance(asked, ast.Constant) and asked.value is False:
-        return [Edit(*module.span(asked), "True")], note
-    return [], None
-
-
-def _loader(module: Module, moves: list[ast.Call]) -> ast.Call | None:
-    """Returns the call that made the DataLoader over which the loop around all copies of its batches goes."""
-    loop = next((each for each in module.above(moves[0]) if isinstance(each, Loop)), None)
-    if not isinstance(loop, ast.For):
-        return None
-    targets = names_in(loop.target)
-    for move in moves:
-        assert isinstance(move.func, ast.Attribute)
-        if not names_in(move.func.value) <= targets:
-            return None
-    over = loop.iter
-    if (
-        isinstance(over, ast.Call)
-        and isinstance(over.func, ast.Name)
-        and over.func.id in _AROUND_A_LOADER
-        and over.args
-    ):
-        over = over.args[0]
-    if not isinstance(over, ast.Name):
-        return over if isinstance(over, ast.Call) and module.calls(over, _LOADER) else None
-    made = [
-        node.value
-        for node in ast.walk(module.scope(loop))
-        if isinstance(node, ast.Assign | ast.AnnAssign) and over.id in _assigned(node)
-    ]
-    bound = module.bound(module.scope(loop)).count(over.id)
-    if len(made) != 1 or bound != 1 or not isinstance(made[0], ast.Call) or not module.calls(made[0], _LOADER):
-        return None
-    return made[0]
-
-
-def _assigned(node: ast.Assign | ast.AnnAssign) -> set[str]:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return {target.id for target in targets if isinstance(target, ast.Name)}
+    return edits, note if edits else None

@@ -11,7 +11,7 @@ from unstall.figures import duration
 from unstall.patches.patch import Patch
 from unstall.patches.source import Excerpt
 from unstall.report.explain import details, gain_of, heading, over
-from unstall.report.wording import about, costly, wrong
+from unstall.report.wording import about, costly, harmless, wrong
 from unstall.result import Caller, Finding, Result, Where
 
 SHOW_SCHEMA = "unstall.show/1"
@@ -34,7 +34,8 @@ class FindingWithSource(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         schema: Name and version of this form.
         version: The version of unstall.
-        number: The finding's number in the report: "1", or "b1" for a bug.
+        number: The finding's number in the report: "1", or "b1" for a bug. If the finding was asked for by its
+            line, that line.
         finding: The finding, as in `unstall.explain/1`.
         source: The lines around the finding's line, and around the line that called it.
         patch: A unified diff; None if there is none.
@@ -57,9 +58,19 @@ def numbered(result: Result) -> dict[str, Finding]:
     }
 
 
+def findings_at(result: Result, place: str) -> list[Finding]:
+    """Returns the findings at a line, "train.py:41", also those that are not worth changing: they have no number."""
+    found = [
+        (f"{each.where.file}:{each.where.line}", each) for each in (*wrong(result), *costly(result), *harmless(result))
+    ]
+    whole = [each for at, each in found if at == place]
+    return whole or [each for at, each in found if at.endswith(f"/{place}")]
+
+
 def document(
     result: Result,
     number: str,
+    finding: Finding,
     excerpts: Sequence[tuple[str, Where | Caller, Excerpt]],
     patch: Patch | str,
     apply: str,
@@ -69,13 +80,13 @@ def document(
 
     Args:
         result: The result.
-        number: The finding's number in the result.
+        number: The finding's number in the result, or its line.
+        finding: The finding.
         excerpts: The source, each with its role ("at", "from") and its place.
         patch: The patch, or why there is none.
         apply: The command that applies the patch.
         caveat: What to know about the source, or "".
     """
-    finding = numbered(result)[number]
     blocks: list[Block] = [Prose((_figures(result, finding),))]
     if caveat:
         blocks.append(Prose((words(Span(caveat, "warning")),)))
@@ -83,7 +94,8 @@ def document(
     labelled = [(label, text) for label, text in details(finding, None) if label not in ("at", "from")]
     blocks.append(Prose(tuple(words(Span(f"{label}: ", "dim"), text) for label, text in labelled)))
     blocks += _patch(patch, apply)
-    what = f"{'bug' if finding.wrong else 'finding'} {number.lstrip('b')}: "
+    is_number = number.lstrip("b").isdecimal()
+    what = f"{'bug' if finding.wrong else 'finding'} {number.lstrip('b') if is_number else f'at {number}'}: "
     return Document(
         title="unstall",
         about=(about(result)[0], words(Span(what, "dim"), heading(result, finding, strong=True))),

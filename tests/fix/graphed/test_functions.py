@@ -12,6 +12,7 @@ import torch
 from fix.graphed.harness import grad_of, on_tape
 from fix.graphed.tape import TapeDevice
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from unstall.errors import GraphedError, UsageError
 
@@ -110,6 +111,33 @@ def test_of_more_than_max_graphs_the_one_used_longest_ago_goes() -> None:
     assert (stats.captures, stats.evictions) == (3, 1)
     assert "1 graph evicted, least recently used first: a larger max_graphs keeps more" in stats.text
     assert "evicted" not in on_tape(lambda x: x).stats().text
+
+
+def _called_with_sizes(fast: Any, sizes: range) -> None:
+    for size in sizes:
+        assert torch.equal(fast(torch.ones(size)), torch.ones(size).exp() + 1)
+
+
+def test_arguments_that_never_come_again_are_observed_a_few_times_and_told() -> None:
+    observed: list[bool] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        observed.append(bool(_get_current_dispatch_mode_stack()))
+        return x.exp() + 1
+
+    fast = on_tape(function)
+    with pytest.warns(RuntimeWarning, match="sizes change, as from 15 to 16; pad them to a few sizes") as told:
+        _called_with_sizes(fast, range(1, 41))
+    assert (len(told), sum(observed), len(observed)) == (1, 8, 40)
+
+
+def test_one_that_comes_again_after_all_gets_a_graph() -> None:
+    fast = on_tape(lambda x: x.exp() + 1)
+    with pytest.warns(RuntimeWarning, match="other arguments"):
+        _called_with_sizes(fast, range(1, 21))
+    for _ in range(4):
+        fast(torch.ones(20))
+    assert (fast.stats().captures, fast.stats().refusals) == (1, ())
 
 
 def test_until_there_is_a_graph_stats_say_what_it_waits_for() -> None:

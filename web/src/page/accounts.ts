@@ -69,7 +69,7 @@ export function accounts(result: Result, tooltip: Tooltip): HTMLElement | null {
     { class: "accounts", "aria-labelledby": "accounts-title" },
     h("h2", { id: "accounts-title" }, `Where the time went, ${over(result)}`),
     sides.length > 1 ? bars(sides, tooltip) : bar(recorded, "all devices together", tooltip),
-    replay && h("p", { class: "basis" }, basisOf(replay, steps.mean_ns, result.source)),
+    replay && h("p", { class: "basis" }, basisOf(replay, steps, result.source)),
     legend(sides, [share, ...columns], tooltip),
     result.by_device.length > 1 && byDevice(result, tooltip),
   );

@@ -3,7 +3,7 @@
 import type { Comparison, Side as Run } from "../comparison";
 import { h } from "../dom";
 import { became, duration, exact, plural, signed } from "../format";
-import type { Accounts } from "../result";
+import { type Accounts, unit } from "../result";
 import type { Picture } from "../timeline/picture";
 import { comparedAccounts, type Side } from "./accounts";
 import { copies, kernels, launches, lines, waits } from "./changes";
@@ -28,7 +28,7 @@ export function diffPage(result: Comparison, pictures: Picture[], shell: Shell):
     ),
     sections: [
       caveats(result),
-      result.accounts.length > 0 ? comparedAccounts("Where a step goes", [side("A", result), side("B", result)], tooltip) : null,
+      result.accounts.length > 0 ? comparedAccounts(`Where ${both(result)} goes`, [side("A", result), side("B", result)], tooltip) : null,
       timelineSection(timelines, "Timelines", "This page was made without the runs' events."),
       waits(result, search),
       copies(result, search),
@@ -50,14 +50,20 @@ function aboutRun({ source, steps, shortest_step_ns: shortest, longest_step_ns: 
   return `${baseName(source.path)} · ${steps.found_by === "whole" ? `the whole run, ${duration(steps.wall_ns)}` : `${plural(steps.count, "step")} of ${duration(steps.mean_ns)}${range}`}`;
 }
 
-function figures({ a, b, step_ns: step }: Comparison): Figure[] {
-  const bound: Figure = ["bound by", a.bound_by === b.bound_by ? a.bound_by : `${a.bound_by} → ${b.bound_by}`, ["what holds a step up, in A and in B"]];
+function both({ a, b }: Comparison): string {
+  return unit(a.steps) === "the run" ? unit(b.steps) : "a step";
+}
+
+function figures(result: Comparison): Figure[] {
+  const { a, b, step_ns: step } = result;
+  const of = both(result);
+  const bound: Figure = ["bound by", a.bound_by === b.bound_by ? a.bound_by : `${a.bound_by} → ${b.bound_by}`, [`what holds ${of} up, in A and in B`]];
   if (!step) return [bound];
   const change = step.b - step.a;
   const noise = step.noise === null ? [] : [`${duration(step.noise)} or less may be chance`];
   return [
-    ["a step in A", duration(step.a), [exact(step.a)]],
-    ["a step in B", duration(step.b), [exact(step.b)]],
+    [`${of} in A`, duration(step.a), [exact(step.a)]],
+    [`${of} in B`, duration(step.b), [exact(step.b)]],
     ["change", signed(change), [exact(change), ...noise]],
     ...(step.noise === null ? [] : [["noise", `± ${duration(step.noise)}`, ["what the steps within each file differ by (95 % of the time)", exact(step.noise)]] as Figure]),
     bound,

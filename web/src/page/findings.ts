@@ -2,7 +2,7 @@
 
 import { h } from "../dom";
 import { duration, exact, isNothing, often, percent, plural } from "../format";
-import { costly, type Finding, hasDeviceWork, over, placeText, type Result, type Where } from "../result";
+import { costly, type Finding, hasDeviceWork, over, placeText, type Result, unit, type Where } from "../result";
 import type { Tooltip } from "../tooltip";
 import { command, whatIfCommand } from "./command";
 import { undistortedBy } from "./plan";
@@ -114,7 +114,7 @@ function figures(finding: Finding, result: Result, tooltip: Tooltip): HTMLElemen
     ["host waits", finding.wait_ns, `the host is blocked, ${over(result)}`],
   ];
   const hasGains = result.findings.some(({ gain_ns, gain_below_ns }) => gain_ns !== null || gain_below_ns !== null);
-  if (hasGains) cells.unshift(["gain", finding.gain_ns, "the time a step saves if this alone is fixed"]);
+  if (hasGains) cells.unshift(["gain", finding.gain_ns, `the time ${unit(result.steps)} saves if this alone is fixed`]);
   const errorNs = result.replay?.error_ns ?? 0;
   const group = h("span", { class: "costs" });
   for (const [name, ns, meaning] of cells) {
@@ -123,7 +123,7 @@ function figures(finding: Finding, result: Result, tooltip: Tooltip): HTMLElemen
     const below = name === "gain" ? finding.gain_below_ns : null;
     const text = below !== null ? `<${duration(below)}` : ns === null ? "–" : none ? "0" : duration(ns);
     const cell = h("span", { class: `cost${strength}` }, h("span", { class: "cost-ns" }, text), h("span", { class: "cost-name" }, name));
-    const known = ns !== null ? [`${name}: ${meaning}`, exact(ns), `${percent(ns, baseOf(name, result))} of a step`] : [`${name}: not known, since no edit models the fix`];
+    const known = ns !== null ? [`${name}: ${meaning}`, exact(ns), `${percent(ns, baseOf(name, result))} of ${unit(result.steps)}`] : [`${name}: not known, since no edit models the fix`];
     if (ns !== null && name === "gain" && errorNs > 0) known.push(`± ${duration(errorNs)}, the replay's own error`);
     tooltip.attach(cell, below !== null ? [`${name}: within the replay's own error of ${duration(below)}`] : known);
     group.append(cell);

@@ -2,7 +2,7 @@
 
 import { h } from "../dom";
 import { duration, times } from "../format";
-import { costly, isSimulated, placeText, type Result } from "../result";
+import { costly, isSimulated, placeText, type Result, unit } from "../result";
 import type { Tooltip } from "../tooltip";
 import { command, whatIfCommand } from "./command";
 import { inBrief, isUndistorted } from "./replay";
@@ -22,13 +22,14 @@ export function plan(result: Result, tooltip: Tooltip): HTMLElement | null {
     h(
       "figure",
       { class: "panel" },
-      h("figcaption", {}, h("b", {}, `${duration(start)} → ${duration(end)}`), ` a step, ${times(start, end)}, as replayed with all of them made`),
+      h("figcaption", {}, h("b", {}, `${duration(start)} → ${duration(end)}`), ` ${unit(result.steps) === "a step" ? "a step" : "in all"}, ${times(start, end)}, as replayed with all of them made`),
       waterfall(
         {
           start: { title: isUndistorted(replay) ? "As it is, without the recorder" : "As it is", about: inBrief(replay, source), ns: start },
           falls: steps.map((step) => ({ step, title: titles.get(step.edit) ?? "" })),
           floorNs: result.floor_ns,
           errorNs: result.replay?.error_ns ?? 0,
+          unit: unit(result.steps),
         },
         tooltip,
       ),

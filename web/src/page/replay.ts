@@ -1,7 +1,7 @@
 /** What replaying says of a run, in words: how well it gives the measured step back, and what the recorder cost. */
 
 import { duration, signedPercent } from "../format";
-import { isSimulated, type Replay, type Source, type Undistorted } from "../result";
+import { isSimulated, type Replay, type Source, type Steps, type Undistorted, unit } from "../result";
 
 /** A part of the step: less than that is no difference. */
 export const SAME = 0.005;
@@ -44,12 +44,13 @@ export function inBrief(known: Undistorted, source: Source): string {
 }
 
 /** Both in two sentences. */
-export function basisOf(replay: Replay, measuredNs: number, source: Source): string {
-  return sentences(replay, source, { measuredNs, replayedNs: replay.mean_step_ns, error: replay.error, stepNs: replay.undistorted_mean_step_ns });
+export function basisOf(replay: Replay, steps: Steps, source: Source): string {
+  const measuredNs = steps.mean_ns;
+  return sentences(replay, source, unit(steps), { measuredNs, replayedNs: replay.mean_step_ns, error: replay.error, stepNs: replay.undistorted_mean_step_ns });
 }
 
-export function sentences(known: Undistorted, source: Source, step: { measuredNs: number; replayedNs: number; error: number; stepNs: number }): string {
-  const times = `a step takes ${duration(step.measuredNs)}; its replay takes ${duration(step.replayedNs)}, ${signedPercent(step.error)} off.`;
+export function sentences(known: Undistorted, source: Source, of: string, step: { measuredNs: number; replayedNs: number; error: number; stepNs: number }): string {
+  const times = `${of} takes ${duration(step.measuredNs)}; its replay takes ${duration(step.replayedNs)}, ${signedPercent(step.error)} off.`;
   if (isSimulated(source)) return `As simulated, ${times}`;
   const replayed = `Measured with the recorder, ${times}`;
   if (!isUndistorted(known)) return `${replayed} The recorder's cost is left in.`;

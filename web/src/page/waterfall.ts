@@ -17,9 +17,11 @@ export interface Waterfall {
   floorNs: number | null;
   /** The replay's own error: a smaller gain is not told from nothing. */
   errorNs: number;
+  /** What the times are of: "a step". */
+  unit: string;
 }
 
-export function waterfall({ start, falls, floorNs, errorNs }: Waterfall, tooltip: Tooltip): HTMLElement {
+export function waterfall({ start, falls, floorNs, errorNs, unit }: Waterfall, tooltip: Tooltip): HTMLElement {
   const whole = Math.max(start.ns, floorNs ?? 0, ...falls.map(({ step }) => step.step_ns), 1);
   const floor = Math.min(floorNs ?? 0, whole);
   const part = (ns: number) => `${(100 * ns) / whole}%`;
@@ -43,7 +45,7 @@ export function waterfall({ start, falls, floorNs, errorNs }: Waterfall, tooltip
 
   let was = start.ns;
   const rows = falls.map(({ step, title }, i) => {
-    const bar = track(step.step_ns, was, [shown(step.edit), `from ${exact(was)} to ${exact(step.step_ns)}`, `${percent(Math.abs(step.gain_ns), start.ns)} of a step`]);
+    const bar = track(step.step_ns, was, [shown(step.edit), `from ${exact(was)} to ${exact(step.step_ns)}`, `${percent(Math.abs(step.gain_ns), start.ns)} of ${unit}`]);
     was = step.step_ns;
     const what = [
       h("span", { class: "fall-title" }, h("span", { class: "fall-number" }, String(i + 1)), title || h("span", { class: "code" }, shown(step.edit))),
@@ -56,7 +58,7 @@ export function waterfall({ start, falls, floorNs, errorNs }: Waterfall, tooltip
   const list = h(
     "ol",
     { class: "waterfall" },
-    h("li", { class: "fall-head", "aria-hidden": "true" }, h("span", {}, "A step"), h("span", {}), h("span", {}, "takes"), h("span", {}, errorNs > 0 ? `gain ± ${duration(errorNs)}` : "gain")),
+    h("li", { class: "fall-head", "aria-hidden": "true" }, h("span", {}, unit.charAt(0).toUpperCase() + unit.slice(1)), h("span", {}), h("span", {}, "takes"), h("span", {}, errorNs > 0 ? `gain ± ${duration(errorNs)}` : "gain")),
     row("fall-start", [h("span", { class: "fall-title" }, start.title), h("span", { class: "fall-note" }, start.about)], first, start.ns, ""),
     ...rows,
     floorNs !== null &&

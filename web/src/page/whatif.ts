@@ -2,7 +2,7 @@
 
 import { h } from "../dom";
 import { duration, exact, times } from "../format";
-import { isSimulated, type WhatIf } from "../result";
+import { isSimulated, unit, type WhatIf } from "../result";
 import type { Picture } from "../timeline/picture";
 import { comparedAccounts, type Side } from "./accounts";
 import { aboutSource, baseName, type Figure, figureList, knownError, masthead, type Shell, verdict } from "./header";
@@ -35,7 +35,7 @@ export function whatIfPage(result: WhatIf, pictures: Picture[], shell: Shell): P
     sections: [
       warning(result.integrity),
       edits(result, shell),
-      comparedAccounts("Where a step goes, before and after", [before, after], tooltip, [result.undistorted_step_ns, result.predicted_step_ns]),
+      comparedAccounts(`Where ${unit(result.steps)} goes, before and after`, [before, after], tooltip, [result.undistorted_step_ns, result.predicted_step_ns]),
       timelineSection(timelines, "Timelines, before and after", "This page was made from a saved answer, which holds no events."),
       notes(result, pictures.flatMap((picture) => picture.notes)),
     ],
@@ -50,7 +50,7 @@ function figures(result: WhatIf): Figure[] {
   if (result.edits.length) {
     const [was, is] = result.bound_by;
     list.push(["with the edits", duration(predicted), [exact(predicted), times(undistorted, predicted)]]);
-    list.push(["bound by", was === is ? is : `${was} → ${is}`, ["what holds a step up, before and after"]]);
+    list.push(["bound by", was === is ? is : `${was} → ${is}`, [`what holds ${unit(result.steps)} up, before and after`]]);
   }
   list.push(["floor", duration(floor), [exact(floor), "device busy time after all edits"]]);
   return list;
@@ -73,10 +73,11 @@ function edits(result: WhatIf, { tooltip }: Shell): HTMLElement {
           falls: result.edits.map((step) => ({ step: { ...step, notes: [step.about, ...step.notes].filter(Boolean) }, title: "" })),
           floorNs: result.floor_ns,
           errorNs: result.error_ns,
+          unit: unit(result.steps),
         },
         tooltip,
       ),
     ),
-    h("p", { class: "basis" }, sentences(result, result.source, { measuredNs, replayedNs, error, stepNs })),
+    h("p", { class: "basis" }, sentences(result, result.source, unit(result.steps), { measuredNs, replayedNs, error, stepNs })),
   );
 }

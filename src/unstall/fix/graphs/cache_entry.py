@@ -80,6 +80,7 @@ class CacheEntry:
     others: list[object]  # objects whose ids are in the key: kept alive, so that no id is reused
     shapes: tuple[tuple[int, ...], ...]
     state: State = State.UNSEEN
+    calls: int = 0
     examined: Examined | None = None  # the run that a capture is to repeat
     graphs: list[GuardedGraph] = field(default_factory=list)  # most recently used first
     refusal: Refusal | None = None  # why calls run eagerly, or last did

@@ -11,6 +11,8 @@ from types import FrameType, TracebackType
 from unstall.errors import GraphedError
 from unstall.fix.graphs.examine.users_code import installed_path, is_library_file, is_users_file
 
+Shapes = tuple[tuple[int, ...], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class UserLine:
@@ -30,8 +32,8 @@ class UserLine:
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """One reason against a graph. `place` is None if no line of Python was running, as in backward. `waits`: the reason
-    is a wait of the host, which the function may skip while it is captured. `gainless`: a graph is possible but not
-    faster."""
+    is a wait of the host, which the function may skip while it is captured. `gainless`: a graph is possible but gains
+    nothing."""
 
     reason: str
     place: UserLine | None = None
@@ -50,6 +52,27 @@ def changing(what: str) -> Refusal:
     if "param_groups" in what:
         remedy = "make it a tensor, as by lr=torch.tensor(0.001, device='cuda'): schedulers write into that"
     return Refusal(f"what it relies on changes between calls: {what}", None, remedy)
+
+
+def always_new(calls: int, before: Shapes, now: Shapes) -> Refusal:
+    """Returns the refusal for so many calls of which none has had the arguments of another. `before` and `now`: the
+    shapes of the last two calls' tensors."""
+    pairs = zip(before, now, strict=False)
+    differing = next(((one, other) for one, other in pairs if one != other), None)
+    if differing is None:
+        what = "numbers, strings or objects among them are others at each call"
+        remedy = "pass numbers that change as tensors, and the same objects"
+    else:
+        what = f"sizes change, as from {_sizes(differing[0])} to {_sizes(differing[1])}"
+        remedy = (
+            "pad them to a few sizes, or write what grows, as a cache of keys and values, into a tensor of one size"
+        )
+    reason = f"each of {calls} calls in a row had other arguments, and a graph serves only its own: {what}"
+    return Refusal(reason, None, remedy, gainless=True)
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "a scalar"
 
 
 class Refused(Exception):  # noqa: N818 - it never leaves this room

@@ -17,12 +17,17 @@ from unstall.fix.graphs.graph_cache import GraphCache
 from unstall.fix.graphs.graphed_stats import GraphedCounters
 from unstall.fix.graphs.guarded_graph import GuardedGraph
 from unstall.fix.graphs.prepare import CaptureOptions, CaptureRequest, prepared
-from unstall.fix.graphs.refusals import Refusal, Refused, ReportedRefusals, raising_place
+from unstall.fix.graphs.refusals import Refusal, Refused, ReportedRefusals, always_new, raising_place
 from unstall.fix.graphs.static_call import FunctionKind
 from unstall.fix.graphs.static_inputs import Sharing
 from unstall.fix.graphs.verify import check
 from unstall.guest.step_replay import repeat_boundaries
 from unstall.guest.steps import proving
+
+_MOST_NEW = 8
+"""Calls in a row with arguments of other sizes or values that are each observed. After that a call is observed only if
+its arguments come again: an observed call takes twice as long."""
+_TELLING = 16  # such calls in a row, with no call served so far, after which that is told
 
 Answer = tuple[bool, Any]
 """(True, result) if the call was served or run. (False, None) if it must still be run eagerly."""
@@ -44,11 +49,16 @@ class GraphServer:
         self._counters = counters
         self._refusals = refusals
         self._warm = False
+        self._new_in_a_row = 0
+        self._latest: CacheEntry | None = None
+        self._always_new: Refusal | None = None
         self.cache = GraphCache(max_graphs)
         self.pools: list[Pool] = []
 
     def serve(self, device: CaptureDevice, call: CallArguments) -> Answer:
         entry = self.cache.entry(call)
+        if self._is_new_again(entry):
+            return False, None
         if entry.graphs:
             if not entry.graphs[0].sharing.is_safe(call.tensors):
                 return False, None
@@ -68,6 +78,16 @@ class GraphServer:
         if entry.state is State.UNSEEN:
             return True, self._observe(device, entry, call)
         return self._capture(device, entry, call)
+
+    def _is_new_again(self, entry: CacheEntry) -> bool:
+        """Returns whether these arguments come for the first time, as those of many calls before did."""
+        before, self._latest = self._latest, entry
+        entry.calls += 1
+        self._new_in_a_row = self._new_in_a_row + 1 if entry.calls == 1 else 0
+        if self._new_in_a_row == _TELLING and not self._counters.hits and before is not None:
+            self._always_new = always_new(_TELLING, before.shapes, entry.shapes)
+            self._report(self._always_new)
+        return self._new_in_a_row > _MOST_NEW
 
     def _replay(self, entry: CacheEntry, graph: GuardedGraph, call: CallArguments) -> Answer:
         if graph.busy:
@@ -157,6 +177,8 @@ class GraphServer:
             self._report(entry.refuse(Refusal(reason, raising_place(error))), error)
             return False, None
         self._counters.captures += 1
+        if self._always_new is not None:
+            self._refusals.withdraw(self._always_new)
         entry.note_captured(graph)
         self._counters.evictions += self.cache.evict(entry)
         graph.checks_left = 0

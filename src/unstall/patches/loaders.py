@@ -1,0 +1,86 @@
+"""The DataLoader whose batches a loop gets: made where the loop is, or passed to the function that it is in."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from unstall.patches.syntax import Loop, Module, keyword_of, names_in
+
+_LOADER = "torch.utils.data.DataLoader"
+_AROUND_A_LOADER = ("enumerate", "tqdm")
+
+
+def loaders_around(module: Module, moves: list[ast.Call]) -> list[ast.Call]:
+    """Returns the calls that make the DataLoaders over which the loop around all copies of its batches goes.
+
+    Several, if the loop is in a function that gets one at each call of it. None, if one of them is not known.
+    """
+    loop = next((each for each in module.above(moves[0]) if isinstance(each, Loop)), None)
+    if not isinstance(loop, ast.For):
+        return []
+    targets = names_in(loop.target)
+    for move in moves:
+        assert isinstance(move.func, ast.Attribute)
+        if not names_in(move.func.value) <= targets:
+            return []
+    over = loop.iter
+    if (
+        isinstance(over, ast.Call)
+        and isinstance(over.func, ast.Name)
+        and over.func.id in _AROUND_A_LOADER
+        and over.args
+    ):
+        over = over.args[0]
+    if isinstance(over, ast.Call):
+        return [over] if module.calls(over, _LOADER) else []
+    if not isinstance(over, ast.Name):
+        return []
+    scope = module.scope(loop)
+    passed = _passed(module, scope, over.id)
+    made = [_made(module, scope, over.id)] if passed is None else [_made(module, *each) for each in passed]
+    known = [each for each in made if each is not None]
+    return list(dict.fromkeys(known)) if len(known) == len(made) else []
+
+
+def _made(module: Module, scope: ast.AST, name: str) -> ast.Call | None:
+    """Returns the call that makes the DataLoader of this name in a scope, if it is bound there once."""
+    made = [
+        node.value
+        for node in ast.walk(scope)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and name in _assigned(node)
+    ]
+    if len(made) != 1 or module.bound(scope).count(name) != 1:
+        return None
+    return made[0] if isinstance(made[0], ast.Call) and module.calls(made[0], _LOADER) else None
+
+
+def _passed(module: Module, scope: ast.AST, name: str) -> list[tuple[ast.AST, str]] | None:
+    """Returns (scope, name) of what each call of a function passes for one of its parameters; nothing if that is not
+    known of all calls. None if it is no parameter."""
+    if not isinstance(scope, ast.FunctionDef):
+        return None
+    parameters = [each.arg for each in (*scope.args.posonlyargs, *scope.args.args)]
+    if name not in parameters:
+        return None
+    passed: list[tuple[ast.AST, str]] = []
+    whole = module.bound(scope).count(name) == 1 and module.bound(module.tree).count(scope.name) == 1
+    for call in _calls(module, scope.name) if whole else ():
+        at = parameters.index(name)
+        value = call.args[at] if at < len(call.args) else keyword_of(call, name)
+        spread = any(isinstance(each, ast.Starred) for each in call.args)
+        if spread or not isinstance(value, ast.Name):
+            return []
+        passed.append((module.scope(call), value.id))
+    return passed
+
+
+def _calls(module: Module, function: str) -> Iterator[ast.Call]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function:
+            yield node
+
+
+def _assigned(node: ast.Assign | ast.AnnAssign) -> set[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
