@@ -44,6 +44,8 @@ def _commands(result: Result, args: argparse.Namespace, trace: Path) -> Iterator
     if any(not finding.harmless for finding in result.findings):
         yield f"unstall show {'b1' if any(finding.wrong for finding in result.findings) else '1'}{behind}"
         yield f"unstall open{behind}"
+        if any(finding.fault is not None for finding in result.findings):
+            return
         if advice := _BEFORE_MENDING.get(result.steps.found_by):
             yield advice
         yield "# once something is mended:"

@@ -42,12 +42,19 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
         help="modelled: the host's work takes the time that the GPU's file gives; measured: as long as on this machine "
         "(default: modelled)",
     )
+    group.add_argument(
+        "--blame",
+        action="store_true",
+        help="name the line, the index and the bound if a device fails; a virtual GPU always does",
+    )
 
 
 def options_of(args: argparse.Namespace) -> MachineOptions | None:
     """Returns the options of the requested virtual GPU, or None. Raises UsageError for options that exclude each
     other."""
     if args.gpu is None:
+        if args.blame:
+            raise UsageError("--blame needs --gpu so far: on a real GPU, faults are not followed to their line yet")
         for name in ("numerics", "host"):
             if getattr(args, name) is not None:
                 raise UsageError(f"--{name} is about a virtual GPU: give --gpu too")
@@ -175,12 +182,13 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
     """Returns the steps, or the stretch of time, that --warmup, --steps, --after and --for select.
 
     Without these options, it returns the part after the usual warm-up, as in a recorded run. It returns the whole run
-    if the program has no step boundaries, no steps after the warm-up, or races, which may be anywhere. If only one of
-    --warmup and --steps is given, the other is the usual warm-up or all remaining steps.
+    if the program has no step boundaries, no steps after the warm-up, or races, which may be anywhere; and if a device
+    failed, whatever the options say. If only one of --warmup and --steps is given, the other is the usual warm-up or
+    all remaining steps.
 
     A part that would be empty is the whole run instead. This, and too few steps, are its `shortfall`.
     """
-    if not len(timeline.host) and not len(timeline.device):
+    if (not len(timeline.host) and not len(timeline.device)) or len(timeline.faults):
         return timeline
     try:
         return _part(timeline, args)

@@ -90,6 +90,17 @@ class RaceKind(IntEnum):
     TAKEN_EARLY = 4  # used on another stream before the stream that allocated it has finished its earlier use
 
 
+class FaultKind(IntEnum):
+    """What ended a device's work: what its kernel found wrong."""
+
+    INDEX = 0  # an index out of bounds
+    CLASS = 1  # a class label out of bounds
+    PROBABILITY = 2  # a value outside 0 to 1
+    WEIGHT = 3  # a weight that is negative, infinite or NaN, or weights that are all 0
+    ASSERTION = 4  # an assertion of the program's own
+    OTHER = 5
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Host:
     """Host events, sorted by (thread, start, -end): a caller stands before what it calls."""
@@ -242,6 +253,29 @@ class Races:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Faults:
+    """Faults of devices, in order of time. A device computes nothing after its fault, so each has at most one."""
+
+    kind: I8  # FaultKind
+    call: I32  # host row of the operator or call whose work failed; of captured work, where it was captured
+    replay: I32  # host row of the graph launch whose captured work failed; -1 if the work was not captured
+    noticed: I32  # host row of the call that raised the error; -1 if none did
+    device: I32
+    stream: I32  # row of Streams
+    iteration: I64  # number of the step, from 1 on, counted over the whole program
+    ended: Bool  # the error ended the program
+    details: I32  # text: `fault_details.FaultDetails` as JSON
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @classmethod
+    def none(cls) -> Faults:
+        row = np.zeros(0, np.int32)
+        return cls(np.zeros(0, np.int8), row, row, row, row, row, np.zeros(0, np.int64), np.zeros(0, np.bool_), row)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Collectives:
     """What the file says of calls of torch.distributed: one row per device op that such a call launched.
 
@@ -264,7 +298,7 @@ class Collectives:
         return cls(row, row, row, number, number, number)
 
 
-Table: TypeAlias = Host | Device | Waits | Threads | Streams | Lines | Stacks | Memory | Races | Collectives
+Table: TypeAlias = Host | Device | Waits | Threads | Streams | Lines | Stacks | Memory | Races | Faults | Collectives
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +341,7 @@ class Timeline:
         stacks: Call stacks, as a prefix tree of frames.
         memory: Changes of the allocator's state, if they were recorded.
         races: Data races, if the run recorded every access.
+        faults: Faults of devices, if what failed is known.
         collectives: What the calls of torch.distributed sent, and to which group, if that was recorded.
         meta: The source of the run, and what was wrong with it.
     """
@@ -321,6 +356,7 @@ class Timeline:
     stacks: Stacks
     memory: Memory
     races: Races = field(default_factory=Races.none)
+    faults: Faults = field(default_factory=Faults.none)
     collectives: Collectives = field(default_factory=Collectives.none)
     meta: Meta = field(default_factory=lambda: Meta(path="", reader=""))
 

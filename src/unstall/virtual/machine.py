@@ -38,13 +38,14 @@ class WatchedSpan:
 
     def timeline(self) -> Timeline:
         """Returns the timeline of the span so far, or until its end. Raises UsageError if torch was not imported."""
-        from unstall.virtual.timeline.steps import with_found_steps
+        from unstall.virtual.timeline.steps import with_found_steps, with_iterations
         from unstall.virtual.timeline.window import cut
 
         until = self.machine.now_ns() if self.end_ns is None else self.end_ns
         whole = self.machine.timeline()
         part = cut(whole, self.start_ns, until) if self.start_ns or self.end_ns is not None else whole
-        return with_found_steps(part, [(source, at_ns - self.start_ns) for source, at_ns in self.step_boundaries])
+        boundaries = [(source, at_ns - self.start_ns) for source, at_ns in self.step_boundaries]
+        return with_iterations(with_found_steps(part, boundaries))
 
 
 class Machine:
@@ -139,6 +140,11 @@ class Machine:
     def end(self, why: str) -> None:
         for watch in list(self._watches):
             self.unwatch(watch)
+
+    def ended_by(self, error: BaseException) -> None:
+        """Notes the error that ends the program."""
+        if self.simulator is not None:
+            self.simulator.ended_by(error)
 
     def forked(self) -> None:
         """Called in a forked child: makes the clock real and stops watching."""

@@ -12,6 +12,8 @@ from unstall.lines.digests import LineDigests
 from unstall.locate.kinds import SLEEP
 from unstall.timeline.columns import I32, Device, Host, Memory, Meta, Streams, Threads, Timeline
 from unstall.timeline.grouping import groups
+from unstall.virtual.faults.fault_log import FaultLog
+from unstall.virtual.faults.table import faults_table
 from unstall.virtual.log import Stack
 from unstall.virtual.options import HostClock, MachineOptions
 from unstall.virtual.races import Race, races_table
@@ -44,6 +46,7 @@ def timeline_of(
     stacks: Sequence[Stack],
     options: MachineOptions,
     races: Sequence[Race],
+    faults: FaultLog,
     folder: str,
     digest: LineDigests,
 ) -> Timeline:
@@ -67,6 +70,10 @@ def timeline_of(
     stream_of = np.full(len(places) + 1, -1, np.int32)
     stream_of[order] = np.arange(len(places))
     number_of = {places[row]: number for number, row in enumerate(order)}
+
+    def stream_row(device: int, number: int) -> int:
+        return number_of.get((device, number), -1)
+
     waits = replace(rows.waits, stream=stream_of[rows.waits.stream], on_stream=stream_of[rows.waits.on_stream])
     return Timeline(
         host=rows.host,
@@ -79,7 +86,8 @@ def timeline_of(
         lines=lines,
         stacks=tree,
         memory=_memory(history, done),
-        races=races_table(races, rows.by_record, lambda device, number: number_of.get((device, number), -1)),
+        races=races_table(races, rows.by_record, stream_row),
+        faults=faults_table(faults.faults(), happened, rows.by_record, stream_row, text, ended=faults.ended),
         meta=Meta(
             path="",
             reader="virtual",
