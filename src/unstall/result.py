@@ -13,7 +13,7 @@ import msgspec
 
 Recorder = Literal["cupti", "torch", "virtual"]
 Confidence = Literal["high", "medium", "low"]
-FaultKind = Literal["index", "class", "probability", "weight", "assertion", "other"]
+FaultKind = Literal["index", "class", "probability", "weight", "assertion", "memory", "other"]
 SCHEMA = "unstall.explain/1"
 WHATIF_SCHEMA = "unstall.whatif/1"
 
@@ -300,11 +300,19 @@ class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
     of: int
 
 
+class HeldMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What one line held of a device's memory: bytes, in how many allocations."""
+
+    where: Where
+    bytes: int
+    count: int
+
+
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """A fault of a device: what failed, and when Python was told. The finding has the line.
 
     Attributes:
-        kind: What the kernel found wrong.
+        kind: What the kernel found wrong; "memory" if the device's memory was full.
         operator: The operator that the program called, or the autograd node.
         kernel: The operator whose kernel failed.
         check: The kernel's check, in its own words.
@@ -320,6 +328,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         noticed_at: Where the error was raised; None if Python was never told.
         noticed_after_ns: How long after the call the error was raised.
         ended: Whether the error ended the program.
+        held: What held the memory of a full device, the largest part first.
     """
 
     kind: FaultKind
@@ -337,6 +346,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     noticed_at: Where | None = None
     noticed_after_ns: int | None = None
     ended: bool = False
+    held: tuple[HeldMemory, ...] = ()
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from unstall.diagnose.outlook import look_ahead
 from unstall.diagnose.rules import all_rules
 from unstall.diagnose.rules.device_fault import device_fault
 from unstall.diagnose.rules.device_work import DEVICE_WORK
+from unstall.diagnose.rules.out_of_memory import out_of_memory
 from unstall.diagnose.run import Run, analyse
 from unstall.diagnose.step_notes import notes_of_steps
 from unstall.diagnose.verdict import bound_by, judge
@@ -82,7 +83,7 @@ def explain(
     user = texts(user, "user", "globs of files")
     timeline = source if isinstance(source, Timeline) else load_usable(source, progress)
     run = analyse(timeline, step=step, user=user)
-    faults = device_fault(run)
+    faults = [*device_fault(run), *out_of_memory(run)]
     # Without device work there is nothing to find: the host did not wait for a device. After a fault nothing else is.
     known = not faults and run.ops_inside.any()
     findings = faults or without_checks(finding for rule in (all_rules() if known else ()) for finding in rule(run))

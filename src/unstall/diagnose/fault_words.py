@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from unstall.figures import counted
-from unstall.result import Fault, WrongValue
+from unstall.result import Fault, Where, WrongValue
 
 _LONGEST = 200  # characters of a kernel's own words
 _TITLES = {
@@ -16,6 +18,7 @@ _TITLES = {
 }
 _PLURALS = {"index": "indices", "class": "labels", "weight": "weights"}
 _ROWS_OF_WEIGHTS = "self.sum(-1)"
+_OF_DIMENSION = re.compile(r"indices\[(\d+)\]")
 
 
 def title(fault: Fault) -> str:
@@ -23,13 +26,19 @@ def title(fault: Fault) -> str:
     return _TITLES[fault.kind]
 
 
+def line_of(where: Where) -> str:
+    """Returns "train.py:41", or what else is known of a place."""
+    if not where.file:
+        return where.function or where.op or "a line that is not known"
+    return f"{where.file}:{where.line}"
+
+
 def what_is_wrong(fault: Fault) -> str:
-    """Returns "index 1063 at [5] of index is out of bounds for a table of 1024 rows", or the kernel's own words."""
+    """Returns "index 1063 at [5] is out of bounds for a table of 1024 rows", or the kernel's own words."""
     wrong = fault.wrong
     if wrong is None:
         return fault.check[:_LONGEST] or "what was wrong is not known"
-    of = "" if wrong.argument == "self" else f" of {wrong.argument}"
-    at = f" at [{', '.join(map(str, wrong.position))}]{of}" if wrong.position else of
+    at = f" at [{', '.join(map(str, wrong.position))}]" if wrong.position else ""
     if wrong.argument == _ROWS_OF_WEIGHTS:
         said = f"the weights{' of row ' + str(wrong.position[0]) if wrong.position else ''} add up to 0"
     elif fault.kind == "index":
@@ -37,11 +46,11 @@ def what_is_wrong(fault: Fault) -> str:
     elif fault.kind == "class":
         said = f"class {wrong.value}{at} is out of bounds for {_count(wrong, 'class')}"
     elif fault.kind == "probability":
-        said = f"{_value(wrong)}{at} is outside 0 to 1"
+        said = f"{'target' if wrong.argument == 'target' else 'value'} {_value(wrong)}{at} is outside 0 to 1"
     elif fault.kind == "weight":
         said = f"the weight{at} is {_value(wrong)}"
     else:
-        said = f"{_value(wrong)}{at}: {fault.check[:_LONGEST]}"
+        said = f"value {_value(wrong)}{at}: {fault.check[:_LONGEST]}"
     if wrong.count == 1:
         return said
     return f"{said} ({wrong.count:,} of {wrong.of:,} {_PLURALS.get(fault.kind, 'values')} are wrong)"
@@ -56,9 +65,9 @@ def _value(wrong: WrongValue) -> str:
 def _room(fault: Fault, wrong: WrongValue) -> str:
     if _looks_up(fault):
         return f"a table of {wrong.bound} rows" if wrong.bound != 1 else "a table of 1 row"
-    if wrong.least:
-        return f"a size of {wrong.bound}, which takes {wrong.least} to {_last(wrong)}"
-    return f"a size of {wrong.bound}"
+    dim = _OF_DIMENSION.fullmatch(wrong.argument)
+    room = f"dimension {dim[1]} of size {wrong.bound}" if dim else f"a size of {wrong.bound}"
+    return f"{room}, which takes {wrong.least} to {_last(wrong)}" if wrong.least else room
 
 
 def _count(wrong: WrongValue, noun: str) -> str:

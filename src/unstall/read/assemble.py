@@ -93,7 +93,7 @@ def assemble(events: Events) -> Timeline:
         sound=events.meta.sound and not joined.damage and not is_work_left_out,
         has_stacks=bool((stack >= 0).any()),
     )
-    faults = faults_of(events.faults, kind, correlation, events.external[rows], streams, intern)
+    faults, held = faults_of(events.faults, kind, correlation, events.external[rows], streams, intern)
     return Timeline(
         strings=tuple(intern.texts),
         host=host,
@@ -112,6 +112,7 @@ def assemble(events: Events) -> Timeline:
         ),
         races=races_of(events.races, kind, correlation, events.external[rows], streams),
         faults=faults,
+        held=held,
         collectives=collectives,
         meta=meta,
     )

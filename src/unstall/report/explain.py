@@ -336,10 +336,17 @@ def _annotations(result: Result) -> Iterator[Annotation]:
     known = [f"{device_of(result.source)}"] if result.source.simulated else []
     yield Annotation("notice", "unstall", f"{result.verdict.text} ({'; '.join([*known, *run_lines(result)])})")
     for finding in wrong(result):
-        yield _annotation("error", finding, "the device stopped here" if finding.fault else "results may be wrong")
+        yield _annotation("error", finding, _harm(finding))
     for finding in costly(result):
         cost = f"it costs the device {duration(finding.exposed_ns)} {over(result)}"
         yield _annotation("warning", finding, f"{cost}, and the host waits {duration(finding.wait_ns)}")
+
+
+def _harm(finding: Finding) -> str:
+    """What a bug does."""
+    if finding.fault is None:
+        return "results may be wrong"
+    return "the device's memory is full" if finding.fault.kind == "memory" else "the device computes nothing after"
 
 
 def _annotation(level: str, finding: Finding, cost: str) -> Annotation:

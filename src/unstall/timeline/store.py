@@ -30,6 +30,7 @@ from unstall.timeline.columns import (
     DeviceKind,
     FaultKind,
     Faults,
+    Held,
     Host,
     HostKind,
     HostMemory,
@@ -63,11 +64,13 @@ _TABLES: dict[str, type[Any]] = {
     "memory": Memory,
     "races": Races,
     "faults": Faults,
+    "held": Held,
     "collectives": Collectives,
 }
 _NOT_ALWAYS: dict[str, Any] = {
     "races": Races.none,
     "faults": Faults.none,
+    "held": Held.none,
     "collectives": Collectives.none,
 }  # tables that files of older versions lack
 _NEWER_COLUMNS = frozenset({"lines.digest"})  # that files of older versions lack; -1 stands in
@@ -95,6 +98,7 @@ _POINTS_INTO = {
     "stacks": {"parent": "stacks", "line": "lines"},
     "races": {"earlier": "host", "later": "host", "earlier_stream": "streams", "later_stream": "streams"},
     "faults": {"call": "host", "replay": "host", "noticed": "host", "stream": "streams", "details": _TEXT},
+    "held": {"call": "host"},
     "collectives": {"op": "device", "name": _TEXT, "group": _TEXT},
 }
 _NEVER_NONE = frozenset(

@@ -119,6 +119,8 @@ class Machine:
         """Ends a span. Does nothing if it has already ended."""
         if watch in self._watches:
             with suppress(UnstallError):  # the timeline raises the error of a simulation that failed
+                if self.simulator is not None:
+                    self.advance(0)  # a record: this thread goes on after autograd's, even if that one raised an error
                 watch.end_ns = self.now_ns()
             self._watches.remove(watch)
             if not self._watches:

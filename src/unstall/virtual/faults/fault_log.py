@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
 from unstall.virtual.log import LogCode, RawFault
+from unstall.virtual.simulation.requests import Refusal
 
 _SAID = "device-side assert triggered"
 _LONGEST_CHAIN = 100
+
+
+class Ended(Enum):
+    """What the program ended by."""
+
+    FAULT = "fault"
+    MEMORY = "memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +36,12 @@ class FaultRecord:
 
 
 class FaultLog:
-    """Collects the log in parts. `ended`: the program ended by the error of a fault."""
+    """Collects the log in parts. `ended` is what the program ended by, `refusal` the last request for memory that was
+    refused."""
 
     def __init__(self) -> None:
-        self.ended = False
+        self.ended: Ended | None = None
+        self.refusal: Refusal | None = None
         self._asserts: list[tuple[int, int, int, int, int, int]] = []
         self._notices: dict[int, int] = {}
         self._raw: list[RawFault] = []
@@ -63,13 +74,15 @@ class FaultLog:
         ]
 
 
-def is_of_fault(error: BaseException) -> bool:
-    """Returns whether this error, or one that it came from, is that of a device's fault."""
+def of_error(error: BaseException, out_of_memory: type[BaseException]) -> Ended | None:
+    """Returns what this error, or one that it came from, says of a device: a fault, or that its memory was full."""
     chain: BaseException | None = error
     for _ in range(_LONGEST_CHAIN):
         if chain is None:
             break
+        if isinstance(chain, out_of_memory):
+            return Ended.MEMORY
         if _SAID in str(chain):
-            return True
+            return Ended.FAULT
         chain = chain.__cause__ or chain.__context__
-    return False
+    return None

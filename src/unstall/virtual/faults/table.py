@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
 from unstall.timeline.columns import I32, FaultKind, Faults
 from unstall.timeline.fault_details import FaultDetails, FaultInput, WrongValue, packed
-from unstall.virtual.faults.fault_log import FaultRecord
+from unstall.virtual.faults.fault_log import Ended, FaultLog, FaultRecord
 from unstall.virtual.log import LogCode, RawFault
 from unstall.virtual.simulation.history import Happened
 
@@ -27,39 +28,74 @@ _KINDS = {
 """By the beginning of the kernel's name; all others check indices."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One row of Faults, by records of the log; -1 for none."""
+
+    kind: FaultKind
+    call: int
+    replay: int
+    noticed: int
+    device: int
+    stream: int
+    ended: bool
+    details: FaultDetails
+
+
 def faults_table(
-    faults: Sequence[FaultRecord],
+    log: FaultLog,
     happened: Happened,
     host_row: I32,
     stream_row: Callable[[int, int], int],
     text: Callable[[str], int],
-    *,
-    ended: bool,
 ) -> Faults:
     """Returns the table of faults. `host_row` has, for each record, the timeline's row of its call or of the enclosing
     operator, or -1. `stream_row` returns the row of Streams for (device, stream), `text` the index of a text.
-
-    `ended`: the program ended by the error that was noticed last.
     """
+    rows = [*_failed(log, happened), *_refused(log)]
 
-    def row_of(record: int) -> int:
-        return int(host_row[record]) if record >= 0 else -1
+    def calls(records: Iterable[int]) -> I32:
+        return np.array([int(host_row[record]) if record >= 0 else -1 for record in records], np.int32)
 
-    def column(values: Sequence[int], dtype: type[np.generic]) -> np.ndarray:
-        return np.array(values, dtype=dtype)
-
-    last = max((fault.noticed for fault in faults), default=-1) if ended else -1
     return Faults(
-        kind=column([_kind(fault.raw) for fault in faults], np.int8),
-        call=column([row_of(_captured(fault, happened) if fault.node else fault.record) for fault in faults], np.int32),
-        replay=column([row_of(_replay(fault, happened)) if fault.node else -1 for fault in faults], np.int32),
-        noticed=column([row_of(fault.noticed) for fault in faults], np.int32),
-        device=column([fault.device for fault in faults], np.int32),
-        stream=column([stream_row(fault.device, fault.stream) for fault in faults], np.int32),
-        iteration=column([-1] * len(faults), np.int64),
-        ended=column([fault.noticed == last != -1 for fault in faults], np.bool_),
-        details=column([text(packed(details_of(fault.raw))) for fault in faults], np.int32),
+        kind=np.array([row.kind for row in rows], np.int8),
+        call=calls(row.call for row in rows),
+        replay=calls(row.replay for row in rows),
+        noticed=calls(row.noticed for row in rows),
+        device=np.array([row.device for row in rows], np.int32),
+        stream=np.array([stream_row(row.device, row.stream) for row in rows], np.int32),
+        iteration=np.full(len(rows), -1, np.int64),
+        ended=np.array([row.ended for row in rows], np.bool_),
+        details=np.array([text(packed(row.details)) for row in rows], np.int32),
     )
+
+
+def _failed(log: FaultLog, happened: Happened) -> list[_Row]:
+    """Returns the assertions that failed. If an error of one ended the program, it was the last that was noticed."""
+    faults = log.faults()
+    last = max((fault.noticed for fault in faults), default=-1) if log.ended == Ended.FAULT else -1
+    return [
+        _Row(
+            kind=_kind(fault.raw),
+            call=_captured(fault, happened) if fault.node else fault.record,
+            replay=_replay(fault, happened) if fault.node else -1,
+            noticed=fault.noticed,
+            device=fault.device,
+            stream=fault.stream,
+            ended=fault.noticed == last != -1,
+            details=details_of(fault.raw),
+        )
+        for fault in faults
+    ]
+
+
+def _refused(log: FaultLog) -> list[_Row]:
+    """Returns the request for memory whose refusal ended the program."""
+    refusal = log.refusal
+    if log.ended != Ended.MEMORY or refusal is None:
+        return []
+    details = FaultDetails(check=str(refusal.error))
+    return [_Row(FaultKind.MEMORY, refusal.record, -1, -1, refusal.device, -1, ended=True, details=details)]
 
 
 def _captured(fault: FaultRecord, happened: Happened) -> int:

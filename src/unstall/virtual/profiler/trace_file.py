@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from unstall.chrome_trace import Text, micros, thread_names, write
-from unstall.read.faults import MOST_FAULTS
+from unstall.read.faults import MOST_FAULTS, MOST_HELD
 from unstall.read.races import MOST_RACES
 from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import DeviceKind, FaultKind, HostKind, Meta, RaceKind, Timeline, WaitKind
@@ -105,7 +105,7 @@ def _races(timeline: Timeline) -> dict[str, object]:
 
 
 def _faults(timeline: Timeline) -> dict[str, object]:
-    """Returns the faults in the format of `read.faults`."""
+    """Returns the faults, and what held the memory of a full device, in the format of `read.faults`."""
     faults = timeline.faults
     numbers = [*timeline.streams.stream.tolist(), -1]
     columns = (faults.kind, faults.device, faults.stream, faults.iteration, faults.ended, faults.details)
@@ -119,7 +119,13 @@ def _faults(timeline: Timeline) -> dict[str, object]:
         known = unpacked(timeline.text(details))
         if known is not None:
             rows.append(fault | {"iteration": iteration, "ended": ended, "details": msgspec.to_builtins(known)})
-    return {"faults": rows[:MOST_FAULTS]} if rows else {}
+    if not rows:
+        return {}
+    held = [
+        {"call": call + 1 or -1, "bytes": size, "count": count}
+        for call, size, count in zip(*_lists(timeline.held.call, timeline.held.bytes, timeline.held.count), strict=True)
+    ]
+    return {"faults": rows[:MOST_FAULTS], **({"held": held[:MOST_HELD]} if held else {})}
 
 
 def _digests(timeline: Timeline) -> dict[str, object]:

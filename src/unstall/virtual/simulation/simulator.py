@@ -20,7 +20,7 @@ from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.settings import AllocatorSettings
 from unstall.virtual.costs.answers import costs_of
 from unstall.virtual.costs.model import Costs
-from unstall.virtual.faults.fault_log import FaultLog, is_of_fault
+from unstall.virtual.faults.fault_log import FaultLog, of_error
 from unstall.virtual.log import LogCode, LogSource, Stack, records_of, uses_of
 from unstall.virtual.options import MachineOptions
 from unstall.virtual.races import RaceLog
@@ -93,8 +93,9 @@ class Simulator:
             requests = self.simulation.requests
             for allocation, address, size in requests.take_placed():
                 self.races.placed(allocation, address, size)
-            for allocation, error in requests.take_refusals():
-                self._refuse(allocation, error)
+            for refusal in requests.take_refusals():
+                self.faults.refusal = refusal
+                self._refuse(refusal.allocation, refusal.error)
             for device in requests.devices:
                 self._set_headroom(device)
         except BaseException as error:
@@ -120,7 +121,7 @@ class Simulator:
 
     def ended_by(self, error: BaseException) -> None:
         """Notes the error that ends the program."""
-        self.faults.ended = is_of_fault(error)
+        self.faults.ended = of_error(error, _torch_error())
 
     def forked(self) -> None:
         """Called in a forked child: from now on nothing is logged, and the clock stands still."""

@@ -60,5 +60,6 @@ def with_host_rows(
         device=replace(timeline.device, launch=number[timeline.device.launch]),
         waits=replace(waits, host=number[waits.host], record=number[waits.record]),
         races=replace(races, earlier=number[races.earlier], later=number[races.later]),
+        held=replace(timeline.held, call=number[timeline.held.call]),
         faults=replace(faults, call=number[faults.call], replay=number[faults.replay], noticed=number[faults.noticed]),
     )

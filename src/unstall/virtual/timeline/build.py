@@ -10,16 +10,17 @@ import numpy as np
 
 from unstall.lines.digests import LineDigests
 from unstall.locate.kinds import SLEEP
-from unstall.timeline.columns import I32, Device, Host, Memory, Meta, Streams, Threads, Timeline
+from unstall.timeline.columns import I32, Device, Held, Host, Memory, Meta, Streams, Threads, Timeline
 from unstall.timeline.grouping import groups
-from unstall.virtual.faults.fault_log import FaultLog
+from unstall.virtual.faults.fault_log import Ended, FaultLog
+from unstall.virtual.faults.held import held_table
 from unstall.virtual.faults.table import faults_table
 from unstall.virtual.log import Stack
 from unstall.virtual.options import HostClock, MachineOptions
 from unstall.virtual.races import Race, races_table
 from unstall.virtual.simulation.history import Done, Happened, History, Ran
 from unstall.virtual.simulation.simulate import Simulation
-from unstall.virtual.timeline.host_rows import CALLS, host_rows
+from unstall.virtual.timeline.host_rows import CALLS, HostRows, host_rows
 from unstall.virtual.timeline.stack_rows import stack_of_records, stack_rows
 
 _HOST: dict[HostClock, str] = {
@@ -87,7 +88,8 @@ def timeline_of(
         stacks=tree,
         memory=_memory(history, done),
         races=races_table(races, rows.by_record, stream_row),
-        faults=faults_table(faults.faults(), happened, rows.by_record, stream_row, text, ended=faults.ended),
+        faults=faults_table(faults, happened, rows.by_record, stream_row, text),
+        held=_held(history, faults, rows),
         meta=Meta(
             path="",
             reader="virtual",
@@ -153,6 +155,15 @@ def _memory(history: History, done: Done) -> Memory:
         allocated=allocated[order],
         reserved=changes.reserved[order],
     )
+
+
+def _held(history: History, faults: FaultLog, rows: HostRows) -> Held:
+    """Returns what held the memory of a device whose refusal of more ended the program."""
+    refusal = faults.refusal
+    if faults.ended != Ended.MEMORY or refusal is None:
+        return Held.none()
+    happened, allocated = history.happened.whole(), history.allocated.whole()
+    return held_table(happened, allocated, rows.by_record, rows.host, refusal.device, refusal.record)
 
 
 def _notes(simulation: Simulation, options: MachineOptions) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
         device=replace(device, start=device.start - zero, end=device.end - zero, launch=row[device.launch]),
         waits=replace(waits, host=row[waits.host], record=row[waits.record]),
         races=replace(timeline.races, earlier=row[timeline.races.earlier], later=row[timeline.races.later]),
+        held=replace(timeline.held, call=row[timeline.held.call]),
         faults=_faults(timeline.faults, kept, row),
         memory=replace(memory, time=memory.time - zero),
         meta=replace(timeline.meta, zero_ns=timeline.meta.zero_ns + zero),
