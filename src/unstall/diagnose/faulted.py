@@ -33,4 +33,5 @@ def _fault(finding: Finding, fault: Fault) -> str:
 def _memory(finding: Finding, fault: Fault) -> str:
     held = [f"{line_of(part.where)} holds {size(part.bytes)}" for part in fault.held[:_SHOWN]]
     of = f": {', '.join(held)}" if held else ""
-    return f"The program ended at {line_of(finding.where)}, as the device's memory was full{of}."
+    how = ", in the backward pass" if fault.backward else ""
+    return f"The program ended at {line_of(finding.where)}{how}, as the device's memory was full{of}."

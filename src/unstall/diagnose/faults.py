@@ -81,11 +81,9 @@ def _held(run: Run) -> tuple[HeldMemory, ...]:
     place = np.where(known, np.append(places.place, -1)[held.call], -1)
     parts = []
     for _, mine in groups(place):
-        largest = int(held.call[mine[np.argmax(held.bytes[mine])]])
-        op = places.op_name(largest)
-        where = places.where(
-            int(place[mine[0]]), held.call[mine].astype(np.int64), op.removeprefix(_NODE) if op else None
-        )
+        op = places.op_name(int(held.call[mine[np.argmax(held.bytes[mine])]]))
+        calls = held.call[mine].astype(np.int64)
+        where = places.where(int(place[mine[0]]), calls, op.removeprefix(_NODE) if op else None)
         parts.append(HeldMemory(where=where, bytes=int(held.bytes[mine].sum()), count=int(held.count[mine].sum())))
     return tuple(sorted(parts, key=lambda part: -part.bytes)[:_MOST_HELD])
 
