@@ -271,6 +271,13 @@ def _short_of(timeline: Timeline, shortfall: str) -> Timeline:
     return replace(timeline, meta=replace(timeline.meta, shortfall=shortfall))
 
 
+def told_of_faults(timeline: Timeline) -> str:
+    """Returns what is told of a rank's faults if no report of that rank is printed."""
+    from unstall.diagnose.explain import explain
+
+    return explain(timeline).verdict.text
+
+
 def write_run(timeline: Timeline, path: Path, options: MachineOptions) -> None:
     """Writes the run as a trace."""
     from unstall.virtual.profiler.trace_file import write_trace
