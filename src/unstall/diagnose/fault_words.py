@@ -101,15 +101,16 @@ def advice(fault: Fault) -> str:
 def _of_ids(wrong: WrongValue | None) -> str:
     if wrong is None or wrong.bound is None or not isinstance(wrong.value, int):
         return "check the ids before they are uploaded: each must be at least 0 and below num_embeddings"
-    check = f"to find where it comes from, check each batch before it is uploaded: ids.max() < {wrong.bound}"
+    right = "ids.min() >= 0" if wrong.value < 0 else f"ids.max() < {wrong.bound}"
+    check = f"to find where it comes from, check each batch before it is uploaded: {right}"
     if wrong.value < 0:
         return (
-            "a negative id has no row: if it means padding, replace it before the lookup, by an id that the table has "
-            f"(padding_idx); {check.replace('max() <', 'min() >=').replace(str(wrong.bound), '0')}"
+            "a negative id has no row: if it means padding, replace it before the lookup by an id that the table has "
+            f"(padding_idx); {check}"
         )
     if wrong.value == wrong.bound:
         return (
-            f"the id is too large by one, as ids are that count from 1: subtract 1, or give the table a row more "
+            "the id is too large by one, as if ids counted from 1: subtract 1, or give the table one more row "
             f"(num_embeddings={wrong.bound + 1}); {check}"
         )
     return (

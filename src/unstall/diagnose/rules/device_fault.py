@@ -20,19 +20,19 @@ def device_fault(run: Run) -> list[Finding]:
 
 
 def _saw(run: Run, fault: Fault) -> str:
-    given = f" of {_inputs(fault)}" if fault.inputs else ""
-    said = (what_is_wrong(fault), f"{_operation(run, fault)}{given}", _when(fault), _noticed(fault))
+    said = (what_is_wrong(fault), _operation(run, fault), _when(fault), _noticed(fault))
     return "; ".join(text for text in said if text)
 
 
 def _operation(run: Run, fault: Fault) -> str:
     name = fault.operator or fault.kernel or "work"
     inner = f" ({fault.kernel})" if fault.kernel and fault.kernel != name else ""
+    given = f" of {_inputs(fault)}," if fault.inputs else ""
     stream = "" if fault.stream is None else f" on stream {fault.stream}"
     device = f" of device {fault.device}" if len(run.timeline.meta.devices) > 1 or fault.device else ""
     how = f" in a graph's replay at {line_of(fault.replayed_at)}" if fault.replayed_at else ""
     how = " in the backward pass" if fault.backward else how
-    return f"{name}{inner}{how}{stream}{device}"
+    return f"{name}{inner}{given}{stream}{device}{how}".rstrip(",")
 
 
 def _inputs(fault: Fault) -> str:
