@@ -13,6 +13,7 @@ import msgspec
 
 Recorder = Literal["cupti", "torch", "virtual"]
 Confidence = Literal["high", "medium", "low"]
+FaultKind = Literal["index", "class", "probability", "weight", "assertion", "memory", "other"]
 SCHEMA = "unstall.explain/1"
 WHATIF_SCHEMA = "unstall.whatif/1"
 
@@ -233,9 +234,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         bound_by: "device", one of `IDLE_CAUSES` except "unknown", "mixed" if several resources limit the run alike or
-            none does by itself, or "none" if there is no device work. It names the resource that would shorten a step
-            most if the resource took no time. If another resource gains as much as the host or the kernels, it names
-            the other one.
+            none does by itself, or "none" if there is no device work or the device failed. It names the resource that
+            would shorten a step most if the resource took no time. If another resource gains as much as the host or
+            the kernels, it names the other one.
         or_bound_by: What `bound_by` would be at the other end of the estimate of the recorder's overhead. None if it is
             the same, or if the overhead is not estimated.
         basis: Whether the verdict is about the run as recorded, or without the recorder's overhead.
@@ -280,6 +281,85 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     called_from: Caller | None = None
 
 
+class FaultInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A tensor that the failed operator was given. Those of a list are named indices[0], indices[1], …"""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
+    """The first wrong value that a failed operator was given.
+
+    Attributes:
+        argument: The operator's input that has it.
+        value: The value; "nan", "inf" or "-inf" for those that JSON lacks.
+        position: Where in the input it is.
+        least: The least right value; None if that is no matter of bounds.
+        bound: The first value that is too large; None if that is no matter of bounds.
+        count: How many values of the input are wrong.
+        of: How many values the input has.
+    """
+
+    argument: str
+    value: int | float | str
+    position: tuple[int, ...]
+    least: int | None = None
+    bound: int | None = None
+    count: int
+    of: int
+
+
+class HeldMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What one line held of a device's memory: bytes, in how many allocations."""
+
+    where: Where
+    bytes: int
+    count: int
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault of a device: what failed, and when Python was told. The finding has the line.
+
+    Attributes:
+        kind: What the kernel found wrong; "memory" if the device's memory was full.
+        operator: The operator that the program called, or the autograd node.
+        kernel: The operator whose kernel failed.
+        check: The kernel's check, in its own words.
+        inputs: The tensors that it was given.
+        wrong: The first wrong value, if that is known.
+        backward: Whether it failed in a backward pass; then the finding's line is that of the forward pass, unless the
+            program wrote the backward pass itself.
+        device: The device's index.
+        stream: The recorder's number of the stream.
+        iteration: Number of the step, from 1 on, counted over the whole program; None if steps are not known.
+        call: How many times the program had called the operator from there, this call included.
+        replayed_at: Where the graph was launched, if the work was captured.
+        noticed_at: Where the error was raised; None if Python was never told.
+        noticed_after_ns: How long after the call the error was raised.
+        ended: Whether the error ended the program.
+        held: What held the memory of a full device, the largest part first.
+    """
+
+    kind: FaultKind
+    operator: str | None = None
+    kernel: str | None = None
+    check: str
+    inputs: tuple[FaultInput, ...] = ()
+    wrong: WrongValue | None = None
+    backward: bool = False
+    device: int
+    stream: int | None = None
+    iteration: int | None = None
+    call: int | None = None
+    replayed_at: Where | None = None
+    noticed_at: Where | None = None
+    noticed_after_ns: int | None = None
+    ended: bool = False
+    held: tuple[HeldMemory, ...] = ()
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing worth knowing: its place, its cost per step, and what to do about it.
 
@@ -303,6 +383,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         harmless: Whether the finding costs nothing, and is listed only because people look for it.
         wrong: Whether the program may compute a wrong result. Such findings come first, whatever they cost.
         spans: (start, end) in ns of up to 100 of its costliest instances, in order of time.
+        fault: The fault of the device that the finding is about; None for all other findings.
     """
 
     rule: str
@@ -322,6 +403,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     harmless: bool = False
     wrong: bool = False
     spans: tuple[tuple[int, int], ...] = ()
+    fault: Fault | None = None
 
 
 class LineCost(msgspec.Struct, frozen=True, kw_only=True):

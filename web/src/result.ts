@@ -34,6 +34,8 @@ export interface Finding {
   harmless: boolean;
   wrong: boolean;
   spans: [number, number][];
+  /** Of the device, if the finding is about one. Older results lack it. */
+  fault?: { kind: string } | null;
 }
 
 export interface LineCost {

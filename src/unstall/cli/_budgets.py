@@ -36,7 +36,9 @@ def check_budgets(result: Result, args: argparse.Namespace) -> int:
     if args.max_idle is None and args.max_exposed is None:
         return 0
     if result.verdict.bound_by == "none":
-        raise TraceError(f"{result.source.path}: the budgets cannot be checked: the run has no work on a device")
+        faulted = any(finding.fault is not None for finding in result.findings)
+        why = "a device failed, or its memory was full, in the run" if faulted else "the run has no work on a device"
+        raise TraceError(f"{result.source.path}: the budgets cannot be checked: {why}")
     over = _exceeded(result, args)
     for sentence in over:
         print(f"unstall: over budget: {sentence}", file=sys.stderr)

@@ -54,6 +54,8 @@ def _next(result: Result, args: argparse.Namespace, trace: Path) -> Iterator[str
         *lines, last = in_lines(f"unstall show {patched[0]}{behind} --patch")
         yield from [*lines, f"{last} | git apply"]
     yield from in_lines(f"unstall open{behind}")
+    if any(finding.fault is not None for finding in result.findings):
+        return
     if advice := _BEFORE_MENDING.get(result.steps.found_by):
         yield advice
     yield "# once something is mended:"

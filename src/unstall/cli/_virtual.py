@@ -41,12 +41,19 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
         choices=HOST_CLOCKS,
         help="what says how long the host's own work takes: a model, or this machine's clock (default: modelled)",
     )
+    group.add_argument(
+        "--blame",
+        action="store_true",
+        help="name the line, the index and the bound if a device fails; a virtual GPU always does",
+    )
 
 
 def options_of(args: argparse.Namespace) -> MachineOptions | None:
     """Returns the options of the requested virtual GPU, or None. Raises UsageError for options that exclude each
     other."""
     if args.gpu is None:
+        if args.blame:
+            raise UsageError("--blame needs --gpu so far: on a real GPU, faults are not followed to their line yet")
         for name in ("numerics", "host"):
             if getattr(args, name) is not None:
                 raise UsageError(f"--{name} is about a virtual GPU: give --gpu too")
@@ -175,13 +182,14 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
     """Returns the steps, or the stretch of time, that --warmup, --steps, --after and --for select.
 
     Without these options, returns the part after the usual warm-up, as in a recorded run. Returns the whole run if the
-    program has no step boundaries, no steps after the warm-up, or races, which may be anywhere. If only one of --warmup
+    program has no step boundaries, no steps after the warm-up, or races, which may be anywhere. If a device failed,
+    returns the whole run, whatever the options say. If only one of --warmup
     and --steps is given, the other is the usual warm-up or all remaining steps.
 
     If the selected part is empty, returns the whole run instead. The `shortfall` says so, and also tells of too few
     steps.
     """
-    if not len(timeline.host) and not len(timeline.device):
+    if (not len(timeline.host) and not len(timeline.device)) or len(timeline.faults):
         return timeline
     try:
         return _part(timeline, args)
@@ -262,6 +270,13 @@ def _noting(timeline: Timeline, note: str) -> Timeline:
 
 def _short_of(timeline: Timeline, shortfall: str) -> Timeline:
     return replace(timeline, meta=replace(timeline.meta, shortfall=shortfall))
+
+
+def told_of_faults(timeline: Timeline) -> str:
+    """Returns what is told of a rank's faults if no report of that rank is printed."""
+    from unstall.diagnose.explain import explain
+
+    return explain(timeline).verdict.text
 
 
 def write_run(timeline: Timeline, path: Path, options: MachineOptions) -> None:

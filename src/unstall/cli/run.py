@@ -55,6 +55,7 @@ from unstall.cli._virtual import (
     part_asked_for,
     read_run,
     tell_of_stop,
+    told_of_faults,
     virtual_gpu_for_children,
     write_run,
 )
@@ -188,6 +189,8 @@ def run(args: argparse.Namespace) -> int:
             timeline = read_timeline(str(path), quiet=args.quiet) if path and not rank else None
         if ended.code == 2 and not args.quiet and not rank and (ours := _options_behind(args, program)):
             say(f"the program was given {', '.join(ours)}: options that are meant for unstall stand before the script")
+        if timeline and rank and len(timeline.faults) and not args.quiet:
+            say(told_of_faults(timeline))
         if timeline and not rank:
             report = _explain(timeline, args, trace)
             if not args.quiet and (failed := how_it_failed(ended)):

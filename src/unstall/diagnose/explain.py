@@ -12,12 +12,15 @@ import msgspec
 from unstall._version import __version__
 from unstall.diagnose.analyse import analyse
 from unstall.diagnose.before_capture import with_what_comes_first
+from unstall.diagnose.faulted import judge_faults
 from unstall.diagnose.graphed_checks import note_of_checks, without_checks
 from unstall.diagnose.input_check import load_usable
 from unstall.diagnose.lines import cost_by_line
 from unstall.diagnose.outlook import look_ahead
 from unstall.diagnose.rules import all_rules
+from unstall.diagnose.rules.device_fault import device_fault
 from unstall.diagnose.rules.device_work import DEVICE_WORK
+from unstall.diagnose.rules.out_of_memory import out_of_memory
 from unstall.diagnose.run import Run
 from unstall.diagnose.step_notes import notes_of_steps
 from unstall.diagnose.verdict import bound_by, judge
@@ -81,9 +84,10 @@ def explain(
     user = texts(user, "user", "globs of files")
     timeline = source if isinstance(source, Timeline) else load_usable(source, progress)
     run = analyse(timeline, step=step, user=user)
-    # Without device work there is nothing to find: the host did not wait for a device.
-    known = run.ops_inside.any()
-    findings = without_checks(finding for rule in (all_rules() if known else ()) for finding in rule(run))
+    faults = [*device_fault(run), *out_of_memory(run)]
+    # Without device work there is nothing to find: the host did not wait for a device. After a fault nothing else is.
+    known = not faults and run.ops_inside.any()
+    findings = faults or without_checks(finding for rule in (all_rules() if known else ()) for finding in rule(run))
     outlook = look_ahead(run, plain_step_ns=plain_step_ns, as_recorded=as_recorded) if known else None
     gains = None
     if outlook and outlook.trusted:
@@ -99,7 +103,7 @@ def explain(
             or_bound_by=bound_by(outlook.undistorted, outlook.doubt) if outlook.doubt else None,
         )
     else:
-        verdict = judge(run)
+        verdict = judge_faults(faults) if faults else judge(run)
     if outlook and (caveat := outlook.caveat()):
         verdict = msgspec.structs.replace(verdict, text=f"{caveat} {verdict.text}")
     meta = timeline.meta

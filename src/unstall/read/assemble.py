@@ -11,6 +11,7 @@ from unstall.read import names
 from unstall.read.autograd import forward_operators
 from unstall.read.collectives import collectives_of
 from unstall.read.events import Events
+from unstall.read.faults import faults_of
 from unstall.read.launches import join_launches
 from unstall.read.left_out import left_out, undirected
 from unstall.read.nest import find_parents
@@ -92,6 +93,7 @@ def assemble(events: Events) -> Timeline:
         sound=events.meta.sound and not joined.damage and not is_work_left_out,
         has_stacks=bool((stack >= 0).any()),
     )
+    faults, held = faults_of(events.faults, kind, correlation, events.external[rows], streams, intern)
     return Timeline(
         strings=tuple(intern.texts),
         host=host,
@@ -109,6 +111,8 @@ def assemble(events: Events) -> Timeline:
             reserved=events.memory_reserved,
         ),
         races=races_of(events.races, kind, correlation, events.external[rows], streams),
+        faults=faults,
+        held=held,
         collectives=collectives,
         meta=meta,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from unstall.read.collectives import Described
+from unstall.read.faults import DescribesFaults
 from unstall.read.races import DescribedRace
 from unstall.timeline.columns import I32, I64, Meta
 
@@ -56,5 +57,6 @@ class Events:
     thread_names: dict[tuple[str, str], str] = field(default_factory=dict)  # (process, thread) → name
     gpus: set[str] = field(default_factory=set)  # processes that the file labels as GPUs
     races: list[DescribedRace] = field(default_factory=list)
+    faults: DescribesFaults = field(default_factory=DescribesFaults)
     digests: dict[str, dict[int, int]] = field(default_factory=dict)  # of source lines, by file and line
     collectives: Described = field(default_factory=Described.none)

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from unstall.figures import MOST_NS
+from unstall.read.faults import DescribesFaults
 from unstall.read.races import MOST_RACES, DescribedRace, DescribesRaces
 from unstall.read.repair import repaired
 from unstall.timeline.columns import Meta, Recorder, StepMarks
@@ -131,6 +132,12 @@ def described_races(before: bytes, after: bytes | None) -> list[DescribedRace]:
     members, _ = _members(before, b"}" if after is None else after, 0)
     races = _value(members, "unstall", DescribesRaces)
     return races.races[:MOST_RACES] if races else []
+
+
+def described_faults(before: bytes, after: bytes | None) -> DescribesFaults:
+    """Returns all faults that the trace describes, or none if any is malformed."""
+    members, _ = _members(before, b"}" if after is None else after, 0)
+    return _value(members, "unstall", DescribesFaults) or DescribesFaults()
 
 
 def line_digests(before: bytes, after: bytes | None) -> dict[str, dict[int, int]]:

@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from unstall.timeline.columns import I8, I64, HostKind, RaceKind, Races, Streams
+from unstall.read.row_ids import rows_by_id, rows_of_streams
+from unstall.timeline.columns import I8, I64, RaceKind, Races, Streams
 
 MOST_RACES = 10_000
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
@@ -43,25 +44,22 @@ def races_of(told: list[DescribedRace], kind: I8, correlation: I64, external: I6
     """
     if not told:
         return Races.none()
-    calls = (kind >= HostKind.LAUNCH) & (kind <= HostKind.CALL)
-    row_of = {number: row for row, number in _numbered(external, kind == HostKind.OP)}
-    row_of.update((number, row) for row, number in _numbered(correlation, calls))
-    pairs = zip(streams.device.tolist(), streams.stream.tolist(), strict=True)
-    stream_of: dict[tuple[int, int] | None, int] = {pair: row for row, pair in enumerate(pairs)}
-    stream_of[None] = -1
-    rows = [race for race in told if race.earlier_stream in stream_of and race.later_stream in stream_of]
+    row_of = rows_by_id(kind, correlation, external)
+    stream_of = rows_of_streams(streams)
+
+    def known(place: tuple[int, int] | None) -> bool:
+        return place is None or place in stream_of
+
+    def row(place: tuple[int, int] | None) -> int:
+        return -1 if place is None else stream_of[place]
+
+    rows = [race for race in told if known(race.earlier_stream) and known(race.later_stream)]
     return Races(
         kind=np.array([_KINDS[race.kind] for race in rows], np.int8),
         earlier=np.array([row_of.get(race.earlier, -1) for race in rows], np.int32),
         later=np.array([row_of.get(race.later, -1) for race in rows], np.int32),
-        earlier_stream=np.array([stream_of[race.earlier_stream] for race in rows], np.int32),
-        later_stream=np.array([stream_of[race.later_stream] for race in rows], np.int32),
+        earlier_stream=np.array([row(race.earlier_stream) for race in rows], np.int32),
+        later_stream=np.array([row(race.later_stream) for race in rows], np.int32),
         bytes=np.array([race.bytes for race in rows], np.int64),
         count=np.array([race.count for race in rows], np.int64),
     )
-
-
-def _numbered(ids: I64, wanted: np.ndarray) -> list[tuple[int, int]]:
-    """Returns (row, id) of each wanted row that has an id."""
-    rows = np.flatnonzero(wanted & (ids >= 0))
-    return list(zip(rows.tolist(), ids[rows].tolist(), strict=True))

@@ -30,6 +30,7 @@ from unstall.report.wording import (
     INTEGRITY,
     about,
     bars_of,
+    bugs_title,
     costly,
     device_of,
     harmless,
@@ -66,7 +67,7 @@ def document(result: Result, draw: Draw = no_pictures) -> Document:
     sound = result.integrity.ok
     blocks = [
         None if sound else _notes(result),
-        _bugs(result),
+        bugs(result),
         _bars(result) if has_work and parts(result.accounts) else None,
         _devices(result),
         *(_findings(result) if has_work else ()),
@@ -103,9 +104,9 @@ def _bars(result: Result) -> Bars:
     return msgspec.structs.replace(drawn, bars=(msgspec.structs.replace(drawn.bars[0], caption=caption),))
 
 
-def _bugs(result: Result) -> Entries | None:
+def bugs(result: Result) -> Entries | None:
     entries = _entries(result, wrong(result), ())
-    title = words(Span("Bugs: results may be wrong, and differ from run to run", "bad"))
+    title = words(Span(bugs_title(result), "bad"))
     return Entries(title, (), entries) if entries else None
 
 
@@ -339,10 +340,17 @@ def _annotations(result: Result) -> Iterator[Annotation]:
     known = [f"{device_of(result.source)}"] if result.source.simulated else []
     yield Annotation("notice", "unstall", f"{result.verdict.text} ({'; '.join([*known, *run_lines(result)])})")
     for finding in wrong(result):
-        yield _annotation("error", finding, "results may be wrong")
+        yield _annotation("error", finding, _harm(finding))
     for finding in costly(result):
         cost = f"it costs the device {duration(finding.exposed_ns)} {over(result)}"
         yield _annotation("warning", finding, f"{cost}, and the host waits {duration(finding.wait_ns)}")
+
+
+def _harm(finding: Finding) -> str:
+    """What a bug does."""
+    if finding.fault is None:
+        return "results may be wrong"
+    return "the device's memory is full" if finding.fault.kind == "memory" else "the device computes nothing after"
 
 
 def _annotation(level: str, finding: Finding, cost: str) -> Annotation:

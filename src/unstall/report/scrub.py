@@ -58,6 +58,9 @@ def scrubber_of(source: str, paths: Iterable[str]) -> Scrub:
 
 def _paths(result: Result) -> set[str]:
     wheres = [finding.where for finding in result.findings] + [line.where for line in result.lines]
+    faults = [finding.fault for finding in result.findings if finding.fault]
+    wheres += [where for fault in faults for where in (fault.replayed_at, fault.noticed_at) if where]
+    wheres += [part.where for fault in faults for part in fault.held]
     files = {where.file for where in wheres} | {where.called_from.file for where in wheres if where.called_from}
     return {file for file in files if file}
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from unstall.document.document import Block, Code, Column, Document, Prose, Row, Span, Table, Words, words
 from unstall.document.plain import short
 from unstall.figures import counted, duration
-from unstall.report.explain import gain_of
-from unstall.report.wording import INTEGRITY, costly, row, run_is, wrong
+from unstall.report.explain import bugs, gain_of
+from unstall.report.wording import INTEGRITY, bugs_title, costly, faulted, row, run_is, wrong
 from unstall.result import CAVEAT, Caller, Finding, Result, Where
 
 SHOWN = 3
@@ -17,7 +17,9 @@ SHOWN = 3
 
 def document(result: Result, commands: Sequence[str] = (), last: str = "") -> Document:
     """Returns the verdict, the plan in a line, the first findings, the `commands` to type next, and the line `last`."""
-    blocks: list[Block | None] = [_damage(result), _bugs(result), _steps(result), _findings(result)]
+    blocks: list[Block | None] = [_damage(result)]
+    # A fault in full: it is what the run ended by, and its line is the answer.
+    blocks += [bugs(result)] if faulted(result) else [_bugs(result), _steps(result), _findings(result)]
     if commands:
         blocks.append(Code(words(Span("next", "strong")), tuple(commands), language="sh"))
     if last:
@@ -55,7 +57,7 @@ def _bugs(result: Result) -> Table | None:
     rows = [
         _row(f"b{number}", finding, short(finding.title), "") for number, finding in enumerate(wrong(result)[:SHOWN], 1)
     ]
-    title = words(Span("Bugs: results may be wrong, and differ from run to run", "bad"))
+    title = words(Span(bugs_title(result), "bad"))
     return Table(title, (Column(""),), tuple(rows)) if rows else None
 
 

@@ -91,6 +91,18 @@ class RaceKind(IntEnum):
     TAKEN_EARLY = 4  # used on another stream before the stream that allocated it has finished its earlier use
 
 
+class FaultKind(IntEnum):
+    """What ended a device's work: what its kernel found wrong, or that its memory was full."""
+
+    INDEX = 0  # an index out of bounds
+    CLASS = 1  # a class label out of bounds
+    PROBABILITY = 2  # a value outside 0 to 1
+    WEIGHT = 3  # a weight that is negative, infinite or NaN, or weights that are all 0
+    ASSERTION = 4  # an assertion of the program's own
+    MEMORY = 5  # an allocation was refused, which ended the program
+    OTHER = 6
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Host:
     """Host events, sorted by (thread, start, -end): a caller comes before its callees."""
@@ -243,6 +255,46 @@ class Races:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Faults:
+    """What ended the work of devices, in order of time. A device computes nothing after a fault of its kernels."""
+
+    kind: I8  # FaultKind
+    call: I32  # host row of the operator or call whose work failed; of captured work, where it was captured
+    replay: I32  # host row of the graph launch whose captured work failed; -1 if the work was not captured
+    noticed: I32  # host row of the call that raised the error; -1 if none did
+    device: I32
+    stream: I32  # row of Streams
+    iteration: I64  # number of the step, from 1 on, counted over the whole program
+    ended: Bool  # the error ended the program
+    details: I32  # text: `fault_details.FaultDetails` as JSON
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @classmethod
+    def none(cls) -> Faults:
+        row = np.zeros(0, np.int32)
+        return cls(np.zeros(0, np.int8), row, row, row, row, row, np.zeros(0, np.int64), np.zeros(0, np.bool_), row)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Held:
+    """What held the memory of a device as it was full: FaultKind.MEMORY. The largest part comes first."""
+
+    call: I32  # host row of a call or operator that allocated it, one of several of the same stack; -1 if unknown
+    bytes: I64
+    count: I64  # number of allocations
+
+    def __len__(self) -> int:
+        return len(self.call)
+
+    @classmethod
+    def none(cls) -> Held:
+        number = np.zeros(0, np.int64)
+        return cls(np.zeros(0, np.int32), number, number)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Collectives:
     """What the file says of calls of torch.distributed: one row per device op that such a call launched.
 
@@ -265,7 +317,9 @@ class Collectives:
         return cls(row, row, row, number, number, number)
 
 
-Table: TypeAlias = Host | Device | Waits | Threads | Streams | Lines | Stacks | Memory | Races | Collectives
+Table: TypeAlias = (
+    Host | Device | Waits | Threads | Streams | Lines | Stacks | Memory | Races | Faults | Held | Collectives
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +362,8 @@ class Timeline:
         stacks: Call stacks, as a prefix tree of frames.
         memory: Changes of the allocator's state, if they were recorded.
         races: Data races, if the run recorded every access.
+        faults: Faults of devices, if what failed is known.
+        held: What held the memory of a device, if the program ended since that was full.
         collectives: What the calls of torch.distributed sent, and to which group, if that was recorded.
         meta: The source of the run, and what was wrong with it.
     """
@@ -322,6 +378,8 @@ class Timeline:
     stacks: Stacks
     memory: Memory
     races: Races = field(default_factory=Races.none)
+    faults: Faults = field(default_factory=Faults.none)
+    held: Held = field(default_factory=Held.none)
     collectives: Collectives = field(default_factory=Collectives.none)
     meta: Meta = field(default_factory=lambda: Meta(path="", reader=""))
 

@@ -28,6 +28,9 @@ from unstall.timeline.columns import (
     CopyDirection,
     Device,
     DeviceKind,
+    FaultKind,
+    Faults,
+    Held,
     Host,
     HostKind,
     HostMemory,
@@ -60,10 +63,14 @@ _TABLES: dict[str, type[Any]] = {
     "stacks": Stacks,
     "memory": Memory,
     "races": Races,
+    "faults": Faults,
+    "held": Held,
     "collectives": Collectives,
 }
 _NOT_ALWAYS: dict[str, Any] = {
     "races": Races.none,
+    "faults": Faults.none,
+    "held": Held.none,
     "collectives": Collectives.none,
 }  # tables that files of older versions lack
 _NEWER_COLUMNS = frozenset({"lines.digest"})  # that files of older versions lack; -1 stands in
@@ -90,6 +97,8 @@ _POINTS_INTO = {
     "lines": {"file": _TEXT, "function": _TEXT},
     "stacks": {"parent": "stacks", "line": "lines"},
     "races": {"earlier": "host", "later": "host", "earlier_stream": "streams", "later_stream": "streams"},
+    "faults": {"call": "host", "replay": "host", "noticed": "host", "stream": "streams", "details": _TEXT},
+    "held": {"call": "host"},
     "collectives": {"op": "device", "name": _TEXT, "group": _TEXT},
 }
 _NEVER_NONE = frozenset(
@@ -111,6 +120,7 @@ _KINDS: dict[str, dict[str, type[IntEnum]]] = {
     "device": {"kind": DeviceKind, "direction": CopyDirection, "host_memory": HostMemory},
     "waits": {"kind": WaitKind},
     "races": {"kind": RaceKind},
+    "faults": {"kind": FaultKind},
 }
 
 

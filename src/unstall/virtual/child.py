@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from unstall.frameworks import OURS, is_framework
-from unstall.virtual.machine import machine
+from unstall.virtual.machine import current, machine
 from unstall.virtual.options import ENVIRONMENT, MachineOptions
 from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError
 
@@ -28,6 +28,8 @@ def arm(folder: str | None) -> None:
 
 def _show_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Shows the error that ends the program. For a NotSupportedError, shows only the user's lines and a sentence."""
+    if found := current():
+        found.ended_by(error)
     if not isinstance(error, NotSupportedError):
         sys.__excepthook__(kind, error, trace)
         return

@@ -48,7 +48,7 @@ class LogCode(IntEnum):
     OP_END = 1
     MARK_BEGIN = 2  # an annotation of record_function
     MARK_END = 3
-    LAUNCH = 4  # id: the signature of an operator that submits work to `stream`
+    LAUNCH = 4  # id: the signature of an operator that submits work to `stream`; a: its number if captured, or 0
     COPY = 5  # a: bytes; b: the peer device or -1; flags: CopyFlag
     MALLOC = 6  # a: the allocation; b: bytes requested
     FREE = 7  # a
@@ -66,7 +66,8 @@ class LogCode(IntEnum):
     PIN = 19  # a: bytes of host memory to pin; torch never unpins them
     SLEEP = 20  # a: cycles of torch.cuda._sleep
     ADVANCE = 21  # a: ns that the program slept
-    ASSERT = 26  # id: the name of the assertion that fails on the device
+    ASSERT = 26  # a: the fault; b: the number of the captured LAUNCH that fails, or 0; id: the operator that fails
+    NOTICE = 27  # a: the fault whose error is raised, for the first time
 
 
 class CopyFlag(IntFlag):
@@ -83,6 +84,12 @@ class CopyFlag(IntFlag):
 DIRECTION_BITS = 3
 RawSignature: TypeAlias = tuple[str, str, Sequence[object], Sequence[object]]
 """An operator's name, overload, arguments and outputs; see `costs.signature`."""
+RawValue: TypeAlias = tuple[str, int | float, Sequence[int], int | None, int | None, int, int]
+"""A wrong value: its argument, itself, its position there, the least right value and the first above, how many are
+wrong, and of how many."""
+RawFault: TypeAlias = tuple[str, str, Sequence[tuple[str, str, Sequence[int]]], RawValue | None]
+"""A failed assertion: the operator whose kernel checks, the words of its check, its tensors (name, dtype, shape), and
+the first wrong value if that is known."""
 Stack: TypeAlias = Sequence[tuple[CodeType, int]]
 """Frames, innermost first: the code and the offset of its instruction."""
 
@@ -98,6 +105,9 @@ class LogSource(Protocol):
 
     def names(self, first: int) -> Sequence[str]:
         """Returns the names from number `first` on."""
+
+    def faults(self, first: int) -> Sequence[RawFault]:
+        """Returns the faults from number `first` on."""
 
     def stacks(self, first: int) -> Sequence[Stack]:
         """Returns the stacks from number `first` on."""

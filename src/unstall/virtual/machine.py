@@ -40,13 +40,14 @@ class WatchedSpan:
         """Returns the timeline of the span, up to now if the span has not ended. Raises UsageError if torch was not
         imported.
         """
-        from unstall.virtual.timeline.steps import with_found_steps
+        from unstall.virtual.timeline.steps import with_found_steps, with_iterations
         from unstall.virtual.timeline.window import cut
 
         until = self.machine.now_ns() if self.end_ns is None else self.end_ns
         whole = self.machine.timeline()
         part = cut(whole, self.start_ns, until) if self.start_ns or self.end_ns is not None else whole
-        return with_found_steps(part, [(source, at_ns - self.start_ns) for source, at_ns in self.step_boundaries])
+        boundaries = [(source, at_ns - self.start_ns) for source, at_ns in self.step_boundaries]
+        return with_iterations(with_found_steps(part, boundaries))
 
 
 class Machine:
@@ -120,6 +121,8 @@ class Machine:
         """Ends a span. Does nothing if the span has already ended."""
         if watch in self._watches:
             with suppress(UnstallError):  # the timeline raises the error of a simulation that failed
+                if self.simulator is not None:
+                    self.advance(0)  # a record: this thread goes on after autograd's, even if that one raised an error
                 watch.end_ns = self.now_ns()
             self._watches.remove(watch)
             if not self._watches:
@@ -141,6 +144,11 @@ class Machine:
     def end(self, why: str) -> None:
         for watch in list(self._watches):
             self.unwatch(watch)
+
+    def ended_by(self, error: BaseException) -> None:
+        """Notes the error that ends the program."""
+        if self.simulator is not None:
+            self.simulator.ended_by(error)
 
     def forked(self) -> None:
         """Called in a forked child: makes the clock real and stops watching."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost
-from unstall.virtual.log import RECORD, USE, CopyFlag, LogCode, Stack
+from unstall.virtual.log import RECORD, USE, CopyFlag, LogCode, RawFault, Stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +29,7 @@ class Log:
         self.texts: list[str] = []
         self.operators: list[tuple[Any, ...]] = []
         self.frames: list[Stack] = []
+        self.failed: list[RawFault] = []
         self.gone_events: list[int] = []
         self.headroom: dict[int, int] = {}
         self.stack = -1
@@ -108,6 +109,9 @@ class Log:
 
     def names(self, first: int) -> Sequence[str]:
         return self.texts[first:]
+
+    def faults(self, first: int) -> Sequence[RawFault]:
+        return self.failed[first:]
 
     def stacks(self, first: int) -> Sequence[Stack]:
         return self.frames[first:]

@@ -34,10 +34,14 @@ export function findings(result: Result, tooltip: Tooltip, show: ShowOnTimeline)
 export function wrongs(result: Result, tooltip: Tooltip, show: ShowOnTimeline): HTMLElement | null {
   const wrong = result.findings.filter((finding) => finding.wrong);
   if (wrong.length === 0) return null;
+  const faults = wrong.flatMap(({ fault }) => fault ?? []);
+  const harm = faults.length === 0 ? "results may be wrong, and differ from run to run"
+    : faults.every(({ kind }) => kind === "memory") ? "the device's memory is full"
+    : "a device failed, and computed nothing after";
   return h(
     "section",
     { "aria-labelledby": "wrong-title" },
-    h("h2", { id: "wrong-title" }, "Bugs: results may be wrong, and differ from run to run"),
+    h("h2", { id: "wrong-title" }, `Bugs: ${harm}`),
     articles(wrong, result, OPEN_AT_FIRST, "bug-", 1, tooltip, show),
   );
 }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from unstall.diagnose.run import Group, Run
 from unstall.figures import size
 from unstall.result import Finding
-from unstall.timeline.columns import RaceKind
+from unstall.timeline.columns import I32, RaceKind
 
 _TITLES = {
     RaceKind.READ_EARLY: "Race: read before the write has finished",
@@ -25,16 +26,18 @@ _ACCESSES = {
     RaceKind.REUSED: ("uses", "uses"),
     RaceKind.TAKEN_EARLY: ("uses", "uses"),
 }
+_SHOWN = 3  # streams
+_Line: TypeAlias = tuple[int, str, bool]
 _SAFE_IF = "always: the program then computes what its code says"
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One of the two accesses."""
+    """One of the two accesses, on all streams on which that line makes it."""
 
     place: int
     op: str
-    stream: int  # row of Streams, or -1 for the host
+    streams: tuple[int, ...]  # rows of Streams; none for the host
 
     def told(self, run: Run) -> str:
         """Returns "aten::sum at train.py:12 on stream 7", without the line if it is unknown."""
@@ -43,27 +46,33 @@ class _Side:
         return f"{self.op}{line} {self.on(run)}"
 
     def on(self, run: Run) -> str:
-        if self.stream < 0:
+        if not self.streams:
             return "on the host"
-        streams = run.timeline.streams
-        device = f" of device {int(streams.device[self.stream])}" if len(np.unique(streams.device)) > 1 else ""
-        return f"on stream {int(streams.stream[self.stream])}{device}"
+        table = run.timeline.streams
+        several = len(np.unique(table.device)) > 1
+        named = [
+            f"{int(table.stream[row])}" + (f" of device {int(table.device[row])}" if several else "")
+            for row in self.streams
+        ]
+        if len(named) == 1:
+            return f"on stream {named[0]}"
+        shown = ", ".join(named[:_SHOWN]) + (", …" if len(named) > _SHOWN else "")
+        return f"on {len(named)} streams ({shown})"
 
 
 def race(run: Run) -> list[Finding]:
     """Returns one finding for each kind of race and pair of places, at the later access. Races are searched in the
     whole run, not only in its steps."""
     races = run.timeline.races
-    by_pair: dict[tuple[int, _Side, _Side], list[int]] = {}
+    by_pair: dict[tuple[int, _Line, _Line], list[int]] = {}
     for row, kind in enumerate(races.kind.tolist()):
-        sides = (
-            _side(run, int(races.earlier[row]), int(races.earlier_stream[row])),
-            _side(run, int(races.later[row]), int(races.later_stream[row])),
-        )
-        by_pair.setdefault((kind, *sides), []).append(row)
+        first = _line(run, int(races.earlier[row]), int(races.earlier_stream[row]))
+        second = _line(run, int(races.later[row]), int(races.later_stream[row]))
+        by_pair.setdefault((kind, first, second), []).append(row)
     findings = []
-    for (code, earlier, later), rows in by_pair.items():
+    for (code, first, second), rows in by_pair.items():
         kind = RaceKind(code)
+        earlier, later = _side(first, races.earlier_stream[rows]), _side(second, races.later_stream[rows])
         calls = np.concatenate([races.later[rows], races.earlier[rows]])
         known = calls[calls >= 0].astype(np.int64)
         does, did = _ACCESSES[kind]
@@ -89,15 +98,21 @@ def race(run: Run) -> list[Finding]:
     return findings
 
 
-def _side(run: Run, row: int, stream: int) -> _Side:
+def _line(run: Run, row: int, stream: int) -> _Line:
+    """Returns the place and the operator of an access, and whether it is the device's."""
     if row < 0:
-        return _Side(-1, "an operation", stream)
+        return -1, "an operation", stream >= 0
     name = run.places.op_name(row) or run.timeline.text(int(run.timeline.host.name[row]))
-    return _Side(int(run.places.place[row]), name, stream)
+    return int(run.places.place[row]), name, stream >= 0
+
+
+def _side(line: _Line, streams: I32) -> _Side:
+    place, op, _ = line
+    return _Side(place, op, tuple(np.unique(streams[streams >= 0]).tolist()))
 
 
 def _fix(run: Run, kind: RaceKind, earlier: _Side, later: _Side) -> str:
-    if later.stream < 0:
+    if not later.streams:
         before = "reading" if kind == RaceKind.READ_EARLY else "writing to the buffer again"
         return (
             f"wait for the copy before {before}: event.record() after it and event.synchronize(), or "

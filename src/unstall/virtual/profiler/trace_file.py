@@ -6,12 +6,15 @@ import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from unstall.chrome_trace import Text, micros, thread_names, write
+from unstall.read.faults import MOST_FAULTS, MOST_HELD
 from unstall.read.races import MOST_RACES
 from unstall.timeline.ancestry import nearest
-from unstall.timeline.columns import DeviceKind, HostKind, Meta, RaceKind, Timeline, WaitKind
+from unstall.timeline.columns import DeviceKind, FaultKind, HostKind, Meta, RaceKind, Timeline, WaitKind
+from unstall.timeline.fault_details import unpacked
 from unstall.virtual.profiler.frames import StackTexts, is_frame, line_texts, slices_of
 
 _HOST_CATEGORIES = {
@@ -53,7 +56,7 @@ def write_trace(
     )
     more = itertools.chain(_waits(timeline, text), _memory(timeline, text))
     digests = timeline.line_digests()
-    ours = {**_races(timeline), **({"digests": digests} if digests else {}), **(metadata or {})}
+    ours = {**_races(timeline), **_faults(timeline), **({"digests": digests} if digests else {}), **(metadata or {})}
     write(path, {**(head or {}), **_head(timeline.meta, ours)}, itertools.chain(events, more))
 
 
@@ -100,6 +103,30 @@ def _races(timeline: Timeline) -> dict[str, object]:
         race |= {"earlier": earlier + 1 or -1, "later": later + 1 or -1}
         rows.append(race | {"earlier_stream": places[first], "later_stream": places[second]})
     return {"races": rows[:MOST_RACES]}
+
+
+def _faults(timeline: Timeline) -> dict[str, object]:
+    """Returns the faults, and what held the memory of a full device, in the format of `read.faults`."""
+    faults = timeline.faults
+    numbers = [*timeline.streams.stream.tolist(), -1]
+    columns = (faults.kind, faults.device, faults.stream, faults.iteration, faults.ended, faults.details)
+    calls = (faults.call, faults.replay, faults.noticed)
+    rows: list[dict[str, object]] = []
+    for (kind, device, stream, iteration, ended, details), (call, replay, noticed) in zip(
+        zip(*_lists(*columns), strict=True), zip(*_lists(*calls), strict=True), strict=True
+    ):
+        fault: dict[str, object] = {"kind": FaultKind(kind).name.lower(), "device": device, "stream": numbers[stream]}
+        fault |= {"call": call + 1 or -1, "replay": replay + 1 or -1, "noticed": noticed + 1 or -1}
+        known = unpacked(timeline.text(details))
+        if known is not None:
+            rows.append(fault | {"iteration": iteration, "ended": ended, "details": msgspec.to_builtins(known)})
+    if not rows:
+        return {}
+    held = [
+        {"call": call + 1 or -1, "bytes": size, "count": count}
+        for call, size, count in zip(*_lists(timeline.held.call, timeline.held.bytes, timeline.held.count), strict=True)
+    ]
+    return {"faults": rows[:MOST_FAULTS], **({"held": held[:MOST_HELD]} if held else {})}
 
 
 def _labels(timeline: Timeline, text: Text) -> Iterator[str]:

@@ -18,7 +18,7 @@ _FIELDS = [
 _RECORD = np.dtype(_FIELDS)
 _USE = np.dtype([("allocation", "<i8"), ("offset", "<i8"), ("bytes", "<i8"), ("write", "u1")])
 _OPERATORS = (LogCode.OP_BEGIN, LogCode.OP_END)
-_NEVER = (LogCode.MARK_BEGIN, LogCode.MARK_END, LogCode.PIN, LogCode.ADVANCE, LogCode.ASSERT)
+_NEVER = (LogCode.MARK_BEGIN, LogCode.MARK_END, LogCode.PIN, LogCode.ADVANCE, LogCode.ASSERT, LogCode.NOTICE)
 
 
 class RaceLog:

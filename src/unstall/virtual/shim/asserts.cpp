@@ -37,8 +37,9 @@ constexpr const char* OF_VALUES[] = {
     "invalid Poisson rate", "number of ones in mask", "invalid max index"};
 
 struct Failure {
-  std::string op, why;
+  std::string op, check;
   int32_t stack = -1;
+  int64_t number = -1; // of the fault
 };
 
 struct Failures {
@@ -78,14 +79,20 @@ std::string wrong_values(const c10::OperatorName& name, const std::exception& er
   return "";
 }
 
-void assertion_failed(int device, const std::string& why) {
-  std::string op = operator_here();
-  int64_t stream = current_stream(device);
-  write({.code = Code::ASSERT, .device = device, .stream = stream, .id = name_number(op)});
-  int32_t stack = stack_here();
+Captured captured_here() {
+  static std::atomic<int64_t> nodes{0};
+  return {++nodes, operator_here(), stack_here()};
+}
+
+void assertion_failed(int device, Fault fault, const std::optional<Captured>& captured) {
+  Failure failure{
+      captured ? captured->op : operator_here(), fault.check, captured ? captured->stack : stack_here(),
+      keep_fault(std::move(fault))};
+  write({.code = Code::ASSERT, .device = device, .stream = current_stream(device), .a = failure.number,
+         .b = captured ? captured->node : 0, .id = name_number(failure.op)});
   {
     std::lock_guard guard(failures().lock);
-    if (!failed(device)) failures().first[size_t(device)] = {op, why, stack};
+    if (!failed(device)) failures().first[size_t(device)] = std::move(failure);
     failed_devices |= uint64_t(1) << device;
   }
   if (launches_block()) raise_failure(device);
@@ -114,8 +121,9 @@ void raise_failure(int device) {
   {
     std::lock_guard guard(failures().lock);
     failure = failures().first[size_t(device)];
-    lost_devices |= uint64_t(1) << device;
   }
+  uint64_t mine = uint64_t(1) << device;
+  if (!(lost_devices.fetch_or(mine) & mine)) write({.code = Code::NOTICE, .device = device, .a = failure.number});
   std::string text =
       "device-side assert triggered\n"
       "Search for `cudaErrorAssert' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more "
@@ -127,7 +135,7 @@ void raise_failure(int device) {
   text += "\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n";
   std::string place = place_of(failure.stack);
   text += "unstall: the assert is of " + failure.op + (place.empty() ? "" : ", launched at " + place) + " (" +
-      failure.why + ")";
+      failure.check + ")";
   raise_cuda_error(710, text.c_str());
 }
 

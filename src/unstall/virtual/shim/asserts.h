@@ -1,6 +1,7 @@
 // Assertions of CUDA's kernels: a wrong value, such as an index out of range, fails where the kernel runs. The first
 // call that waits for the device raises the error, and every call after it.
 #pragma once
+#include "faults.h"
 #include "simulator.h"
 
 #include <ATen/core/operator_name.h>
@@ -8,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <string>
 
 namespace unstall {
@@ -17,9 +19,17 @@ bool asserts_values(const c10::OperatorName& name);
 // The message of `error` if the CPU's kernel of `name` raised it for a wrong value, else "".
 std::string wrong_values(const c10::OperatorName& name, const std::exception& error);
 
-// An assertion fails on the device, in work of the operator that this thread is in. Raises at once if
-// CUDA_LAUNCH_BLOCKING is set.
-void assertion_failed(int device, const std::string& why);
+// Where a graph's node was captured. Its number is that of its LAUNCH in the log.
+struct Captured {
+  int64_t node;
+  std::string op;
+  int32_t stack;
+};
+Captured captured_here();
+
+// An assertion fails on the device, in work of the operator that this thread is in, or that was captured. Raises at once
+// if CUDA_LAUNCH_BLOCKING is set.
+void assertion_failed(int device, Fault fault, const std::optional<Captured>& captured = std::nullopt);
 
 extern std::atomic<uint64_t> failed_devices, lost_devices; // a bit each; lost: a call raised the error
 

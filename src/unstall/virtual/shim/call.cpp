@@ -1,7 +1,9 @@
 #include "call.h"
 
 #include "asserts.h"
+#include "faults.h"
 #include "kernels.h"
+#include "operators.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/core/List.h>
@@ -54,7 +56,7 @@ class OperatorCall {
     Launch launch(about_.number, device_);
     for (size_t i = 0; i < about_.written.size(); i++) launch.input(argument(i), about_.written[i]);
     bool captured = !about_.view && capturing_here(device_);
-    if (captured) capture();
+    if (captured) capture(launch);
     else if (about_.view) run_values();
     else if (failed(device_)) run_without_values();
     else if (!settings().skip) about_.asserts ? run_asserting() : run_values();
@@ -127,7 +129,7 @@ class OperatorCall {
       stack_->insert(stack_->end(), before.begin(), before.end());
       if (!meta()) throw;
       back_from_meta();
-      assertion_failed(device_, why);
+      assertion_failed(device_, fault_of(op_, before, why));
     }
   }
 
@@ -267,7 +269,7 @@ class OperatorCall {
   }
 
   // For a graph: results have shapes now, and values at each replay.
-  void capture() {
+  void capture(Launch& launch) {
     Stack arguments(stack_->begin() + int64_t(first_), stack_->end());
     OperatorCall kept(about_, op_, &arguments);
     kept.device_ = device_;
@@ -282,14 +284,16 @@ class OperatorCall {
     for (size_t i = stack_->size() - op_.schema().returns().size(); i < stack_->size(); i++)
       for_each_tensor((*stack_)[i], [&](const Tensor& tensor) { results.push_back(to_cpu(tensor)); });
     if (settings().skip) return;
-    keep(device_, [op = op_, about = &about_, device = device_, arguments, results] {
+    std::optional<Captured> captured;
+    if (about_.asserts) launch.captured_as((captured = captured_here())->node);
+    keep(device_, [op = op_, about = &about_, device = device_, arguments, results, captured] {
       Stack stack = arguments;
       try {
         compute(op, *about, device, stack);
       } catch (const std::exception& error) {
         std::string why = about->asserts ? wrong_values(about->name, error) : "";
         if (why.empty()) throw;
-        assertion_failed(device, why);
+        assertion_failed(device, fault_of(op, arguments, why), captured);
         return;
       }
       size_t next = 0;

@@ -127,6 +127,8 @@ PyObject* numbers_at(const int64_t*& at, int64_t count) {
   return tuple;
 }
 
+} // namespace
+
 std::string dtype_name(c10::ScalarType type) {
   static const std::unordered_map<std::string, std::string> names = {
       {"Byte", "uint8"}, {"Char", "int8"}, {"Short", "int16"}, {"Int", "int32"}, {"Long", "int64"},
@@ -138,6 +140,8 @@ std::string dtype_name(c10::ScalarType type) {
   auto found = names.find(name);
   return found == names.end() ? name : found->second;
 }
+
+namespace {
 
 PyObject* value_at(const int64_t*& at) {
   int64_t head = *at++, small = head >> 8;
@@ -256,8 +260,8 @@ void Launch::output(const at::Tensor& tensor) {
 void Launch::log() {
   if (!in_outputs_) signature_.outputs();
   in_outputs_ = true;
-  write({.code = Code::LAUNCH, .device = device_, .stream = current_stream(device_), .id = signature_.number(),
-         .uses = uses_.data(), .use_count = uses_.size()});
+  write({.code = Code::LAUNCH, .device = device_, .stream = current_stream(device_), .a = node_,
+         .id = signature_.number(), .uses = uses_.data(), .use_count = uses_.size()});
 }
 
 void log_read(int device, int64_t bytes) {

@@ -7,6 +7,7 @@
 #include <ATen/core/ivalue.h>
 #include <c10/util/SmallVector.h>
 
+#include <string>
 #include <string_view>
 
 struct _object;
@@ -33,6 +34,9 @@ class Signature {
   c10::SmallVector<int64_t, 128> key_;
 };
 
+// As Python says it: "float32".
+std::string dtype_name(c10::ScalarType type);
+
 // A new list of those from `first` on, as log.py says. Needs the GIL.
 _object* signatures_from(size_t first);
 
@@ -45,12 +49,15 @@ class Launch {
   Launch(OpName name, int device) : signature_(name), device_(device) {}
   void input(const c10::IValue& value, bool written = false);
   void output(const at::Tensor& tensor);
+  // It is captured, as this node (devices.h).
+  void captured_as(int64_t node) { node_ = node; }
   void log();
 
  private:
   void use(const at::Tensor& tensor, bool write);
   Signature signature_;
   int device_;
+  int64_t node_ = 0;
   bool in_outputs_ = false;
   c10::SmallVector<Use, 16> uses_;
 };

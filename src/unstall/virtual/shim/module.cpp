@@ -1,6 +1,7 @@
 // What Python calls: see the contract in load.py.
 #include "asserts.h"
 #include "devices.h"
+#include "faults.h"
 #include "kernels.h"
 #include "operators.h"
 #include "simulator.h"
@@ -84,6 +85,7 @@ PYBIND11_MODULE(_shim, m) {
   m.def("take", taken);
   m.def("signatures", [](size_t first) { return py::reinterpret_steal<py::object>(signatures_from(first)); });
   m.def("names", names_from);
+  m.def("faults", [](size_t first) { return py::reinterpret_steal<py::object>(faults_from(first)); });
   m.def("stacks", [](uint32_t first) { return py::reinterpret_steal<py::object>(stacks_from(first)); });
   m.def("set_logging", set_logging, arg("on"));
   m.def("set_headroom", set_headroom, arg("device"), arg("bytes"));

@@ -119,6 +119,7 @@ class Actions:
                 Do.SYNC_DEVICE, RuntimeCall.SYNC_DEVICE, call=host.synchronize_device, latency=wake
             ),
             LogCode.GRAPH_LAUNCH: RecipeStep(Do.CALL, RuntimeCall.GRAPH_LAUNCH, call=host.graph_launch),
+            LogCode.NOTICE: RecipeStep(Do.CALL, RuntimeCall.LAST_ERROR),
         }
         return [steps.get(code, RecipeStep(Do.CALL))]
 

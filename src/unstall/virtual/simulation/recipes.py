@@ -35,6 +35,7 @@ class RuntimeCall(IntEnum):
     HOST_ALLOC = 13
     GRAPH_LAUNCH = 14
     CAPTURE = 15
+    LAST_ERROR = 16
 
 
 class EnginePart(IntEnum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +16,16 @@ from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.segments import TraceEntry
 from unstall.virtual.allocator.settings import LARGE_SEGMENT, AllocatorSettings
 from unstall.virtual.costs.model import DeviceFacts, OperatorCost
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that failed, by its record. The allocation is 0 for an operator's temporary memory."""
+
+    record: int
+    device: int
+    allocation: int
+    error: OutOfMemoryError
 
 
 class DriverCalls(Protocol):
@@ -52,7 +63,7 @@ class Requests:
         """The fraction of memory that the program may use, by device."""
         self._most_entries: int | None = None
         self._history: dict[int, deque[TraceEntry]] = {}
-        self._refusals: list[tuple[int, OutOfMemoryError]] = []
+        self._refusals: list[Refusal] = []
         self.refused = 0
         """The number of requests that failed after the program had already gone on."""
 
@@ -102,10 +113,8 @@ class Requests:
         taken, self._placed = self._placed, []
         return taken
 
-    def take_refusals(self) -> list[tuple[int, OutOfMemoryError]]:
-        """Returns (allocation, error) of each request refused since the last call. The allocation is 0 for an
-        operator's temporary memory.
-        """
+    def take_refusals(self) -> list[Refusal]:
+        """Returns the requests refused since the last call."""
         taken, self._refusals = self._refusals, []
         return taken
 
@@ -193,7 +202,7 @@ class Requests:
         try:
             block = allocator.malloc(size, stream)
         except OutOfMemoryError as error:
-            self._refusals.append((allocation, error))
+            self._refusals.append(Refusal(record, allocator.device, allocation, error))
             return None
         self._changed(record, allocator.device, block.size, allocator)
         return block

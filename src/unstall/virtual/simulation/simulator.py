@@ -20,6 +20,7 @@ from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.settings import AllocatorSettings
 from unstall.virtual.costs.answers import costs_of
 from unstall.virtual.costs.model import Costs
+from unstall.virtual.faults.fault_log import FaultLog, of_error
 from unstall.virtual.log import LogCode, LogSource, Stack, records_of, uses_of
 from unstall.virtual.options import MachineOptions
 from unstall.virtual.races import RaceLog
@@ -44,6 +45,7 @@ class Simulator:
         self.names: list[str] = []
         self.stacks: list[Stack] = []
         self.races = RaceLog()
+        self.faults = FaultLog()
         self._signatures = 0
         self._lock = threading.RLock()
         self._forked = False
@@ -85,12 +87,14 @@ class Simulator:
             # The costs of Python calls were measured with our frames in place of torch's, so only ours are left out.
             self.simulation.know(signatures, [_without(_is_ours, stack) for stack in stacks])
             self.races.add(records, uses)
+            self.faults.add(records, self._source.faults(self.faults.known))
             self.simulation.feed(records)
             requests = self.simulation.requests
             for allocation, address, size in requests.take_placed():
                 self.races.placed(allocation, address, size)
-            for allocation, error in requests.take_refusals():
-                self._refuse(allocation, error)
+            for refusal in requests.take_refusals():
+                self.faults.refusal = refusal
+                self._refuse(refusal.allocation, refusal.error)
             for device in requests.devices:
                 self._set_headroom(device)
         except BaseException as error:
@@ -113,6 +117,10 @@ class Simulator:
                 f"the simulation of the virtual GPU broke off, and knows nothing of what came after: "
                 f"{type(self._failure).__name__}: {self._failure}"
             ) from self._failure
+
+    def ended_by(self, error: BaseException) -> None:
+        """Notes the error that ends the program."""
+        self.faults.ended = of_error(error, _torch_error())
 
     def forked(self) -> None:
         """Called in a forked child: from now on nothing is logged, and the clock stands still."""
@@ -252,6 +260,7 @@ class Simulator:
                 self.stacks,
                 self.options,
                 self.races.races(),
+                self.faults,
                 self._folder,
                 self._digests,
             )

@@ -10,14 +10,17 @@ import numpy as np
 
 from unstall.line_digests import LineDigests
 from unstall.locate.kinds import SLEEP
-from unstall.timeline.columns import I32, Device, Host, Memory, Meta, Streams, Threads, Timeline
+from unstall.timeline.columns import I32, Device, Held, Host, Memory, Meta, Streams, Threads, Timeline
 from unstall.timeline.grouping import groups
+from unstall.virtual.faults.fault_log import Ended, FaultLog
+from unstall.virtual.faults.held import held_table
+from unstall.virtual.faults.table import faults_table
 from unstall.virtual.log import Stack
 from unstall.virtual.options import HostClock, MachineOptions
 from unstall.virtual.races import Race, races_table
 from unstall.virtual.simulation.history import Done, Happened, History, Ran
 from unstall.virtual.simulation.simulate import Simulation
-from unstall.virtual.timeline.host_rows import CALLS, host_rows
+from unstall.virtual.timeline.host_rows import CALLS, HostRows, host_rows
 from unstall.virtual.timeline.stack_rows import stack_of_records, stack_rows
 
 _HOST: dict[HostClock, str] = {
@@ -44,6 +47,7 @@ def timeline_of(
     stacks: Sequence[Stack],
     options: MachineOptions,
     races: Sequence[Race],
+    faults: FaultLog,
     folder: str,
     digest: LineDigests,
 ) -> Timeline:
@@ -67,6 +71,10 @@ def timeline_of(
     stream_of = np.full(len(places) + 1, -1, np.int32)
     stream_of[order] = np.arange(len(places))
     number_of = {places[row]: number for number, row in enumerate(order)}
+
+    def stream_row(device: int, number: int) -> int:
+        return number_of.get((device, number), -1)
+
     waits = replace(rows.waits, stream=stream_of[rows.waits.stream], on_stream=stream_of[rows.waits.on_stream])
     return Timeline(
         host=rows.host,
@@ -79,7 +87,9 @@ def timeline_of(
         lines=lines,
         stacks=tree,
         memory=_memory(history, done),
-        races=races_table(races, rows.by_record, lambda device, number: number_of.get((device, number), -1)),
+        races=races_table(races, rows.by_record, stream_row),
+        faults=faults_table(faults, happened, rows.by_record, stream_row, text),
+        held=_held(history, faults, rows),
         meta=Meta(
             path="",
             reader="virtual",
@@ -145,6 +155,15 @@ def _memory(history: History, done: Done) -> Memory:
         allocated=allocated[order],
         reserved=changes.reserved[order],
     )
+
+
+def _held(history: History, faults: FaultLog, rows: HostRows) -> Held:
+    """Returns what held the memory of a device whose refusal of more ended the program."""
+    refusal = faults.refusal
+    if faults.ended != Ended.MEMORY or refusal is None:
+        return Held.none()
+    happened, allocated = history.happened.whole(), history.allocated.whole()
+    return held_table(happened, allocated, rows.by_record, rows.host, refusal.device, refusal.record)
 
 
 def _notes(simulation: Simulation, options: MachineOptions) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ CALLS: dict[RuntimeCall, tuple[HostKind, str]] = {
     RuntimeCall.HOST_ALLOC: (HostKind.ALLOC, "cudaHostAlloc"),
     RuntimeCall.GRAPH_LAUNCH: (HostKind.GRAPH_LAUNCH, "cudaGraphLaunch"),
     RuntimeCall.CAPTURE: (HostKind.CALL, "cudaLaunchKernel"),
+    RuntimeCall.LAST_ERROR: (HostKind.CALL, "cudaGetLastError"),
 }
 _WAITS = {
     RuntimeCall.SYNC_STREAM: WaitKind.STREAM,

@@ -17,6 +17,28 @@ from unstall.timeline.columns import HostKind, StepMarks, Timeline
 from unstall.virtual.timeline.added_rows import with_host_rows
 
 
+def with_iterations(timeline: Timeline) -> Timeline:
+    """Fills in the number of the step in which each fault happened, counted from 1, if steps are known.
+
+    The step that a fault ends is not whole. So work behind the last whole step belongs to one more, if the same call
+    was made within steps before.
+    """
+    faults, host = timeline.faults, timeline.host
+    if not len(faults):
+        return timeline
+    steps = find_steps(timeline)
+    launched = np.where(faults.replay >= 0, faults.replay, faults.call)
+    known = (launched >= 0) & (steps.found_by != "whole")
+    number = np.full(len(faults), -1, np.int64)
+    for fault in np.flatnonzero(known).tolist():
+        row = int(launched[fault])
+        at, within = int(host.start[row]), host.start >= steps.start[0]
+        before = within & (host.stack == host.stack[row]) & (host.name == host.name[row]) & (host.start < at)
+        if at >= steps.start[0] and (at < steps.end[-1] or before.any()):
+            number[fault] = 1 + int(np.searchsorted(steps.end, at, side="right"))
+    return replace(timeline, faults=replace(faults, iteration=number))
+
+
 def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, int]]) -> Timeline:
     """Adds steps at the boundaries (ns) of the best source, as a recording does.
 

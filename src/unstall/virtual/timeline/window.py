@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unstall.timeline.columns import I32, Bool, Timeline
+from unstall.timeline.columns import I32, Bool, Faults, Timeline
 from unstall.virtual.timeline.rows import rows_of
 
 FOREVER = 2**62  # ns; later than the end of any run
@@ -42,9 +42,19 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
         device=replace(device, start=device.start - zero, end=device.end - zero, launch=row[device.launch]),
         waits=replace(waits, host=row[waits.host], record=row[waits.record]),
         races=replace(timeline.races, earlier=row[timeline.races.earlier], later=row[timeline.races.later]),
+        held=replace(timeline.held, call=row[timeline.held.call]),
+        faults=_faults(timeline.faults, kept, row),
         memory=replace(memory, time=memory.time - zero),
         meta=replace(timeline.meta, zero_ns=timeline.meta.zero_ns + zero),
     )
+
+
+def _faults(faults: Faults, kept: Bool, row: I32) -> Faults:
+    """Returns the faults of work that the part launched, or that was launched nowhere known."""
+    launched = np.where(faults.replay >= 0, faults.replay, faults.call)
+    mine = (launched < 0) | kept[launched] if len(kept) else launched < 0
+    faults = rows_of(faults, mine)
+    return replace(faults, call=row[faults.call], replay=row[faults.replay], noticed=row[faults.noticed])
 
 
 def _numbers(kept: Bool) -> I32:

@@ -1,0 +1,88 @@
+"""Keeps the records of faults, which are few: the simulation's history does not have their streams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from unstall.virtual.log import LogCode, RawFault
+from unstall.virtual.simulation.requests import Refusal
+
+_SAID = "device-side assert triggered"
+_LONGEST_CHAIN = 100
+
+
+class Ended(Enum):
+    """What the program ended by."""
+
+    FAULT = "fault"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRecord:
+    """An ASSERT, and the NOTICE of its error if there is one. Record numbers are positions in the whole log."""
+
+    record: int
+    thread: int
+    device: int
+    stream: int
+    node: int  # the number of the captured LAUNCH, or 0
+    raw: RawFault
+    noticed: int  # record number, or -1
+
+
+class FaultLog:
+    """Collects the log in parts. `ended` is what the program ended by, `refusal` the last request for memory that was
+    refused."""
+
+    def __init__(self) -> None:
+        self.ended: Ended | None = None
+        self.refusal: Refusal | None = None
+        self._asserts: list[tuple[int, int, int, int, int, int]] = []
+        self._notices: dict[int, int] = {}
+        self._raw: list[RawFault] = []
+        self._length = 0
+
+    @property
+    def known(self) -> int:
+        """How many faults were added so far."""
+        return len(self._raw)
+
+    def add(self, records: np.ndarray, raw: Sequence[RawFault]) -> None:
+        """Adds the next part of the log, and the next faults that its records may name."""
+        self._raw += raw
+        rows = np.flatnonzero(records["code"] >= LogCode.ASSERT)
+        for row in rows.tolist():
+            code, thread, device, stream, a, b = (
+                int(records[name][row]) for name in ("code", "thread", "device", "stream", "a", "b")
+            )
+            if code == LogCode.ASSERT:
+                self._asserts.append((self._length + row, thread, device, stream, a, b))
+            else:
+                self._notices[a] = self._length + row
+        self._length += len(records)
+
+    def faults(self) -> list[FaultRecord]:
+        """Returns the faults so far, in order of time."""
+        return [
+            FaultRecord(record, thread, device, stream, node, self._raw[number], self._notices.get(number, -1))
+            for record, thread, device, stream, number, node in self._asserts
+        ]
+
+
+def of_error(error: BaseException, out_of_memory: type[BaseException]) -> Ended | None:
+    """Returns what this error, or one that it came from, says of a device: a fault, or that its memory was full."""
+    chain: BaseException | None = error
+    for _ in range(_LONGEST_CHAIN):
+        if chain is None:
+            break
+        if isinstance(chain, out_of_memory):
+            return Ended.MEMORY
+        if _SAID in str(chain):
+            return Ended.FAULT
+        chain = chain.__cause__ or chain.__context__
+    return None

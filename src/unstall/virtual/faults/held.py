@@ -1,0 +1,48 @@
+"""What holds a device's memory at a record of the log, by the calls that allocated it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.timeline.columns import I32, I64, Held, Host
+from unstall.timeline.grouping import groups
+from unstall.virtual.log import LogCode
+from unstall.virtual.simulation.history import Allocated, Happened
+
+_MOST = 1_000  # groups; the smaller ones count as one that no call is known of
+
+
+def held_table(happened: Happened, allocated: Allocated, host_row: I32, host: Host, device: int, until: int) -> Held:
+    """Returns what the device's memory held right before record `until`, the largest part first. Allocations of one
+    operator from one stack are one part. `host_row` is as in `faults_table`.
+    """
+    record, size = live(happened, allocated, device, until)
+    row = host_row[record]
+    known = np.maximum(row, 0)
+    width = int(host.name.max(initial=0)) + 1
+    key = np.where(row >= 0, host.stack[known].astype(np.int64) * width + host.name[known], -1 - width)
+    parts = [(int(row[mine[0]]), int(size[mine].sum()), len(mine)) for _, mine in groups(key)]
+    parts.sort(key=lambda part: -part[1])
+    shown, rest = parts[:_MOST], parts[_MOST:]
+    if rest:
+        shown.append((-1, sum(part[1] for part in rest), sum(part[2] for part in rest)))
+    columns = np.array(shown, np.int64).reshape(-1, 3).T
+    return Held(call=columns[0].astype(np.int32), bytes=columns[1], count=columns[2])
+
+
+def live(happened: Happened, allocated: Allocated, device: int, until: int) -> tuple[I64, I64]:
+    """Returns (record, bytes) of each allocation on a device that was made before record `until` and was not freed by
+    then. Workspaces of an operator have the record of its launch.
+    """
+    before = (allocated.device == device) & (allocated.record < until)
+    record, size = allocated.record[before], allocated.size[before]
+    code, number = happened.code[record], happened.a[record]
+    # Allocations of the log have numbers, by which they are freed. All else is allocated and freed by a launch.
+    numbered = (code == LogCode.MALLOC) & (size > 0)
+    freed = number[(code == LogCode.FREE) & (size < 0)]
+    held = numbered & ~np.isin(number, freed)
+    launches, which = np.unique(record[code == LogCode.LAUNCH], return_inverse=True)
+    left = np.zeros(len(launches), np.int64)
+    np.add.at(left, which, size[code == LogCode.LAUNCH])
+    kept = left > 0
+    return np.concatenate((record[held], launches[kept])), np.concatenate((size[held], left[kept]))
