@@ -396,8 +396,8 @@ def analyse(
 
     Args:
         timeline: The recorded or replayed run.
-        step: Name of the annotation around one step; found if None.
-        user: Globs of the files that count as the user's code; all but frameworks if empty.
+        step: Name of the annotation around one step; if None the timeline's own, or found.
+        user: Globs of the files that count as the user's code; if empty the timeline's own, or all but frameworks.
         steps: The steps, if they are known.
         places: The places, if they are known.
 
@@ -405,6 +405,7 @@ def analyse(
         UsageError: No annotation is called `step`.
     """
     steps = steps or find_steps(timeline, step)
+    user = user or timeline.meta.user
     window = steps.window
     device = timeline.device
     every = np.ones(len(device), dtype=np.bool_)

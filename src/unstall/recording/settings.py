@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -22,7 +23,8 @@ class Settings:
     """Settings of one recording. `warmup` and `steps` are numbers of steps; `after_s` and `for_s` are seconds instead.
 
     `folder` is where the program's process writes the recording. `keep_arguments` also stores the program's arguments
-    and environment, which may hold secrets. `stop` ends the program once it is recorded.
+    and environment, which may hold secrets. `stop` ends the program once it is recorded. `step` and `user` are for
+    `explain`: the name of the annotation around one step, and globs of the user's files.
     """
 
     folder: str
@@ -35,6 +37,8 @@ class Settings:
     shapes: bool = False
     keep_arguments: bool = False
     stop: bool = False
+    step: str | None = None
+    user: Sequence[str] = ()
 
     def metadata(self) -> dict[str, object]:
         """Returns the settings as a trace has them: all but the folder."""
