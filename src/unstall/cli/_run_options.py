@@ -20,6 +20,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         "-m", dest="module", action="store_true", help="SCRIPT is the name of a module, as with python -m"
     )
     parser.add_argument("program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the program and its arguments")
+    parser.add_argument("--no-config", action="store_true", help="ignore [tool.unstall] in pyproject.toml")
     _add_recording_options(parser)
     add_virtual_options(parser)
     output = add_output_options(

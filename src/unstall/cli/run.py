@@ -13,6 +13,9 @@ stderr. With --format or --json, the explanation goes to stdout and the program'
 With --gpu, the program and the processes that it starts run on a virtual GPU, and the program's clock is a virtual one.
 No GPU is needed. By default such a run explains every step after the first three. Use --warmup and --steps to explain
 others, or --after 0 to explain the whole run.
+
+[tool.unstall] in pyproject.toml sets defaults for these options by their long names: gpu = "h200", steps = 10,
+stop = true. The command line overrides them.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from typing import TYPE_CHECKING
 
 from unstall.cli._against import compared_with, earlier_run
 from unstall.cli._commands import advice_on
+from unstall.cli._config import configure
 from unstall.cli._ending import ending
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import check_outputs, check_replaced, deliver
@@ -76,11 +80,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if sys.platform != "linux":
         raise UsageError("run needs Linux; elsewhere record within the program: with unstall.record(): …")
+    rank = rank_of(os.environ)
+    configured = configure(args)
+    if configured and not args.quiet and not rank:
+        say(configured)
     virtual = options_of(args)
     check_recording(args)
     program = _program(args)
     _check_cupti(args)
-    rank = rank_of(os.environ)
     if args.stop and rank is not None and (args.after is not None or args.for_ is not None):
         raise UsageError(
             "--stop ends all ranks after the same step, but --after and --for are seconds of each rank's own clock: "
