@@ -26,11 +26,11 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from unstall.cli._against import compared_with, earlier_run
 from unstall.cli._commands import advice_on
@@ -72,12 +72,19 @@ if TYPE_CHECKING:
     from unstall.timeline.columns import Timeline
     from unstall.virtual.options import MachineOptions
 
+    Explain: TypeAlias = Callable[[Timeline, argparse.Namespace, Path], Report]
+
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    return run_program(args, _explain)
+
+
+def run_program(args: argparse.Namespace, explain: Explain) -> int:
+    """Runs the program and records it. `explain` tells of it once it has ended. Returns the program's exit code."""
     if sys.platform != "linux":
         raise UsageError("run needs Linux; elsewhere record within the program: with unstall.record(): …")
     rank = rank_of(os.environ)
@@ -137,7 +144,7 @@ def run(args: argparse.Namespace) -> int:
         if ended.code == 2 and not args.quiet and not rank and (ours := _options_behind(args, program)):
             say(f"the program was given {', '.join(ours)}: options that are meant for unstall stand before the script")
         if timeline and not rank:
-            report = _explain(timeline, args, trace)
+            report = explain(timeline, args, trace)
             if not args.quiet and (failed := how_it_failed(ended)):
                 say(failed)
             if earlier and not args.quiet:
