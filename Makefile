@@ -3,8 +3,10 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
-TRACE ?= examples/traces/resnet50_pageable_item_nan.json.gz
 ARGS ?=
+
+# Builds of torch without CUDA stand on an index of their own, which is asked for torch and nothing else.
+TORCH := --extra-index-url https://download.pytorch.org/whl/cpu torch
 
 # The versions of constraints.txt hold for pip's build environments too.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
@@ -19,10 +21,9 @@ PACKAGE := pyproject.toml constraints.txt $(shell find src -name "*.[ch]")
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-demo: $(VENV)/.package ## run a program with stalls and the mended one on a virtual GPU, and explain them
-	@sh examples/demo/demo.sh $(BIN)/python $(TRACE) .demo
-	@echo
-	@echo "The same with a timeline to zoom into: file://$(CURDIR)/report.html"
+demo: $(VENV)/.torch ## run a program with stalls and the mended one on a virtual GPU, and explain them
+	@rm -rf .demo
+	@$(BIN)/unstall demo .demo
 
 test: $(VENV)/.dev ## run the tests but the slow ones (ARGS: more for pytest)
 	$(BIN)/pytest -n auto $(ARGS)
@@ -55,7 +56,7 @@ bundle-check: web/node_modules/.installed ## check web/, and that the committed 
 	git diff --exit-code --stat -- src/unstall/document/page.html
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .demo web/node_modules build dist report.html src/*.egg-info $(shell find src -name "_*.so") .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .demo web/node_modules build dist src/*.egg-info $(shell find src -name "_*.so") .mypy_cache .pytest_cache .ruff_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -64,9 +65,12 @@ $(VENV)/.package: $(PACKAGE) | $(VENV)/bin/python
 	$(PIP_INSTALL) --editable .
 	@touch $@
 
-# Builds of torch without CUDA stand on an index of their own, which is asked for torch and nothing else.
+$(VENV)/.torch: | $(VENV)/.package
+	@$(PIP_INSTALL) --retries 1 $(TORCH) && touch $@ || \
+	  echo "PyTorch could not be installed, so the demo explains what was recorded earlier"
+
 $(VENV)/.dev: $(PACKAGE) | $(VENV)/bin/python
-	$(PIP_INSTALL) --no-deps --retries 2 --extra-index-url https://download.pytorch.org/whl/cpu torch
+	$(PIP_INSTALL) --no-deps --retries 2 $(TORCH)
 	$(PIP_INSTALL) --editable '.[dev]'
 	@touch $@
 

@@ -164,6 +164,10 @@ def test_json_has_stdout_to_itself(tmp_path: Path) -> None:
             "lines by calls need the recorder cupti: take monitoring, settrace or none",
         ),
         (
+            ["--recorder", "cupti", "--step", "batch", "train.py"],
+            "--step names an annotation, and cupti records none: leave out --recorder cupti",
+        ),
+        (
             ["--gpu", "h200", "--shapes", "train.py"],
             "--recorder, --lines and --shapes are about a real GPU: leave them out, a virtual one knows all operators "
             "and lines by itself",

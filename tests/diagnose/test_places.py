@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from findings import only, place, result_of
 from traces import TraceBuilder
 
+from unstall.diagnose.explain import explain
 from unstall.result import LineCost
 
 
@@ -80,6 +83,16 @@ def test_user_globs_narrow_what_counts_as_the_users() -> None:
     for glob in ("train.py", "*train.py"):
         (line,) = result_of(trace, user=[glob]).lines
         assert line.where.file == "train.py"
+
+
+def test_globs_that_the_recording_was_told_count_unless_others_are_given() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"), trace.frame("transformers/trainer.py", 900, "step"):
+        trace.launch("gemm", 10)
+    timeline = trace.timeline()
+    told = replace(timeline, meta=replace(timeline.meta, user=("train.py",)))
+    files = [explain(told, user=user).result.lines[0].where.file for user in ((), ("transformers/*",))]
+    assert files == ["train.py", "transformers/trainer.py"]
 
 
 def test_a_user_glob_that_matches_no_file_is_noted() -> None:

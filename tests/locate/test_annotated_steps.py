@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from findings import result_of
 from traces import TraceBuilder
@@ -60,6 +62,21 @@ def test_another_name_that_counts_up_is_a_hint() -> None:
 
 def test_the_hint_can_be_followed() -> None:
     assert result_of(annotated("phase 1", "phase 2"), step="phase *").steps.count == 2
+
+
+@pytest.mark.parametrize(("told", "found_by", "count"), [("phase *", "annotation", 2), ("stage *", "whole", 1)])
+def test_the_name_that_the_recording_was_told_counts_if_there_is_such_an_annotation(
+    told: str, found_by: str, count: int
+) -> None:
+    timeline = annotated("phase 1", "phase 2").timeline()
+    steps = find_steps(replace(timeline, meta=replace(timeline.meta, step=told)))
+    assert (steps.found_by, len(steps)) == (found_by, count)
+
+
+def test_a_name_that_is_given_counts_before_the_one_that_the_recording_was_told() -> None:
+    timeline = annotated("phase 1", "phase 2", "stage 1").timeline()
+    told = replace(timeline, meta=replace(timeline.meta, step="phase *"))
+    assert find_steps(told, "stage *").name == "stage *"
 
 
 def test_one_around_some_of_the_launches_marks_none() -> None:

@@ -123,6 +123,18 @@ def test_a_recorder_that_is_none_of_ours_is_none(tmp_path: Path, said: dict[str,
     assert (meta.plain_step_ns, meta.notes) == (7_000_000, ("GPU 0 was throttled",))
 
 
+def test_what_the_recording_was_told_of_steps_and_of_the_users_files_is_read(tmp_path: Path) -> None:
+    told = {"step": "batch", "user": ["src/*", "train.py"], "recorder": "torch", "steps": 5}
+    meta = trace(tmp_path, '"ts": 1', unstall=RECORDED | {"settings": told}).meta
+    assert (meta.step, meta.user) == ("batch", ("src/*", "train.py"))
+
+
+@pytest.mark.parametrize("told", [7, {"step": 7}, {"step": "x" * 401}, {"user": "src"}, {"user": ["src"] * 65}])
+def test_what_no_recording_was_told_is_left_out(tmp_path: Path, told: Any) -> None:
+    meta = trace(tmp_path, '"ts": 1', unstall=RECORDED | {"settings": told}).meta
+    assert (meta.recorder, meta.step, meta.user) == ("cupti", None, ())
+
+
 @pytest.mark.parametrize("notes", [7, [7], {"a": "b"}])
 def test_notes_that_are_no_texts_are_left_out(tmp_path: Path, notes: Any) -> None:
     meta = trace(tmp_path, '"ts": 1', unstall=RECORDED | {"notes": notes}).meta

@@ -18,6 +18,7 @@ from unstall.cupti.layouts import Kind
 from unstall.errors import TraceError, UsageError
 from unstall.lines.reference import ENTRY, HEADER, HEADER_BYTES, MAGIC
 from unstall.locate.steps import find_steps
+from unstall.recording.settings import Settings
 from unstall.recording.trace.write import write_trace
 from unstall.timeline.columns import CopyDirection, DeviceKind, HostKind, HostMemory, Timeline, WaitKind
 
@@ -429,6 +430,18 @@ def test_arguments_are_in_the_trace_only_where_they_were_asked_for(made: Folder)
     made.journal.write("arguments", at=2, argv=["python", "train.py", "--key=\udcff"], environment={"TOKEN": "secret"})
     told = _document(made)["unstall"]["arguments"]
     assert told == {"argv": ["python", "train.py", "--key=?"], "environment": {"TOKEN": "secret"}}
+
+
+def test_what_a_run_was_told_of_steps_and_of_the_users_files_stays_in_its_trace(folder: Path) -> None:
+    recording = Folder(folder)
+    recording.armed()
+    settings = Settings.from_json(Settings(str(folder), step="batch", user=["src/*"]).to_json())
+    recording.journal.write("settings", settings=settings.metadata())
+    recording.window(_ZERO)
+    recording.kernel("gemm", _ZERO + 1, _ZERO + 2, 0)
+    _over(recording)
+    meta = _timeline(recording).meta
+    assert (meta.step, meta.user) == ("batch", ("src/*",))
 
 
 def test_ranks_and_the_recorder_are_told(folder: Path) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from hypothesis import given
 from report.rendered import as_json, as_markdown
 from report.sample import LIBRARY, MODEL, TRAIN, TYPICAL, results
+from traces import TraceBuilder
 
-from unstall.report.scrub import scrub, scrubber
+from unstall.report.scrub import scrub, scrub_timeline, scrubber
 from unstall.result import LineCost, Result, Where
+from unstall.timeline.columns import Meta
 
 
 def _with_files(*files: str) -> Result:
@@ -61,6 +65,11 @@ def test_files_that_only_the_timeline_names_are_shortened_with_the_same_function
     shorten = scrubber(TYPICAL, [other])
     assert shorten(other) == "data/loader.py"
     assert shorten(f"{LIBRARY}:305 def forward") == "transformers/models/gpt2/modeling_gpt2.py:305 def forward"
+
+
+def test_a_glob_that_names_a_home_is_left_out_of_a_timeline() -> None:
+    meta = Meta("run.json", "kineto", user=("/home/ada/src/*", "src/*"))
+    assert scrub_timeline(replace(TraceBuilder().timeline(), meta=meta), TYPICAL).meta.user == ("src/*",)
 
 
 @given(results())

@@ -25,7 +25,7 @@ def earlier_run(args: argparse.Namespace, rank: int | None) -> Report | None:
     from unstall.cli._inputs import read_report
 
     try:
-        return read_report(args.against, quiet=True)
+        return read_report(args.against, quiet=True, step=args.step, user=args.user)
     except TraceError as error:
         raise UsageError(f"--against {error}") from error
 

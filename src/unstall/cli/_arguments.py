@@ -76,7 +76,14 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
-def add_user_option(parser: argparse.ArgumentParser) -> None:
+def add_place_options(parser: argparse._ActionsContainer, runs: str = "") -> None:
+    """Adds --step and --user. `runs` says of which runs, if of several."""
+    about = f"the name of the annotation around one step{runs} (default: detected)"
+    parser.add_argument("--step", metavar="NAME", help=about)
+    add_user_option(parser)
+
+
+def add_user_option(parser: argparse._ActionsContainer) -> None:
     """Adds --user."""
     parser.add_argument(
         "--user",

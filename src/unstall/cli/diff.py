@@ -12,7 +12,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from unstall.cli._arguments import add_user_option
+from unstall.cli._arguments import add_place_options
 from unstall.cli._inputs import read_report
 from unstall.cli._output import add_output_options, check_outputs, deliver
 from unstall.errors import TraceError, UsageError
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="the run before")
     parser.add_argument("b", metavar="B", help="the run after")
-    parser.add_argument(
-        "--step", metavar="NAME", help="the name of the annotation around one step, in both runs (default: detected)"
-    )
-    add_user_option(parser)
+    add_place_options(parser, ", in both runs")
     add_output_options(parser, largest="largest changes of a kind")
     group = parser.add_argument_group("budget")
     group.add_argument(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from unstall.cli._arguments import add_plain_step_options, add_user_option, add_value, parse_file
+from unstall.cli._arguments import add_place_options, add_plain_step_options, add_value, parse_file
 from unstall.cli._budgets import add_budget_options, check_budgets
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
@@ -17,8 +17,7 @@ from unstall.cli._progress import working
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", metavar="TRACE", help="the file to explain; - for stdin")
-    parser.add_argument("--step", metavar="NAME", help="the name of the annotation around one step (default: detected)")
-    add_user_option(parser)
+    add_place_options(parser)
     add_plain_step_options(parser)
     add_value(
         parser,

@@ -13,6 +13,9 @@ stderr. With --format or --json, the explanation goes to stdout and the program'
 With --gpu, the program and the processes that it starts run on a virtual GPU, and the program's clock is a virtual one.
 No GPU is needed. By default such a run explains every step after the first three. Use --warmup and --steps to explain
 others, or --after 0 to explain the whole run.
+
+[tool.unstall] in pyproject.toml sets defaults for these options by their long names: gpu = "h200", steps = 10,
+stop = true. The command line overrides them.
 """
 
 from __future__ import annotations
@@ -23,18 +26,18 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from unstall.cli._against import compared_with, earlier_run
-from unstall.cli._arguments import add_value, parse_count, parse_file, parse_seconds
 from unstall.cli._commands import advice_on
+from unstall.cli._config import configure
 from unstall.cli._ending import ending
 from unstall.cli._inputs import read_timeline
-from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
+from unstall.cli._output import check_outputs, check_replaced, deliver
 from unstall.cli._progress import working
 from unstall.cli._recording import (
     Teller,
@@ -47,8 +50,8 @@ from unstall.cli._recording import (
     try_cupti,
     why_nothing,
 )
+from unstall.cli._run_options import add_run_options, check_recording, settings_of
 from unstall.cli._virtual import (
-    add_virtual_options,
     ask_to_stop,
     command_with_gpu,
     options_of,
@@ -60,76 +63,39 @@ from unstall.cli._virtual import (
     write_run,
 )
 from unstall.errors import TraceError, UnstallError, UsageError
-from unstall.recording.settings import FOLDER_PREFIX, LINE_CLOCKS, RECORDERS, Settings, check_choices
+from unstall.recording.settings import FOLDER_PREFIX
 
 if TYPE_CHECKING:
     from unstall.answers.report import Report
     from unstall.launching.launch import Exit
     from unstall.recording.journal import Event
+    from unstall.recording.settings import Settings
     from unstall.timeline.columns import Timeline
     from unstall.virtual.options import MachineOptions
 
-_USUAL = Settings("")
+    Explain: TypeAlias = Callable[[Timeline, argparse.Namespace, Path], Report]
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s [options] SCRIPT [ARGS...]\n       %(prog)s [options] -m MODULE [ARGS...]"
-    parser.add_argument(
-        "-m", dest="module", action="store_true", help="SCRIPT is the name of a module, as with python -m"
-    )
-    parser.add_argument("program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the program and its arguments")
-    group = parser.add_argument_group("recording")
-    begins, ends = group.add_mutually_exclusive_group(), group.add_mutually_exclusive_group()
-    add_value(begins, "--warmup", "N", _parse_warmup, f"skip N steps first (default: {_USUAL.warmup})")
-    add_value(ends, "--steps", "N", parse_count, f"record N steps (default: {_USUAL.steps}; with --gpu, all)")
-    add_value(
-        begins, "--after", "S", parse_seconds, "skip the first S seconds instead of steps (with --gpu: of virtual time)"
-    )
-    add_value(
-        ends,
-        "--for",
-        "S",
-        _parse_length,
-        "record S seconds instead of steps (with --gpu: of virtual time)",
-        dest="for_",
-    )
-    group.add_argument(
-        "--stop", action="store_true", help="end the program once the recording is done, with exit code 0"
-    )
-    group.add_argument(
-        "--recorder",
-        choices=RECORDERS,
-        default="auto",
-        help="cupti costs least; torch also records operators (default: auto)",
-    )
-    group.add_argument(
-        "--lines", choices=LINE_CLOCKS, default="auto", help="how source lines are found (default: auto)"
-    )
-    group.add_argument("--shapes", action="store_true", help="also record the shapes of operators (recorder torch)")
-    where = "write the trace to FILE (default: SCRIPT's name with .trace.json.gz, in the current folder)"
-    add_value(group, "--trace", "FILE", parse_file, where)
-    group.add_argument(
-        "--keep-arguments",
-        action="store_true",
-        help="keep the program's arguments and environment in the trace; they may hold secrets",
-    )
-    earlier = "compare with an earlier run: FILE is its trace, or its saved result"
-    add_value(group, "--against", "FILE", parse_file, earlier)
-    add_virtual_options(parser)
-    output = add_output_options(
-        parser, it="the report", largest="costliest findings and lines", but="only the reports that"
-    )
-    output.add_argument("--full", action="store_true", help="print the full report, not only a summary")
+    add_run_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    return run_program(args, _explain)
+
+
+def run_program(args: argparse.Namespace, explain: Explain) -> int:
+    """Runs the program and records it. `explain` tells of it once it has ended. Returns the program's exit code."""
     if sys.platform != "linux":
         raise UsageError("run needs Linux; elsewhere record within the program: with unstall.record(): …")
+    rank = rank_of(os.environ)
+    configured = configure(args)
+    if configured and not args.quiet and not rank:
+        say(configured)
     virtual = options_of(args)
-    check_choices(args.recorder, args.lines, shapes=args.shapes)
+    check_recording(args)
     program = _program(args)
     _check_cupti(args)
-    rank = rank_of(os.environ)
     if args.stop and rank is not None and (args.after is not None or args.for_ is not None):
         raise UsageError(
             "--stop ends all ranks after the same step, but --after and --for are seconds of each rank's own clock: "
@@ -145,18 +111,7 @@ def run(args: argparse.Namespace) -> int:
     from unstall.recording.journal import Follower, read
 
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
-    settings = Settings(
-        folder=str(folder),
-        recorder=args.recorder,
-        warmup=_USUAL.warmup if args.warmup is None else args.warmup,
-        steps=_USUAL.steps if args.steps is None else args.steps,
-        after_s=args.after,
-        for_s=args.for_,
-        lines=args.lines,
-        shapes=args.shapes,
-        keep_arguments=args.keep_arguments,
-        stop=args.stop,
-    )
+    settings = settings_of(args, folder)
     teller = Teller(Follower(folder), quiet=args.quiet or bool(rank), stop=args.stop)
     try:
         if virtual:
@@ -192,7 +147,7 @@ def run(args: argparse.Namespace) -> int:
         if timeline and rank and len(timeline.faults) and not args.quiet:
             say(told_of_faults(timeline))
         if timeline and not rank:
-            report = _explain(timeline, args, trace)
+            report = explain(timeline, args, trace)
             if not args.quiet and (failed := how_it_failed(ended)):
                 say(failed)
             if earlier and not args.quiet:
@@ -343,15 +298,16 @@ def _write_virtual(
         shutil.rmtree(folder, ignore_errors=True)
     if timeline is None:
         return None
-    part = part_asked_for(timeline, args)
+    told = replace(timeline.meta, step=args.step, user=tuple(args.user))
+    part = part_asked_for(replace(timeline, meta=told), args)
     with working("writing the trace", quiet=args.quiet):
         write_run(part, trace, options)
     if not args.quiet:
         say(f"the trace is in {trace}")
     from unstall.virtual.profiler.frames import with_frames
 
-    told = with_frames(part)
-    return replace(told, meta=replace(told.meta, path=str(trace)))
+    framed = with_frames(part)
+    return replace(framed, meta=replace(framed.meta, path=str(trace)))
 
 
 def _explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> Report:
@@ -362,20 +318,11 @@ def _explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> Repor
     from unstall.answers.explain import explain
 
     with working("analysing the run", quiet=args.quiet):
-        report = explain(timeline)
+        try:
+            report = explain(timeline, step=args.step, user=args.user)
+        except UsageError as error:  # no such step: the run is over, so it is explained all the same
+            say(str(error))
+            report = explain(timeline)
     with nullcontext() if args.format else redirect_stdout(sys.stderr):
         deliver(report, args, ending(args, trace))
     return report
-
-
-def _parse_warmup(text: str) -> int:
-    if not text.isdecimal():
-        raise UsageError(f"{text!r} is not a whole number from 0 on")
-    return int(text)
-
-
-def _parse_length(text: str) -> float:
-    seconds = parse_seconds(text)
-    if not seconds:
-        raise UsageError("there is nothing to record in 0 s: give seconds, such as 2.5")
-    return seconds

@@ -25,7 +25,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from unstall.cli._arguments import add_plain_step_options, add_user_option
+from unstall.cli._arguments import add_place_options, add_plain_step_options
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
 
@@ -40,8 +40,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="a change to make (see above); may be repeated",
     )
     add_plain_step_options(parser)
-    parser.add_argument("--step", metavar="NAME", help="the name of the annotation around one step (default: detected)")
-    add_user_option(parser)
+    add_place_options(parser)
     parser.add_argument(
         "--save-trace",
         metavar="FILE",

@@ -33,8 +33,10 @@ def analyse(
 
     Args:
         timeline: The recorded or replayed run.
-        step: Name of the annotation around one step; found if None.
-        user: Globs of the files that count as the user's code; all but frameworks if empty.
+        step: Name of the annotation around one step. If None, the recording's own setting; without one, steps are
+            detected.
+        user: Globs of the files that count as the user's code. If empty, the recording's own setting; without one, all
+            files except those of frameworks.
         steps: The steps, if they are known.
         places: The places, if they are known.
 
@@ -42,6 +44,7 @@ def analyse(
         UsageError: No annotation is called `step`.
     """
     steps = steps or find_steps(timeline, step)
+    user = user or timeline.meta.user
     window = steps.window
     device = timeline.device
     every = np.ones(len(device), dtype=np.bool_)

@@ -19,7 +19,7 @@ from unstall.locate.step_annotations import (
 from unstall.locate.step_optimizer import begins_with_a_step, by_optimizer
 from unstall.locate.step_period import by_period
 from unstall.locate.step_spans import FoundBy, Steps, device_begins, steps_of, whole
-from unstall.timeline.columns import Timeline
+from unstall.timeline.columns import I64, Timeline
 
 __all__ = ["RECORDED_STEP", "FoundBy", "Steps", "begins_with_a_step", "device_begins", "find_steps"]
 
@@ -31,7 +31,8 @@ _RECORDED_STEP = re.compile(r"unstall\.step(#\d+)?$")
 
 
 def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
-    """Find the steps. `name` is the name of the annotation around each step, or a glob.
+    """Find the steps. `name` is the name of the annotation around each step, or a glob. By default it is the one that
+    the recording was told, if the timeline has such an annotation.
 
     Steps in which `unstall.graphed` proves its graphs are left out, since later steps prove nothing.
 
@@ -42,6 +43,9 @@ def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
 
 
 def _found(timeline: Timeline) -> Steps:
+    told = timeline.meta.step
+    if told is not None and len(_called(timeline, told)):
+        return _by_name(timeline, told)
     # If recording cut steps by time, they do not correspond to steps of the program.
     marks = [] if timeline.meta.step_marks == "time" else [(RECORDED_STEP, _RECORDED_STEP)]
     for called, pattern in (*marks, ("ProfilerStep", _PROFILER_STEP)):
@@ -62,9 +66,14 @@ def _found(timeline: Timeline) -> Steps:
 
 
 def _by_name(timeline: Timeline, name: str) -> Steps:
-    rows = annotated(timeline, lambda text: text == name or fnmatch.fnmatchcase(text, name))
+    rows = _called(timeline, name)
     if not len(rows):
         known = sorted({timeline.strings[i] for i in timeline.host.name[is_annotation(timeline)]})
         shown = ", ".join(repr(text) for text in known[:8]) or "none"
         raise UsageError(f"no annotation is called {name!r}; there are: {shown}")
     return steps_of(timeline, "annotation", name, timeline.host.start[rows], timeline.host.end[rows])
+
+
+def _called(timeline: Timeline, name: str) -> I64:
+    """Returns the rows of the annotations with this name, or whose names match it as a glob."""
+    return annotated(timeline, lambda text: text == name or fnmatch.fnmatchcase(text, name))

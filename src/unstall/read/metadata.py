@@ -18,6 +18,7 @@ from unstall.timeline.columns import Meta, Recorder, StepMarks
 _Value = TypeVar("_Value")
 _MOST_DEVICES = 1024
 _MOST_NOTES, _LONGEST_NOTE = 16, 400
+_MOST_GLOBS, _LONGEST_NAME = 64, 400
 _TORCH = re.compile(rb'"(?:py)?torch_version"\s*:\s*"(?P<version>[\w.+-]{1,64})"')
 
 
@@ -75,6 +76,19 @@ class _Short(Struct):
     shortfall: str | None = None
 
 
+class _Told(Struct):
+    step: Annotated[str, msgspec.Meta(max_length=_LONGEST_NAME)] | None = None
+    user: Annotated[
+        list[Annotated[str, msgspec.Meta(max_length=_LONGEST_NAME)]], msgspec.Meta(max_length=_MOST_GLOBS)
+    ] = []
+
+
+class _Settings(Struct):
+    """What `unstall run` was told of the program's steps and of its user's files."""
+
+    settings: _Told
+
+
 class _Noted(Struct):
     notes: list[str] = []
 
@@ -95,6 +109,8 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
     noted = _value(members, "unstall", _Noted) or _Noted()
     short = _value(members, "unstall", _Short) or _Short()
     predicted = _value(members, "unstall", _Predicted) or _Predicted()
+    settings = _value(members, "unstall", _Settings)
+    told = settings.settings if settings else _Told()
     torch = _TORCH.search(before) or _TORCH.search(after or b"")
     return Meta(
         path=str(path),
@@ -113,6 +129,8 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
         plain_step_ns=plain.plain_step_ns,
         plain_steps_ns=_both(stretches.plain) if stretches else None,
         known_error=predicted.known_error and predicted.known_error[:_LONGEST_NOTE],
+        step=told.step,
+        user=tuple(told.user),
         shortfall=short.shortfall and short.shortfall[:_LONGEST_NOTE],
         notes=(*notes, *(note[:_LONGEST_NOTE] for note in noted.notes[:_MOST_NOTES])),
         sound=not notes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -23,7 +24,8 @@ class Settings:
     them.
 
     `folder` is where the program's process writes the recording. `keep_arguments` also stores the program's arguments
-    and environment, which may hold secrets. `stop` ends the program after the recording.
+    and environment, which may hold secrets. `stop` ends the program after the recording. `step` and `user` are for
+    `explain`: the name of the annotation around one step, and globs of the user's files.
     """
 
     folder: str
@@ -36,6 +38,8 @@ class Settings:
     shapes: bool = False
     keep_arguments: bool = False
     stop: bool = False
+    step: str | None = None
+    user: Sequence[str] = ()
 
     def metadata(self) -> dict[str, object]:
         """Returns the settings that a trace stores: all except the folder."""

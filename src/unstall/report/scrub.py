@@ -30,7 +30,12 @@ def scrub_timeline(timeline: Timeline, result: Result) -> Timeline:
     return replace(
         timeline,
         strings=tuple(map(shorten, timeline.strings)),
-        meta=replace(meta, path=shorten(meta.path), notes=tuple(map(shorten, meta.notes))),
+        meta=replace(
+            meta,
+            path=shorten(meta.path),
+            user=tuple(glob for glob in meta.user if not _ABSOLUTE.match(glob)),  # no shortened path matches such a one
+            notes=tuple(map(shorten, meta.notes)),
+        ),
     )
 
 

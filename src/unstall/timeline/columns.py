@@ -342,6 +342,8 @@ class Meta:
     plain_step_ns: int | None = None  # step time measured without recording
     plain_steps_ns: tuple[int, int] | None = None  # before and after the recording; its mean is `plain_step_ns`
     known_error: str | None = None  # for a simulated run: how far off its times are on known programs
+    step: str | None = None  # name or glob of the annotation around one step, if `unstall run` was told it
+    user: tuple[str, ...] = ()  # globs of the files that count as the user's code, as `unstall run` was told
     shortfall: str | None = None  # what the recording was meant to hold and does not, and what to do: a sentence
     notes: tuple[str, ...] = ()  # what was repaired or dropped, one sentence each
     sound: bool = True  # False when a verdict may rest on something missing

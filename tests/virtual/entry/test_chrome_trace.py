@@ -107,6 +107,13 @@ def test_the_known_error_of_simulated_times_comes_back(tmp_path: Path) -> None:
     assert _through_a_file(given, tmp_path / "trace.json").meta.known_error == "within 9 %"
 
 
+def test_what_the_run_was_told_of_steps_and_of_the_users_files_comes_back(tmp_path: Path) -> None:
+    recorded = load(_TRACES / "waits.json.gz")
+    given = replace(recorded, meta=replace(recorded.meta, step="batch", user=("src/*", "train.py")))
+    found = _through_a_file(given, tmp_path / "trace.json").meta
+    assert (found.step, found.user) == ("batch", ("src/*", "train.py"))
+
+
 def _through_a_file(timeline: Timeline, path: Path) -> Timeline:
     write_trace(timeline, path)
     return load(path)

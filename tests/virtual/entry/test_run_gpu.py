@@ -10,7 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+from processes import succeeded
 from virtual.entry.running import PROGRAMS, facts, run_gpu
 
 import unstall
@@ -60,6 +62,35 @@ def test_a_run_against_an_earlier_one_ends_with_the_promise_and_the_result(tmp_p
     assert later[-1].startswith(promised)
     assert later[-2] == "still there, of the plan: graph at reading.py:13"
     assert float(later[-1].split()[-2]) < float(same[-1].split()[-2])
+
+
+@slow
+def test_a_run_that_is_told_its_steps_and_the_users_files_tells_them_to_the_verbs_that_read_its_trace(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "model.py").write_text("def forward(x):\n    return x.relu().sum().item()\n")
+    (tmp_path / "train.py").write_text(
+        "import torch, model\n"
+        "x = torch.ones(1000, device='cuda')\n"
+        "for _ in range(6):\n"
+        "    with torch.profiler.record_function('batch'):\n"
+        "        for _ in range(3):\n"
+        "            model.forward(x)\n"
+    )
+    options = ["--warmup", "2", "--step", "batch", "--user", "train.py", "-o", "told.json", "train.py"]
+    succeeded([sys.executable, "-m", "unstall", "run", "--gpu", "h200", *options], cwd=tmp_path)
+    again = unstall.explain(tmp_path / "train.trace.json.gz").result
+    for result in (json.loads((tmp_path / "told.json").read_text()), json.loads(msgspec.json.encode(again))):
+        assert (result["steps"]["name"], result["steps"]["count"]) == ("batch", 4)
+        assert {line["where"]["file"] for line in result["lines"]} == {"train.py"}
+
+
+@slow
+def test_a_step_that_no_annotation_has_costs_no_report(tmp_path: Path) -> None:
+    done = run_gpu("reading", tmp_path, options=["--step", "batch"])
+    assert done.returncode == 0
+    assert "unstall: no annotation is called 'batch'; there are: " in done.stderr
+    assert "plan: " in done.stderr
 
 
 @slow

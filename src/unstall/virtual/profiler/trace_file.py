@@ -83,6 +83,7 @@ def _head(meta: Meta, metadata: Mapping[str, object]) -> dict[str, object]:
         "plain_step_ns": meta.plain_step_ns,
         "known_error": meta.known_error,
         "shortfall": meta.shortfall,
+        "settings": {"step": meta.step, "user": list(meta.user)} if meta.step or meta.user else None,
         "notes": list(meta.notes),
     }
     return {**head, "unstall": {**{name: value for name, value in ours.items() if value is not None}, **metadata}}

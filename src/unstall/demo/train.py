@@ -1,10 +1,11 @@
-"""A training loop with stalls of the usual kinds. `make demo` runs it, as it stands, on a virtual GPU."""
+"""A training loop with stalls of the usual kinds. mended.py is the same loop without them."""
 
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
 
-STEPS, BATCH = 12, 32
+STEPS, BATCH = 10, 8
 
 
 class Block(nn.Module):
@@ -39,19 +40,24 @@ def gradient_norm(model: nn.Module) -> float:
 
 
 def main() -> None:
+    print(f"training on {torch.cuda.get_device_name()}")
     torch.manual_seed(0)
     model = network().to("cuda")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    images, labels = torch.randn(STEPS * BATCH, 3, 32, 32), torch.randint(0, 10, (STEPS * BATCH,))
-    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images, labels), BATCH)
-    for step, (x, y) in enumerate(data):
-        x, y = x.to("cuda"), y.to("cuda")  # from pageable memory
+
+    def train_step(x: torch.Tensor, y: torch.Tensor) -> tuple[float, float]:
         loss = functional.cross_entropy(model(normalized(x)), y)
         optimizer.zero_grad()
         loss.backward()
         norm = gradient_norm(model)
         optimizer.step()
-        print(f"step {step} loss {loss.item():.4f} gradient {norm:.3f}")
+        return loss.item(), norm
+
+    images, labels = torch.randn(STEPS * BATCH, 3, 32, 32), torch.randint(0, 10, (STEPS * BATCH,))
+    data = DataLoader(TensorDataset(images, labels), BATCH)
+    for x, y in data:
+        loss, norm = train_step(x.to("cuda"), y.to("cuda"))  # from pageable memory
+    print(f"after {STEPS} steps: loss {loss:.3f}, gradient norm {norm:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,77 @@
+"""What completes an argument's value: words that are known, or files by how their names end."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from unstall.errors import UsageError
+
+FOLDER = "/"
+"""Among endings: folders, and no files."""
+_TRACES = (".json", ".json.gz", ".unstall")
+_FILES = {
+    "SCRIPT": (".py",),
+    **dict.fromkeys(("TRACE", "RESULT", "A", "B", "--against"), _TRACES),
+    **dict.fromkeys(("--trace", "--save-trace", "recover TRACE"), (".json.gz", ".json")),
+    "open FILE": (".html", *_TRACES),
+    "--output": (".html", ".json", ".md", ".txt"),
+    "--save-timeline": (".unstall",),
+    **dict.fromkeys(("--gpu", "--baseline", "--save-baseline", "calibrate --output"), (".json",)),
+    **dict.fromkeys(("FOLDER", "--source"), (FOLDER,)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Words, and endings of files' names."""
+
+    words: tuple[str, ...] = ()
+    endings: tuple[str, ...] = ()
+
+    def __add__(self, other: Values) -> Values:
+        return Values(
+            *(tuple(dict.fromkeys(a + b)) for a, b in ((self.words, other.words), (self.endings, other.endings)))
+        )
+
+
+def values_of(verb: str, action: argparse.Action) -> Values:
+    """Returns what completes this argument of a verb. An argument is known by its option, or by its metavar."""
+    names = [*action.option_strings, str(action.metavar)]
+    keys = [f"{verb} {name}" for name in names] + names
+    words = tuple(map(str, action.choices or ())) or next((tuple(_WORDS[key]()) for key in keys if key in _WORDS), ())
+    return Values(words, next((_FILES[key] for key in keys if key in _FILES), ()))
+
+
+def _gpus() -> list[str]:
+    from unstall.virtual.costs.gpu_file import gpu_names
+
+    return list(gpu_names())
+
+
+def _edits() -> Iterator[str]:
+    """Yields the edits' names, with the colon if more must follow."""
+    from unstall.what_if.edits import names, parse
+
+    for name in names():
+        try:
+            parse(name)
+        except UsageError:
+            yield f"{name}:"
+        else:
+            yield name
+
+
+def _findings() -> list[str]:
+    """Returns the numbers of the findings that the end of a run lists."""
+    from unstall.report.short import SHOWN
+
+    return [str(number) for number in range(1, SHOWN + 1)]
+
+
+_WORDS: dict[str, Callable[[], list[str] | Iterator[str]]] = {
+    "--gpu": _gpus,
+    "--edit": _edits,
+    "show N": _findings,
+}

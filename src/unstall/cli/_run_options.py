@@ -1,0 +1,114 @@
+"""The options of `unstall run`, and what they ask of a recording."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from unstall.cli._arguments import add_place_options, add_value, parse_count, parse_file, parse_seconds
+from unstall.cli._output import add_output_options
+from unstall.cli._virtual import add_virtual_options
+from unstall.errors import UsageError
+from unstall.recording.settings import LINE_CLOCKS, RECORDERS, RecorderName, Settings, check_choices
+
+_USUAL = Settings("")
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s [options] SCRIPT [ARGS...]\n       %(prog)s [options] -m MODULE [ARGS...]"
+    parser.add_argument(
+        "-m", dest="module", action="store_true", help="SCRIPT is the name of a module, as with python -m"
+    )
+    parser.add_argument("program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the program and its arguments")
+    parser.add_argument("--no-config", action="store_true", help="ignore [tool.unstall] in pyproject.toml")
+    _add_recording_options(parser)
+    add_virtual_options(parser)
+    output = add_output_options(
+        parser, it="the report", largest="costliest findings and lines", but="only the reports that"
+    )
+    output.add_argument("--full", action="store_true", help="print the full report, not only a summary")
+
+
+def _add_recording_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("recording")
+    begins, ends = group.add_mutually_exclusive_group(), group.add_mutually_exclusive_group()
+    add_value(begins, "--warmup", "N", _parse_warmup, f"skip N steps first (default: {_USUAL.warmup})")
+    add_value(ends, "--steps", "N", parse_count, f"record N steps (default: {_USUAL.steps}; with --gpu, all)")
+    add_value(
+        begins, "--after", "S", parse_seconds, "skip the first S seconds instead of steps (with --gpu: of virtual time)"
+    )
+    add_value(
+        ends,
+        "--for",
+        "S",
+        _parse_length,
+        "record S seconds instead of steps (with --gpu: of virtual time)",
+        dest="for_",
+    )
+    group.add_argument(
+        "--stop", action="store_true", help="end the program once the recording is done, with exit code 0"
+    )
+    group.add_argument(
+        "--recorder",
+        choices=RECORDERS,
+        default="auto",
+        help="cupti costs least; torch also records operators (default: auto)",
+    )
+    group.add_argument(
+        "--lines", choices=LINE_CLOCKS, default="auto", help="how source lines are found (default: auto)"
+    )
+    group.add_argument("--shapes", action="store_true", help="also record the shapes of operators (recorder torch)")
+    where = "write the trace to FILE (default: SCRIPT's name with .trace.json.gz, in the current folder)"
+    add_value(group, "--trace", "FILE", parse_file, where)
+    group.add_argument(
+        "--keep-arguments",
+        action="store_true",
+        help="keep the program's arguments and environment in the trace; they may hold secrets",
+    )
+    earlier = "compare with an earlier run: FILE is its trace, or its saved result"
+    add_value(group, "--against", "FILE", parse_file, earlier)
+    add_place_options(group)
+
+
+def check_recording(args: argparse.Namespace) -> None:
+    """Raises UsageError for options of a recording that exclude each other."""
+    if args.step is not None and args.recorder == "cupti":
+        raise UsageError("--step names an annotation, and cupti records none: leave out --recorder cupti")
+    check_choices(_recorder(args), args.lines, shapes=args.shapes)
+
+
+def settings_of(args: argparse.Namespace, folder: Path) -> Settings:
+    """Returns the settings of the recording that is kept in `folder`."""
+    return Settings(
+        folder=str(folder),
+        recorder=_recorder(args),
+        warmup=_USUAL.warmup if args.warmup is None else args.warmup,
+        steps=_USUAL.steps if args.steps is None else args.steps,
+        after_s=args.after,
+        for_s=args.for_,
+        lines=args.lines,
+        shapes=args.shapes,
+        keep_arguments=args.keep_arguments,
+        stop=args.stop,
+        step=args.step,
+        user=args.user,
+    )
+
+
+def _recorder(args: argparse.Namespace) -> RecorderName:
+    """Annotations, which --step names, are recorded by torch alone."""
+    recorder: RecorderName = args.recorder
+    return "torch" if args.step is not None and recorder == "auto" else recorder
+
+
+def _parse_warmup(text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def _parse_length(text: str) -> float:
+    seconds = parse_seconds(text)
+    if not seconds:
+        raise UsageError("there is nothing to record in 0 s: give seconds, such as 2.5")
+    return seconds
