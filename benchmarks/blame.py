@@ -140,10 +140,18 @@ def cost(seconds: float) -> Row:
     result: Row = {"facts": facts, "over": over}
     for name, times in rows.items():
         equal = len({sums[name][way] for way in _WAYS}) == 1
-        result[name] = {"equal": equal, "sums": sums[name], "step_ms": {w: statistics.median(t) for w, t in times.items()}}
+        result[name] = {
+            "equal": equal,
+            "sums": sums[name],
+            "step_ms": {w: statistics.median(t) for w, t in times.items()},
+        }
         for way in _WAYS[1:]:
             ratios = sorted(mine / plain for mine, plain in zip(times[way], times["plain"], strict=True))
-            result[name][way] = {"ratio": statistics.median(ratios), "rounds": len(ratios), "quartiles": [ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]]}
+            result[name][way] = {
+                "ratio": statistics.median(ratios),
+                "rounds": len(ratios),
+                "quartiles": [ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]],
+            }
     print(json.dumps(result), flush=True)
     return result
 

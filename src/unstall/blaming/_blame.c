@@ -216,15 +216,16 @@ wait_for_stream(uint64_t stream)
     return cuda.StreamSynchronize((void *)(uintptr_t)stream);
 }
 
+static int capture_tried; /* since open() */
+
 /* Tries a mark in a capture of our own: in one of the program's, a refusal would end that. Notes 1 or REFUSED_CAPTURES. */
 static void
 try_capture(void)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static int tried;
     pthread_mutex_lock(&lock);
-    if (!tried) {
-        tried = 1;
+    if (!capture_tried) {
+        capture_tried = 1;
         int mode = 2, works = 0, exchanged = cuda.ExchangeCaptureMode(&mode);
         void *stream = NULL, *graph = NULL;
         if (!pin_slots() && !cuda.StreamCreate(&stream, 1)) {
@@ -313,6 +314,26 @@ begin_work(uint32_t id, const CallbackData *data)
     }
 }
 
+static PyObject *on_error; /* called once, at the call that returned the error */
+
+static void
+tell_of_error(void)
+{
+    if (!Py_IsInitialized()) {
+        return;
+    }
+    PyGILState_STATE held = PyGILState_Ensure();
+    PyObject *type, *value, *traceback; /* the caller may be about to raise */
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *result = PyObject_CallFunctionObjArgs(on_error, NULL);
+    if (!result) {
+        PyErr_Clear();
+    }
+    Py_XDECREF(result);
+    PyErr_Restore(type, value, traceback);
+    PyGILState_Release(held);
+}
+
 static void
 note_done(uint32_t id, const CallbackData *data)
 {
@@ -342,8 +363,8 @@ end_call(uint32_t id, const CallbackData *data)
     if (!is_sticky(result) && data->result) {
         memcpy(&result, data->result, sizeof result);
     }
-    if (is_sticky(result)) {
-        marks_error(result, id, frames_here_all(), thread_id(), now());
+    if (is_sticky(result) && marks_error(result, id, frames_here_all(), thread_id(), now()) && on_error) {
+        tell_of_error();
     }
     if (calls[id].done && !result) {
         note_done(id, data);
@@ -522,7 +543,19 @@ open_(PyObject *self, PyObject *arguments)
     if (error) {
         return NULL;
     }
-    slots.state = 0;
+    slots.state = capture_tried = 0;
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(when_failed_doc,
+"when_failed(act) -> None\n\nCall `act()` once, in the call of the driver that returns the first error, by its thread.");
+
+static PyObject *
+when_failed(PyObject *self, PyObject *act)
+{
+    (void)self;
+    Py_XDECREF(on_error);
+    on_error = act == Py_None ? NULL : Py_NewRef(act);
     Py_RETURN_NONE;
 }
 
@@ -673,6 +706,7 @@ supported(PyObject *self, PyObject *nothing)
 static PyMethodDef methods[] = {
     {"load", load, METH_O, load_doc},
     {"open", open_, METH_VARARGS, open_doc},
+    {"when_failed", when_failed, METH_O, when_failed_doc},
     {"follow", follow, METH_NOARGS, follow_doc},
     {"close", close_, METH_NOARGS, close_doc},
     {"backward", backward, METH_NOARGS, backward_doc},

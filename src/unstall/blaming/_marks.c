@@ -591,12 +591,13 @@ marks_end_capture(uint64_t context, uint64_t stream, uint64_t capture)
     }
 }
 
-void
+int
 marks_error(int code, uint32_t call, int32_t stack, uint32_t thread, uint64_t time)
 {
     pthread_mutex_lock(&marks.lock);
     Header *header = marks.header;
-    if (marks.on && header && !header->error.code) {
+    int is_first = marks.on && header && !header->error.code;
+    if (is_first) {
         header->error.time = time;
         header->error.number = header->next;
         header->error.call = call;
@@ -607,6 +608,7 @@ marks_error(int code, uint32_t call, int32_t stack, uint32_t thread, uint64_t ti
         marks.on = 0;
     }
     pthread_mutex_unlock(&marks.lock);
+    return is_first;
 }
 
 void

@@ -63,8 +63,9 @@ void marks_event_done(uint64_t event);
 /* Before the call that ends the capture on this stream. */
 void marks_end_capture(uint64_t context, uint64_t stream, uint64_t capture);
 
-/* The first error that ends a context: what returned it, and where Python noticed it. Later ones are ignored. */
-void marks_error(int code, uint32_t call, int32_t stack, uint32_t thread, uint64_t time);
+/* The first error that ends a context: what returned it, and where Python noticed it. Returns 0 for later ones, which are
+   ignored. */
+int marks_error(int code, uint32_t call, int32_t stack, uint32_t thread, uint64_t time);
 
 /* With the GIL: keeps the texts of new code, for frames_describe. */
 void marks_describe(uint32_t number, PyObject *code);

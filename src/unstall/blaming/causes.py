@@ -38,7 +38,7 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         "a probability is NaN, infinite or negative, or all are zero",
         "check the probabilities with torch.isfinite(p).all() and p.min() before sampling; NaN logits are the usual cause",
     ),
-    (r"embedding|vectorized_gather|indexSelect|index_select|srcIndex < srcSelectDimSize", f"{_INDEX} (embedding or index_select)", _CHECK_INDEX),
+    (r"embedding|vectorized.gather|indexSelect|index_select|srcIndex < srcSelectDimSize", f"{_INDEX} (embedding or index_select)", _CHECK_INDEX),
     (r"scatter|gather|ScatterGather", f"{_INDEX} (gather or scatter)", _CHECK_INDEX),
     (r"index_put|IndexKernel|index_elementwise|indexing_backward|index out of bounds", _INDEX, _CHECK_INDEX),
     (r"binary_cross_entropy|input_val >= zero|input >= 0.*1", "an input of binary_cross_entropy is outside 0 … 1", "apply sigmoid, or use binary_cross_entropy_with_logits"),
@@ -56,7 +56,11 @@ def function_of(assertion: str) -> str:
     found = ASSERTION.match(assertion)
     if not found:
         return ""
-    return re.split(r"[<(]", found["function"].replace("(anonymous namespace)", ""), maxsplit=1)[0].split("::")[-1].split()[-1:][0]
+    return (
+        re.split(r"[<(]", found["function"].replace("(anonymous namespace)", ""), maxsplit=1)[0]
+        .split("::")[-1]
+        .split()[-1:][0]
+    )
 
 
 def cause_of(code: int, assertion: str, work: Sequence[str]) -> tuple[str, str]:

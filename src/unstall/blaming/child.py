@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 import sys
 import sysconfig
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from unstall.cupti.recorder import find_library
 from unstall.errors import UnstallError
-from unstall.frameworks import FRAMEWORKS, OURS
+from unstall.frameworks import FRAMEWORKS, OURS, is_installed
 from unstall.guest import device
 from unstall.guest.imports import when_imported
 from unstall.guest.patching import wrap
@@ -20,26 +24,34 @@ try:
 except ImportError:
     _blame = None  # type: ignore[assignment]  # built only on Linux with a C compiler
 
-RING, STATE = "blame.bin", "blame.json"
+RING, STATE, ENDING, FORWARD = "blame.bin", "blame.json", "ending.json", "forward.json"
 
 
 def arm(settings: str | None) -> None:
     """Lets this process be blamed: `settings` has the folder, and the lines to wait after."""
     wanted = json.loads(settings or "{}")
     folder = Path(wanted["folder"])
-    start(folder, pinned=wanted.get("pinned", ""))
+    start(folder, pinned=wanted.get("pinned", ""), anomaly=wanted.get("anomaly", False))
+    process = os.getpid()
+    atexit.register(lambda: _tell_ending(folder) if os.getpid() == process else None)
 
 
-def start(folder: Path, *, pinned: str = "") -> None:
+def start(folder: Path, *, pinned: str = "", anomaly: bool = False) -> Callable[[], None]:
     """Opens the ring in `folder`, and follows the driver's calls once torch has initialised CUDA.
+
+    `pinned`: lines to wait after (`_marks.h`). `anomaly`: torch keeps the forward line of each backward op. Returns a
+    function that undoes all.
 
     Raises:
         UnstallError: This Python's frames cannot be read.
     """
     if (why := unavailable()) is not None:
         raise UnstallError(why)
+    undo = ExitStack()
     _blame.open(str(folder / RING), pinned, whose_files())
-    when_imported("torch", lambda: _when_torch_is_there(folder))
+    undo.callback(_blame.close)
+    undo.callback(when_imported("torch", lambda: _when_torch_is_there(folder, undo, anomaly=anomaly)))
+    return undo.close
 
 
 def unavailable() -> str | None:
@@ -64,7 +76,7 @@ def whose_files() -> tuple[tuple[str, int], ...]:
     )
 
 
-def _when_torch_is_there(folder: Path) -> None:
+def _when_torch_is_there(folder: Path, undo: ExitStack, *, anomaly: bool) -> None:
     torch: Any = sys.modules["torch"]
 
     def begin() -> None:
@@ -76,20 +88,53 @@ def _when_torch_is_there(folder: Path) -> None:
             state["library"] = str(library)
             _blame.load(str(library))
             _blame.follow()
-            _follow_backward(torch)
+            _follow_backward(undo)
+            if anomaly:
+                torch.autograd.set_detect_anomaly(mode=True, check_nan=False)
+                _blame.when_failed(lambda: _tell_forward(folder))
         except Exception as error:  # never the program's
             state["failed"] = f"{type(error).__name__}: {error}"
         (folder / STATE).write_text(json.dumps(state))
 
-    device.when_initialised(begin)
+    undo.callback(device.when_initialised(begin))
 
 
-def _follow_backward(torch: Any) -> None:
+def _tell_forward(folder: Path) -> None:
+    """Writes where the forward op was called whose backward is running in this thread."""
+    node = sys.modules["torch"]._C._current_autograd_node()
+    if node is not None:
+        about = {"node": node.name(), "stack": list(node.metadata.get("traceback_", ()))}
+        (folder / FORWARD).write_text(json.dumps(about))
+
+
+def _tell_ending(folder: Path) -> None:
+    """Writes what only this process knows of its fault: where the traceback ended, and tensors in its frames."""
+    traceback = getattr(sys, "last_traceback", None)
+    if traceback is None:
+        return
+    with suppress(Exception):  # the program has failed already, and in its own way
+        import msgspec
+
+        from unstall.blaming.result import Ending
+        from unstall.blaming.ring import read_ring
+        from unstall.blaming.tensors import last_user_line, tensors_of
+        from unstall.blaming.verdict import verdict
+
+        suspects = verdict(read_ring(folder / RING)).suspects
+        where = suspects[0].where if suspects else None
+        ending = Ending(
+            tensors=tensors_of(where, traceback) if where else (),
+            traceback=last_user_line(traceback, lambda file: not is_installed(file) and not file.startswith(OURS)),
+        )
+        (folder / ENDING).write_bytes(msgspec.json.encode(ending))
+
+
+def _follow_backward(undo: ExitStack) -> None:
     """Lets work of autograd's own threads, which have no Python frames, count as that of the call that waits."""
     graph = sys.modules.get("torch.autograd.graph")
     for owner in (sys.modules.get("torch.autograd"), graph):
         if owner is not None and hasattr(owner, "_engine_run_backward"):
-            wrap(owner, "_engine_run_backward", _during_backward)
+            undo.callback(wrap(owner, "_engine_run_backward", _during_backward))
 
 
 def _during_backward(original: Any, *args: Any, **kwargs: Any) -> Any:

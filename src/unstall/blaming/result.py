@@ -55,6 +55,13 @@ class Noticed(msgspec.Struct, frozen=True, kw_only=True):
     later_ns: int | None = None
 
 
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """What only the program's own process knows of its fault."""
+
+    tensors: tuple[Tensor, ...] = ()
+    traceback: Line | None = None
+
+
 class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a program's fault. `suspects` come in the order of their likelihood; without an `error`, no
     fault was seen."""

@@ -51,7 +51,10 @@ _HEADER = np.dtype(
         ("error_stack", "<i4"),
         ("error_spare", "<u4"),
         ("fields", "<u4", 8),
-        *((n, "<u4") for n in ("marks", "refused", "refusal", "lost_streams", "lost_captured", "closed", "process", "spare")),
+        *(
+            (n, "<u4")
+            for n in ("marks", "refused", "refusal", "lost_streams", "lost_captured", "closed", "process", "spare")
+        ),
     ]
 )
 Rows = NDArray[Any]

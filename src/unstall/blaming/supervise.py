@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from unstall.blaming.assertions import Assertions
-from unstall.blaming.child import RING, STATE
-from unstall.blaming.result import BlameResult
+from unstall.blaming.child import ENDING, FORWARD, RING, STATE
+from unstall.blaming.result import BlameResult, Ending, Line
 from unstall.blaming.ring import read_ring
 from unstall.blaming.verdict import verdict
+from unstall.frameworks import OURS, is_installed
 from unstall.launching.launch import Exit, launch
 from unstall.launching.passing_on import passed_on
 
@@ -38,14 +42,18 @@ def make_folder() -> Path:
         return Path(tempfile.mkdtemp(prefix=PREFIX))
 
 
-def supervise(program: Sequence[str], folder: Path, *, pinned: str = "", stdout_to_stderr: bool = False) -> Ended:
+def supervise(
+    program: Sequence[str], folder: Path, *, pinned: str = "", anomaly: bool = False, stdout_to_stderr: bool = False
+) -> Ended:
     """Runs the program, which leaves its ring in `folder`, and returns how it ended.
+
+    `pinned`: lines to wait after (`_marks.h`). `anomaly`: torch keeps the forward line of each backward op.
 
     Raises:
         UsageError: The program cannot be started.
     """
     assertions = Assertions()
-    settings = json.dumps({"folder": str(folder), "pinned": pinned})
+    settings = json.dumps({"folder": str(folder), "pinned": pinned, "anomaly": anomaly})
     with passed_on(assertions.see) as stderr:
         ended = launch(program, "unstall.blaming.child", settings, stdout_to_stderr=stdout_to_stderr, stderr=stderr)
     state = _state(folder)
@@ -53,8 +61,37 @@ def supervise(program: Sequence[str], folder: Path, *, pinned: str = "", stdout_
         return Ended(ended, None, str(state["failed"]))
     if not (folder / RING).exists():
         return Ended(ended, None, "the program ended before it was armed")
-    result = verdict(read_ring(folder / RING), assertion=assertions.first, program=" ".join(program[:2]))
+    result = verdict(read_ring(folder / RING), assertion=assertions.first, program=program[program[0] == "-m"])
+    known = _ending(folder)
+    result = msgspec.structs.replace(result, tensors=known.tensors, traceback=known.traceback)
+    if (forward := _forward(folder)) and result.suspects:
+        first = msgspec.structs.replace(result.suspects[0], forward=forward)
+        result = msgspec.structs.replace(result, suspects=(first, *result.suspects[1:]))
     return Ended(ended, result)
+
+
+_FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)\n?(?P<source>.*)')
+
+
+def _forward(folder: Path) -> tuple[Line, ...]:
+    """Returns the user's lines at which the forward op was called, innermost first."""
+    try:
+        stack = json.loads((folder / FORWARD).read_text())["stack"]
+    except (OSError, ValueError, KeyError):
+        return ()
+    frames = [found for text in stack if (found := _FRAME.match(text))]
+    return tuple(
+        Line(frame["file"], int(frame["line"]), frame["function"], frame["source"].strip())
+        for frame in reversed(frames)
+        if not is_installed(frame["file"]) and not frame["file"].startswith(OURS)
+    )
+
+
+def _ending(folder: Path) -> Ending:
+    try:
+        return msgspec.json.decode((folder / ENDING).read_bytes(), type=Ending)
+    except (OSError, msgspec.DecodeError):
+        return Ending()
 
 
 def _state(folder: Path) -> dict[str, object]:

@@ -69,9 +69,7 @@ def _suspect(ring: Ring, each: Unfinished) -> Suspect:
 
 
 def _work(ring: Ring, entries: Any) -> tuple[str, ...]:
-    names = (
-        demangled(ring.kernel(int(each["kernel"]))) or _KINDS.get(int(each["kind"]), "kernel") for each in entries
-    )
+    names = (demangled(ring.kernel(int(each["kernel"]))) or _KINDS.get(int(each["kind"]), "kernel") for each in entries)
     return tuple(list(dict.fromkeys(names))[:_MOST_NAMES])
 
 

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from unstall.cli._against import compared_with, earlier_run
 from unstall.cli._arguments import add_value, parse_count, parse_file, parse_seconds
+from unstall.cli._blame import add_blame_options, check_blame
 from unstall.cli._commands import advice_on
 from unstall.cli._ending import ending
 from unstall.cli._inputs import read_timeline
@@ -112,6 +113,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     earlier = "compare with an earlier run: FILE is its trace, or its saved result"
     add_value(group, "--against", "FILE", parse_file, earlier)
+    add_blame_options(parser)
     add_virtual_options(parser)
     output = add_output_options(
         parser, it="the report", largest="costliest findings and lines", but="only the reports that"
@@ -125,6 +127,13 @@ def run(args: argparse.Namespace) -> int:
     virtual = options_of(args)
     check_choices(args.recorder, args.lines, shapes=args.shapes)
     program = _program(args)
+    check_blame(args)
+    if args.blame and not virtual:
+        from unstall.cli._blame import run_blamed
+
+        check_outputs(args, *([] if args.module else program[:1]))
+        _check_folders([*map(Path, args.output)])
+        return run_blamed(args, program)
     _check_cupti(args)
     rank = rank_of(os.environ)
     if args.stop and rank is not None and (args.after is not None or args.for_ is not None):
