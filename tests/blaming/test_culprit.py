@@ -96,4 +96,3 @@ def test_marks_are_put_only_where_the_line_changes() -> None:
     with device() as on:
         run(on, ["for _ in range(100): " + kernel(0), kernel(0)])
         assert on.marks == {0: [(100, 0, 100)]}
-

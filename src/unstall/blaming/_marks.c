@@ -126,7 +126,8 @@ static struct {
     uint32_t code_room;
     FileRule *rules;
     int rule_count;
-    uint32_t *first_kernel, *visits; /* by stack */
+    uint32_t *visits; /* by stack */
+    uint64_t epoch;   /* the number of the marks_open() */
     uint32_t *line_slots, *kernel_slots; /* 1 + row, by hash */
     Event events[EVENTS]; /* by hash; a later one replaces an earlier one */
     RecentKernel recent[RECENT_KERNELS]; /* by a hash of the pointer */
@@ -137,6 +138,13 @@ static struct {
     } pinned[MOST_PINNED];
     int pinned_count;
 } marks = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The thread's latest pieces of work of one line. */
+static __thread struct {
+    uint64_t epoch;
+    uint32_t line, kernel, visit; /* kernel: of the first */
+    int32_t stack;                /* of the first */
+} run;
 
 static void *
 part(int which)
@@ -340,18 +348,29 @@ kernel_of(const char *symbol)
     return row;
 }
 
-/* Returns how often this place has begun its work: how often the kernel that it launched first was launched there. */
+/* Returns how often the program has come to this line as it did now, from another line's work to work with this stack;
+   for graphs how often they were launched there. 0 if that is not known: a line that is alone in its loop looks like one
+   that calls a library which loops. */
 static uint32_t
-visit_of(int32_t stack, uint32_t kernel)
+visit_of(const Work *work, uint32_t line, uint32_t kernel)
 {
-    if (stack < 0 || stack >= STACKS) {
+    if (work->stack < 0 || work->stack >= STACKS) {
         return 0;
     }
-    if (!marks.visits[stack]) {
-        marks.first_kernel[stack] = kernel;
+    if (run.epoch != marks.epoch || run.line != line) {
+        run.epoch = marks.epoch;
+        run.line = line;
+        run.stack = work->stack;
+        run.kernel = kernel;
+        run.visit = ++marks.visits[work->stack];
     }
-    marks.visits[stack] += marks.first_kernel[stack] == kernel;
-    return marks.visits[stack];
+    else if (work->kind == GRAPH) {
+        run.visit = ++marks.visits[work->stack];
+    }
+    else if (run.stack == work->stack && run.kernel == kernel && run.visit == 1) {
+        run.visit = 0;
+    }
+    return run.visit;
 }
 
 static uint32_t
@@ -410,18 +429,18 @@ fill(Entry *entry, const Work *work, uint64_t number, uint32_t stream, uint32_t 
     *entry = (Entry){
         .number = number, .time = work->time, .event = work->event, .sequence = work->sequence, .stream = stream,
         .line = line, .stack = work->stack, .kernel = kernel, .thread = work->thread,
-        .visit = work->kind < RECORD ? visit_of(work->stack, kernel ? kernel : KERNELS + work->kind) : 0,
+        .visit = work->kind < RECORD ? visit_of(work, line, kernel ? kernel : KERNELS + work->kind) : 0,
         .kind = (uint16_t)work->kind, .backward = (uint16_t)work->backward,
     };
     return entry;
 }
 
-/* Returns whether the work before is to be marked: whether this is another line's, or an event, which another stream may
-   wait for or which may hold this one up. */
+/* Returns whether the work before is to be marked: whether this is another line's, a graph, or an event, which another
+   stream may wait for or which may hold this one up. */
 static int
 changes(const Work *work, uint32_t line, uint32_t last, uint32_t last_line, uint32_t marked)
 {
-    return last != marked && (last_line != line || work->kind >= RECORD);
+    return last != marked && (last_line != line || work->kind >= RECORD || work->kind == GRAPH);
 }
 
 static Event *
@@ -454,7 +473,7 @@ note(const Work *work, Mark *mark)
     }
     __atomic_store_n(&header->next, number + 1, __ATOMIC_RELEASE);
     const Line *at = (Line *)part(AT_LINES) + line;
-    return work->kind < RECORD && at->pinned && entry->visit + 1 >= at->pinned;
+    return work->kind < RECORD && at->pinned && (!entry->visit || entry->visit + 1 >= at->pinned);
 }
 
 static void
@@ -729,12 +748,11 @@ marks_open(const char *path, const Driver *driver, const char *pinned)
     if (error) {
         return error;
     }
-    marks.first_kernel = calloc(STACKS, sizeof *marks.first_kernel);
     marks.visits = calloc(STACKS, sizeof *marks.visits);
     marks.line_slots = calloc(2 * LINES, sizeof *marks.line_slots);
     marks.kernel_slots = calloc(2 * KERNELS, sizeof *marks.kernel_slots);
     marks.described = calloc(STACKS, 1);
-    if (!marks.first_kernel || !marks.visits || !marks.line_slots || !marks.kernel_slots || !marks.described) {
+    if (!marks.visits || !marks.line_slots || !marks.kernel_slots || !marks.described) {
         return ENOMEM;
     }
     for (uint32_t i = 0; i < marks.code_room; i++) {
@@ -745,6 +763,7 @@ marks_open(const char *path, const Driver *driver, const char *pinned)
     memset(marks.events, 0, sizeof marks.events);
     memset(marks.recent, 0, sizeof marks.recent);
     marks.driver = *driver;
+    marks.epoch++;
     marks.header = (Header *)marks.map;
     marks.on = 1;
     return 0;
@@ -764,9 +783,9 @@ marks_close(int keep)
             munmap(marks.map, marks.map_bytes);
         }
         marks.map = NULL;
-        free(marks.first_kernel), free(marks.visits), free(marks.line_slots), free(marks.kernel_slots);
+        free(marks.visits), free(marks.line_slots), free(marks.kernel_slots);
         free(marks.described);
-        marks.first_kernel = marks.visits = marks.line_slots = marks.kernel_slots = NULL;
+        marks.visits = marks.line_slots = marks.kernel_slots = NULL;
         marks.described = NULL;
     }
     pthread_mutex_unlock(&marks.lock);
