@@ -30,4 +30,4 @@ class TraceError(UnstallError):
 
 
 class GraphedError(UnstallError):
-    """A function cannot be served by a CUDA graph, and `strict=True` asked for an error then."""
+    """A function cannot be served by a CUDA graph, which is an error with `strict=True`."""

@@ -29,15 +29,15 @@ def duration(ns: int) -> str:
 
 
 def in_one_unit(*times_ns: int) -> list[str]:
-    """Returns durations to be compared, with the unit of step times for all: ["0.653 ms", "12.4 ms"]. It is another
-    unit only if one of them is below 1 µs, or 1 s or more, or all are below 100 µs."""
+    """Returns durations to be compared, all in the unit of step times: ["0.653 ms", "12.4 ms"]. If one is below 1 µs or
+    at least 1 s, or if all are below 100 µs, each has its own unit."""
     if all(1_000 <= ns < 1_000_000_000 for ns in times_ns) and max(times_ns) >= 100_000:
         return [f"{_three_digits(ns / 1e6)} ms" if ns >= 1_000_000 else f"{ns / 1e6:.3f} ms" for ns in times_ns]
     return [duration(ns) for ns in times_ns]
 
 
 def share(part: int, whole: int) -> str:
-    """Returns part / whole as a percentage, such as "38.4 %". It is 0 or 100 only if that is exact."""
+    """Returns part / whole as a percentage, such as "38.4 %". The result is 0 or 100 only if that is exact."""
     if whole <= 0 or part == 0:
         return "0 %"
     if part == whole:
@@ -51,7 +51,7 @@ def share(part: int, whole: int) -> str:
 
 
 def good_to(error: float | None) -> str:
-    """Returns how good an estimate is. `error` is its usual error as a fraction, None if it is not known."""
+    """Returns a phrase on how good an estimate is. `error` is its usual error as a fraction, or None if not known."""
     return "how good cannot be told" if error is None else f"good to {100 * error:.0f} % or so"
 
 
@@ -92,7 +92,7 @@ def parse_duration(text: str) -> int:
 def parse_share(text: str) -> float:
     """Returns the fraction that "20%" stands for. Raises UsageError outside of 0 to 100.
 
-    The percent sign may be omitted if the number cannot be a fraction: "20", but not "0.2".
+    "20" is read as 20 %. "0.2" is refused, since it may mean 20 % or 0.2 %.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", text)
     if not match or float(match[1]) > 100:

@@ -13,7 +13,7 @@ from unstall.errors import UsageError
 
 
 def write_atomically(path: str | Path, data: bytes) -> None:
-    """Write to a file beside `path`, then rename that to `path`. Raises UsageError if it cannot be written.
+    """Write to a temporary file beside `path`, then rename that file to `path`. Raises UsageError if writing fails.
 
     Anything but a regular file (`/dev/stdout`, a pipe) is written to directly.
     """
@@ -23,7 +23,7 @@ def write_atomically(path: str | Path, data: bytes) -> None:
 
 @contextmanager
 def writing_atomically(path: str | Path) -> Iterator[IO[bytes]]:
-    """The same, written piece by piece in a `with` block. If the block raises, `path` is not changed."""
+    """Like `write_atomically`, but piece by piece in a `with` block. If the block raises, `path` is not changed."""
     target = Path(path)
     try:
         if target.exists() and not target.is_file():
@@ -47,7 +47,8 @@ def writing_atomically(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def check_targets(targets: Sequence[str | Path], inputs: Sequence[str | Path] = ()) -> None:
-    """Raise UsageError for a target that is an input or another target (links count), or whose folder does not exist.
+    """Raise UsageError for a target that is an input or another target, also through links, or whose folder does not
+    exist.
 
     Anything but a regular file (`/dev/stdout`, a pipe) may be a target twice.
     """

@@ -61,7 +61,8 @@ def top_module(path: str) -> str:
 def is_installed(path: str) -> bool:
     """Returns whether this file is a framework's or another installed package's, which a user does not edit.
 
-    A path below a library folder is. Traces strip `sys.path` prefixes; then only a well-known name tells.
+    A path below a library folder is. If a trace has stripped the `sys.path` prefix, only well-known names are
+    recognized.
     """
     return bool(_INSTALLED.match(path.replace("\\", "/"))) or top_module(path) in LIBRARIES or is_framework(path)
 

@@ -1,6 +1,6 @@
-"""Files of JSON lines that a killed program keeps.
+"""Files of JSON lines that survive if the program is killed.
 
-Apart from `files.py`, since this is imported into the recorded program before its first line.
+This is not a part of `files.py`, since it is imported into the recorded program before the program's first line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def append_json_lines(path: str, entries: Sequence[dict[str, object]]) -> None:
     """Append entries to a file, one a line, with one write system call. Values that JSON lacks are stored as text.
 
     Raises:
-        OSError: The disk is full. No part of the entries is kept then: half a line would break the next one.
+        OSError: The disk is full. In this case no part of the entries is kept: half a line would break the next line.
     """
     if not entries:
         return

@@ -45,7 +45,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         path: The file that was read, or another name for the input.
         reader: The file format: "kineto", or the kind of live source.
-        recorder: The recorder of unstall that wrote it; None for any other.
+        recorder: unstall's recorder that wrote the file; None if another tool wrote it.
         known_error: For a simulated run, how far off its times are on known programs.
         device: Model name of the device.
         torch: Version of torch.
@@ -72,7 +72,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def simulated(self) -> bool:
-        """Whether it ran on a virtual GPU, where no recorder slows it."""
+        """Whether the run was on a virtual GPU, where no recorder slows it down."""
         return self.recorder == "virtual"
 
 
@@ -82,7 +82,8 @@ class Integrity(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         ok: False if something is missing that may change a figure.
         notes: What was repaired or dropped, one sentence each.
-        shortfall: Why this is not the part of the run that was asked for; None if it is. The verdict begins with it.
+        shortfall: Why the result is not about the part of the run that was asked for, or None. The verdict begins with
+            it.
     """
 
     ok: bool
@@ -94,13 +95,13 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """How the run was cut into steps.
 
     Attributes:
-        found_by: What showed the steps; "whole" if nothing did, and the run is one step.
+        found_by: How the steps were detected; "whole" if no steps were found, and the run counts as one step.
         name: The annotation, the optimizer or the launch that begins a step.
         marks: What marked the step boundaries for unstall's recorder.
         count: Number of steps.
         start_ns: When the window begins, on the run's clock.
         wall_ns: Length of the window, which all steps together span.
-        mean_ns: `wall_ns` over `count`.
+        mean_ns: `wall_ns` divided by `count`.
     """
 
     found_by: Literal["annotation", "optimizer", "period", "whole"]
@@ -125,7 +126,7 @@ class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
         edit: The edit, as `unstall whatif --edit` takes it.
         step_ns: Step time after this edit and all before it.
         gain_ns: How much this edit takes off the step time.
-        notes: What stopped a part of it, one sentence each.
+        notes: Which parts of the edit could not be made, and why, one sentence each.
     """
 
     edit: str
@@ -190,13 +191,13 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         mean_step_ns: Step time of the replayed run.
-        error: How far `mean_step_ns` is from the measured step time, as a fraction of that.
-        error_ns: The same of `undistorted_mean_step_ns`, in ns and positive: no smaller gain can be told.
+        error: How far `mean_step_ns` is from the measured step time, as a fraction of the measured step time.
+        error_ns: The same error for `undistorted_mean_step_ns`, in ns, positive. Smaller gains cannot be told from 0.
         undistorted_mean_step_ns: Step time without the recorder's overhead, once many steps have run in a row.
-        undistorted_by: What the overhead was known by.
+        undistorted_by: How the overhead was determined.
         usual_error: Usual error of the estimate, as a fraction, if `undistorted_by` is "usual cost".
         plain_step_ns: Step time measured without recording.
-        left_out_ns: Pauses seen in only one step, which are left out: their sum over all steps.
+        left_out_ns: Sum over all steps of the pauses that are left out, because each was seen in only one step.
         device_stretch: Factor on kernel times that was needed to match the plain step time.
         host_free_step_ns: Step time if the host took no time at all.
         accounts: Accounts of the recorded steps without the recorder's overhead.
@@ -221,16 +222,17 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds the run.
 
     Attributes:
-        bound_by: "device", one of `IDLE_CAUSES` but "unknown", "mixed" if several limit the run alike or none does by
-            itself, or "none" if there is no device work. It is the resource that would shorten a step most if free.
-            If the host or the kernels gain as much as one other resource, it is that one.
-        or_bound_by: What `bound_by` would be at the other end of the estimate of the recorder's overhead, if that is
-            something else; None if it is the same, or if the overhead is not estimated.
-        basis: Whether that is true of the run as recorded, or without the recorder's overhead.
-        text: The same in sentences, with figures.
+        bound_by: "device", one of `IDLE_CAUSES` except "unknown", "mixed" if several resources limit the run alike or
+            none does by itself, or "none" if there is no device work. It names the resource that would shorten a step
+            most if the resource took no time. If another resource gains as much as the host or the kernels, it names
+            the other one.
+        or_bound_by: What `bound_by` would be at the other end of the estimate of the recorder's overhead. None if it is
+            the same, or if the overhead is not estimated.
+        basis: Whether the verdict is about the run as recorded, or without the recorder's overhead.
+        text: The verdict in sentences, with figures.
         if_free: By resource ("host", "kernels", "copies", "communication", "waits", "input", "allocator", "startup",
             "sleep"): ns that a step would be shorter if the resource took no time, by replay. A value below
-            `Replay.error_ns` is not told from 0. None if the run cannot be replayed well enough.
+            `Replay.error_ns` cannot be told from 0. None if the run cannot be replayed well enough.
     """
 
     bound_by: str
@@ -280,15 +282,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         wait_ns: How long the host is blocked, per step.
         exposed_ns: How long the device is idle because of it, per step. For copies and collectives: how long they run
             while nothing computes. For kernels that could be faster: how long they run while nothing else does.
-        gain_ns: How much shorter a step gets with `edit` made; None if that was not replayed, or if it is within the
-            replay's own error.
-        gain_below_ns: The replay's own error if the gain is within it, per step; else None.
+        gain_ns: How much shorter a step gets with `edit` made. None if the edit was not replayed, or if the gain is
+            within the replay's own error.
+        gain_below_ns: The replay's own error per step, if the gain is within this error; else None.
         edit: The edit that models the fix, as `unstall whatif --edit` takes it; None if there is none.
         saw: The evidence.
         fix: What to do.
         safe_if: The condition under which `fix` keeps the program correct.
         confidence: How sure the rule is.
-        harmless: Whether it costs nothing, and is listed because people look for it.
+        harmless: Whether the finding costs nothing, and is listed only because people look for it.
         wrong: Whether the program may compute a wrong result. Such findings come first, whatever they cost.
         spans: (start, end) in ns of up to 100 of its costliest instances, in order of time.
     """
@@ -317,8 +319,8 @@ class LineCost(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         where: The line.
-        launches: Host calls in it that put work on a device, in the whole window.
-        device_ops: Device ops that they launched, in the whole window.
+        launches: Number of host calls at the line that put work on a device, in the whole window.
+        device_ops: Number of device ops that these calls launched, in the whole window.
         device_ns: Device time of these ops, per step.
         wait_ns: How long the host is blocked at the line, per step.
         idle_ns: How long the device is idle because of the line, per step.
@@ -344,8 +346,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         integrity: What was wrong with the input.
         steps: How the run was cut into steps.
         replay: The replayed run; None if nothing can be replayed.
-        accounts: Where the time went, over all devices: busy if any device is.
-        by_device: The same for each device.
+        accounts: Where the time went, over all devices. The time counts as busy if any device is busy.
+        by_device: The accounts of each device.
         verdict: What bounds the run.
         findings: All findings: wrong results first, then by gain.
         lines: Cost by line, the costliest first.
@@ -369,13 +371,13 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EditStep(PlanStep, frozen=True, kw_only=True):
-    """One edit that was asked about. `about` says what it does, in a sentence."""
+    """One edit that was asked about. `about` describes the edit in a sentence."""
 
     about: str = ""
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
-    """What edits would make of a run: schema `unstall.whatif/1`. Times are ns per step.
+    """The effect of edits on a run: schema `unstall.whatif/1`. Times are ns per step.
 
     Attributes:
         schema: Name and version of this form.
@@ -385,17 +387,17 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
         steps: How the run was cut into steps.
         measured_step_ns: Step time as recorded, with the recorder's overhead.
         replayed_step_ns: Step time of the replay of the recorded steps, with the overhead too.
-        error_ns: How far the replay is off, in ns of a step without the overhead: no smaller gain can be told.
+        error_ns: How far the replay is off, in ns of a step without the overhead. Smaller gains cannot be told from 0.
         plain_step_ns: Step time measured without recording.
         undistorted_step_ns: Step time without the overhead, once many steps have run in a row.
-        undistorted_by: What the overhead was known by.
-        usual_error: Usual error of that estimate, as a fraction.
+        undistorted_by: How the overhead was determined.
+        usual_error: Usual error of the estimate, as a fraction, if `undistorted_by` is "usual cost".
         predicted_step_ns: Step time with all edits made, once many steps have run in a row.
         floor_ns: The device's own busy time per step, with all edits made.
         edits: The edits, in order, each with the step time after it.
         inferred: Facts that the file does not have and the replay assumes, one phrase each.
         before: Accounts without the overhead.
-        after: The same with all edits made.
+        after: Accounts without the overhead, with all edits made.
         bound_by: What bounds the run before and after the edits.
     """
 

@@ -16,8 +16,8 @@ _NOBODYS = "<%%unstall>"  # a file in angle brackets is not the user's: what run
 
 
 def with_cell_names(timeline: Timeline) -> Timeline:
-    """Returns the timeline with its files that are cells of this process's notebook named as the notebook names them.
-    Without a notebook, that is the timeline itself."""
+    """Returns the timeline with the notebook's names, such as `In[3]`, for files that are cells of this process's
+    notebook. Without a notebook, returns the timeline itself."""
     shell = _shell()
     if shell is None:
         return timeline

@@ -34,7 +34,7 @@ class Difference(Shown):
 
     @classmethod
     def between(cls, a: Diagnosis, b: Diagnosis) -> Difference:
-        """Compare two runs. Of a result that was read back from JSON only step times and the plan are known."""
+        """Compare two runs. If a result was read from JSON, only its step time and its plan are known."""
         return cls(compare(a, b), a, b)
 
     @property
@@ -58,7 +58,8 @@ class Difference(Shown):
         return None if self.result.promise is None else self.result.promise.got_ns
 
     def conclusion(self) -> str:
-        """Returns "promised 0.653 ms, got 0.697 ms", after a line on what of the plan is still there, if anything."""
+        """Returns a line such as "promised 0.653 ms, got 0.697 ms". If edits of the plan are still open, a line on
+        these comes first."""
         return "\n".join(line for line in (remainder(self.result), sentence(self.result)) if line)
 
     def document(self, *, scrub_paths: bool = False) -> Document:
@@ -72,7 +73,8 @@ class Difference(Shown):
         return document(result, pictures_of(runs, lambda text: of_b(of_a(text))))
 
     def promise_document(self, commands: Sequence[str] = (), *, scrub_paths: bool = False) -> Document:
-        """Returns the document of what was promised and what was got, and the `commands` that show all the rest."""
+        """Returns the short document: the promised step time, the step time reached, and the `commands` that show the
+        rest."""
         result = scrub_diff(self.result, self.a.result, self.b.result) if scrub_paths else self.result
         return promised(result, commands)
 
@@ -85,14 +87,15 @@ def diff(
     user: str | Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Difference:
-    """Say what changed between two runs, and whether the second one got what the first one's plan promised.
+    """Compare two runs: what changed, and whether the second run reached the step time that the first one's plan
+    promised.
 
     Args:
-        before: the run before: a trace file, a saved timeline, a `Timeline`, a profile, or the `Report` of one. Of a
-            report that was saved as .json only step times and the plan are compared.
+        before: the run before: a trace file, a saved timeline, a `Timeline`, a profile, or the `Report` of one. If a
+            report was saved as .json, only step times and the plan are compared.
         after: the run after, in any of these forms.
-        step: the name (or glob) of the annotation around one step, in both runs. By default steps are found.
-        user: globs of the files that count as yours. By default all files do, except those of frameworks.
+        step: the name (or glob) of the annotation around one step, in both runs. By default, steps are detected.
+        user: globs of the files that count as yours. By default, all files except those of frameworks.
         progress: called with the bytes read so far and in all, while a file is read.
 
     Returns:

@@ -22,15 +22,15 @@ def explain(
     as_recorded: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
-    """Say where the time of a run went, which line it went to, and why.
+    """Explain where the time of a run went, to which lines, and why.
 
     `explain` is also a handler for the profiler's `on_trace_ready`. It then prints the report, since the profiler drops
-    what a handler returns.
+    the return value of a handler.
 
     Args:
         source: a trace file, a saved timeline, a `Timeline`, or a `torch.profiler.profile` that has stopped.
-        step: the name (or glob) of the annotation around one step. By default steps are found.
-        user: globs of the files that count as yours. By default all files do, except those of frameworks.
+        step: the name (or glob) of the annotation around one step. By default, steps are detected.
+        user: globs of the files that count as yours. By default, all files except those of frameworks.
         plain_step_ns: the step time measured without recording, in ns. It is used to remove the recorder's overhead.
         as_recorded: keep the recorder's overhead in the verdict.
         progress: called with the bytes read so far and in all, while a file is read.

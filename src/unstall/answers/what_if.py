@@ -41,11 +41,12 @@ def whatif(
 
     Args:
         source: a trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
-        edits: one change or several, made in this order: "remove-syncs", "graph:train.py:step", "host-speed:2".
-        plain_step_ns: the step time measured without recording, in ns. By default the file's.
+        edits: one change, or several in the order to make them, such as "remove-syncs", "graph:train.py:step" or
+            "host-speed:2".
+        plain_step_ns: the step time measured without recording, in ns. By default, the one in the file.
         as_recorded: keep the recorder's overhead in all times.
-        step: the name (or glob) of the annotation around one step. By default steps are found.
-        user: globs of the files that count as yours. By default all files do, except those of frameworks.
+        step: the name (or glob) of the annotation around one step. By default, steps are detected.
+        user: globs of the files that count as yours. By default, all files except those of frameworks.
         progress: called with the bytes read so far and in all, while a file is read.
 
     Returns:

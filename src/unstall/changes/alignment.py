@@ -1,4 +1,4 @@
-"""How many steps of each run are the same work, if the runs' steps were told in different ways."""
+"""Finds how many steps of each run are the same work, if the runs' steps were detected in different ways."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _NEARLY_ALL = 0.8  # of a whole run's kernels: what comes once, before the steps
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """`a` steps of A are the work of `b` steps of B; one of both is 1.
+    """`a` steps of A do the same work as `b` steps of B. At least one of the two numbers is 1.
 
-    Of the `common` kernels (or lines, see `things`) that both runs have, `agree` say so.
+    Both runs have `common` kernels (or lines, see `things`). Of these, `agree` support this ratio.
     """
 
     a: int = 1
@@ -33,7 +33,7 @@ class Alignment:
 
     @property
     def same_work(self) -> bool:
-        """Returns whether most agree. A change to the program replaces only some kernels."""
+        """Returns whether most of the common items agree. A change to the program replaces only some kernels."""
         return 2 * self.agree > self.common
 
     @property
@@ -43,7 +43,7 @@ class Alignment:
 
 
 def same_boundaries(a: Steps, b: Steps) -> bool:
-    """Returns whether the steps of both runs were told in the same way.
+    """Returns whether the steps of both runs were detected in the same way.
 
     Names of periods are not compared: a period has the name of the kernel at its start, which does not determine the
     step. unstall's recorder does not record the name of an optimizer.
@@ -61,8 +61,9 @@ def same_extent(a: Steps, b: Steps) -> bool:
 def align(sides: Sides, a: Steps, b: Steps) -> Alignment:
     """Find out how many steps of each run are the same work.
 
-    Kernels that both run tell it by how often they run in a step. If no kernel runs in both, lines tell it: the loop's
-    lines are reached once in each of its rounds. Steps that were told in the same way are one to one.
+    The ratio comes from how often common kernels run in a step of each run. If no kernel runs in both, the ratio comes
+    from lines: the loop's lines are reached once in each round of the loop. Steps that were detected in the same way
+    are one to one.
     """
     if same_boundaries(a, b) and a.found_by != "period":
         return Alignment()
@@ -81,14 +82,14 @@ def align(sides: Sides, a: Steps, b: Steps) -> Alignment:
 
 
 def comparable(found: Alignment, sides: Sides, a: Steps, b: Steps) -> bool:
-    """Returns whether steps of both runs can be compared: told alike, or seen to be the same work."""
+    """Returns whether steps of both runs can be compared: detected alike, or found to do the same work."""
     if same_boundaries(a, b) and found.one_to_one:
         return True
     return found.same_work and found.common > 0 and _divides(found, sides)
 
 
 def grouped(run: Run, number: int) -> Run:
-    """Returns the run with so many steps as one. Steps that are left over at the end do not count."""
+    """Returns the run with `number` steps merged into one. Steps that remain at the end do not count."""
     if number == 1:
         return run
     groups, steps = len(run.steps) // number, run.steps
@@ -145,7 +146,7 @@ def _visits(side: ComparedRun) -> I64:
 
 
 def in_common(found: Alignment) -> str:
-    """Returns a sentence's beginning on what both runs have, without its full stop."""
+    """Returns the beginning of a sentence on the kernels or lines that both runs have."""
     if not found.common:
         return "No kernel runs in both to show whether a step is the same work"
     both = f"{found.common:,} {found.things}{'' if found.common == 1 else 's'} that both run"

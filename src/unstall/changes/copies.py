@@ -1,4 +1,4 @@
-"""Copies that are new, gone, or became pinned, pageable, blocking or not: by place, operator and direction."""
+"""Compares copies by place, operator and direction: new or gone copies, and changes of memory kind or blocking."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ _DIRECTIONS = {
 
 
 def copies(sides: Sides) -> tuple[tuple[CopyChange, ...], int]:
-    """Returns (changes, the largest first; number of unchanged groups of copies).
+    """Returns the changes, largest first, and the number of unchanged groups of copies.
 
-    Copies are matched by place and operator; else by place; else by operator and size anywhere; else by size, if it is
-    large. Copies of a single value are not listed: they are part of the waits of `.item()` and similar calls.
+    Copies are matched by place and operator. The rest is matched by place, then by operator and size at any place, then
+    by size if it is large. Copies of a single value are not listed: they are part of the waits of `.item()` and similar
+    calls.
     """
     sets = [_copies(side, len(sides.texts)) for side in (sides.a, sides.b)]
     group_a, group_b, groups = common(sets[0].key, sets[1].key)

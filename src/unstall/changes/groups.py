@@ -37,21 +37,21 @@ class Grouped:
 
 
 def common(a: I64, b: I64) -> tuple[I64, I64, int]:
-    """Returns the group of each row of A, of each row of B, and their number.
+    """Returns the group of each row of A, the group of each row of B, and the number of groups.
 
-    Equal keys share a group, in key order.
+    Equal keys share a group. Groups are in key order.
     """
     keys, which = distinct(np.concatenate((a, b)))
     return which[: len(a)], which[len(a) :], len(keys)
 
 
 def present(row_a: int, row_b: int) -> Status:
-    """Returns what became of a group, given its first row in each run, or -1."""
+    """Returns the status of a group, given its first row in each run (-1: none)."""
     return "new" if row_a < 0 else "gone" if row_b < 0 else "changed"
 
 
 def largest_first(found: Iterable[_Change | None], size: Callable[[_Change], Any]) -> tuple[tuple[_Change, ...], int]:
-    """Returns (the changes, in order of the sort key `size`; how many groups did not change, which are None)."""
+    """Returns the changes, sorted by the key `size`, and the number of unchanged groups, which are None in `found`."""
     each = list(found)
     changes = sorted((change for change in each if change is not None), key=size)
     return tuple(changes), len(each) - len(changes)

@@ -16,7 +16,7 @@ from unstall.timeline.grouping import distinct
 
 
 def kernels(sides: Sides) -> tuple[tuple[KernelChange, ...], int]:
-    """Returns (changes, the largest first; number of unchanged kernels). Memsets count as kernels."""
+    """Returns the changes, largest first, and the number of unchanged kernels. Memsets count as kernels."""
     own = [_kernels(side) for side in (sides.a, sides.b)]
     group_a, group_b, groups = common(own[0].name, own[1].name)
     grouped = [

@@ -15,7 +15,7 @@ from unstall.timeline.columns import I64
 
 
 def lines(sides: Sides) -> tuple[tuple[LineChange, ...], int]:
-    """Returns (lines whose cost differs, the largest difference first; number of lines that hardly differ)."""
+    """Returns the lines whose cost differs, largest difference first, and the number of lines that hardly differ."""
     a, b = _costs(sides.a, sides.places), _costs(sides.b, sides.places)
     used = np.flatnonzero((a.first >= 0) | (b.first >= 0)).tolist()
     return largest_first((_change(sides, a, b, i) for i in used), _order)

@@ -13,7 +13,7 @@ from unstall.result import Where
 
 @dataclass(frozen=True, slots=True)
 class ComparedPlace:
-    """A place, what it does (operators, kernels, copies and waits), and whether its file is the one that was run."""
+    """A place, its work (operators, kernels, copies and waits), and whether its file is the program that was run."""
 
     where: Where
     does: frozenset[str]
@@ -30,11 +30,14 @@ _DEEPEST = 32  # folders of a path that are compared
 def pairs_of_places(a: Sequence[ComparedPlace], b: Sequence[ComparedPlace]) -> Pairs:
     """Returns pairs (index in A, index in B) of the same place. Each place is in at most one pair.
 
-    The lines of a function are aligned by their text; between these by what they do, with the line's number or without
-    it, whichever matches more; and between these by their order if both runs have equally many. What is left may have
-    moved: it is matched if no other line of its file has its text, or no other of its function does the same.
+    The lines of a function are matched in four passes, each among the lines that are still unmatched:
 
-    Files match by path, else by the end of the path. The files that were run as the program match under any name,
+    1. By text, in order.
+    2. By what the lines do. Line numbers must agree too, if that matches more lines.
+    3. By order, if both runs have the same number of unmatched lines between two matched ones.
+    4. By text within the file, then by what a line does within the function, if only one line fits.
+
+    Files match by path, else by the end of the path. The two scripts that were run match even if their names differ,
     because an edited copy has another name. Swapping the runs swaps each pair.
     """
     files = pairs_of_files(_files(a), _files(b))
@@ -130,7 +133,7 @@ def unique_pairs(a: Mapping[int, Hashable], b: Mapping[int, Hashable]) -> list[t
 
 
 def pairs_of_files(a: Iterable[str], b: Iterable[str]) -> dict[str, str]:
-    """Returns the name in A of each file in B: the same path, else the only path with the same end."""
+    """Returns, for each file in B, its name in A: the same path, or else the only path with the same end."""
     names_a, names_b = set(a), set(b)
     found = {name: name for name in names_a & names_b}
     left = names_a - names_b, names_b - names_a

@@ -1,4 +1,4 @@
-"""What the report of the run before promised, and what the run after got."""
+"""Compares the step time that A's report promised with the step time that B reached."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ Numbers = Mapping[Place, int]
 
 
 def promise_of(a: Result, b: Result, found: Alignment, sides: Sides | None = None) -> Promise:
-    """Returns what the plan of A promised and what B got, in ns per compared unit of steps.
+    """Returns the step time that the plan of A promised and the step time that B reached, in ns per compared unit of
+    steps.
 
-    `sides` matches the places of both runs; without them, places match if they are the same line.
+    `sides` matches the places of both runs. Without `sides`, places match if they are the same line.
     """
     got_ns = step_ns(b) * found.b
     if not a.plan or a.replay is None:
@@ -51,7 +52,8 @@ def promise_of(a: Result, b: Result, found: Alignment, sides: Sides | None = Non
 
 
 def sentence(result: DiffResult) -> str:
-    """Returns the line that ends a comparison: "promised 0.653 ms, got 0.697 ms", and of what if not of a step each."""
+    """Returns the last line of a comparison, such as "promised 0.653 ms, got 0.697 ms". The line says so if the times
+    are not of one step each."""
     promise, (steps_a, steps_b) = result.promise, result.compared
     if promise is None:
         return "these runs cannot be compared"
@@ -161,7 +163,7 @@ def place_of(where: Where) -> str:
 
 
 def remainder(result: DiffResult) -> str:
-    """Returns a sentence on the parts of the plan that are still there; empty if none is."""
+    """Returns a sentence on the edits of the plan that are still open, or "" if none is."""
     left = [
         f"{edit.edit.partition(':')[0]} at {place_of(edit.still_at)}"
         for edit in (result.promise.edits if result.promise else ())

@@ -1,7 +1,7 @@
 """The result of `diff`: plain data, and its versioned JSON form (`unstall.diff/1`).
 
-All times are int nanoseconds per step, all counts are per step. `a` is the run before, `b` the one after. Lists
-hold what differs, the largest change first, and nothing that is the same.
+All times are int nanoseconds per step. All counts are per step. `a` is the run before, `b` the run after. Lists hold
+only differences, the largest change first.
 """
 
 from __future__ import annotations
@@ -157,10 +157,10 @@ class LineChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromisedEdit(msgspec.Struct, frozen=True, kw_only=True):
-    """One edit of A's plan, with the step time after it and all before it.
+    """One edit of A's plan, with the step time after this edit and all before it.
 
-    `still_at` is the place in B where the edit is still to be made, and `left_ns` what that would gain there; both are
-    null if it was made, or if B kept the promise.
+    If the edit is still open in B, `still_at` is its place in B, and `left_ns` is its gain there. Both are null if the
+    edit was made, or if B kept the promise.
     """
 
     edit: str
@@ -171,17 +171,18 @@ class PromisedEdit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Free(msgspec.Struct, frozen=True, kw_only=True):
-    """The resource that would shorten a step of B most if it took no time, and the step then."""
+    """The resource that would shorten a step of B most if it took no time, and the step time in that case."""
 
     resource: str
     step_ns: int
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
-    """What A's report promised, and what B got; without the recorder's overhead, in ns per compared unit of steps.
+    """The step times that A's report promised and that B reached, without the recorder's overhead, in ns per compared
+    unit of steps.
 
-    `promised_ns` is the step after A's whole plan, `floor_ns` the device's own busy time then, `error_ns` the error of
-    A's replay. The first two are null, and `edits` is empty, if A has no plan.
+    `promised_ns` is the step time after A's whole plan, `floor_ns` the device's own busy time after the plan,
+    `error_ns` the error of A's replay. If A has no plan, `promised_ns` and `floor_ns` are null and `edits` is empty.
     """
 
     before_ns: int
@@ -194,7 +195,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of each are the same in both, or differ by no more than the noise."""
+    """How many items of each kind are the same in both runs, or differ by no more than the noise."""
 
     waits: int = 0
     copies: int = 0
@@ -203,9 +204,11 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a report of two runs shows. What the data does not support is null, or empty with a caveat.
+    """Everything that a report of two runs shows. Values that the data does not support are null, or empty with a
+    caveat.
 
-    `compared` is how many steps of A and of B are the same work: all figures per step are of so many steps.
+    `compared` is how many steps of A and how many steps of B are the same work. All figures per step are of so many
+    steps.
     """
 
     schema: str = SCHEMA
@@ -228,7 +231,7 @@ class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_whole_runs(self) -> bool:
-        """Whether what is compared as a step is the whole run, of both."""
+        """Whether the whole runs are compared, each as one step."""
         return self.a.steps.found_by == self.b.steps.found_by == "whole"
 
     @property

@@ -22,9 +22,9 @@ from unstall.result import Result
 
 
 def diff(a: Diagnosis, b: Diagnosis) -> DiffResult:
-    """Returns what changed from run A to run B, matched by line and operator.
+    """Returns the changes from run A to run B, matched by line and operator.
 
-    Of a report that was read back from JSON only the step time and the plan are known.
+    If a report was read from JSON, only its step time and its plan are known.
     """
     if a.run is None or b.run is None:
         return _of_results(a, b)

@@ -41,7 +41,7 @@ class ComparedRun:
         return len(self.run.steps)
 
     def where(self, row: int, label: int, texts: Sequence[str]) -> Where | None:
-        """Returns the place of a host row, with the operator of number `label` (-1: none); None for row -1."""
+        """Returns the place of a host row, with the operator of number `label` (-1: none). Returns None for row -1."""
         if row < 0:
             return None
         where = self.run.places.where(int(self.run.places.place[row]), row, texts[label] if label >= 0 else None)
@@ -66,7 +66,8 @@ class Sides:
 
 
 def bring_together(a: Run, b: Run) -> Sides:
-    """Match the places of two runs: by line; by function if only one has exact lines; by operator without stacks."""
+    """Match the places of two runs: by line, or by function if only one run has exact lines, or by operator without
+    stacks."""
     matched_by: MatchedBy = "line"
     if not (a.timeline.meta.has_stacks and b.timeline.meta.has_stacks):
         matched_by = "operator"

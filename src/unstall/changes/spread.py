@@ -1,4 +1,4 @@
-"""Sums by group, their variation between steps, and the difference of two runs that it can explain."""
+"""Sums by group, their variation between steps, and the difference between two runs that this variation can explain."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def per_step(total: int, steps: int) -> float:
 
 
 def noise(deviation: float, steps_a: int, steps_b: int) -> int | None:
-    """Returns the difference of two means that chance alone exceeds in 1 of 20 cases; None with one step each.
+    """Returns the difference of two means that chance alone exceeds in 1 of 20 cases. None if each run has one step.
 
     This is Student's t test for two samples of equal variance. `deviation` is the sum of squared deviations of both
     runs, which estimates that variance.

@@ -1,4 +1,4 @@
-"""The comparison in a few sentences: which run is faster, by how much, and where most of that came from."""
+"""The comparison in a few sentences: which run is faster, by how much, and where most of the difference comes from."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from unstall.timeline.columns import I64
 
 
 def waits(sides: Sides) -> tuple[tuple[WaitChange, ...], int]:
-    """Returns (changes, the largest first; number of unchanged groups of waits)."""
+    """Returns the changes, largest first, and the number of unchanged groups of waits."""
     rows = _rows(sides.a), _rows(sides.b)
     group_a, group_b, groups = common(_keys(sides, sides.a, rows[0]), _keys(sides, sides.b, rows[1]))
     a = Grouped(group_a, sides.a.step[rows[0]], groups, sides.a.steps)

@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Returns the arguments, the verb's `run`, and the words as they were given.
 
-    An argument that a verb does not know prints that verb's usage.
+    If a verb does not know an argument, its usage is printed.
     """
     given = list(sys.argv[1:] if argv is None else argv)
     if not given:
@@ -88,7 +88,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def refused(word: str) -> str:
-    """Returns a sentence on a first word that is no verb, and what to type instead; empty if it may be one."""
+    """If the first word is no verb, returns a sentence that says what to type instead. Otherwise returns ""."""
     from unstall.cli._meant import what_to_type
 
     return "" if word in _ALONE else what_to_type(word, _names())
@@ -126,7 +126,7 @@ def build_parser(only: str = "") -> argparse.ArgumentParser:
 def verbs(only: str = "") -> dict[str, Verb]:
     """Returns the verbs by name: every module here whose name does not start with an underscore.
 
-    If `only` is the name of a verb, it is the only one.
+    If `only` is the name of a verb, only this verb is returned.
     """
     from importlib import import_module
     from typing import cast

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def earlier_run(args: argparse.Namespace, rank: int | None) -> Report | None:
     """Explains the run of --against before the program runs: a trace, a saved timeline or a saved result.
 
-    Of several ranks, only the first compares. Raises UsageError if the file is none of these.
+    If there are several ranks, only the first rank does this. Raises UsageError if the file is none of these.
     """
     if args.against is None or rank:
         return None
@@ -31,9 +31,9 @@ def earlier_run(args: argparse.Namespace, rank: int | None) -> Report | None:
 
 
 def compared_with(earlier: Report, report: Report, args: argparse.Namespace) -> str:
-    """Compares a run with an earlier one, and shows the waterfall on stderr, and the command that shows the rest.
+    """Compares a run with an earlier run. Prints the waterfall and the command that shows the rest to stderr.
 
-    Returns the line to end with: "promised 0.653 ms, got 0.697 ms".
+    Returns the last line to print, such as "promised 0.653 ms, got 0.697 ms".
     """
     from unstall.answers.difference import Difference
     from unstall.changes.promise import remainder

@@ -52,7 +52,7 @@ def add_value(
 
 
 def parse_file(text: str) -> str:
-    """Parses a file name. Raises UsageError for a folder's name: without the slash it would look like a file's."""
+    """Parses a file name. Raises UsageError if the name ends in a slash, and so names a folder."""
     if text.endswith(("/", os.sep)):
         raise UsageError(f"{text} is a folder: name a file in it")
     return text
@@ -98,8 +98,8 @@ def add_output_group(
         metavar="FILE",
         action="append",
         default=[],
-        help=f"also write {it} to FILE, in the format of its ending (.html .json .md .txt); "
-        "with any other ending, in that of --format; may be repeated",
+        help=f"also write {it} to FILE; its ending names the format (.html .json .md .txt), or else --format does; "
+        "may be repeated",
     )
     group.add_argument("--format", choices=formats, help=prints)
     group.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
@@ -129,7 +129,7 @@ def add_plain_step_options(parser: argparse.ArgumentParser) -> None:
         "MS",
         parse_ms,
         "the step time without recording, if you measured it; it is used to take out the recorder's overhead "
-        "(default: the step time in the file, else an estimate)",
+        "(default: as `unstall run` measured it, else an estimate)",
         dest="plain_step_ns",
     )
     parser.add_argument("--as-recorded", action="store_true", help="do not subtract the recorder's overhead")

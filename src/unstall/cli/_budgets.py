@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_budget_options(parser: argparse.ArgumentParser) -> None:
-    """--max-idle, --max-exposed."""
+    """Adds --max-idle and --max-exposed."""
     group = parser.add_argument_group("budgets", "exit with 1 if the recorded run exceeds one of these")
     group.add_argument(
         "--max-idle",

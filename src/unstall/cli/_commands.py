@@ -21,9 +21,10 @@ _LAUNCHING_MODULES = ("torch.distributed.run", "torch.distributed.launch", "acce
 
 
 def advice_on(words: Sequence[str], options: Sequence[str], *, module: bool = False) -> str | None:
-    """Returns a sentence on what to type instead of `unstall run OPTIONS WORDS`, or None if it is a script or a module.
+    """Returns a sentence on what to type instead of `unstall run OPTIONS WORDS`, or None if WORDS begin with a script
+    or a module.
 
-    `module`: WORDS are what stands after -m.
+    `module`: WORDS came after -m.
     """
     run = ["unstall", "run", *options]
     if module:
@@ -53,8 +54,10 @@ def advice_on(words: Sequence[str], options: Sequence[str], *, module: bool = Fa
 
 
 def launcher(environ: Mapping[str, str]) -> list[str]:
-    """Returns what stood before `unstall` on the command line of a process that torchrun, or its like, started; nothing
-    for others. The launcher's own options are not known."""
+    """Returns the launcher's part of the command line, if torchrun or a similar launcher started this process.
+
+    The launcher's own options are not known: "…" stands for them. Returns [] if no launcher started the process.
+    """
     ranks = environ.get("LOCAL_WORLD_SIZE", "1")
     several = ranks.isdecimal() and ranks != "1"
     return ["torchrun", "…", "-m"] if several or "TORCHELASTIC_RUN_ID" in environ else []

@@ -26,7 +26,7 @@ _WIDTH = 78  # columns
 
 
 def ending(args: argparse.Namespace, trace: Path) -> Callable[[Document], Document]:
-    """Returns what makes the short form of a run's report. `trace` is the file that was written."""
+    """Returns a function that makes the short form of a run's report. `trace` is the file that was written."""
     from unstall.report.short import document
 
     def make(full: Document) -> Document:
@@ -51,7 +51,7 @@ def _commands(result: Result, args: argparse.Namespace, trace: Path) -> Iterator
 
 
 def in_lines(command: str) -> list[str]:
-    """Returns a command in lines of a terminal's width that can be pasted into a shell, if it has no "…"."""
+    """Wraps a command into lines of a terminal's width. Without "…", they can be pasted into a shell."""
     if command.startswith("#"):
         return [command]
     lines = [""]

@@ -24,9 +24,9 @@ STDIN = "-"
 
 @contextmanager
 def readable(path: str) -> Iterator[Path]:
-    """Yields the file itself; for a pipe or stdin, a temporary copy that can be read more than once.
+    """Yields the file itself. For a pipe or stdin, yields a temporary copy that can be read more than once.
 
-    A TraceError about the copy is raised as one about `path`.
+    If reading the copy raises TraceError, the error names `path` instead.
     """
     if not _is_pipe(path):
         yield Path(path)
@@ -42,8 +42,8 @@ def readable(path: str) -> Iterator[Path]:
 
 
 def read_timeline(path: str, *, quiet: bool) -> Timeline:
-    """Loads a trace or a saved timeline, with progress on stderr. Raises TraceError, also if nothing in it can be
-    explained."""
+    """Loads a trace or a saved timeline, with progress on stderr. Raises TraceError if the file cannot be read or has
+    nothing to explain."""
     from unstall.cli._progress import loading
     from unstall.diagnose.input_check import load_usable
 
@@ -58,7 +58,8 @@ def read_timeline(path: str, *, quiet: bool) -> Timeline:
 
 
 def read_report(path: str, *, quiet: bool, step: str | None = None, user: Sequence[str] = ()) -> Report:
-    """Reads a saved result, or explains a trace or a saved timeline, with progress on stderr. Raises TraceError."""
+    """Reads a saved result, or explains a trace or a saved timeline, with progress on stderr. Raises TraceError if that
+    fails."""
     from unstall.answers.report import Report, read_result
 
     with readable(path) as file:

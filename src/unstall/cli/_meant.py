@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """Returns "; did you mean --steps?"; empty if no known word is like it."""
+    """Returns "; did you mean --steps?", or "" if no known word is similar."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def what_to_type(word: str, verbs: Sequence[str]) -> str:
-    """Returns a sentence on a first word that is no verb; empty if it is one."""
+    """If the first word is no verb, returns a sentence that says what to type. Otherwise returns ""."""
     if word in verbs:
         return ""
     if word.endswith(".py"):

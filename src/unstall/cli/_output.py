@@ -24,9 +24,9 @@ TRACES = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz")
 def add_output_options(
     parser: argparse.ArgumentParser, *, it: str = "it", largest: str | None = None, but: str = "only what"
 ) -> argparse._ArgumentGroup:
-    """Adds -o, --format, --json and --quiet; --top and --scrub-paths too if `largest` says what --top limits.
+    """Adds -o, --format, --json and --quiet. If `largest` says what --top limits, also adds --top and --scrub-paths.
 
-    Returns their group, for further options on output.
+    Returns the group of these options, for further options on output.
     """
     group = add_output_group(parser, FORMATS, it=it, prints="what to print; github: workflow annotations")
     if largest:
@@ -47,8 +47,8 @@ def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str |
 
 
 def check_replaced(path: Path, endings: tuple[str, ...] = TRACES, what: str = "trace") -> None:
-    """Raises UsageError if an output would replace a file that is no output by its name: a script, say. An empty file
-    may be replaced."""
+    """Raises UsageError if an output would replace a file whose name is not that of an output, such as a script. An
+    empty file may be replaced."""
     if path.name.lower().endswith(endings) or not path.is_file() or not path.stat().st_size:
         return
     raise UsageError(
@@ -60,7 +60,8 @@ def check_replaced(path: Path, endings: tuple[str, ...] = TRACES, what: str = "t
 def deliver(shown: Shown, args: argparse.Namespace, ending: Callable[[Document], Document] | None = None) -> None:
     """Writes the files, then prints, as the options say.
 
-    `ending` makes the short form of the document, which is then printed in its place; with --full, below it.
+    `ending` makes the short form of the document. The short form is printed instead of the document, or below it with
+    --full.
     """
     if args.quiet and not args.output and not args.format:
         return

@@ -39,9 +39,9 @@ def _size(path: str) -> int:
 
 @contextmanager
 def working(what: str, *, quiet: bool = False) -> Iterator[None]:
-    """Says on stderr what the block does, if that takes more than two seconds. It promises no end.
+    """If the block takes more than two seconds, says on stderr what it does, without an estimate of its end.
 
-    On a terminal it tells how long the block has taken so far, in a line that goes when the block ends.
+    On a terminal, a line also shows how long the block has taken so far. The line disappears when the block ends.
     """
     if quiet or sys.stderr is None:
         yield

@@ -65,7 +65,7 @@ class Teller:
 
 
 def try_cupti(settings: Settings) -> None:
-    """Tries CUPTI for the program, if the recording may use it: the program should not start a process for that."""
+    """If the recording may use CUPTI, tries CUPTI here, so that the program does not have to start a process for it."""
     if settings.recorder == "torch" or settings.shapes:
         return
     from unstall.cupti.recorder import try_ahead
@@ -80,8 +80,8 @@ def failure(events: Sequence[Event]) -> str | None:
 
 
 def why_nothing(events: Sequence[Event], settings: Settings, *, succeeded: bool) -> str | None:
-    """Returns why nothing was recorded, and what to do; None if something was. `succeeded`: the program exited with
-    0."""
+    """Returns why nothing was recorded, and what to do. None if something was recorded. `succeeded`: the program exited
+    with 0."""
     last = {event["event"]: event for event in events}
     if "window" in last:
         return None
@@ -95,8 +95,8 @@ def why_nothing(events: Sequence[Event], settings: Settings, *, succeeded: bool)
 
 
 def first_steps_instead(folder: Path, missing: str) -> tuple[Path, str] | None:
-    """Returns the folder of the program's recorded first steps, and the shortfall of a trace of these; None without
-    them. `missing` is `why_nothing` of the recording."""
+    """Returns the folder of the program's recorded first steps, and the shortfall of a trace of these steps. Returns
+    None if there are none. `missing` is the result of `why_nothing`."""
     from unstall.recording.first_steps import recorded_first_steps
 
     first = recorded_first_steps(folder)
@@ -123,7 +123,7 @@ def how_it_failed(ended: Exit) -> str | None:
 
 
 def signal_name(number: int) -> str:
-    """SIGTERM for 15; "signal 35" for one without a name."""
+    """Returns "SIGTERM" for 15, "signal 35" for one without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -131,8 +131,8 @@ def signal_name(number: int) -> str:
 
 
 def rank_of(environ: Mapping[str, str]) -> int | None:
-    """Returns this process's rank among those of one run, as set by torchrun and similar launchers; None if it is
-    alone."""
+    """Returns this process's rank within its run, as set by torchrun and similar launchers. None for a single
+    process."""
     text = environ.get("RANK", environ.get("LOCAL_RANK", ""))
     return int(text) if text.isdecimal() and environ.get("WORLD_SIZE") != "1" else None
 

@@ -39,7 +39,7 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--host",
         choices=HOST_CLOCKS,
-        help="modelled: the host's work takes the time that the GPU's file gives; measured: as long as on this machine "
+        help="how long the host's own work takes: as the model of the GPU says, or as measured on this machine "
         "(default: modelled)",
     )
 
@@ -61,9 +61,10 @@ def options_of(args: argparse.Namespace) -> MachineOptions | None:
 
 
 def command_with_gpu(args: argparse.Namespace) -> str:
-    """Returns the given command on a virtual GPU, without the options that are only for a real one.
+    """Returns the given command on a virtual GPU, without the options that are only for a real GPU.
 
-    Under torchrun, whose own options are unknown, each of its processes here gets a virtual GPU.
+    Under torchrun, the command has one virtual GPU for each process on this machine. torchrun's own options are
+    unknown.
     """
     words: list[str] = args.words[1:]
     program = len(words) - len(args.program)
@@ -105,8 +106,8 @@ def virtual_gpu_for_children(options: MachineOptions) -> Iterator[None]:
 
 
 def ask_to_stop(folder: Path, args: argparse.Namespace) -> None:
-    """Asks the program that leaves its run in `folder` to end after the steps or the time that `args` select, if
-    these have --stop."""
+    """If `args` have --stop, asks the program that leaves its run in `folder` to end after the selected steps or
+    time."""
     from unstall.virtual.stopping import ask
 
     if args.stop:
@@ -144,8 +145,8 @@ def tell_of_stop(folder: Path, args: argparse.Namespace) -> None:
 
 
 def read_run(folder: Path, ended: Exit) -> Timeline | None:
-    """Returns the program's run on the virtual GPU. If it did nothing or nothing is known, prints why and returns
-    None."""
+    """Returns the program's run on the virtual GPU. If the program did nothing or nothing is known, prints why and
+    returns None."""
     from unstall.read import load
     from unstall.virtual.run_folder import FAILED, TIMELINE
 
@@ -174,11 +175,12 @@ def read_run(folder: Path, ended: Exit) -> Timeline | None:
 def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
     """Returns the steps, or the stretch of time, that --warmup, --steps, --after and --for select.
 
-    Without these options, it returns the part after the usual warm-up, as in a recorded run. It returns the whole run
-    if the program has no step boundaries, no steps after the warm-up, or races, which may be anywhere. If only one of
-    --warmup and --steps is given, the other is the usual warm-up or all remaining steps.
+    Without these options, returns the part after the usual warm-up, as in a recorded run. Returns the whole run if the
+    program has no step boundaries, no steps after the warm-up, or races, which may be anywhere. If only one of --warmup
+    and --steps is given, the other is the usual warm-up or all remaining steps.
 
-    A part that would be empty is the whole run instead. This, and too few steps, are its `shortfall`.
+    If the selected part is empty, returns the whole run instead. The `shortfall` says so, and also tells of too few
+    steps.
     """
     if not len(timeline.host) and not len(timeline.device):
         return timeline

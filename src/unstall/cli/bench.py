@@ -73,7 +73,11 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "the bytes that it moves, such as 64MiB, to show its rate and the share of the device's peak",
     )
     add_value(
-        group, "--flops", "N", parse_flops, "the operations that it computes, such as 2e9 or 2GFLOP, to show the same"
+        group,
+        "--flops",
+        "N",
+        parse_flops,
+        "the operations that it computes, such as 2e9 or 2GFLOP, to show its rate and the share of the device's peak",
     )
     group.add_argument(
         "--method", choices=_METHODS, help="how to measure device time (default: auto; model is for a virtual GPU)"
@@ -82,7 +86,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--by",
         choices=_TIMES,
-        help="the time to compare (default: device, or throughput if the host bounds a statement)",
+        help="what to compare (default: device time, or throughput if a statement is host-bound)",
     )
     add_value(
         group,

@@ -1,7 +1,7 @@
 """Measure this machine's GPU, to use it as a virtual one elsewhere.
 
-Runs operators on many shapes, copies, launches and waits, and writes their times to a JSON file, for `--gpu FILE`. It
-stops at the time limit. The calls that matter most come first.
+Measures copies, launches, waits, and operators on many shapes. Writes the times to a JSON file, which `--gpu FILE`
+reads. It stops at the time limit. The calls that matter most come first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="measure only the calls that matter most")
     parser.add_argument(
-        "--dry-run", action="store_true", help="check every call without data and without a GPU; measure nothing"
+        "--dry-run", action="store_true", help="measure nothing, only check that each call can be made; needs no GPU"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="print no progress")
 

@@ -20,7 +20,7 @@ _DRIVER = Path("/proc/driver/nvidia")
 
 
 class Check(TypedDict):
-    """One part that is looked for: its version or a description, or None and its replacement, and its purpose.
+    """One part that unstall looks for: its version or a description if found, its replacement if not, and its purpose.
 
     `notes` are sentences with further facts.
     """
@@ -278,10 +278,10 @@ def torch_recorder(torch: str | None, seen: Mapping[str, str], environment: Mapp
 
 
 def source_lines(python: tuple[int, int], *, stacks: str | None, is_built: bool) -> Check:
-    """Returns how lines are found while recording; there is always a way.
+    """Returns how lines are found while recording. There is always a way.
 
-    `stacks` is the reason why the recorder cupti cannot read them at each call, None if it can. `is_built` says whether
-    the line clock's C extension, which is used instead, is built.
+    `stacks` is the reason why the recorder cupti cannot read lines at each call, or None if it can. `is_built` says
+    whether the line clock's C extension, which is used instead, is built.
     """
     clock = f"{'sys.monitoring' if python >= (3, 12) else 'sys.settrace'}, in {'C' if is_built else 'Python'}"
     notes = []

@@ -5,7 +5,7 @@
     unstall show 1 --patch | git apply
 
 N is the finding's number in the report; b1 is the first bug. RESULT is a trace or a saved result, by default that of
-the last run in this folder. Source is read from files of Python below this folder, and from those below --source DIR.
+the last run in this folder. Source is read from .py files below this folder, and below --source DIR.
 """
 
 from __future__ import annotations

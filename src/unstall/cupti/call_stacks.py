@@ -1,12 +1,11 @@
-"""Records the stack of each call to CUDA, read from the calling thread at that moment.
+"""Records the stack of each call to CUDA, read from the calling thread at the time of the call.
 
 There is no overhead per line of the program: a callback in C follows a thread's chain of frames only when the thread
-calls CUDA (`_frames.c`). This saves 2.5 µs per launch of a transformers model: reading 30 frames takes 0.05 to 0.1 µs,
-instead of 13 line events of 0.2 µs each (`python -m benchmarks.cupti_parts`; docs/recording.md).
+calls CUDA (`_frames.c`). Reading 30 frames takes 0.05 to 0.1 µs. Line events would take 2.5 µs more per launch of a
+transformers model: 13 events of 0.2 µs each (`python -m benchmarks.cupti_parts`; docs/recording.md).
 
-Code objects must be registered beforehand. From Python 3.12 on, `sys.monitoring` reports each code object when it first
-runs.
-Before that, all existing functions are registered when the recording starts.
+Code objects must be registered beforehand. From Python 3.12 on, `sys.monitoring` reports each code object when the code
+first runs. Before Python 3.12, all existing functions are registered when the recording starts.
 
 `places.jsonl` gets a line for each stack: {"stack": number, "frames": [[file, line, function], …]}, innermost first.
 """
@@ -56,7 +55,7 @@ class _Watched:
 
 
 class CallStacks:
-    """Lets the recorder `cupti` read the stacks of calls, and describes them in `folder`."""
+    """Lets the recorder `cupti` read the stacks of calls, and writes descriptions of the stacks to `folder`."""
 
     name = "calls"
     any_thread = True
@@ -77,7 +76,9 @@ class CallStacks:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Register existing and new code. Raises UnstallError if sys.monitoring has no free tool id."""
+        """Register existing code, and new code as it appears. Raises UnstallError if sys.monitoring has no free tool
+        id.
+        """
         watched = list(_watched())
         self._watched = [each.code for each in watched]
         self._write([{"span": number, "name": each.span} for number, each in enumerate(watched)])
@@ -92,14 +93,14 @@ class CallStacks:
             undo.pop_all()
 
     def stop(self) -> None:
-        """Stop watching, and describe the stacks that were seen."""
+        """Stop watching, and write descriptions of the new stacks."""
         self._leave()
         self.flush()
         with self._lock:
             _cupti.know([], [], None)  # it keeps all code alive
 
     def flush(self) -> None:
-        """Describe new stacks, and Python's threads, which may end before the recording does."""
+        """Write descriptions of new stacks and of Python's threads. A thread may end before the recording does."""
         with self._lock:
             stacks = _cupti.stacks(self._described)
             self._write(
@@ -115,7 +116,7 @@ class CallStacks:
             self._threads |= threads
 
     def forked(self) -> None:
-        """In a forked child: stop watching."""
+        """Called in a forked child: stops watching."""
         self._leave()
 
     def facts(self) -> dict[str, object]:
@@ -173,7 +174,7 @@ class CallStacks:
 
 
 def unavailable() -> str | None:
-    """Returns why stacks cannot be read at calls here, or None if they can."""
+    """Returns the reason why stacks cannot be read at calls here, or None if they can be."""
     if _cupti is None:
         return "the C extension is not built: install a C compiler, then unstall again"
     if not _cupti.frames_supported():

@@ -40,7 +40,8 @@ class Activity:
     """Everything that was recorded.
 
     Each kind of record has an unsorted table of the type that `record_types` gives. Calls and spans of watched
-    functions are sorted by thread and start. The `what` of a span is its number. `names` maps pointers to kernel names.
+    functions are sorted by thread and start. The `what` of a span is the span's number. `names` maps pointers to kernel
+    names.
     """
 
     tables: dict[Kind, np.ndarray]
@@ -51,7 +52,7 @@ class Activity:
 
 
 def read_activity(folder: Path) -> Activity:
-    """Read a recording, even one of a killed process. Raises TraceError if it is empty or missing."""
+    """Read a recording, even if its process was killed. Raises TraceError if the recording is empty or missing."""
     try:
         about = json.loads((folder / VERSION).read_text())
     except (OSError, ValueError) as error:
@@ -102,7 +103,9 @@ def _type(kind: Kind, size: int) -> np.dtype[np.void]:
 
 
 def rows(chunk: np.ndarray, offsets: I64, kind: Kind, of_kind: dict[Kind, int]) -> np.ndarray:
-    """Returns the records of one kind in a chunk, with its numpy type. `offsets` are the offsets of all records."""
+    """Returns the records of one kind in a chunk, as an array of the kind's numpy type. `offsets` has all records'
+    offsets.
+    """
     if not len(offsets):
         return np.zeros(0, _type(kind, of_kind[kind]))
     kinds = chunk[offsets[:, None] + np.arange(4)].view(np.uint32)[:, 0]
@@ -134,7 +137,7 @@ def _names(text: bytes) -> dict[int, str]:
 def outermost(calls: np.ndarray) -> np.ndarray:
     """Returns the calls that are not inside another call of the same thread, in order of their starts.
 
-    `calls` have a start, an end and a thread. Of two that begin together, the longer encloses the other.
+    `calls` have a start, an end and a thread. If two calls begin together, the longer call encloses the shorter one.
     """
     calls = calls[np.lexsort((-calls["end"].astype(np.int64), calls["start"]))]
     chosen = np.ones(len(calls), np.bool_)

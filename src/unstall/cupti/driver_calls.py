@@ -1,7 +1,7 @@
-"""The CUDA driver calls that are recorded: those that launch work, wait, or allocate and free memory.
+"""The CUDA driver calls that are recorded: calls that launch work, wait, or allocate and free memory.
 
-Every such runtime call makes one of these. CUPTI identifies them by "callback id", which it never reuses: the ids are
-the same from CUDA 11.7 to 13.5 (`cupti_driver_cbid.h`).
+Every runtime call of these kinds makes such a driver call. CUPTI identifies driver calls by a "callback id". CUPTI
+never reuses an id: the ids are the same from CUDA 11.7 to 13.5 (`cupti_driver_cbid.h`).
 """
 
 from __future__ import annotations

@@ -75,15 +75,15 @@ class CallRecords:
 class FewCalls:
     """Records this process during a `with` block. `records` has the result.
 
-    The device must be idle when the block ends. No other recording of the process can begin meanwhile.
+    The device must be idle when the block ends. No other recording of this process can begin during the block.
 
     Args:
-        under_way: The error message if another recording begins meanwhile.
+        under_way: The error message if another recording begins during the block.
         stacks: Record the Python stack of each call too, if this Python allows it.
 
     Raises:
-        UsageError: When the block begins, if another recording of this process is active.
-        UnstallError: When the block begins or ends, if CUPTI does not record here or lost something.
+        UsageError: Another recording of this process is active when the block begins.
+        UnstallError: CUPTI does not record here, or lost something. Raised when the block begins or ends.
     """
 
     def __init__(self, under_way: str, *, stacks: bool) -> None:
@@ -133,7 +133,7 @@ class FewCalls:
 
 
 def call_records(activity: Activity, stacks: dict[int, tuple[Frame, ...]]) -> CallRecords:
-    """Returns CUPTI's tables, sorted and joined."""
+    """Joins and sorts CUPTI's tables into columns."""
     calls = activity.calls[np.argsort(activity.calls["start"], kind="stable")]
     names = (DRIVER.get(int(what), "").removesuffix("_ptsz").removesuffix("_ptds") for what in calls["what"])
     columns = DriverColumns(

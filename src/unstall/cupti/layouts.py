@@ -3,7 +3,7 @@
 Taken from `cupti_activity.h` of CUDA 11.7 to 13.5. Records have only grown at their end, so offsets hold for all these
 versions and only sizes differ. Later versions are unknown, and are not guessed.
 
-Recorders import this into the recorded program, so it imports next to nothing.
+Recorders import this module into the recorded program, so this module imports next to nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class UnknownLayoutError(UnstallError):
 
 
 def sizes(version: int, library: str = "") -> dict[Kind, int]:
-    """Maps each kind to its record's size in bytes, given the version of `cuptiGetVersion` and the library's file name.
+    """Returns the size in bytes of each kind's record. `version` is CUPTI's own (`cuptiGetVersion`), `library` its file
+    name.
 
     Raises UnknownLayoutError for a version that is not in the table.
     """
@@ -85,7 +86,9 @@ def sizes(version: int, library: str = "") -> dict[Kind, int]:
 
 
 def size_table(of_kind: dict[Kind, int]) -> bytes:
-    """Returns an array for the C extension: uint32 sizes, indexed by kind; 0 for a kind that is not recorded."""
+    """Returns an array for the C extension: uint32 sizes, indexed by kind. The size is 0 for a kind that is not
+    recorded.
+    """
     table = [0] * MOST_KINDS
     for kind, size in of_kind.items():
         table[kind] = size

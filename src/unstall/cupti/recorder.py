@@ -1,7 +1,7 @@
 """The recorder with low overhead: CUPTI activity records, written to a file without Python.
 
-It records kernels, copies, memsets and the calls in `driver_calls`. A wait has the event or stream that it waits
-for. A call has its stack if `CallStacks` registered the code.
+The recorder writes kernels, copies, memsets and the calls in `driver_calls`. A wait has the event or stream that the
+host waits for. A call has its stack if `CallStacks` registered the code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET, Kind.OVERHEAD
 
 
 class CuptiError(UnstallError):
-    """CUPTI cannot be used here, or not at the moment."""
+    """CUPTI cannot be used here, either in general or at the moment."""
 
 
 class Cupti:
@@ -72,7 +72,7 @@ class Cupti:
         _cupti.unsubscribe()
 
     def start(self) -> None:
-        """Begin to record. Raises CuptiError with CUPTI's own reason: another client, say, or no driver."""
+        """Begin to record. Raises CuptiError with CUPTI's own reason, such as another client or no driver."""
         about = {"version": self._version, "library": self._library.name}
         (self._folder / VERSION).write_text(json.dumps(about))
         try:
@@ -94,7 +94,7 @@ class Cupti:
             raise CuptiError(_why(error)) from error
 
     def flush(self) -> None:
-        """Write the records of finished work to the folder."""
+        """Write the records of finished device work to the folder."""
         _cupti.flush()
 
     def stop(self) -> None:
@@ -103,7 +103,7 @@ class Cupti:
         self._counts = _cupti.stop()
 
     def forked(self) -> None:
-        """In a forked child: CUDA does not work there, so nothing is recorded."""
+        """Called in a forked child: does nothing, since CUDA does not work there."""
 
     def facts(self) -> dict[str, object]:
         """Returns the metadata of this recorder for the trace."""
@@ -121,21 +121,23 @@ def _why(error: Exception) -> str:
 
 
 def unavailable() -> str | None:
-    """Returns why CUPTI cannot record here, as far as known before the program runs; None if it may work."""
+    """Returns the reason why CUPTI cannot record here, or None if it may work. Callable before the program runs."""
     if _cupti is None:
         return _NOT_BUILT
     return None if device.has_driver() else _NO_DRIVER
 
 
 def try_ahead(folder: Path) -> None:
-    """Tries libcupti for the program that will record into `folder`. Raises OSError if `folder` cannot be written."""
+    """Tries libcupti before the program that will record into `folder` does. Raises OSError if `folder` cannot be
+    written.
+    """
     library = find_library() if unavailable() is None else None
     if library is not None:
         trial.try_ahead(_cupti.__file__, library, folder)
 
 
 def find_library() -> Path | None:
-    """Returns the path of libcupti: the loaded one, else torch's, else the toolkit's."""
+    """Returns the path of libcupti, or None. Looks for a loaded one first, then in torch, then in the toolkit."""
     return _loaded() or next(filter(Path.is_file, _candidates()), None)
 
 

@@ -1,6 +1,6 @@
-"""Tries libcupti in a process of its own, since a library that does not fit the driver may crash at its first call.
+"""Tries libcupti in a process of its own, since a libcupti that does not fit the driver may crash at its first call.
 
-nvidia-cuda-cupti 13.2.86, for one, calls itself in `cuptiGetVersion` until the stack ends if there is no driver.
+For example, nvidia-cuda-cupti 13.2.86 without a driver calls itself in `cuptiGetVersion` until the stack ends.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _results: dict[str, str | None] = {}
 
 
 def why_not(extension: str, library: Path, folder: Path) -> str | None:
-    """Returns why this libcupti must not be loaded into this process, or None if it may be loaded.
+    """Returns the reason why this libcupti must not be loaded into this process, or None if it may be loaded.
 
-    The library is tried once, and the result kept. If `try_ahead` wrote the result to `folder`, or for first steps to
-    the folder around it, reads the result from there. `extension` is the file of the C extension that loads the
-    library.
+    The library is tried once, and the result is kept. If `try_ahead` has written the result to `folder`, reads the
+    result from there. If `folder` is for a program's first steps, the result may also be in the parent folder.
+    `extension` is the file of the C extension that loads the library.
     """
     name = str(library)
     # The folder of a program's first steps lies in the recording's own. Around any other, strangers may write.
@@ -52,7 +52,7 @@ def why_not(extension: str, library: Path, folder: Path) -> str | None:
 
 
 def try_ahead(extension: str, library: Path, folder: Path) -> None:
-    """Tries this libcupti, and writes the result to `folder`. Then the program that records there starts no process."""
+    """Tries this libcupti, and writes the result to `folder`. The program that records there then starts no process."""
     (folder / _TRIED).write_text(json.dumps({str(library): why_not(extension, library, folder)}))
 
 

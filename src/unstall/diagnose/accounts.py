@@ -1,4 +1,5 @@
-"""Accounts: every nanosecond of the window is either busy, by kind of work, or idle, by cause. They add up exactly."""
+"""Accounts: every nanosecond of the window is either busy, by kind of work, or idle, by cause. The parts add up
+exactly."""
 
 from __future__ import annotations
 
@@ -36,16 +37,17 @@ class Gaps:
     def lost_to(self, *causes: str) -> Bool:
         """Returns which intervals were lost to one of these causes.
 
-        The usual latency of a late launch is lost to what made it late too: if the host were ahead, the device would
-        not idle for it."""
+        If a launch was late, its usual latency also counts as lost to the cause that made it late: with the host ahead,
+        the device would not idle for this latency.
+        """
         codes = [CAUSE[cause] for cause in causes]
         chosen: Bool = np.isin(self.cause, codes) | np.isin(self.behind, codes)
         return chosen
 
 
 def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[Busy, Intervals, int]:
-    """Returns how long the chosen device ops kept the device busy, by kind; the intervals in which they did; and how
-    long collectives were under way, in ns."""
+    """Returns three values for the chosen device ops: the time by kind in which they kept the device busy, the
+    intervals of that time, and the time with a collective under way. Times are in ns."""
     device = timeline.device
     comm = is_communication(timeline)
 

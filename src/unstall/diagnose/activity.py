@@ -65,7 +65,7 @@ class HostWaits:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HostActivity:
-    """What the launching threads did. `…_rows` are host rows; intervals are unions over these threads."""
+    """Activities of the launching threads. `…_rows` are host rows. Intervals are unions over these threads."""
 
     waits: HostWaits
     input_rows: I64
@@ -87,8 +87,8 @@ class HostActivity:
 
 
 def find_activity(timeline: Timeline, threads: I64, second_step: int | None, skew_ns: int) -> HostActivity:
-    """Returns what these threads did, by kind of activity. `second_step` is when the second step begins, if there is
-    one; `skew_ns` is how far apart the clocks of host and device may be."""
+    """Returns the activities of these threads, by kind. `second_step` is the start of the second step, or None if there
+    is none. `skew_ns` is how far apart the clocks of host and device may be."""
     host = timeline.host
     ours = np.isin(host.thread, threads)
     waits = _waits(timeline, ours, skew_ns)

@@ -11,7 +11,8 @@ _FAR_LESS = 2
 
 
 def growing(run: Run) -> I64:
-    """Returns host rows of allocator calls in the first step, at places that call far less later: the cache grows."""
+    """Returns host rows of the allocator calls by which the cache grows: calls in the first step, at places that call
+    far less later."""
     rows = run.activity.allocator_rows[run.inside[run.activity.allocator_rows]]
     if len(run.steps) < 2:
         return rows[:0]
@@ -24,7 +25,7 @@ def growing(run: Run) -> I64:
 
 
 def churning(run: Run) -> I64:
-    """Returns host rows of all other allocator calls."""
+    """Returns host rows of allocator calls that are not `growing`."""
     rows = run.activity.allocator_rows[run.inside[run.activity.allocator_rows]]
     later: I64 = np.setdiff1d(rows, growing(run))
     return later

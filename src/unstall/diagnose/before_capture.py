@@ -32,9 +32,10 @@ _TENSOR_RATE = "lr=torch.tensor(…, device='cuda'){fused} if a scheduler change
 
 
 def with_what_comes_first(run: Run, findings: Sequence[Finding]) -> list[Finding]:
-    """Returns the findings, in the order given, with what each capture needs first in its advice.
+    """Returns the findings in the order given. If a finding advises a graph capture, its advice says what must change
+    first.
 
-    Numbers in it count as reports do: findings that cost something and are no bugs, from 1 on.
+    The advice numbers findings as reports do: from 1 on, without bugs and without harmless findings.
     """
     costly = [finding for finding in findings if not finding.harmless and not finding.wrong]
     numbers = {id(finding): number for number, finding in enumerate(costly, 1)}

@@ -24,15 +24,16 @@ def explain_gaps(
 ) -> Gaps:
     """Give each idle interval its causes: why did the next op start so late?
 
-    Until the device has a launch to work on, the host is late. The cause is what the host spent the largest share of
-    that time on. Dispatching after a wait that emptied the queue counts as that wait. All work of a thread that only
-    fetches batches counts as data loading. If no op follows at all, the host is not late with a launch: it does other
-    work, or what it does is unknown.
+    Until the device has a launch to work on, the host is late. The cause is the activity that took the largest share of
+    the host's time. Dispatching after a wait that emptied the queue counts as that wait. All work of a thread that only
+    fetches batches counts as data loading. If no op follows at all, the host is not late with a launch: the cause is
+    other work of the host, or unknown.
 
-    Once the launch has returned, the host is not to blame: an event of another stream holds the op, or else it is
-    latency. If a graph was launched whose kernels are not in the file, or the op's own launch is not, the cause is
-    unknown. An interval with time both before and after becomes two rows. Only after a wait, a fetch, … the time that
-    an op usually takes to start stays with the cause: if the device had not run dry, it would not idle for that either.
+    Once the launch has returned, the host is not to blame. If an event of another stream holds the op, that event is
+    the cause; if not, the cause is latency. If the file lacks the op's launch or a launched graph's kernels, the cause
+    is unknown. An interval with time both before and after the return becomes two rows. Exception: after a wait, a
+    fetch or the like, the time that an op usually takes to start stays with that cause, since without the wait the
+    device would not have run dry.
     """
     idle = busy.gaps(*window)
     end = find_hand_overs(timeline, ops, idle, activity.feeding, activity.skew_ns)

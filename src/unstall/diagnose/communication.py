@@ -31,12 +31,12 @@ class Alike:
 
     @property
     def bandwidth(self) -> float | None:
-        """Bytes a ns (GB/s): the size of the operation by its time, None if the size is not known."""
+        """Bytes per ns (GB/s): the size of the operations, divided by their time. None if the size is not known."""
         return self.bytes / self.time_ns if self.bytes > 0 and self.time_ns > 0 else None
 
     @property
     def bus_bandwidth(self) -> float | None:
-        """Bytes a ns (GB/s) that each rank's link carries, by the formulas of nccl-tests (doc/PERFORMANCE.md).
+        """Bytes per ns (GB/s) that each rank's link carries, by the formulas of nccl-tests (doc/PERFORMANCE.md).
 
         None if the number of ranks, the size or the algorithm is not known.
         """
@@ -51,7 +51,7 @@ class Alike:
 
 
 def alike(timeline: Timeline, ops: I64) -> Iterator[Alike]:
-    """Yields these collectives, given by ascending device rows, by kind and group."""
+    """Yields collectives by kind and process group. `ops` are their device rows, ascending."""
     device, told = timeline.device, timeline.collectives
     row = np.searchsorted(told.op, ops)
     known = row < len(told)

@@ -27,14 +27,14 @@ def uploads(run: Run, memory: HostMemory) -> I64:
 
 
 def with_waits(run: Run, copies: I64) -> I64:
-    """Returns host rows of the calls of these copies, and of the waits for them."""
+    """Returns host rows of the calls that made these copies, and of the waits for the copies."""
     calls = np.unique(run.timeline.device.launch[copies]).astype(np.int64)
     waits = run.activity.waits
     return np.union1d(calls, waits.row[np.isin(waits.upload, calls)]).astype(np.int64)
 
 
 def other_waits(run: Run) -> I64:
-    """Returns host rows of waits that are not for an upload, or for the upload of a tensor made from Python values."""
+    """Returns host rows of waits for no upload, and of waits for the upload of a tensor made from Python values."""
     waits = run.activity.waits
     for_upload = waits.for_copy & ~_makes_tensor(run, waits.upload.astype(np.int64))
     rows: I64 = waits.row[~for_upload].astype(np.int64)

@@ -28,10 +28,11 @@ _OFTEN = 0.5  # of the copies, or of the steps if each has several copies
 
 
 def source_of_copies(run: Run, calls: I64) -> CopySource:
-    """Returns the origin of the memory that these copy calls read, by what the host did since the last call to CUDA.
+    """Returns the origin of the memory that these copy calls read, judged by the host's work since the previous CUDA
+    call.
 
-    A DataLoader may have returned a batch, or an operator on the host may have made a tensor. Such operators are known
-    only if operators were recorded; if not, the result is "unknown".
+    A DataLoader may have returned a batch, or an operator on the host may have made a tensor. If no operators were
+    recorded, the result is "unknown".
     """
     if not has_operators(run.timeline) or not len(calls):
         return "unknown"

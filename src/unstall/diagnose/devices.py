@@ -1,4 +1,4 @@
-"""Several devices in one process: detects that one idles because another works."""
+"""Several devices in one process: detects devices that idle because another one works."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _NOTABLE = 0.05  # of a step
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The result of `explain`. `run` is what pictures are drawn from; a result read back from JSON has none."""
+    """The result of `explain`. `run` is the data for pictures. A result that was read from JSON has no `run`."""
 
     result: Result
     run: Run | None = None
@@ -63,13 +63,13 @@ def explain(
     as_recorded: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Diagnosis:
-    """Say where the time of a recorded run went, which line it went to, and why.
+    """Explain where the time of a recorded run went, to which lines, and why.
 
     Args:
         source: a trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
-        step: the name (or glob) of the annotation around one step. By default steps are found.
-        user: a glob, or several, of files that count as yours. By default all files do, except those of frameworks.
-        plain_step_ns: the step time measured without recording, in ns. By default the file's.
+        step: the name (or glob) of the annotation around one step. By default, steps are detected.
+        user: a glob, or several, of files that count as yours. By default, all files except those of frameworks.
+        plain_step_ns: the step time measured without recording, in ns. By default, the one in the file.
         as_recorded: keep the recorder's overhead in all times.
         progress: called with (bytes read, total bytes) while a file is read.
 
@@ -122,8 +122,8 @@ def explain(
 
 
 def texts(given: str | Iterable[str], name: str, of: str) -> tuple[str, ...]:
-    """Returns one or several texts as a tuple. Raises UsageError for any other type; `name` and `of` are for its
-    message."""
+    """Returns one or several texts as a tuple. Raises UsageError for any other type. `name` and `of` are words for the
+    error message."""
     several = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
     for text in several:
         if not isinstance(text, str):

@@ -14,8 +14,8 @@ _WORTH = 0.01  # of the window
 
 
 def note_of_checks(run: Run) -> str | None:
-    """Returns a sentence if steps were left out for the checks, or if these took a notable part of the window; None if
-    neither, or if no frames were recorded."""
+    """Returns a sentence if steps were left out because of the checks, or if the checks took a notable part of the
+    window. Otherwise, or if no frames were recorded, returns None."""
     if run.steps.proving:
         return words_of_proving(run.steps)
     took = proving_times(run.timeline).clip(*run.window).total
@@ -28,12 +28,13 @@ def note_of_checks(run: Run) -> str | None:
 
 
 def without_checks(findings: Iterable[Finding]) -> list[Finding]:
-    """Returns the findings but those at the checks' own lines: nobody can mend these, and later steps have none."""
+    """Returns the findings except those at the checks' own lines, which nobody can fix and which later steps do not
+    run."""
     return [each for each in findings if each.where.file is None or not PROVING_FILE.match(each.where.file)]
 
 
 def words_of_proving(steps: Steps) -> str:
-    """Returns a sentence on the steps that were left out of these."""
+    """Returns a sentence on the steps that were left out of `steps`."""
     others = f", and {counted(steps.apart, 'step')} apart from the longest stretch without" if steps.apart else ""
     return (
         f"left out: {counted(steps.proving, 'step')} in which unstall.graphed proves its graphs (it observes, captures "

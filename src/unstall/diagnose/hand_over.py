@@ -18,7 +18,7 @@ _LONG_AGO = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HandOver:
-    """How each idle interval ends, and when the device had what it needed to end it."""
+    """How each idle interval ends, and when the device had a launch that could end it."""
 
     op: I32  # device row of the op that ends the interval, or -1 at the window's end
     launch: I32  # host row of the launch of the next op, which at the window's end comes after it; or -1
@@ -32,7 +32,7 @@ class HandOver:
     usual_ns: int  # an op has started this long after its launch returned, unless something held it
 
     def at(self, rows: I64) -> HandOver:
-        """Returns the same of these intervals alone, int64 indices."""
+        """Returns the same data for the intervals `rows` only, int64 indices."""
         return HandOver(
             self.op[rows],
             self.launch[rows],

@@ -19,8 +19,8 @@ def load_usable(path: str | Path, progress: Callable[[int, int], None] | None = 
     """Read a file as `unstall.load` does.
 
     Raises:
-        TraceError: The file cannot be read, lost events and has no device events left, or has no events at all. A file
-            of unstall's own recorders may be empty: nothing happened in that run.
+        TraceError: The file cannot be read, lost events and has no device events left, or has no events at all.
+            Exception: a file of unstall's own recorders may be empty, since nothing may have happened in the run.
     """
     timeline = load(path, progress=progress)
     meta = timeline.meta

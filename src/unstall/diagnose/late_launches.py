@@ -34,11 +34,12 @@ class Late:
 
 
 def divide(run: Run, function: int | None = None) -> tuple[list[Late], list[Group]]:
-    """Returns the launch-bound stretches, costliest first, and the rows of tiny kernels by line outside of them.
+    """Returns the launch-bound stretches, costliest first, and the rows of tiny kernels outside of them, by line.
 
-    A stretch that is nothing but one line of tiny kernels counts as these. Other rows of tiny kernels within a stretch
-    are a part of it, unless the host is late only after pauses: then the device idles between them for another reason.
-    The stretch is the innermost function with most of the idle time, or `function`, a row of Stacks.
+    The stretch is the function `function`, a row of Stacks, or else the innermost function with most of the idle time.
+    If one line of tiny kernels has most of a stretch's idle time, the stretch counts as tiny kernels only. Other rows
+    of tiny kernels in a stretch count as part of the stretch. Exception: if the host is late only after pauses, they
+    count as tiny kernels, since the device idles between them for another reason.
     """
     lost, between = run.lost_to("launch"), run.lost_to("launch", "latency")
     rows_of_tiny = [group for group in _tiny_rows(run) if between[group.rows].sum() >= _WORTH * run.wall]
@@ -109,9 +110,9 @@ def _below(run: Run, node: int) -> Group:
 
 
 def around(run: Run) -> list[int]:
-    """The innermost of the user's functions with most of the idle time, then its callers outward: rows of Stacks.
+    """Returns rows of Stacks: the user's innermost function with most of the idle time, then its callers outward.
 
-    Of functions with the same launches below them, only the innermost is listed.
+    If several functions have the same launches below them, only the innermost is listed.
     """
     node = _innermost(run)
     if node < 0:
@@ -172,7 +173,8 @@ def _functions(run: Run, places: I64) -> I64:
 
 
 def usual_length(run: Run, rows: I64) -> str:
-    """Returns the median length of the device ops of these launches: "3.17 µs"; some recorders write whole µs."""
+    """Returns the median length of the device ops of these launches, such as "3.17 µs (median)". Some recorders write
+    whole µs."""
     device = run.timeline.device
     ops = run.ops_of(rows)
     median = int(np.median((device.end - device.start)[ops]))

@@ -1,4 +1,5 @@
-"""Cost by line: device time launched from it, host time waited at it, and idle time it is to blame for."""
+"""Cost of each line: the device time that it launched, the time that the host waited at it, and the idle time that it
+caused."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from unstall.timeline.columns import I64
 
 
 def cost_by_line(run: Run) -> tuple[LineCost, ...]:
-    """Returns the costliest lines first, by the sum of device time and idle time."""
+    """Returns the cost of each line, sorted by the sum of device time and idle time, costliest first."""
     host, device, gaps = run.timeline.host, run.timeline.device, run.gaps
     low, high = run.window
     joined = np.flatnonzero((device.launch >= 0) & run.ops_inside)

@@ -1,5 +1,5 @@
-"""Detects steps that take far longer or shorter than the rest, such as those with an evaluation or a first use. A mean
-then describes no step."""
+"""Detects steps that take far longer or shorter than the rest, such as steps with an evaluation or a first use. If
+there are any, the mean describes no step."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _NOTABLE = 0.1  # of the window: the time by which these steps differ from the u
 
 
 def of_long_steps(run: Run) -> str | None:
-    """Returns a sentence on the number and length of steps of unusual length; None if there are none, or they differ by
-    little time."""
+    """Returns a sentence on the number and length of steps of unusual length. Returns None if there are none, or if
+    they differ little from the others."""
     lengths = run.step_lengths
     # Of two steps, neither is the usual one: compare the longer with the shorter.
     usual = float(np.median(lengths) if len(lengths) > 2 else lengths.min())

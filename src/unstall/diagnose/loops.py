@@ -1,4 +1,4 @@
-"""Tells a function that holds the loop over the steps from one that each step calls."""
+"""Distinguishes a function that holds the loop over the steps from a function that each step calls."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from unstall.what_if.place import parse_function
 def goes_around_steps(run: Run, edit: str) -> bool:
     """Returns whether a function holds the loop over the steps.
 
-    It does if the CUDA calls of several steps follow each other inside one call of it, and none is outside. A function
-    that is called once per step and does everything in the step looks the same and cannot be told from the loop.
+    It does if the CUDA calls of several steps follow each other inside the function, with no CUDA call outside in
+    between. A function that is called once per step and makes all CUDA calls of the step looks the same, so the result
+    is also True for it.
     """
     host = run.timeline.host
     calls = np.flatnonzero(run.inside & (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))
@@ -26,8 +27,8 @@ def goes_around_steps(run: Run, edit: str) -> bool:
 def holds_the_loop(run: Run, group: Group) -> bool:
     """Returns whether a group's function is known to hold the loop over the steps.
 
-    It is at module level, or goes around several steps and is seen to be called less often than there are steps. If
-    calls of functions were not recorded, only module level is known.
+    This is known of code at module level, and of a function that goes around several steps and is called fewer times
+    than there are steps. If function calls were not recorded, it is known of module level only.
     """
     timeline, host = run.timeline, run.timeline.host
     where = run.where(group)
@@ -43,7 +44,8 @@ def holds_the_loop(run: Run, group: Group) -> bool:
 
 
 def lines_of(run: Run, group: Group) -> str:
-    """Returns the lines of the group's function that lead to its launches: "train.py:40 to 47"; "" if not exact."""
+    """Returns the lines of the group's function that lead to its launches, such as "train.py:40 to 47". "" if lines are
+    not exact."""
     lines, stacks = run.timeline.lines, run.timeline.stacks
     if not 0 <= group.place < len(lines) or not lines.exact[group.place]:
         return ""

@@ -38,8 +38,8 @@ class Outlook:
 
     @property
     def usual_error(self) -> float | None:
-        """Returns the likely error of an estimated step time, as a share of it; None if it is measured or too
-        uncertain."""
+        """Returns the likely error of the estimated step time, as a share of the step time. None if the step time is
+        not estimated or is too uncertain."""
         known = self.model
         steps = len(known.subject.steps)
         if known.undistorted_by != "usual cost" or steps < 2:
@@ -68,11 +68,11 @@ class Outlook:
 
     @cached_property
     def doubt(self) -> Freed | None:
-        """Returns what the host and the best other resource would gain at the other end of the overhead's estimate, if
-        that changes what limits the run; else None.
+        """Returns the gains at the other end of the overhead's estimate, if they change what limits the run. Otherwise
+        returns None. Only the host and the best other resource are included.
 
-        If the host limits the run, that end is a host faster by the error of the estimate; else it is the run as
-        recorded.
+        If the host limits the run, the other end is a host that is faster by the error of the estimate. If not, the
+        other end is the run as recorded.
         """
         best, known = self.freed.best(), self.model
         if known.undistorted_by != "usual cost" or not best:
@@ -95,7 +95,8 @@ class Outlook:
         return abs(self.model.error) <= UNTRUSTED
 
     def caveat(self) -> str:
-        """How far the replay is off, to be read before all predictions; empty if it is near enough."""
+        """Returns a warning on how far the replay is off, to be read before all predictions, or "" if it is near
+        enough."""
         known = self.model
         if abs(known.error) < _REPLAY_OFF:
             return ""
@@ -106,7 +107,7 @@ class Outlook:
         return f"{off}: gains, the plan and the floor may be off by as much."
 
     def sentences(self) -> list[str]:
-        """The step time without the recorder, and what faster host code would gain."""
+        """Returns sentences on the step time without the recorder and on the gain from faster host code."""
         known = self.model
         step = known.undistorted_step_ns
         said = []
@@ -125,15 +126,15 @@ class Outlook:
             )
         if known.left_out_ns:
             pauses = duration(known.left_out_ns)
-            said.append(f"The {duration(round(step))} do not include pauses that only one step had: {pauses} in all.")
+            said.append(f"The {duration(round(step))} exclude pauses that only one step had ({pauses} in total).")
         free, twice = step - self.freed.gains["host"], self.host_twice_step_ns
         if step - free < max(_HELPS * step, known.error_ns):
             most = share(round(max(step - free, known.error_ns)), round(step))
             said.append(f"Faster host code (C++, a faster CPU) would not help: it would gain at most {most}.")
         else:
             said.append(
-                f"With host code twice as fast (C++ instead of Python) a step would take {duration(round(twice))}, "
-                f"and {duration(round(free))} if host code took no time at all."
+                f"If host code were twice as fast (C++ instead of Python), a step would take {duration(round(twice))}; "
+                f"if host code took no time at all, {duration(round(free))}."
             )
         return said
 
@@ -179,7 +180,8 @@ def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool 
 
 
 def freed_of(known: Model, subject: Subject, step_ns: float) -> Freed:
-    """Returns what each resource costs this run, edited or not. `step_ns` is its step time in the replay."""
+    """Returns the gain if a resource took no time, for each resource. `subject` may be edited. `step_ns` is its step
+    time in the replay."""
     return Freed(step_ns, if_free(subject, step_ns), known.error_ns)
 
 

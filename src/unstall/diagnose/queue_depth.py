@@ -9,7 +9,8 @@ from unstall.timeline.grouping import groups
 
 
 def depth_at_launch(timeline: Timeline) -> tuple[I64, I32]:
-    """Returns (host rows of launching calls, by time; ops outstanding on their device when each call begins).
+    """Returns the host rows of launching calls, by time, and the number of ops outstanding on the call's device when
+    each begins.
 
     The ops of a graph count as one, because they take one place in the launch queue.
     """
@@ -24,7 +25,7 @@ def depth_at_launch(timeline: Timeline) -> tuple[I64, I32]:
 
 
 def depth_over_time(timeline: Timeline) -> tuple[I64, I32]:
-    """Returns the launch queue's depth as a step function: (times, ns; depth from each time on)."""
+    """Returns the launch queue's depth over time: the times in ns, and the depth from each time on."""
     _, begun, done, _ = _launched(timeline)
     times = np.concatenate((begun, np.maximum(done, begun)))
     change = np.concatenate((np.ones(len(begun), np.int32), np.full(len(done), -1, np.int32)))

@@ -53,7 +53,7 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run before any rule: the timeline and what was computed from it. Times are ns, "per step" is a mean."""
+    """A run before any rule: the timeline and the data computed from it. Times are in ns. "Per step" is a mean."""
 
     timeline: Timeline
     steps: Steps
@@ -84,15 +84,15 @@ class Run:
 
     @cached_property
     def inside(self) -> Bool:
-        """Which host events begin between the start of the first step and the host's end of the last; bool by host
-        row."""
+        """Bool by host row: whether the event begins between the start of the first step and the host's end of the last
+        step."""
         start = self.timeline.host.start
         chosen: Bool = (start >= self.steps.start[0]) & (start < self.steps.end[-1])
         return chosen
 
     @cached_property
     def ops_inside(self) -> Bool:
-        """Which device ops run at least partly within the window; bool by device row."""
+        """Bool by device row: whether the op runs at least partly within the window."""
         device = self.timeline.device
         low, high = self.window
         chosen: Bool = (device.end > low) & (device.start < high)
@@ -100,7 +100,7 @@ class Run:
 
     @cached_property
     def comm(self) -> Bool:
-        """Which device ops are collectives; bool by device row."""
+        """Bool by device row: whether the op is a collective."""
         return is_communication(self.timeline)
 
     @cached_property
@@ -110,7 +110,7 @@ class Run:
 
     @cached_property
     def exposed_by_waits(self) -> I64:
-        """By host row: ns for which the device was idle after a wait, or for a copy, because of this event; int64."""
+        """By host row: ns for which the device was idle because of this event, with cause `sync` or `copy`; int64."""
         return self.lost_to("sync", "copy")
 
     def _blamed(self, chosen: Bool) -> I64:
@@ -121,7 +121,7 @@ class Run:
 
     @cached_property
     def host_length(self) -> I64:
-        """By host row: ns that the event took within the steps, or within the window if it is outside them; int64."""
+        """By host row: ns of the event between the start of the first step and the end of the window; int64."""
         host = self.timeline.host
         low, high = int(self.steps.start[0]), self.steps.window_end
         length: I64 = np.maximum(np.minimum(host.end, high) - np.maximum(host.start, low), 0)
@@ -146,8 +146,8 @@ class Run:
 
     @cached_property
     def waited(self) -> I64:
-        """By host row: ns for which the host waited for the device within the event, int64; 0 for events that are no
-        waits."""
+        """By host row: ns for which the host waited for the device within the event, int64. If the event is no wait,
+        0."""
         blocked = np.zeros(len(self.timeline.host), dtype=np.int64)
         rows = self.activity.waits.row
         blocked[rows] = self.host_length[rows]
@@ -189,12 +189,12 @@ class Run:
 
     @cached_property
     def depth(self) -> tuple[I64, I32]:
-        """(times, launch queue depth from each on)."""
+        """(times in ns, launch queue depth from each time on)."""
         return depth_over_time(self.timeline)
 
     def work(self, chosen: Bool) -> dict[int, Intervals]:
-        """Returns by device the intervals in which it was at work on the chosen ops. `chosen` is a bool by device
-        row."""
+        """Returns, for each device, the intervals in which it was at work on the chosen ops. `chosen` is a bool by
+        device row."""
         device = self.timeline.device
         rows = np.flatnonzero(chosen)
         return {
@@ -203,7 +203,7 @@ class Run:
         }
 
     def alone(self, ops: I64, beside: dict[int, Intervals]) -> int:
-        """Returns ns of the window in which one of these device rows ran and its device did none of the work
+        """Returns the ns of the window in which one of the device rows `ops` ran and its device did none of the work in
         `beside`."""
         device = self.timeline.device
         parts = Intervals.none()
@@ -230,7 +230,8 @@ class Run:
             yield Group(int(self.places.place[rows[part[0]]]), name, rows[part])
 
     def lines(self, rows: I64) -> Iterator[Group]:
-        """Host rows by place alone. The group has an operator if that is the same for all its rows."""
+        """Yields host rows grouped by place only. A group has an operator if the operator is the same for all its
+        rows."""
         top = self.places.top_op[rows]
         op = np.where(top >= 0, self.timeline.host.name[np.maximum(top, 0)], -1)
         for _, part in groups(self.places.place[rows]):
@@ -262,8 +263,8 @@ class Run:
     ) -> Finding:
         """Returns a finding at a group's place.
 
-        The totals are over the window, while a Finding's figures are per step. By default the wait is the time that the
-        group's events took, and the spans are those of these events.
+        The arguments `total_…` are sums over the window. The figures of a Finding are per step. By default, the wait is
+        the time that the group's events took, and the spans are the longest of these events.
         """
         rows = group.rows
         say = self.in_its_words
@@ -315,7 +316,7 @@ class Run:
         return platform(self.timeline)
 
     def in_its_words(self, text: str) -> str:
-        """Returns a text with the words of the platform that the run was recorded on: HIP's calls on an AMD card."""
+        """Returns the text in the terms of the run's platform, such as the names of HIP's calls on an AMD card."""
         return in_words_of(self._platform, text)
 
     def _at(self, edit: str | None, where: Where) -> str | None:
@@ -339,7 +340,8 @@ class Run:
         return f"{edit}:{where.file}:{where.line}{operator}"
 
     def within(self, rows: I64, file: re.Pattern[str]) -> Bool:
-        """Returns which of these host rows have a frame above them whose file the pattern matches from its start."""
+        """Returns which of these host rows have a frame above them in a file that matches the pattern from its
+        start."""
         stacks, lines = self.timeline.stacks, self.timeline.lines
         frames = nearest(stacks.parent, named(self.timeline, file, lines.file)[stacks.line])
         stack = self.timeline.host.stack[rows]
@@ -348,7 +350,10 @@ class Run:
         return found
 
     def steps_with(self, times: I64) -> int:
-        """Returns in how many steps these times (ns) lie. Times before the first step count for the first."""
+        """Returns the number of steps that hold at least one of these times (ns).
+
+        A time before the first step counts for the first step.
+        """
         return len(np.unique(np.searchsorted(self.steps.start[1:], times, side="right")))
 
     def where(self, group: Group) -> Where:
@@ -365,7 +370,8 @@ class Run:
     def idle_spans(self, rows: I64, *causes: str) -> tuple[tuple[int, int], ...]:
         """Returns (start, end) of the longest idle times that `idle_of` finds, in order of time.
 
-        Intervals that touch, as before and after the return of a launch, are one."""
+        Intervals that touch are merged, such as the two before and after the return of a launch.
+        """
         chosen = self.idle_of(rows, *causes)
         low, high = self.gaps.start[chosen], self.gaps.end[chosen]
         opens, closes = np.append(True, low[1:] > high[:-1]), np.append(low[1:] > high[:-1], True)
@@ -373,12 +379,13 @@ class Run:
         return costliest(low, high, high - low)
 
     def idle_of(self, rows: I64, *causes: str) -> I64:
-        """Returns indices of the idle intervals that have one of these causes and one of these host events to blame."""
+        """Returns indices of the idle intervals with one of these causes for which one of the host events `rows` is to
+        blame."""
         return np.flatnonzero(self.gaps.lost_to(*causes) & np.isin(self.gaps.culprit, rows))
 
 
 def costliest(start: I64, end: I64, cost: I64) -> tuple[tuple[int, int], ...]:
-    """Returns (start, end) of the costliest intervals, in order of time; a finding highlights them on the timeline."""
+    """Returns (start, end) of the costliest intervals, in order of time. A finding highlights them on the timeline."""
     chosen = np.argsort(-cost, kind="stable")[:_MOST_SPANS]
     chosen = chosen[np.argsort(start[chosen], kind="stable")]
     return tuple((int(start[i]), int(end[i])) for i in chosen)
@@ -396,8 +403,8 @@ def analyse(
 
     Args:
         timeline: The recorded or replayed run.
-        step: Name of the annotation around one step; found if None.
-        user: Globs of the files that count as the user's code; all but frameworks if empty.
+        step: Name of the annotation around one step. If None, steps are detected.
+        user: Globs of the files that count as the user's code. If empty, all files except those of frameworks.
         steps: The steps, if they are known.
         places: The places, if they are known.
 

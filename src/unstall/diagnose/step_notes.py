@@ -1,4 +1,5 @@
-"""Notes on steps: what lies outside of them and is not counted, and what repeats but may be layers."""
+"""Notes on steps: parts of the run that lie outside of steps and are not counted, and repeated parts that may be
+layers."""
 
 from __future__ import annotations
 

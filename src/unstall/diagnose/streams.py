@@ -10,7 +10,7 @@ LONELY = 0.02
 
 
 def overlap(run: Run, device: int, stream: int) -> tuple[int, int]:
-    """Returns (ns in which the stream was at work, ns of those in which another stream of its device was too)."""
+    """Returns the ns in which the stream was at work, and the ns in which another stream of its device also was."""
     ops = run.timeline.device
     here = run.ops_inside & (ops.device == device)
     own, others = here & (ops.stream == stream), here & (ops.stream != stream)

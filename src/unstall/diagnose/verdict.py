@@ -1,7 +1,7 @@
 """The verdict: what bounds this run, in a few sentences.
 
-If the run can be replayed, it is the resource that would shorten a step most if it took no time. Shares of time say
-what happened, and not what would help: a collective that fills half of a step may wait for nothing but a late host.
+If the run can be replayed, the verdict is the resource that would shorten a step most if it took no time. Shares of
+time show what happened, not what would help: a collective that fills half of a step may only wait for a late host.
 """
 
 from __future__ import annotations
@@ -75,29 +75,30 @@ _WHILE = {
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """What a step would gain by each resource that took no time, by replay. Times are ns per step."""
+    """How much a step would gain if a resource took no time, for each resource, by replay. Times are ns per step."""
 
     step_ns: float
     gains: Mapping[str, float]  # by resource
     error_ns: float  # the replay's own; smaller gains are not told from 0
 
     def best(self) -> list[str]:
-        """Returns the resource that gains most, and those that gain as much within 3 % of a step; most first.
+        """Returns the resource that gains most, and the others whose gain is at most 3 % of a step smaller. The largest
+        gain is first.
 
-        None gains less than 3 %, nor less than the replay's error.
+        Resources that gain less than 3 %, or less than the replay's error, are left out.
         """
         least = max(_TIE * self.step_ns, self.error_ns, 1)
         ranked = sorted((name for name in self.gains if self.gains[name] >= least), key=lambda name: -self.gains[name])
         return [name for name in ranked if self.gains[ranked[0]] - self.gains[name] <= _TIE * self.step_ns]
 
     def others(self) -> list[str]:
-        """Returns the resources next to the best ones, most first, if they gain enough to mention."""
+        """Returns the resources after the best ones that gain enough to mention, largest gain first."""
         best, least = self.best(), max(_NEXT * self.step_ns, self.error_ns, 1)
         ranked = sorted(self.gains, key=lambda name: -self.gains[name])
         return [name for name in ranked if name not in best and self.gains[name] >= least]
 
     def share(self, name: str) -> str:
-        """Returns by how much a step would be shorter, as a percentage of it."""
+        """Returns the gain as a percentage of a step."""
         return share(round(self.gains[name]), round(self.step_ns))
 
 
@@ -106,7 +107,7 @@ def judge(run: Run, freed: Freed | None = None) -> Verdict:
 
     Args:
         run: The run, with or without the recorder's overhead.
-        freed: What each resource costs it. Without it, the largest share of the time decides.
+        freed: The gain if a resource took no time. If None, the largest share of the time decides.
     """
     if not len(run.timeline.device):
         return _no_device_work(run)
@@ -134,9 +135,10 @@ def judge(run: Run, freed: Freed | None = None) -> Verdict:
 
 
 def bound_by(run: Run, freed: Freed | None = None) -> str:
-    """Returns what bounds the run: by what is gained if it is free, or else by its share of the time.
+    """Returns what bounds the run: the resource with the largest gain in `freed`. Without `freed`, returns the resource
+    with the largest share of the time.
 
-    Of resources that gain as much as each other, one that is waste is named before the host's and the device's work.
+    If several resources gain equally, waste is named before the host's and the device's work.
     """
     shares = _shares(run)
     # The usual latency of a late launch counts for what made it late: if the host were ahead, it would cost nothing.
@@ -285,7 +287,7 @@ def _of_waits(run: Run) -> str:
     left = (
         "cost the device next to nothing" if run.negligible(cost) else f"leave the device idle for {share(cost, wall)}"
     )
-    return f"Waits for the device take {share(run.waiting, wall)} of the host's time and {left}."
+    return f"For {share(run.waiting, wall)} of the time the host waits for the device; these waits {left}."
 
 
 def _recorder_share(run: Run) -> int:
@@ -301,8 +303,8 @@ def _busy(accounts: Accounts) -> int:
 
 
 def parts(accounts: Accounts) -> dict[str, int]:
-    """Returns ns by candidate for `bound_by`. Time with both a kernel and a copy counts for the one that takes longer
-    in all."""
+    """Returns ns by candidate for `bound_by`. Time with both a kernel and a copy counts for computing or for copying,
+    whichever takes longer in all."""
     busy, idle = accounts.busy_ns, accounts.idle_ns
     shares: dict[str, int] = {"device": busy.compute}
     shares |= {cause: int(getattr(idle, cause)) for cause in IDLE_CAUSES}

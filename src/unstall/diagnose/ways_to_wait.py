@@ -1,7 +1,7 @@
 """The ways in which PyTorch code makes the host wait, identified by operator and by stack, with advice for each.
 
-If no operators were recorded, the built-in function that the line called identifies them, or else what was copied to
-the host.
+If no operators were recorded, a way is identified by the built-in function that the line called, or else by the data
+that was copied to the host.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Way:
         return f"{file}:{function}" if colon else None
 
     def matches(self, wait: Wait) -> bool:
-        """Returns whether the wait is of this way."""
+        """Returns whether the wait is made in this way."""
         return (
             (self.op is None or re.match(self.op, wait.op) is not None)
             and (self.frame is None or re.search(self.frame, wait.frames, re.MULTILINE) is not None)
@@ -238,7 +238,8 @@ _BUILTIN = re.compile(r"<built-in (?:method|function) (?P<name>\w+)(?: of (?:\w*
 
 
 def called(frames: str) -> str:
-    """Returns the operator of the innermost of these frames, if that is a built-in function that may wait; else "".
+    """If the innermost of these frames is a built-in function that may wait, returns its operator. Otherwise returns
+    "".
 
     torch's built-in functions have their operators' names, except a few of Python's own (`__bool__`, `tolist`).
     """

@@ -21,8 +21,9 @@ _LOOP = 0.2  # of the step: a function around the steps must gain this much more
 def with_whole_graphs(run: Run, model: Model, findings: list[Finding]) -> list[Finding]:
     """Returns the findings, with the launch-bound one moved to the function whose graph gains most in a replay.
 
-    Of functions that gain the same, the one with the fewest graphs is taken, then the innermost. A function around the
-    steps, such as a script's `main`, cannot be captured as it is: only the part that each step runs can.
+    If several functions gain the same, the one with the fewest graphs is chosen, then the innermost. A function around
+    the steps, such as a script's `main`, cannot be captured as it is. Only the part that each step runs can be
+    captured.
     """
     functions = around(run)[:_MOST_FUNCTIONS]
     stretch = [finding for finding in findings if finding.rule == "launch-bound"]

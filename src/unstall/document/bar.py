@@ -1,4 +1,4 @@
-"""A stacked bar of glyphs. Glyphs and colours show the same, so either alone is enough to read it."""
+"""A stacked bar of glyphs. Glyphs and colours show the same, so either alone is enough to read the bar."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STYLES: dict[str, tuple[str, str]] = {
 
 
 class DrawnBar:
-    """Parts as one bar over a share of the width, each part at least one cell wide."""
+    """Draws parts as one bar that fills a share of the width. Each part is at least one cell wide."""
 
     def __init__(self, parts: Sequence[Part], share: float = 1.0) -> None:
         self._parts, self._share = parts, share
@@ -45,7 +45,7 @@ class DrawnBar:
 
 
 def cells_of(parts: Sequence[Part], width: int) -> list[int]:
-    """Returns the cells of each part: in proportion, at least one each, and exactly `width` in all."""
+    """Returns the number of cells of each part: in proportion to its size, at least one, and `width` in all."""
     total = sum(part.size for part in parts)
     spare = width - len(parts)
     bounds, seen = [0], 0

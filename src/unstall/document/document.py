@@ -1,7 +1,8 @@
 """`Document`: the content that a verb reports, independent of the format.
 
 A report builds a document; a renderer (`terminal`, `markdown`, `github`, `html`, `json`) reads it. Texts are not
-escaped for any syntax: each renderer escapes the spans for its own. JSON consists of the document's `data` alone.
+escaped for any syntax: each renderer escapes the spans for its own syntax. JSON consists of the document's `data`
+alone.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Role: TypeAlias = Literal["", "strong", "dim", "subject", "place", "name", "good
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A stretch of text in one role. `brief` replaces the text beside figures, if there is little space."""
+    """A stretch of text in one role. If there is little space beside figures, `brief` replaces the text."""
 
     text: str
     role: Role = ""
@@ -97,8 +98,8 @@ class Row(msgspec.Struct, frozen=True):
 class Table(msgspec.Struct, frozen=True):
     """A table. Each row has a text and figures.
 
-    `limited`: readers see the first `top` rows. `fold`: Markdown and HTML make the table collapsible, closed or open at
-    first. `compact`: the table is as wide as its texts, and does not fill the line.
+    `limited`: only the first `top` rows are shown. `fold`: Markdown and HTML make the table collapsible, closed or open
+    at first. `compact`: the table is as wide as its texts, and does not fill the line.
     """
 
     title: Words
@@ -118,7 +119,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Entries(msgspec.Struct, frozen=True):
-    """Numbered entries. Readers see the first `top` of them. `names` are the headings of the figures."""
+    """Numbered entries. Only the first `top` entries are shown. `names` are the headings of the figures."""
 
     title: Words
     names: tuple[str, ...]
@@ -145,13 +146,13 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Histograms(msgspec.Struct, frozen=True):
-    """The distribution of samples in ns; samples of one group share an axis. Only HTML draws them."""
+    """Distributions of samples, in ns. Samples of one group share an axis. Only HTML draws histograms."""
 
     groups: tuple[tuple[Sample, ...], ...]
 
 
 class Level(msgspec.Struct, frozen=True):
-    """One bar of a waterfall. `size` is its size, `was` the size of the bar before. `takes` and `gain` are figures."""
+    """One bar of a waterfall. `was` is the size of the previous bar. `takes` and `gain` are figures."""
 
     text: Words
     size: int
@@ -162,7 +163,7 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class Waterfall(msgspec.Struct, frozen=True):
-    """Bars on one scale, each with its difference from the bar before. `names` are the headings of the figures."""
+    """Bars on one scale, each with its difference from the previous bar. `names` are the headings of the figures."""
 
     title: Words
     caption: Words
@@ -174,7 +175,7 @@ Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Code | Histograms 
 
 
 class Annotation(msgspec.Struct, frozen=True):
-    """A message at a line of the source, as shown by continuous integration."""
+    """A message that continuous integration shows at a line of the source."""
 
     level: Literal["notice", "warning", "error"]
     title: str

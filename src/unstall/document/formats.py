@@ -25,7 +25,8 @@ _ENDINGS: Mapping[str, str] = {
 
 
 def format_of(path: str | Path, otherwise: str | None = None) -> str:
-    """Returns the format for a file's ending, else `otherwise`. Raises UsageError if there is neither."""
+    """Returns the format for a file's ending, or `otherwise` if the ending names no format. Raises UsageError if both
+    are missing."""
     found = _ENDINGS.get(Path(path).suffix.lower(), otherwise)
     if found is None:
         raise UsageError(f"{path}: its ending names no format. Use {', '.join(sorted(_ENDINGS))}, or say --format")

@@ -1,9 +1,10 @@
 """Renders the document as one self-contained HTML file, which needs neither a server nor the network.
 
-The interactive page is built from `web/` and committed as `page.html`. The schema of the data tells it which kind of
-report it shows. It is a fixed text except for two data blocks, which hold only base64. All names from a trace therefore
-reach the page as data, and are shown only by `textContent`. Its content security policy allows its own script and style
-by their hashes, and forbids any request. A document without such a page becomes a static one.
+The interactive page is built from `web/` and committed as `page.html`. The data's schema tells the page which kind of
+report to show. The page is a fixed text except for two data blocks, which hold only base64. So all names from a trace
+reach the page as data, and are shown only by `textContent`. The page's content security policy allows only the page's
+own script and style, by their hashes, and forbids any request. A document without an interactive page becomes a static
+page.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def _inner(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Returns a code span; empty if there is no text."""
+    """Returns a code span, or "" if there is no text."""
     text = plain(text).strip()
     if not text:
         return ""

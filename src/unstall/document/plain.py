@@ -13,7 +13,7 @@ def plain(text: str) -> str:
 
 
 def short(text: str, longest: int = _LONGEST_NAME) -> str:
-    """Returns `plain(text)`, with its middle left out if it is too long."""
+    """Returns `plain(text)`. If the text is too long, its middle is left out."""
     text = plain(text)
     if len(text) <= longest:
         return text

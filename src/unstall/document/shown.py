@@ -31,7 +31,7 @@ class Shown(ABC):
             scrub_paths: shorten all paths, so that none names a home directory or a machine.
 
         Raises:
-            UsageError: the ending is another one, or the file cannot be written.
+            UsageError: the file has another ending or cannot be written.
         """
         from unstall.document.formats import format_of, write
 

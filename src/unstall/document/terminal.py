@@ -253,11 +253,11 @@ class _Line(NamedTuple):
     figures: Sequence[Text]
 
     def in_full(self) -> RenderableType:
-        """The text and the lines below it."""
+        """Returns the text and the lines below it."""
         return Group(self.text, *map(_indented, self.below)) if self.below else self.text
 
     def longest_word(self) -> int:
-        """Width of the longest word of the text, in columns."""
+        """Returns the width of the text's longest word, in columns."""
         words = self.text.plain.split() if isinstance(self.text, Text) else ()
         return max(map(len, words), default=0)
 

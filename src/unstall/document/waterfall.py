@@ -22,7 +22,7 @@ def as_table(block: Waterfall) -> Table:
 
 
 def drawing(block: Waterfall) -> str:
-    """Returns a section for the interactive page. It has no style of its own, as the page's policy forbids it."""
+    """Returns a section for the interactive page. It has no inline style, since the page's policy forbids that."""
     takes, gain = (html.escape(name) for name in block.names)
     head = (
         f'<li class="fall-head" aria-hidden="true"><span></span><span></span><span>{takes}</span>'

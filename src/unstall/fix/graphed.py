@@ -4,8 +4,8 @@
 
 The first call warms up. The next call is observed for anything that a graph cannot do. Then the function is captured on
 one stream and on several. Each graph is replayed on changed inputs and compared with eager from the same state. The
-fastest graph is kept, or none. From then on, a call copies its inputs into the graph's static inputs, replays the graph
-and returns copies of its results.
+fastest graph is kept, if it is faster than eager. From then on, a call copies its inputs into the graph's static
+inputs, replays the graph and returns copies of its results.
 
 Guards check the state that the function reads beside its arguments. If a guard fails, the call runs eagerly, and the
 function is captured again.
@@ -34,20 +34,21 @@ def graphed(
     max_graphs: int = 8,
     strict: bool = False,
 ) -> Any:
-    """Serves calls of a function, a module or a whole training step by CUDA graphs. Usable as a decorator or a call.
+    """Runs a function, a module or a whole training step as CUDA graphs. Use `@graphed` or `graphed(fn)`.
 
     Results are copies that belong to the caller. Gradients that a training step leaves in `.grad` are not copies: the
     next call overwrites them. If no graph is possible, calls run eagerly, and one warning gives the reason and the
     line. A graph that is not faster than eager is not kept. Without a CUDA device, all calls run eagerly.
 
     Args:
-        fn: The function or module. None: a decorator with the other arguments is returned.
-        streams: How many streams a graph forks into: 1 for none, "auto" for the number that is measured to be fastest.
-        shapes: "exact" captures a graph for each shape. "bucket" pads inputs to powers of two, a list of sizes to
-            those sizes, and cuts results back, if that gives the same bits.
-        verify: If False, captures are used without proof.
-        max_graphs: How many graphs are kept. The least recently used one is evicted.
-        strict: If True, `GraphedError` is raised instead of the warning.
+        fn: The function or module. If None, a decorator with the other arguments is returned.
+        streams: How many streams a graph uses. 1: the graph does not fork. "auto": the number that is measured to be
+            fastest.
+        shapes: "exact" captures a graph for each shape. "bucket" pads inputs to powers of two and cuts results back. A
+            list of sizes pads inputs to those sizes. Inputs are padded only if results keep the same bits.
+        verify: If False, graphs are used without comparing their results with eager.
+        max_graphs: How many graphs are kept. The least recently used graph is evicted.
+        strict: If True, `GraphedError` is raised instead of the warning that no graph is possible.
 
     Returns:
         A callable like `fn`, or a module of the same class with the same state. Its `.stats()` returns statistics.

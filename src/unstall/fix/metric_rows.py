@@ -1,4 +1,4 @@
-"""Copies scalars of several steps to the host. One kernel packs a step's scalars; one copy takes several steps."""
+"""Copies scalars of several steps to the host. One kernel packs the scalars of a step. One copy takes several steps."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _READS = 5  # reads that are timed
 class ScalarBlock:
     """A row of scalars for each of a few steps: packed on the device, then copied to pinned host memory.
 
-    If a step has one scalar, it is copied to its pinned row at once. A block is made and filled on one stream only: on
-    another stream, its device memory might still be in use by freed tensors.
+    If a step has one scalar, it is copied to its pinned row at once. A block is made and filled on one stream only. On
+    another stream, freed tensors might still use the block's device memory.
     """
 
     __slots__ = ("_host", "_packed", "_pinned", "_rows", "_used", "kind", "stream")
@@ -64,7 +64,7 @@ class ScalarBlock:
 
 
 class MetricBatch:
-    """Consecutive steps whose scalars are copied together, as soon as there are `limit` of them."""
+    """Consecutive steps whose scalars are copied together, as soon as there are `limit` steps."""
 
     __slots__ = ("_blocks", "_pool", "_read", "_streams", "behind", "first", "limit", "sent", "sent_ns", "unready_ns")
 
@@ -106,7 +106,7 @@ class MetricBatch:
         self.sent_ns = time.perf_counter_ns()
 
     def may_send(self) -> bool:
-        """Returns whether no CUDA graph is being captured: the copy would become part of it."""
+        """Returns False while a CUDA graph is being captured, since the copy would become part of the graph."""
         return not any(accelerator.capturing() for accelerator in self._streams)
 
     def is_computed(self) -> bool:
@@ -135,7 +135,7 @@ class MetricBatch:
 
 
 class ScalarPool:
-    """Free blocks and events."""
+    """Reusable blocks and events."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows

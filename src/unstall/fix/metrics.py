@@ -95,8 +95,9 @@ class MetricBuffer:
                 metrics.add(loss=step(batch))
 
     `add` packs a step's scalars with one kernel for each dtype. One copy takes the scalars of up to eight steps, but at
-    most a quarter of `max_lag` (of one step if the device is behind). `add` waits only if the device is more than
-    `max_lag` steps behind. It then waits for the oldest step, while the device still has later steps to compute.
+    most a quarter of `max_lag`. If the device is behind, one copy takes one step. `add` waits only if the device is
+    more than `max_lag` steps behind. It then waits for the oldest step, while the device still has later steps to
+    compute.
 
     Pending values are delivered when the `with` block ends, even by an exception, and when the interpreter exits.
     `os._exit` and fatal signals lose them. A forked process starts without pending values.
@@ -142,9 +143,9 @@ class MetricBuffer:
             **metrics: Tensors of one element, of any dtype and shape, or numbers.
 
         Raises:
-            ValueError: A tensor has more elements.
+            ValueError: A tensor does not have exactly one element.
             UsageError: A CUDA graph is being captured.
-            FloatingPointError: A NaN has arrived, and `stop_on_nan`.
+            FloatingPointError: `stop_on_nan` is True, and a NaN has arrived.
         """
         start = time.perf_counter_ns()
         with self._lock:
@@ -185,10 +186,10 @@ class MetricBuffer:
                 self._raise_on_nan()
 
     def take(self) -> list[MetricRow]:
-        """Returns the rows that have arrived since the last call; none if `deliver` was given.
+        """Returns the rows that have arrived since the last `take`. If `deliver` was given, there are none.
 
         Raises:
-            FloatingPointError: A NaN has arrived, and `stop_on_nan`.
+            FloatingPointError: `stop_on_nan` is True, and a NaN has arrived.
         """
         with self._lock:
             self._catch_up()
@@ -198,10 +199,10 @@ class MetricBuffer:
             return rows
 
     def flush(self) -> None:
-        """Waits for everything that was added, and delivers it.
+        """Waits for all values that were added, and delivers them.
 
         Raises:
-            FloatingPointError: A NaN has arrived, and `stop_on_nan`.
+            FloatingPointError: `stop_on_nan` is True, and a NaN has arrived.
         """
         with self._lock:
             while self._pending:

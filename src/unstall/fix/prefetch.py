@@ -28,8 +28,8 @@ def prefetch(
 
         for images, labels in unstall.prefetch(loader): ...
 
-    A thread fetches up to `depth` batches ahead, copies them into pinned buffers if they are not pinned, and from there
-    to the device on a separate stream. The batches are yours to keep.
+    A thread fetches up to `depth` batches ahead. It copies them into pinned buffers, unless they are pinned, and then
+    to the device on a separate stream. The program may keep the batches.
 
     Fetching ahead never changes what the program computes. The program's own thread fetches the first batches. It also
     fetches all other batches, so that only copies overlap, if
@@ -45,11 +45,11 @@ def prefetch(
         loader: A DataLoader, or any iterable. Its batches are tensors, or tensors in tuples, lists, mappings and
             dataclasses, of any shape and dtype, nested at will.
         device: Where the tensors go. If torch has no such device, batches are passed through unchanged.
-        depth: Batches to fetch ahead, 0 to 64. "auto" measures the first batches, and does not fetch ahead if less
-            than 2 % could be hidden or if it turns out slower.
+        depth: Batches to fetch ahead, 0 to 64. "auto" measures the first batches. It does not fetch ahead if less than
+            2 % of a batch's time could be hidden, or if fetching ahead turns out slower.
 
     Returns:
-        An iterable that has the loader's attributes and length. `.stats()` says what was done and gained.
+        An iterable that has the loader's attributes and length. `.stats()` returns a `PrefetchStats`.
 
     Raises:
         UsageError: `depth` is out of range, or torch has no device of that name or number.
@@ -60,7 +60,7 @@ def prefetch(
 
 
 class Prefetch(Generic[Item]):
-    """See `prefetch`. Reading or setting any other attribute reads or sets the loader's."""
+    """See `prefetch`. All other attributes are the loader's: reading or setting them reads or sets the loader's."""
 
     def __init__(self, loader: Iterable[Item], device: torch.device, depth: int | Literal["auto"]) -> None:
         self._loader = loader

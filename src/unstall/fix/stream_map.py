@@ -48,30 +48,31 @@ def stream_map(
     strategy: Strategy = "auto",
     out: Out = "pinned",
 ) -> StreamMap[Result]:
-    """Maps `fn` over items: copies each to the device, calls `fn`, copies the result back, all side by side.
+    """Maps `fn` over items. Copying items to the device, calling `fn` and copying results back overlap.
 
         for scores in unstall.stream_map(model, batches): ...
 
-    `fn` is called in this thread, once for each item and in order, up to `in_flight` items before its result is asked
-    for. If memory runs out, fewer items are in flight, and the item's call is repeated with the same random state.
+    `fn` is called in this thread, once for each item, in order. The calls run up to `in_flight` items ahead of the
+    results that are taken. If memory runs out, fewer items are in flight, and the item's call is repeated with the same
+    random state.
 
     Args:
         fn: Takes an item with its tensors on the device, and returns tensors.
         items: An iterable of tensors, or of tensors in tuples, lists, mappings and dataclasses, of any shape and dtype,
-            nested at will. So are the results.
+            nested at will. Results may have the same forms.
         device: Where `fn` computes. If torch has no such device, items are passed through unchanged.
-        in_flight: How many items may be on their way at a time, from 1; "auto" is 5, or fewer if memory is short.
+        in_flight: How many items may be in flight at a time, at least 1. "auto": 5, or fewer if memory is short.
         strategy: "engines": one stream copies in, one computes, one copies out. "streams": each item uses one of a ring
             of streams for everything, so that small kernels of several items run side by side. "auto": measures both
             on the first items. It does not try "streams" if `fn` writes to tensors that outlive a call, since then
             order matters. For items of up to 8 MiB it also tries "plain": everything on the program's own stream.
-        out: Where results go: "pinned" host memory, plain host memory ("cpu"), or they stay on the "device".
+        out: Where results go. "pinned": pinned host memory. "cpu": pageable host memory. "device": they stay there.
 
     Returns:
-        An iterator over the results, in order. `.stats()` says what was done and gained.
+        An iterator over the results, in order. `.stats()` returns a `StreamMapStats`.
 
     Raises:
-        UsageError: An argument is none of these.
+        UsageError: An argument is invalid.
     """
     if not callable(fn):
         raise UsageError(f"stream_map() calls a function for each item, and {fn!r} is none")
@@ -91,7 +92,7 @@ _IN_ORDER = "the function writes to tensors that outlive a call, so its calls st
 
 
 class StreamMap(Generic[Result]):
-    """See `stream_map`. One pass over the items; closing or dropping it drops what is in flight."""
+    """See `stream_map`. Iterates over the items once. If closed or dropped, it drops the items in flight."""
 
     def __init__(
         self,
@@ -196,7 +197,7 @@ class StreamMap(Generic[Result]):
             del error  # its traceback has this frame
 
     def close(self) -> None:
-        """Drops results that were computed and not taken."""
+        """Ends the iteration. Drops results that were not taken."""
         self._ended, self._error, self._loop = True, None, None
         self._items = iter(())
         flights, self._flights = self._flights, deque()

@@ -41,7 +41,7 @@ class CopyStats(Printed):
 
 
 class HostFuture(Generic[Nest]):
-    """The result of `to_host`. It gives access to its tensors only after their copy has ended. It can be awaited."""
+    """The result of `to_host`, which can be awaited. It gives access to its tensors only after they were copied."""
 
     def __init__(self, value: Nest, events: list[torch.Event], size_bytes: int, by: str) -> None:
         self._value = value
@@ -84,7 +84,7 @@ class HostFuture(Generic[Nest]):
 
 
 def to_host(value: Nest) -> HostFuture[Nest]:
-    """Begins to copy tensors to the host, as they are now. Later writes to them do not matter.
+    """Starts to copy tensors to the host with their current values. Later writes do not change the copies.
 
         loss_on_host = unstall.to_host(loss)
         ...  # launch the next step
@@ -94,9 +94,9 @@ def to_host(value: Nest) -> HostFuture[Nest]:
         value: A tensor of any shape and dtype, or tensors in tuples, lists, mappings and dataclasses, nested at will.
 
     Returns:
-        A future. `.result()` is the same nest with tensors on the CPU: detached from autograd, of the same shapes and
-        dtypes, with the strides that `.cpu()` gives. They are in pinned memory, which torch reuses once freed.
-        Tensors that were on the CPU are cloned.
+        A future. `.result()` returns `value` with all tensors on the CPU. They are detached from autograd, and have the
+        same shapes and dtypes, and the strides that `.cpu()` gives. They are in pinned memory, which torch reuses once
+        they are freed. Tensors that were on the CPU are cloned.
 
     Raises:
         UsageError: A CUDA graph is being captured.

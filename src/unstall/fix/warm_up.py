@@ -1,4 +1,5 @@
-"""`warm_up`: runs the largest inputs first. The memory that they leave in the caching allocator fits all others."""
+"""`warm_up`: runs the largest inputs first. The memory that these leave in the caching allocator fits all smaller
+inputs."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ Trace = list[tuple[str, int, int, int]]
 
 @dataclass(frozen=True, slots=True)
 class WarmUpStats(Printed):
-    """Reserved memory, predicted by the allocator model from an empty cache. None: not recorded, or it does not fit."""
+    """Reserved memory, predicted by the allocator model from an empty cache. None: not recorded, or memory runs out."""
 
     calls: int
     largest_bytes: int  # size of the largest call's inputs
@@ -45,20 +46,20 @@ class WarmUpStats(Printed):
 
 
 def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
-    """Calls `fn` with each input, the largest first, and reports how much reserved device memory that saves.
+    """Calls `fn` with each input, the largest first, and reports how much reserved device memory that order saves.
 
         print(unstall.warm_up(forward_and_backward, longest_batch, usual_batch))
 
-    The states of random generators are restored afterwards. All other effects of `fn` stay, so give it a step without
+    The states of random generators are restored afterwards. All other effects of `fn` stay, so pass a step without
     lasting effects: forward and backward, without the optimizer.
 
     Args:
         fn: The function to call.
-        *largest_inputs: One for each call: a tuple of all arguments, or the only argument. Tensors in it may be nested
-            and of any shape and dtype.
+        *largest_inputs: One input for each call: a tuple of all arguments, or the only argument. Tensors in it may be
+            nested and of any shape and dtype.
 
     Returns:
-        Calls, and bytes reserved and allocated in this order and in the reverse order.
+        Bytes reserved with the largest input first and with the smallest first, and the peak of allocated bytes.
 
     Raises:
         UsageError: `fn` cannot be called, or there are no inputs.

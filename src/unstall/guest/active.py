@@ -1,6 +1,7 @@
-"""The one recording of this process. It ends when the process ends, and forked children drop it.
+"""The one recording of this process. The recording ends when the process ends, and forked children drop it.
 
-Most programs that call `unstall.step()` are not being recorded, so nothing that a recording needs is imported here.
+Most programs that call `unstall.step()` are not being recorded, so this module imports nothing that only a recording
+needs.
 """
 
 from __future__ import annotations
@@ -69,24 +70,24 @@ def activate(recording: Active) -> None:
 
 
 def deactivate(recording: Active) -> None:
-    """Unregisters the recording; another may begin."""
+    """Unregisters the recording. Another recording may then begin."""
     if _slot.recording is recording:
         _slot.recording = None
         atexit.unregister(_exit)
 
 
 def current() -> Active | None:
-    """Returns the process's recording; None if there is none."""
+    """Returns the process's recording, or None if there is none."""
     return _slot.recording
 
 
 def refuse_recordings(why: str) -> None:
-    """Refuses recordings of blocks in this process from now on; `why` is the error message."""
+    """Refuses recordings of blocks in this process from now on. `why` is the error message."""
     _slot.refusal = why
 
 
 def refusal() -> str | None:
-    """Returns the error message for a recording of a block if this process refuses them, else None."""
+    """If this process refuses recordings of blocks, returns the error message; otherwise None."""
     return _slot.refusal
 
 

@@ -1,4 +1,6 @@
-"""Queries torch about the device. Nothing here imports torch, initialises CUDA or makes the program wait unasked."""
+"""Queries torch about the device. Nothing here imports torch or initialises CUDA. Only `synchronize` and
+`wait_to_leave` wait for the device.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +37,16 @@ class TimingEvent(Protocol):
 
 
 def cuda() -> Any | None:
-    """Returns the module `torch.cuda` if the program has initialised it, else None."""
+    """Returns the module `torch.cuda`, or None if the program has not initialised CUDA."""
     module = getattr(sys.modules.get("torch"), "cuda", None)
     return module if module is not None and module.is_initialized() else None
 
 
 def when_initialised(act: Callable[[], None]) -> Callable[[], None]:
-    """Calls `act` when CUDA is initialised, or at once if it is. torch must be imported; `act` must not raise.
+    """Calls `act` when CUDA is initialised, or at once if CUDA already is. torch must be imported; `act` must not
+    raise.
 
-    Returns a function that cancels this.
+    Returns a function that cancels the callback.
     """
     module = sys.modules["torch"].cuda
     if hasattr(module, "_lazy_call"):
@@ -57,7 +60,9 @@ def when_initialised(act: Callable[[], None]) -> Callable[[], None]:
 
 
 def may_be_in_use() -> bool:
-    """Returns whether the program's work may be on a device: CUDA is initialised, or this machine has no GPU anyway."""
+    """Returns whether the program's work may be on a device. True if CUDA is initialised, or if this machine has no
+    NVIDIA driver.
+    """
     return cuda() is not None or not has_driver()
 
 
@@ -67,14 +72,15 @@ def has_driver() -> bool:
 
 
 def capturing() -> bool:
-    """Returns whether a CUDA graph is being captured on this thread's stream. If so, nothing may wait for the
-    device."""
+    """Returns whether a CUDA graph is being captured on this thread's stream. During a capture, nothing may wait for
+    the device.
+    """
     module = cuda()
     return module is not None and bool(module.is_current_stream_capturing())
 
 
 def timing_event() -> TimingEvent | None:
-    """Returns an event recorded after all current work on this thread's stream; None without CUDA."""
+    """Returns an event recorded after all current work on this thread's stream, or None without CUDA."""
     module = cuda()
     if module is None:
         return None
@@ -93,8 +99,9 @@ def synchronize() -> None:
 
 
 def wait_to_leave() -> None:
-    """Waits for the current work on this thread's stream, but not forever: the program must be able to end even if the
-    device never finishes, as when its peers have gone."""
+    """Waits for the current work on this thread's stream, up to a time limit. A program whose device never finishes,
+    for example because the other ranks have ended, must still be able to end.
+    """
     event = timing_event()
     until = time.monotonic() + _LEAVING_WAITS_S
     while event is not None and not event.query() and time.monotonic() < until:
@@ -102,8 +109,9 @@ def wait_to_leave() -> None:
 
 
 def asked_for() -> dict[str, bool]:
-    """Returns whether the program has torch, has initialised CUDA, and has failed with an error about CUDA. Call it
-    when the program ends."""
+    """Returns whether torch is imported, whether CUDA is initialised, and whether the program failed with an error
+    about CUDA. For use when the program ends.
+    """
     error = getattr(sys, "last_value", None)
     said = ""
     with suppress(Exception):  # without `traceback`: the program may have a module of that name
@@ -127,7 +135,7 @@ def grad_enabled() -> bool:
 
 
 def memory() -> dict[str, int]:
-    """Returns counters of the current device's caching allocator; empty without CUDA."""
+    """Returns counters of the current device's caching allocator, or {} without CUDA."""
     module = cuda()
     if module is None:
         return {}
@@ -136,14 +144,15 @@ def memory() -> dict[str, int]:
 
 
 def allocations() -> int:
-    """Returns how often memory was requested from the current device's caching allocator: it grows while the device is
-    used."""
+    """Returns how many requests for memory the current device's caching allocator has had. The number grows while the
+    device is used.
+    """
     module = cuda()
     return int(module.memory_stats().get("allocation.all.allocated", 0)) if module is not None else 0
 
 
 def machine() -> dict[str, object]:
-    """Returns versions, devices in use and this process's rank: the machine and software of a recording."""
+    """Returns the machine and software of a recording: versions, devices in use and this process's rank."""
     torch = sys.modules.get("torch")
     module = cuda()
     return {

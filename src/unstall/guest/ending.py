@@ -1,8 +1,8 @@
-"""Ends the program as `sys.exit()` would: blocks are left in order, and exit handlers run.
+"""Ends the program as `sys.exit()` would: `with` and `finally` blocks end in order, and exit handlers run.
 
-SystemExit is raised at a step boundary, to the program's own call of `optimizer.step()`, `next(loader)`, `model(...)`
-or `unstall.step()`. Raised anywhere else, it might cut off a file that the program is writing. A program that catches
-SystemExit goes on.
+SystemExit is raised at a step boundary, in the program's own call of `optimizer.step()`, `next(loader)`, `model(...)`
+or `unstall.step()`. Raised anywhere else, SystemExit might cut off a file that the program is writing. A program that
+catches SystemExit goes on.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from typing import NoReturn
 def may_end_here() -> bool:
     """Returns whether `end_here` would end the program.
 
-    In a thread other than the main one it would only end this thread, for which others may then wait forever, as for a
-    thread that fetches batches. The exception is a thread that the main thread joins.
+    True in the main thread and in a thread that the main thread joins. In any other thread, `end_here` would only end
+    this thread. Other threads might then wait forever, for example for batches that this thread was to fetch.
     """
     return threading.current_thread() is threading.main_thread() or _main_thread_joins(threading.current_thread())
 
 
 def end_here() -> NoReturn:
-    """Raises SystemExit, with exit code 0. Only the code of a step boundary may call it, if `may_end_here`."""
+    """Raises SystemExit, with exit code 0. May be called only at a step boundary, and only if `may_end_here` returns
+    True.
+    """
     if threading.current_thread() is not threading.main_thread():
         _raise_in_main_thread()  # which gets it once this thread has ended, within `join`
     raise SystemExit

@@ -1,5 +1,5 @@
-"""Captures CUDA graphs with torch, and cleans up after a failed capture: no memory pool keeps taking all allocations,
-and no RNG stays in capture mode.
+"""Captures CUDA graphs with torch. Cleans up after a failed capture, so that no memory pool keeps taking all
+allocations and no RNG stays in capture mode.
 
 The caller must have imported torch.
 """
@@ -23,8 +23,8 @@ _broken: set[Any] = set()
 def capture(graph: Any, run: Callable[[], _T], pool: Any, stream: Any, generators: Sequence[Any] = ()) -> _T:
     """Captures the device work of `run` into `graph`, with its memory in `pool`, and returns the result of `run`.
 
-    It runs on `stream`, on the current device; other threads may continue meanwhile. torch.cuda.graph is not used
-    because it empties the program's memory cache.
+    `run` is called on `stream`, on the current device. Other threads may continue meanwhile. torch.cuda.graph is not
+    used because it empties the program's memory cache.
 
     Raises the exceptions of `run`, and RuntimeError if `run` does something that cannot be captured.
     """
@@ -57,7 +57,7 @@ def capture(graph: Any, run: Callable[[], _T], pool: Any, stream: Any, generator
 
 
 def is_sound(pool: Any) -> bool:
-    """Returns whether the pool accepts captures: no failed capture has made it unusable."""
+    """Returns whether the pool accepts captures. A failed capture may have made it unusable."""
     return pool not in _broken
 
 
@@ -97,7 +97,7 @@ def _let_go(graph: Any, pool: Any, stream: Any, generators: Sequence[Any]) -> No
 
 
 def own_stream(index: int) -> Any:
-    """Returns a stream that is exclusively ours: torch hands out its own streams in turn."""
+    """Returns a stream from NVIDIA's driver, which only we use. Without the driver, returns one of torch's pool."""
     import torch
 
     driver = nvidia_driver()
@@ -110,7 +110,7 @@ def own_stream(index: int) -> Any:
 
 @lru_cache(maxsize=1)
 def nvidia_driver() -> Any:
-    """Returns NVIDIA's driver if torch uses it; None otherwise."""
+    """Returns NVIDIA's driver if torch uses it, otherwise None."""
     import torch
 
     if torch.version.hip is not None or getattr(torch.version, "cuda", None) is None:

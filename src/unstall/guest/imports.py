@@ -1,4 +1,4 @@
-"""Runs callbacks before and after a module is imported, without importing it earlier than the program does."""
+"""Runs callbacks before and after a module is imported. Does not import the module earlier than the program does."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ Cancel = Callable[[], None]
 
 
 def when_imported(name: str, act: Callable[[], None]) -> Cancel:
-    """Calls `act` once the module `name` has been executed, or at once if it already has been.
+    """Calls `act` once the module `name` has been executed, or at once if the module is already imported.
 
-    Returns a function that cancels this. An import that fails raises as usual, and also cancels it.
+    Returns a function that cancels the callback. If the import fails, it raises as usual, and the callback is
+    cancelled.
     """
     if name in sys.modules:
         act()
@@ -31,11 +32,11 @@ def when_imported(name: str, act: Callable[[], None]) -> Cancel:
 
 
 def around_import(name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
-    """Calls `before` right before the module `name` is created, and `after` once it has run.
+    """Calls `before` right before the module `name` is created, and `after` once the module has run.
 
-    A mere query for the module's spec changes nothing. If `before` raises, the import raises; the next import tries
-    again. `before` may itself wait for the module's import (`when_imported`), and is served first. The module must not
-    have been imported.
+    The module must not have been imported. A mere query for the module's spec changes nothing. If `before` raises, the
+    import raises, and the next import tries again. If `before` calls `when_imported` for the same module, that callback
+    runs before `after`.
     """
     sys.meta_path.insert(0, _AroundFinder(name, before, after))
 
@@ -79,7 +80,7 @@ class _Finder:
             sys.meta_path.remove(self)
 
     def listen(self, spec: ModuleSpec) -> None:
-        """Calls back once the module of that spec has been executed."""
+        """Calls `act` once the module with this spec has been executed."""
         loader = spec.loader
         if loader is None:
             return

@@ -7,11 +7,12 @@ from contextlib import suppress
 
 
 def remember_interrupt() -> None:
-    """Makes Python end by SIGINT, as it does after any uncaught interrupt. Call it last in the code that runs at exit.
+    """Makes Python end by SIGINT, as after any uncaught interrupt. Must be the last call of the code that runs at exit.
 
-    CPython sets a flag if the last code it compiled from text ended by KeyboardInterrupt (`run_eval_code_obj` in
-    Python/pythonrun.c, 3.8 to 3.14), and reads it at the very end. Code from text that runs at exit clears the flag,
-    such as that of a namedtuple or dataclass in a module imported then. The program would then end with exit code 1.
+    If the code that CPython last compiled from text ended by KeyboardInterrupt, CPython sets a flag, and reads the flag
+    at the very end (`run_eval_code_obj` in Python/pythonrun.c, 3.8 to 3.14). Code compiled from text at exit clears the
+    flag, for example if an imported module defines a namedtuple or dataclass. The program would then end with exit code
+    1.
     """
     if getattr(sys, "last_type", None) is KeyboardInterrupt and _is_of_the_program():
         with suppress(KeyboardInterrupt):

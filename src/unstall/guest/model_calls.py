@@ -18,8 +18,9 @@ assert sys.version_info >= (3, 12)
 
 
 class ModelCallHooks:
-    """Watches the calls of every module, which costs a few tenths of a microsecond per call. Once a module is followed
-    and two of its calls were alike, it watches only the `forward` of that class."""
+    """Watches the calls of every module, which costs a few tenths of a microsecond per call. After `follow`, once two
+    calls of the module were alike, watches only the `forward` of the module's class.
+    """
 
     def __init__(self, on_boundary: Callable[[str, int], None]) -> None:
         self._on_boundary = on_boundary
@@ -38,7 +39,7 @@ class ModelCallHooks:
             self._watch(self._call)
 
     def follow(self, source: StepSource | None) -> None:
-        """Watches only this module's calls; those of all modules if None."""
+        """Watches only this module's calls, or the calls of all modules if `source` is None."""
         if self._tool is None:
             return
         if self._forward is not None:
@@ -51,7 +52,7 @@ class ModelCallHooks:
             self._watch(self._forward)
 
     def remove(self) -> None:
-        """Frees the tool and stops watching."""
+        """Stops watching and frees the tool id."""
         if self._tool is None:
             return
         let_go(self._tool, filter(None, (self._call, self._forward)))

@@ -1,4 +1,4 @@
-"""Takes a tool id of sys.monitoring (Python 3.12 and newer), and gives it back unchanged."""
+"""Takes and frees a tool id of sys.monitoring (Python 3.12 and newer)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def take(name: str) -> int:
 
 
 def let_go(tool: int, watched: Iterable[CodeType]) -> None:
-    """Gives a tool id back, without any events, including those of the code that it `watched`."""
+    """Frees a tool id. Removes its events first, including those of the code objects in `watched`."""
     if sys.version_info < (3, 12):
         return
     monitoring = sys.monitoring

@@ -1,4 +1,4 @@
-"""Detects the program's own `torch.profiler`: torch allows only one, and fails or crashes if another begins."""
+"""Detects the program's own `torch.profiler`. torch allows only one, and fails or crashes if another begins."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ except ImportError:
 
 
 def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
-    """Replaces `owner.name` by a function that calls `call(original, *args, **kwargs)`. Returns a function that undoes
+    """Replaces `owner.name` by a wrapper that calls `call(original, *args, **kwargs)`. Returns a function that undoes
     this.
 
-    If someone wrapped or kept the wrapper in the meantime, it only calls the original after the undoing.
+    If other code has wrapped or kept the wrapper by then, the wrapper stays, but only calls the original.
     """
     original = getattr(owner, name)
     armed = True
@@ -37,9 +37,10 @@ def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
 
 
 def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[[], None]:
-    """Calls `after(*args, **kwargs)` whenever a call of `owner.name` returns. Returns a function that undoes this.
+    """Calls `after(*args, **kwargs)` whenever a call of `owner.name` returns. Returns a function that undoes this
+    patch.
 
-    If the call raises, its traceback is the same as without us, except without the C extension.
+    If the original raises, its traceback does not show the patch, provided that the C extension was built.
     """
     if _after is None:
         return wrap(owner, name, _and_then(after))
@@ -50,9 +51,9 @@ def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[
 
 
 def followed(original: Callable[..., Any], after: Callable[..., object]) -> Callable[..., Any]:
-    """Returns a function that calls `original`, and then `after(*args, **kwargs)` if that returned.
+    """Returns a function that calls `original` and then, if `original` returned, `after(*args, **kwargs)`.
 
-    If `original` raises, its traceback is the same as without us, except without the C extension.
+    If `original` raises, its traceback does not show this function, provided that the C extension was built.
     """
     if _after is not None:
         return functools.update_wrapper(_after.After(original, after), original)
@@ -78,8 +79,9 @@ def _and_then(after: Callable[..., object]) -> Callable[..., Any]:
 
 
 def in_turn(*calls: Callable[..., object]) -> Callable[..., Any]:
-    """Returns a function that calls these in order with the same arguments until one raises. It returns the first one's
-    result. Tracebacks are as for `followed`."""
+    """Returns a function that calls these functions in order with the same arguments until one raises, and returns the
+    first function's result. Tracebacks are as for `followed`.
+    """
     return functools.reduce(followed, calls)
 
 
@@ -112,7 +114,9 @@ def _keep_from_compilers(*functions: Any) -> None:
 
 
 def unwrapped(function: object) -> FunctionType | None:
-    """Returns the function inside its wrappers, following `functools.wraps`; None if it is not a Python function."""
+    """Removes the wrappers from a function, following `functools.wraps`. Returns None if the result is not a Python
+    function.
+    """
     seen = set()
     while id(function) not in seen and hasattr(function, "__wrapped__"):
         seen.add(id(function))

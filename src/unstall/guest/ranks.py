@@ -1,4 +1,4 @@
-"""Whether the program is one of several ranks."""
+"""Finds whether the program is one of several ranks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 def is_one_of_several() -> bool:
     """Returns whether this process is a rank of a distributed program.
 
-    Its ranks wait for each other in collectives, so all must take the same number of steps. Whatever changes that may
-    depend on counts alone: each rank has a clock of its own.
+    Ranks wait for each other in collectives, so all ranks must take the same number of steps. Decisions that affect
+    this number may depend on counts, but not on times, since each rank has a clock of its own.
     """
     world_size = os.environ.get("WORLD_SIZE", "")
     if world_size.isdecimal() and int(world_size) > 1:

@@ -1,6 +1,6 @@
-"""The global random generators: detects which were used between two moments, and restores their states.
+"""The global random generators: detects which of them were used between two moments, and restores their states.
 
-Generators of NumPy and torch are included only if the program has imported these.
+Generators of NumPy and torch are included only if the program has imported NumPy and torch.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ HOST = frozenset(("torch", "random", "numpy.random"))
 
 
 def random_states() -> dict[str, Any]:
-    """Returns for each host generator, by name, a value that changes when it is used. Takes 30 to 90 µs, mostly
-    NumPy's."""
+    """Returns, by name of a host generator, a value that changes when the generator is used. Takes 30 to 90 µs, mostly
+    for NumPy.
+    """
     states: dict[str, Any] = {"random": random.getstate()}
     torch, numpy_random = _torch(), sys.modules.get("numpy.random")
     if torch is not None:

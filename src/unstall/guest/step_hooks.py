@@ -1,6 +1,7 @@
-"""Hooks on torch's optimizers, DataLoaders and modules that detect a program's steps, and their removal.
+"""Installs hooks on torch's optimizers, DataLoaders and modules that detect a program's steps, and removes the hooks.
 
-The helpers of `unstall.fix` set boundaries themselves for the items that they pass on and the calls that graphs serve.
+The helpers of `unstall.fix` set boundaries themselves: for items that they pass on, and for calls replaced by graph
+replays.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class StepHooks(Protocol):
     """Installed hooks."""
 
     def follow(self, source: StepSource | None) -> None:
-        """Watches only this source, as cheaply as possible; all of them if None."""
+        """Watches only this source, as cheaply as possible, or all sources if None."""
 
     def remove(self) -> None:
         """Removes the hooks from torch."""

@@ -41,7 +41,7 @@ def observed_boundaries() -> Iterator[list[Boundary]]:
 
 
 def repeat_boundaries(steps: Sequence[Boundary]) -> None:
-    """Sets the step boundaries of a call that a graph has served."""
+    """Sets the step boundaries of a call that was replaced by a graph replay."""
     recording = active.current()
     if recording is not None:
         for kind, who, grad_was_enabled in steps:

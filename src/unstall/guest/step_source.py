@@ -1,5 +1,6 @@
-"""Decides which step boundaries are the program's: those of its optimizer, its DataLoader, its model, or
-`unstall.step()`."""
+"""Decides which step boundaries count as the program's steps: its optimizer's, its DataLoader's, its model's, or
+`unstall.step()`.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ class StepSource(NamedTuple):
 class StepSources:
     """Counts step boundaries by their source.
 
-    A boundary of a loader or model that may be part of a training step (autograd is on) counts only if no optimizer has
-    stepped for a long time.
+    If autograd is on, a boundary of a loader or model may be part of a training step. Such a boundary counts only if no
+    optimizer has stepped for a long time.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class StepSources:
         self._since_optimizer = dict.fromkeys((LOADER, FORWARD), 0)
 
     def add(self, source: StepSource, *, may_train: bool = False) -> bool:
-        """Counts a boundary. Returns whether it is the first of its source that counts."""
+        """Counts a boundary. Returns whether this is the first boundary of its source that counts."""
         if source.kind == OPTIMIZER:
             self._since_optimizer = dict.fromkeys(self._since_optimizer, 0)
         elif source.kind in self._since_optimizer:
@@ -48,25 +49,25 @@ class StepSources:
         return self._counts[source] == 1
 
     def count(self, source: StepSource) -> int:
-        """Returns how many boundaries of the source counted."""
+        """Returns the number of boundaries of the source that counted."""
         return self._counts.get(source, 0)
 
     def counts(self) -> dict[StepSource, int]:
-        """Returns how many boundaries of each source counted."""
+        """Returns, by source, the number of boundaries that counted."""
         return dict(self._counts)
 
     def silent(self, source: StepSource) -> bool:
-        """Returns whether other sources have continued without this one. `unstall.step()` is never silent."""
+        """Returns whether this source has stopped while other sources continued. `unstall.step()` is never silent."""
         if source.kind == EXPLICIT:
             return False
         return self._total - self._last[source] > _PATIENCE[source.kind] * max(2, len(self._counts))
 
     def leader(self, latest: StepSource | None = None) -> StepSource | None:
-        """Returns the source of the program's steps by the counts; None before any boundary counts.
+        """Returns the source of the program's steps by the counts, or None before any boundary counts.
 
-        Among optimizers it is the one that steps least often: in a GAN with two, its step is a step of the program.
-        Among loaders or models it is the one that comes most often. Of equals it is `latest`, because all others have
-        then had their turn.
+        Among optimizers, returns the one that steps least often. In a GAN with two optimizers, that is once per step of
+        the program. Among loaders or models, returns the most frequent one. In a tie, returns `latest`, because all
+        others have then had their turn.
         """
         for kind in KINDS:
             live = [source for source in self._counts if source.kind == kind and not self.silent(source)]

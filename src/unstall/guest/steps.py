@@ -1,4 +1,4 @@
-"""Step boundaries that a program sets itself by `unstall.step()`, or that our helpers set for it.
+"""Step boundaries that a program sets itself by `unstall.step()`, or that our helpers set for the program.
 
 `step_hooks.py` finds boundaries at torch's functions. `step_source.py` decides which boundaries count as steps.
 """
@@ -18,8 +18,8 @@ from unstall.guest.step_source import EXPLICIT, LOADER
 class HandedOn:
     """An iterator whose items a helper passes to the program, one per step.
 
-    The helper sets the step boundary when it passes an item (`item_handed_on`). The wrapped iterator itself sets none,
-    on any thread and however far it prefetches.
+    When the helper passes an item, it sets the step boundary (`item_handed_on`). The wrapped iterator itself sets no
+    boundary, on any thread and however far it prefetches.
     """
 
     def __init__(self, items: Iterator[Any]) -> None:
@@ -39,7 +39,7 @@ class HandedOn:
 
 
 def is_fetching() -> bool:
-    """Returns whether this thread is within a `HandedOn`."""
+    """Returns whether this thread is getting an item of a `HandedOn`."""
     return getattr(_fetching, "depth", 0) > 0
 
 
@@ -53,8 +53,8 @@ def item_handed_on(source: object) -> None:
 def step() -> None:
     """End a step of the program here.
 
-    Call it once per step, after the step's work. If a program calls this, nothing else counts as the end of its steps.
-    It does nothing unless the program is being recorded.
+    Call this function once per step, after the step's work. If a program calls `unstall.step()`, nothing else counts as
+    the end of its steps. If the program is not being recorded, the call does nothing.
     """
     if steps_are_ignored():
         return
@@ -67,7 +67,7 @@ def step() -> None:
 
 @contextmanager
 def observing_steps(observe: Callable[[str, int], None]) -> Iterator[None]:
-    """Pass this thread's calls of `step` within the block to `observe(kind, who)`, whether or not anything records."""
+    """Calls `observe(kind, who)` at each call of `step` by this thread in the block, even if nothing is recorded."""
     before = getattr(_observing, "steps", ())
     _observing.steps = (*before, observe)
     try:
@@ -78,8 +78,9 @@ def observing_steps(observe: Callable[[str, int], None]) -> Iterator[None]:
 
 @contextmanager
 def ignoring_steps() -> Iterator[None]:
-    """Sets no step boundaries for this thread's work within the block. It is our own work, not the program's: for
-    example a trial run of one of its functions."""
+    """Sets no step boundaries for this thread's work within the block. The block does our own work, not the program's,
+    for example a trial run of one of the program's functions.
+    """
     _ignoring.depth = getattr(_ignoring, "depth", 0) + 1
     try:
         yield
@@ -94,7 +95,7 @@ def steps_are_ignored() -> bool:
 
 @contextmanager
 def proving() -> Iterator[None]:
-    """A helper proves within the block what its later calls use. A recording waits for steps without that."""
+    """Marks a block in which a helper proves what later calls use. Recordings wait for steps without such blocks."""
     global _proofs
     _proofs += 1
     try:
@@ -104,7 +105,7 @@ def proving() -> Iterator[None]:
 
 
 def proofs() -> int:
-    """Returns a number that changes if a helper proves something."""
+    """Returns a number that changes whenever a helper proves something."""
     return _proofs
 
 

@@ -1,4 +1,4 @@
-"""Threads of our own in the program's process."""
+"""Starts threads of our own in the program's process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 def start_thread(run: Callable[[], None]) -> None:
-    """Runs this in a daemon thread, or not at all if no thread can be started.
+    """Runs `run` in a daemon thread. If no thread can be started, does nothing.
 
     Python 3.12 starts no thread once the main thread has ended, although other threads of the program may run for
     hours.

@@ -1,4 +1,4 @@
-"""The environment that arms Python processes before their first line; `_bootstrap/` reads it."""
+"""The environment that arms Python processes before their first line. `_bootstrap/` reads this environment."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _BOOTSTRAP = str(Path(__file__).parent.absolute() / "_bootstrap")
 
 
 def armed(environ: Mapping[str, str], module: str, settings: str, path0: str) -> dict[str, str]:
-    """Returns the environment of a process that `module` arms by `arm(settings)`. Its child processes are plain Python.
+    """Returns the environment of a process that `arm(settings)` of `module` arms. Its child processes are plain Python.
 
-    If `environ` arms all processes already (`arming_children`), that module gets the settings instead. `path0` is the
-    first entry of the program's `sys.path`.
+    If `environ` already arms all processes (`arming_children`), the module named there gets the settings instead.
+    `path0` is the first entry of the program's `sys.path`.
     """
     path = environ.get("PYTHONPATH")
     return {
@@ -34,7 +34,7 @@ def _with_bootstrap(path: str | None) -> str:
 
 
 class arming_children(ExitStack):  # noqa: N801 - used like a function
-    """A context in which `module` arms every Python process that starts, and its children, by `arm(None)`.
+    """A context in which every Python process that starts is armed by `arm(None)` of `module`, and so are its children.
 
     `environment` has the variables that `module` reads. The context restores all variables at its end.
     """

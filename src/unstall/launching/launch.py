@@ -1,4 +1,4 @@
-"""Starts a program that is armed before its first line, and waits for it as a shell would. Needs Linux."""
+"""Starts a program that is armed before its first line, and waits for the program as a shell would. Needs Linux."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}  # our Python ignores thes
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a program ended: its exit code, or the signal that killed it (then `code` is 128 + the signal)."""
+    """How a program ended: its exit code, or the signal that killed it. After a signal, `code` is 128 + the signal."""
 
     code: int
     signal: int | None = None
@@ -38,7 +38,7 @@ def launch(
     stderr: int | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Exit:
-    """Runs plain Python on `program`, armed by `module`'s `arm(settings)`, and waits until it has ended.
+    """Runs `program` in plain Python, armed by `arm(settings)` of `module`, and waits until the program has ended.
 
     `program` is the command line after `python`: SCRIPT ARGS…, or -m MODULE ARGS…. The program gets our streams, our
     interpreter flags, and the signals that are sent to us. `stderr` is a file descriptor that it gets in place of our
@@ -88,14 +88,15 @@ def leave_as(ended: Exit) -> int:
 
 
 def check_interpreter() -> None:
-    """Raises UsageError if Python has flags that ignore PYTHONPATH or sitecustomize, because then nothing can be
-    armed."""
+    """Raises UsageError if Python ignores PYTHONPATH or sitecustomize because of its flags, since nothing can be armed
+    then.
+    """
     if sys.flags.isolated or sys.flags.ignore_environment or sys.flags.no_site:
         raise UsageError("a program cannot be recorded under python's -I, -E or -S: leave that flag out")
 
 
 def interpreter_flags(orig_argv: Sequence[str]) -> list[str]:
-    """Returns Python's own flags in a command line. For `python -u -X dev -m unstall run train.py` it is -u -X dev."""
+    """Returns Python's own flags in a command line: -u -X dev for `python -u -X dev -m unstall run train.py`."""
     flags: list[str] = []
     words = iter(orig_argv[1:])
     for word in words:
@@ -116,8 +117,9 @@ def interpreter_flags(orig_argv: Sequence[str]) -> list[str]:
 
 
 def first_on_path(program: Sequence[str]) -> str:
-    """Returns the first entry of the program's `sys.path`: the script's folder, or the script itself if the
-    script is a folder."""
+    """Returns the first entry of the program's `sys.path`: the folder of the script, or the script itself if it is a
+    folder. For a module, returns the current folder.
+    """
     name = Path(program[0])
     if program[0].startswith("-"):
         return os.getcwd()  # noqa: PTH109 - as text

@@ -1,15 +1,16 @@
 """The line clock: records which line of the user's code each thread is on at any time.
 
-It gives exact lines to the recorder `torch`, also with shapes, and to `cupti` on Python versions that `_frames.c` does
-not support. torch.profiler's own stacks have only the first lines of functions. With these stacks, steps take 1.49 to
-1.75 times as long; with this clock, 1.27 to 1.42 times (`python -m benchmarks.recording`, host-bound programs).
+The clock gives exact lines to the recorder `torch`, also with shapes, and to `cupti` on Python versions that
+`_frames.c` does not support. torch.profiler's own stacks have only the first lines of functions. A step takes 1.49 to
+1.75 times as long with the profiler's stacks, and 1.27 to 1.42 times as long with this clock (`python -m
+benchmarks.recording`, host-bound programs).
 
-From Python 3.12 on, `sys.monitoring` calls back for each line, call and return of the user's functions only. Before
-that, `sys.settrace` does, which costs more. Callbacks are in C if the extension was built.
+From Python 3.12 on, `sys.monitoring` calls back for each line, call and return of the user's functions only. Older
+versions use `sys.settrace`, which costs more. Callbacks are in C if the extension was built.
 
 `lines.bin` is a header of 4096 bytes (magic, capacity, entries written in all) and a ring of entries of 16 bytes: time
-in ns (CLOCK_MONOTONIC), place, thread, depth of the stack. From the entry's time on, the thread is at the place.
-Place -1 is outside the user's code. `places.jsonl` describes places and threads, in lines of JSON.
+in ns (CLOCK_MONOTONIC), place, thread, depth of the stack. From the entry's time on, the thread is at the place. Place
+-1 is outside the user's code. `places.jsonl` describes places and threads, in lines of JSON.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def available() -> Mode:
 
 
 class LineClock:
-    """Writes the place of each thread into the two files in `folder`, from `start` to `stop`."""
+    """Writes each thread's changes of place to two files in `folder`, from `start` to `stop`."""
 
     name: str
     any_thread: bool
@@ -65,8 +66,12 @@ class LineClock:
         self._undo: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Raises UnstallError if sys.monitoring has no free tool id or another tracer is active, OSError if the disk is
-        full."""
+        """Starts the clock.
+
+        Raises:
+            UnstallError: sys.monitoring has no free tool id, or another tracer is active.
+            OSError: The disk is full.
+        """
         tool = take(_TOOL_NAME) if self._mode == "monitoring" else None
         disable = getattr(getattr(sys, "monitoring", None), "DISABLE", None)
         if tool is not None:
@@ -92,7 +97,7 @@ class LineClock:
             undo.pop_all()
 
     def stop(self) -> None:
-        """Undo everything, and close the files."""
+        """Remove the callbacks, and close the files."""
         self._undo()
         for thread in threading.enumerate():
             self._write({"python_thread": thread.native_id, "name": thread.name})
@@ -102,7 +107,9 @@ class LineClock:
         """Does nothing: the files are memory-mapped, so nothing is buffered."""
 
     def facts(self) -> dict[str, object]:
-        """Returns the number of entries written, the ring's capacity, and the reason if the clock ended early."""
+        """Returns the number of entries written and the ring's capacity. If the clock ended early, also returns the
+        reason.
+        """
         ended = {} if self._ended_by is None else {"ended_by": self._ended_by}
         return {"entries": self._written, "capacity": self._capacity, **ended}
 

@@ -1,4 +1,4 @@
-"""Digests of source lines, by which a comparison recognises a line that was moved. No text of the source is kept."""
+"""Digests of source lines. A comparison uses them to recognise a line that was moved. No text of the source is kept."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ UNKNOWN = -1
 
 
 class LineDigests:
-    """The digest of a line of a file, or -1. Lines of frameworks have none.
+    """Maps a line of a file to its digest, or to -1 if it has none.
 
-    A file that was changed after the program began may not be what ran, so its lines have none either.
+    Lines of frameworks have no digest. Neither have lines of a file that was changed after the program began, since
+    such a file may not be the one that ran.
     """
 
     def __init__(self, folder: str, began_s: float) -> None:

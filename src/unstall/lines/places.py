@@ -1,4 +1,4 @@
-"""Reads `places.jsonl`, which describes the numbers of stacks, lines and threads in a recording."""
+"""Reads `places.jsonl`, which describes the stacks, lines and threads of a recording by their numbers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LinePlaces:
 
 
 def read_places(folder: Path, started_in: str) -> LinePlaces:
-    """Read all descriptions, up to a line that is cut off."""
+    """Reads all descriptions. Skips a line that was cut off."""
     places, short = LinePlaces(), Shortened(started_in)
     try:
         text = (folder / PLACES).read_bytes()
@@ -64,7 +64,7 @@ _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages)/|^.*/lib/python3\.
 class Shortened(dict[str, str]):
     """Maps each path to the path without the program's start folder, or without the folder of installed packages.
 
-    A user's path stays whole if it would look like a framework's path without that folder.
+    If a user's path would then look like a framework's path, the path stays whole.
     """
 
     def __init__(self, started_in: str) -> None:

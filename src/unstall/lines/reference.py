@@ -1,4 +1,4 @@
-"""The line clock in Python: the reference implementation of `_lines.c`, and the fallback if that was not built."""
+"""The line clock in Python: the reference implementation of `_lines.c`, used instead if `_lines.c` was not built."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Stack = tuple[int, list[tuple[CodeType, int]]]
 
 
 class ReferenceLineClock:
-    """Callbacks that keep each thread's stack of the user's frames, and write an entry whenever its place changes.
+    """Callbacks that keep each thread's stack of the user's frames, and write an entry when a thread's place changes.
 
-    A place is a pair (code, number). The number is a line, 0 for the beginning of the function, or -1 - offset of the
-    instruction at which a generator resumes.
+    A place is a pair (code, number). The number is a line, or 0 for the beginning of the function. If a generator
+    resumes, the number is -1 minus the offset of the instruction.
     """
 
     def __init__(self) -> None:
@@ -51,10 +51,10 @@ class ReferenceLineClock:
         new_thread: Callable[[int, int], object],
         disable: object,
     ) -> None:
-        """Write entries to a new file, the last `capacity` of them.
+        """Starts to write entries to a new file, which keeps the last `capacity` entries.
 
         `wants` returns whether code is the user's, and is called once per code object. `describe` gets each new place
-        with its number, `new_thread` each new thread's number with its native id. `stacks` has the stacks of the
+        and its number. `new_thread` gets each new thread's number and its native id. `stacks` has the stacks of the
         running threads. Callbacks return `disable` to sys.monitoring if they need not be called again.
         """
         if self._map is not None:
@@ -78,7 +78,7 @@ class ReferenceLineClock:
                     self._note(native_id)  # one entry per frame
 
     def stop(self) -> int:
-        """Close the file. Returns the number of entries written in all."""
+        """Close the file. Returns the total number of entries written."""
         if self._map is None:
             raise RuntimeError("the line clock is not running")
         self._on = False
@@ -88,7 +88,7 @@ class ReferenceLineClock:
         return self._written
 
     def pause(self) -> None:
-        """Stop writing, but keep the file: a forked child shares it with its parent."""
+        """Stop writing, but keep the file open, since a forked child shares the file with its parent."""
         self._on = False
 
     def py_start(self, code: CodeType, offset: int) -> object:
@@ -113,7 +113,7 @@ class ReferenceLineClock:
             self._leave(code)
 
     def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """The callback for sys.settrace. Removes itself from the calling thread once the clock has stopped."""
+        """The callback for sys.settrace. Once the clock has stopped, removes itself from the calling thread."""
         if not self._on:
             if sys.gettrace() == self.trace:
                 sys.settrace(None)

@@ -1,11 +1,11 @@
-"""Names of kernels that communicate with other GPUs: one table, a row for each way in which a library names them.
+"""A table of the names of kernels that communicate with other GPUs. Each row is one way in which a library names them.
 
-To teach unstall a library, add a row. Of a name such as `void deep_ep::intranode::combine<__nv_bfloat16, 8>(int4*)` a
+To teach unstall a library, add a row. For a name such as `void deep_ep::intranode::combine<__nv_bfloat16, 8>(int4*)`, a
 row sees the function with its namespaces: `deep_ep::intranode::combine`. The first row that fits decides. A row with
 the kind LOCAL is for kernels that a library runs beside its communication, without waiting for another GPU.
 
-Kernels that compute a matrix product and send it are computation, because most of their time is: such a name fits no
-row. Kernels that add a norm or a quantisation to an all-reduce are communication.
+Kernels that compute a matrix product and send it count as computation, because they mostly compute. Their names fit no
+row. Kernels that add a norm or a quantisation to an all-reduce count as communication.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 
 class Kind(Enum):
-    """What a collective does; the value is how people call it."""
+    """What a collective does. The value is the collective's usual name."""
 
     ALL_REDUCE = "all-reduce"
     FUSED_ALL_REDUCE = "fused all-reduce"  # and a norm, or a quantisation
@@ -128,7 +128,7 @@ _LENGTH = re.compile(r"\d{1,4}")
 
 @lru_cache(8192)
 def kind_of_kernel(name: str) -> Kind | None:
-    """Returns what a kernel of this name does, LOCAL if it is known not to communicate, or None if no row fits."""
+    """Returns the kind of a kernel by its name: LOCAL if it is known not to communicate, None if no row fits."""
     text = _UNNAMED.sub("", name[:_LONGEST])
     function = _function(text)
     found = _ANY_ROW.fullmatch(function)
@@ -141,7 +141,7 @@ def kind_of_kernel(name: str) -> Kind | None:
 
 
 def kind_of_operation(name: str) -> Kind:
-    """Returns what an operation of this name does: `allreduce_coalesced`, `_reduce_scatter_base`, `send`."""
+    """Returns the kind of an operation by its name, such as `allreduce_coalesced`, `_reduce_scatter_base` or `send`."""
     return next((kind for pattern, kind in _WORDS if pattern.search(name, 0, _LONGEST)), Kind.OTHER)
 
 

@@ -1,6 +1,6 @@
-"""Training and inference frameworks: what a step is there, and which of their options do what a finding asks for.
+"""Training and inference frameworks: what a step is in each, and which of its options do what a finding asks for.
 
-Adding a framework is adding rows to `FRAMEWORKS`. Tests look for each option in the installed package.
+To add a framework, add rows to `FRAMEWORKS`. Tests look for each option in the installed package.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ class Option:
     """What a framework offers against the findings of some rules.
 
     Attributes:
-        rules: Matches the whole name of a rule.
-        frame: Is found in "file: function" of a frame between the event and the program's own line.
+        rules: A pattern for the whole name of a rule.
+        frame: A pattern found in "file: function" of a frame between the event and the program's own line.
         do: What to do, by options or calls of the framework.
-        safe_if: The condition under which that keeps the program correct.
+        safe_if: The condition under which `do` keeps the program correct.
         names: What `do` relies on, as "module:object", or "module:object(parameter)".
-        directly: Whether the frame must be the innermost one outside of torch: not the model that a loop calls.
+        directly: Whether the frame must be the innermost one outside of torch. Then a loop's option does not apply to
+            events inside the model that the loop calls.
     """
 
     rules: str
@@ -47,10 +48,12 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """A framework, what its step is, which call of it the user's line makes, and its options.
+    """A framework: what its step is, which of its calls the user's line makes, and its options.
 
     `has_loop`: whether the loop over the steps is the framework's, not the user's.
-    `loop`: is found in "file: function" of the frame whose calls of a model are its steps, if no optimizer tells them.
+
+    `loop`: a pattern found in "file: function" of a frame. If no optimizer shows the steps, this frame's calls of a
+    model are the steps.
     """
 
     name: str
@@ -354,7 +357,7 @@ FRAMEWORKS = (
 
 @dataclass(frozen=True, eq=False)
 class FrameworkCode:
-    """Whose code the frames of a run are, and which option of a framework helps there. Answers are kept."""
+    """Finds whose code the frames of a run are, and which option of a framework helps there. Answers are cached."""
 
     places: Places
     _found: dict[str, Bool] = field(default_factory=dict)
@@ -362,10 +365,10 @@ class FrameworkCode:
     def option_for(self, rule: str, place: int, rows: I64) -> tuple[Framework, Option] | None:
         """Returns the option that helps against most of these host rows of a finding at `place`, or None.
 
-        If frameworks call each other, as the Trainer calls Accelerate, the user has the options of the outermost. Of
-        its options that of the innermost frame counts. The framework's code must stand between the event and the
-        user's own: a callback of the user's that the framework calls is the user's. What launches is the framework's
-        loop, whoever wrote the model.
+        If frameworks call each other, as the Trainer calls Accelerate, only the outermost framework's options count. Of
+        these, the option of the innermost frame is returned. The framework's code must be between the event and the
+        user's code. A callback of the user's that the framework calls is the user's code. Launches belong to the
+        framework's loop, whoever wrote the model.
         """
         places, stacks = self.places, self.places.timeline.stacks
         options = [(each, option) for each in FRAMEWORKS for option in each.options if re.fullmatch(option.rules, rule)]
@@ -393,7 +396,7 @@ class FrameworkCode:
     def package_of(self, file: str | None) -> str | None:
         """Returns the installed package that a file is part of, or None if the file is the user's own.
 
-        The files that the user named, by globs, are the user's, and so is the program.
+        The program's file is the user's own. If the user named files by globs, all files count as the user's own.
         """
         if file is None or self.places.are_named or file in self._programs or not is_installed(file):
             return None

@@ -1,4 +1,4 @@
-"""Classifies events by name: collectives among kernels; data loading and the recorder's own work among host events."""
+"""Classifies events by name: kernels as collectives, host events as data loading, recorder's work and others."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _LONGEST = 4096  # characters of a name that are looked at
 
 
 def is_collective(strings: Sequence[str], names: I32) -> Bool:
-    """Returns which names are those of kernels that communicate, by the table of `collectives.py`.
+    """Returns which names are names of kernels that communicate, by the table of `collectives.py`.
 
-    Of a timeline, `is_communication` knows more.
+    For a timeline, `is_communication` knows more.
     """
     return by_text(names, lambda index: kind_of_kernel(strings[index]) not in (None, Kind.LOCAL)).astype(np.bool_)
 
@@ -47,8 +47,9 @@ def is_collective(strings: Sequence[str], names: I32) -> Bool:
 def is_communication(timeline: Timeline) -> Bool:
     """Returns which device ops communicate with other GPUs: by their names, or because the file says so.
 
-    What a call of torch.distributed launches itself is a collective, whatever its name; an operator below the call,
-    such as one that copies into a buffer, is not. Of the copies, only those to another device count.
+    A kernel that a call of torch.distributed launches itself is a collective, unless the table knows its name as LOCAL.
+    A kernel of an operator below the call, such as a copy into a buffer, is not. Copies count only if they go to
+    another device.
     """
     device, told = timeline.device, timeline.collectives
     found: Bool = (device.kind == DeviceKind.KERNEL) & is_collective(timeline.strings, device.name)
@@ -72,7 +73,7 @@ def is_data_loading(timeline: Timeline) -> Bool:
 
 
 def is_host_collective(timeline: Timeline) -> Bool:
-    """Returns which host events are collectives of the host's own: of gloo, MPI or UCC. NCCL's only launch kernels."""
+    """Returns which host events are collectives on the host, by gloo, MPI or UCC. NCCL's only launch kernels."""
     host = timeline.host
     may: Bool = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
     return may & named(timeline, _ON_HOST, host.name)
@@ -81,8 +82,8 @@ def is_host_collective(timeline: Timeline) -> Bool:
 def is_asleep(timeline: Timeline) -> Bool:
     """Returns which host events are sleeping, or waiting for another process, a connection or a file.
 
-    Faster code does not shorten them. They are known only if frames of built-in functions were recorded, and on the
-    virtual GPU.
+    Faster code does not shorten such events. They are known only if frames of built-in functions were recorded, or on
+    the virtual GPU.
     """
     frames: Bool = timeline.host.kind == HostKind.PYTHON
     return frames & named(timeline, _ASLEEP, timeline.host.name)
@@ -102,7 +103,7 @@ def is_no_code(timeline: Timeline) -> Bool:
 
 
 def is_recorder_at_work(timeline: Timeline, *, amid: bool = False) -> Bool:
-    """Returns which host events are the recorder's own work; with `amid`, only those on the program's threads."""
+    """Returns which host events are the recorder's own work. With `amid`, only events on the program's threads."""
     host = timeline.host
     rows = np.flatnonzero(host.kind == HostKind.OVERHEAD)
 

@@ -1,4 +1,4 @@
-"""Groups host calls by operation: by operator, or if none were recorded, a copy with the wait for it."""
+"""Groups host calls by operation: an operator or, if none were recorded, a copy and the wait for it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def has_operators(timeline: Timeline) -> bool:
 
 
 def operations(timeline: Timeline, operator: I32) -> I32:
-    """Returns a number for each host row, which the calls of one operation share; -1 for none.
+    """Returns a number for each host row, or -1. The calls of one operation share a number.
 
-    If operators were recorded, it is `operator`: the operator's host row, for each host row. Otherwise a copy and the
-    wait for its stream that follows at once, on the same thread and line, share the copy's row as their number.
+    If operators were recorded, returns `operator`: the operator's host row, for each host row. Otherwise a copy and the
+    wait for its stream share the copy's row as their number, if the wait follows at once on the same thread and line.
     """
     if has_operators(timeline):
         return operator

@@ -25,8 +25,8 @@ _CELL = re.compile(r"In\[\d+\]$")  # as `answers/cells.py` names a notebook's ce
 class Places:
     """The place of every host event.
 
-    A place is a number: a row of `Timeline.lines` if the stack has a line of the user's; else the name of an annotation
-    or of an outermost operator, as `len(lines)` + its text index; else -1.
+    A place is a number. If the stack has a line of the user's, the place is a row of `Timeline.lines`. Otherwise it is
+    `len(lines)` + the text index of the name of an annotation or an outermost operator. If there is neither, it is -1.
     """
 
     timeline: Timeline
@@ -41,7 +41,7 @@ class Places:
     unmatched: tuple[str, ...] = ()  # the user's globs that match no recorded file
 
     def where(self, place: int, rows: I64 | int, op: str | None) -> Where:
-        """Returns the place as it is printed, with its usual caller among these host rows; -1 is no row."""
+        """Returns the place as reports print it, with its usual caller among these host rows (-1: no row)."""
         timeline = self.timeline
         lines = timeline.lines
         if place < 0:
@@ -81,7 +81,7 @@ class Places:
         return _most_common(np.repeat(_at(self.outside, own), counts))
 
     def around(self, place: int, frame: int) -> int:
-        """Returns the innermost frame of the place's function around a frame, a row of Stacks, or -1."""
+        """Returns the innermost frame of the place's function at or around `frame`, as a row of Stacks, or -1."""
         stacks, lines = self.timeline.stacks, self.timeline.lines
         while frame >= 0:
             line = int(stacks.line[frame])
@@ -101,8 +101,8 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
     """Attributes every host event to a place.
 
     `step` is the name of the steps' annotation, which is not a place. If `user` is given, only files that match one of
-    these globs count as the user's code. A backward operator is at the line of its forward operator. What
-    `unstall.graphed` does to prove a graph is at our line, not at the line of the user's that it runs.
+    these globs count as the user's code. A backward operator is at the line of its forward operator. While
+    `unstall.graphed` proves a graph, events are at unstall's line, not at the user's line that it runs.
     """
     host = timeline.host
     mine = _user_lines(timeline, user)
@@ -166,11 +166,11 @@ def _most_common(lines: I32) -> int:
 
 
 def programs(timeline: Timeline) -> set[int]:
-    """Returns the files that were run as the program, as indices into the timeline's strings. Of a notebook these are
+    """Returns the files that were run as the program, as indices into the timeline's strings. For a notebook, these are
     its cells.
 
-    The outermost frame of some stack is the `<module>` of such a file. The file is
-    the user's, even if it has the name of a library module, such as profile.py.
+    The outermost frame of some stack is the `<module>` of such a file. The file is the user's, even if it has the name
+    of a library module, such as profile.py.
     """
     cells = by_text(timeline.lines.file, lambda index: _CELL.match(timeline.strings[index]) is not None) == 1
     if cells.any():

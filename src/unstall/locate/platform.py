@@ -1,4 +1,4 @@
-"""What a platform calls its things: CUDA on NVIDIA's cards, HIP on AMD's, SYCL and Level Zero on Intel's."""
+"""The terms of each platform: CUDA on NVIDIA's cards, HIP on AMD's, SYCL and Level Zero on Intel's."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def platform(timeline: Timeline) -> Platform:
 
 
 def in_words_of(key: Platform, text: str) -> str:
-    """Returns a text that was written in CUDA's words in those of a platform."""
+    """Returns a text that was written in CUDA's terms in the terms of a platform."""
     for pattern, word in _WORDS[key]:
         text = pattern.sub(word, text)
     return text
 
 
 def counterpart(name: str) -> str:
-    """Returns CUDA's name for a call of HIP, and any other name as it is."""
+    """Returns CUDA's name of a HIP call. Any other name is returned unchanged."""
     if not re.match(r"hip[A-Z]", name):
         return name
     return _COUNTERPARTS.get(name, "cuda" + name[len("hip") :])

@@ -1,5 +1,5 @@
-"""Where `unstall.graphed` proves its graphs: it observes, captures and compares a function's first calls, and serves
-none by them."""
+"""Finds where `unstall.graphed` proves its graphs. To do so, it observes, captures and compares a function's first
+calls, which no graph serves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _METHOD = re.compile(rf"(\w+\.)*({'|'.join(METHODS)})$")
 
 
 def proving_frames(timeline: Timeline) -> I32:
-    """Returns, for each host row, the row of `Timeline.stacks` of the method that proves; -1 outside of proving."""
+    """Returns, for each host row, the row in `Timeline.stacks` of the proving method around it, or -1."""
     stacks, lines, stack = timeline.stacks, timeline.lines, timeline.host.stack
     frames = np.full(len(stack), -1, dtype=np.int32)
     if not len(stacks):
@@ -43,9 +43,9 @@ def proving_times(timeline: Timeline) -> Intervals:
 
 
 def without_proving(timeline: Timeline, steps: Steps) -> Steps:
-    """Returns the longest stretch of steps without proofs, the last of equals: what the program does in steady state.
+    """Returns the longest stretch of steps without proofs: the program's steady state. Of equally long ones, the last.
 
-    Steps are returned as they are if all of them, or none, contain proofs.
+    If all steps contain proofs, or none does, steps are returned unchanged.
     """
     proofs = proving_times(timeline)
     if not len(proofs):

@@ -28,12 +28,12 @@ def startup_rows(timeline: Timeline, ours: Bool, second_step: int | None) -> I64
     """Returns the host rows of first use: imports and compilation, module loading, context creation, and launches that
     load their kernel.
 
-    The recorder's own work, such as making room for events, is among them.
+    The recorder's own work, such as making room for events, counts too.
 
     Args:
         timeline: A recorded run.
         ours: Which host events are on threads that launch, bool by host row.
-        second_step: When the second step begins, in ns; None if there is one step.
+        second_step: When the second step begins, in ns; None if there is only one step.
     """
     host = timeline.host
     recording = is_recorder_at_work(timeline)

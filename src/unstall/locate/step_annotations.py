@@ -1,4 +1,4 @@
-"""Steps by annotations: the recorder's, those of programs that are known, counted ones, and any that fits."""
+"""Finds steps by annotations: the recorder's, known programs', annotations that count up, and any that fit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST_CANDIDATES = 64
 
 
 def named(pattern: re.Pattern[str]) -> Callable[[str], bool]:
-    """Returns a test of whether a text begins with `pattern`."""
+    """Returns a function that tests whether a text begins with `pattern`."""
     return lambda text: pattern.match(text) is not None
 
 
@@ -45,7 +45,7 @@ def is_annotation(timeline: Timeline) -> Bool:
 
 
 def annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
-    """Returns the rows of wanted annotations that are not nested in each other, on the thread that has most."""
+    """Returns the rows of the wanted annotations on the thread that has most of them, without nested ones."""
     host = timeline.host
     candidates = np.flatnonzero((host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP))
     names = np.unique(host.name[candidates])
@@ -60,7 +60,7 @@ def annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
 
 
 def by_known_programs(timeline: Timeline) -> Steps | None:
-    """Returns steps by annotations of programs that are known, if they span nearly all launches; else None."""
+    """Returns steps by annotations of known programs, or None if these do not span nearly all launches."""
     rows = annotated(timeline, named(_KNOWN))
     if len(rows) < 2 or len(rows) > _MOST_REPEATS:
         return None
@@ -78,11 +78,12 @@ _MOST_NUMBER = 1e18  # a name is anything that a file says
 
 
 def by_counter(timeline: Timeline, but: re.Pattern[str]) -> tuple[Steps | None, str | None]:
-    """Returns steps by annotations whose names are alike but for a number that counts up, and the name of another that
-    might mark steps.
+    """Returns steps by annotations whose names differ only in a number that counts up, and the name of other
+    annotations that might mark steps. Each may be None.
 
-    Names that match `but` do not count. The annotations enclose nearly all launches. A name that tells of layers marks
-    no steps, however well it counts. Of several, such as epochs and their batches, the shortest are steps.
+    Names that match `but` do not count. The annotations must enclose nearly all launches. A name that suggests layers
+    marks no steps, however well it counts. If several names fit, such as epochs and their batches, the shortest are
+    steps.
     """
     launched = launch_times(timeline)
     best, hint = None, None
@@ -128,9 +129,9 @@ def _numbers(name: str) -> list[float]:
 
 
 def in_agreement(timeline: Timeline, found: Steps) -> Steps:
-    """Returns steps by an annotation of the program, if one encloses nearly all launches and occurs as often as steps.
+    """Returns steps by an annotation of the program that encloses nearly all launches, if it occurs as often as steps.
 
-    If it occurs more or less often (a layer, an epoch), it only becomes the hint.
+    Otherwise returns `found`. An annotation that occurs more or less often (a layer, an epoch) is then the hint.
     """
     launched = launch_times(timeline)
     best, most = None, 0.0

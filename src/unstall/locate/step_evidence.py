@@ -1,8 +1,12 @@
-"""Tells steps from parts of a step, such as layers: both repeat.
+"""Tells steps from parts of a step, such as layers, since both repeat.
 
-The evidence, strongest first: one call that encloses several repetitions; the modules that are called in each; a
-forward and a backward pass, or an embedding, in each; an annotation around several; and, if a file has nothing but
-launches, what is launched around the repetitions.
+The evidence, strongest first:
+
+- one call that encloses several repetitions;
+- the modules that each repetition calls;
+- a forward and a backward pass, or an embedding, in each repetition;
+- an annotation around several repetitions;
+- the launches around the repetitions, if a file has only launches.
 """
 
 from __future__ import annotations
@@ -49,7 +53,7 @@ _MOST = 0.5  # a majority
 
 
 def nature_of(timeline: Timeline, start: I64, end: I64) -> Nature:
-    """Returns what the spans [start, end) of the host's time are, in order; ns."""
+    """Returns the nature of spans [start, end) of the host's time. Times are in ns, in order."""
     if len(start) < 2 or within_one_call(timeline, start):
         return Nature.PART
     for evidence in (_of_modules, _of_passes, _of_embeddings):
@@ -61,8 +65,8 @@ def nature_of(timeline: Timeline, start: I64, end: I64) -> Nature:
 
 
 def within_one_call(timeline: Timeline, start: I64) -> bool:
-    """Returns whether most of the spans that begin at `start` (ns) begin in the same call of a module, a compiled
-    function or an operator as the span before them. The call is a step or a part of one, and so these are parts."""
+    """Returns whether most spans begin in the same call of a module, a compiled function or an operator as the span
+    before. `start`: when the spans begin, in ns. Such a call is a step or a part of a step, so its spans are parts."""
     calls = _named(timeline, (HostKind.OP, HostKind.ANNOTATION), _OPERATOR)
     if not timeline.meta.frames_at_calls:  # those of several calls may be one
         calls |= _named(timeline, (HostKind.PYTHON,), _CALL_OF_A_STEP)
@@ -180,12 +184,12 @@ def _named(timeline: Timeline, kinds: tuple[HostKind, ...], pattern: re.Pattern[
 
 
 def stands_out(timeline: Timeline, calls: I64, tokens: I64, starts: I64, period: int) -> bool:
-    """Returns whether launches that do not repeat lie around and between the repetitions, as an embedding and a head
-    lie around layers.
+    """Returns whether launches that do not repeat are around or between the repetitions, like an embedding and a head
+    around layers.
 
-    `calls` and `tokens` are the sequence of launches; `starts` say where repetitions begin, each a `period` long.
-    Kernels before the first alone may be preparation, those at one place between them alone a coincidence. Copies are
-    no part of a model.
+    `calls` and `tokens` are the sequence of launches. `starts` are the indices where repetitions begin. Each is
+    `period` launches long. Kernels only before the first repetition may be preparation. Kernels only at one place
+    between repetitions may be a coincidence. So neither is enough. Copies are no part of a model.
     """
     if starts[0] > period:
         return True

@@ -14,10 +14,10 @@ _MODULE_CALL = re.compile(r"torch/nn/modules/module\.py: .*\b_wrapped_call_impl$
 
 
 def calls_from_loops(timeline: Timeline) -> I64:
-    """Returns when the host began each call of the model that a framework's loop calls most often; ns.
+    """Returns when the host began each call of the model that a framework's loop calls most often, in ns.
 
-    Stacks do not tell the calls of one line from each other. So two calls count as one if nothing ran in between: loops
-    choose a token, or step a scheduler.
+    Stacks do not distinguish calls from one line. So two calls count as one if nothing ran between them. Loops do run
+    something between calls: they choose a token, or step a scheduler.
     """
     host, stacks, lines = timeline.host, timeline.stacks, timeline.lines
     none = np.zeros(0, np.int64)

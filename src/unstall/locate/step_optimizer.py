@@ -25,9 +25,10 @@ _MOST_OPTIMIZERS = 8
 
 
 def by_optimizer(timeline: Timeline) -> Steps | None:
-    """Returns steps from the end of one optimizer step to the end of the next; None with fewer than two.
+    """Returns steps from the end of one optimizer step to the end of the next, or None with fewer than two optimizer
+    steps.
 
-    The part before the first optimizer step counts as a step too if it launched as much as the others. Optimizers that
+    The part before the first optimizer step counts as a step too if it launched as much as later steps. Optimizers that
     step within one backward pass, each for its own parameters, mark no steps.
     """
     rows = annotated(timeline, named(OPTIMIZER_STEP))

@@ -1,4 +1,4 @@
-"""Steps by the period with which the sequence of launches repeats, if what repeats are steps and not layers."""
+"""Finds steps by the period of the sequence of launches, if its repetitions are steps and not layers."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class _Repetition:
 def by_period(timeline: Timeline) -> tuple[Steps | None, tuple[int, int] | None]:
     """Finds steps as the period with which the sequence of launched kernels repeats.
 
-    Layers repeat within a step, and a model that is called once has nothing but layers that repeat. A period that is
-    seen to be a step counts, and of several the shortest: a longer one has several steps. Without such evidence the
-    longest counts, since layers are shorter than steps, unless what lies around it tells of layers.
+    Layers repeat within a step, and in a model that is called once, only layers repeat. If evidence shows that periods
+    are steps, the shortest of these counts, since a longer one contains several steps. Without evidence, the longest
+    period counts, since layers are shorter than steps, unless the launches around it suggest layers.
 
-    Returns (steps, None), or (None, (launches in one repetition, how often it repeats)) if these may be either, or
-    (None, None).
+    Returns (steps, None). If repetitions may be steps or layers, returns (None, (launches in one repetition, number of
+    repetitions)). Without repetitions, returns (None, None).
     """
     calls, tokens = launch_sequence(timeline)
     if len(tokens) < 2 * LEAST_PERIODS:

@@ -19,10 +19,11 @@ LEAST_PERIODS = 3  # repetitions; two may be a coincidence
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Steps:
-    """Steps in order of time; all times in ns. The window that they span is [window_start, window_end).
+    """Steps in order of time. All times are in ns. The steps span the window [window_start, window_end).
 
-    If the host is ahead, the device begins the first step after earlier work, and ends the last step later than the
-    host. The window excludes that earlier work: a few steps should not pay for everything queued before them.
+    The host may be ahead of the device. Then earlier work is still queued when the host begins the first step. The
+    window starts after that earlier work, so that it does not count for the steps. The window ends when the device has
+    finished the last step.
     """
 
     found_by: FoundBy
@@ -58,7 +59,7 @@ def steps_of(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: 
 
 
 def narrowed(timeline: Timeline, steps: Steps, first: int, last: int) -> Steps:
-    """Returns the steps from number `first` up to but without `last`, with their own window."""
+    """Returns the steps with numbers from `first` to `last` - 1, with their own window."""
     start, end = steps.start[first:last], steps.end[first:last]
     window_start, window_end = _window(timeline, start, end)
     return replace(steps, start=start, end=end, window_start=window_start, window_end=window_end)
@@ -73,7 +74,8 @@ LATE_NS = 1_000_000
 def whole(timeline: Timeline) -> Steps:
     """Returns one step from the first operator, call or device op to the last.
 
-    If the device was still at work on what came before the recording, the step begins when it is done with that.
+    If the device was still at work on launches from before the recording, the step begins when the device has finished
+    them.
     """
     host, device = timeline.host, timeline.device
     start = int(min(host_start(timeline), device.start.min(initial=_FAR)))
@@ -109,7 +111,8 @@ def launch_times(timeline: Timeline) -> I64:
 
 
 def launch_sequence(timeline: Timeline) -> tuple[I64, I64]:
-    """Returns the host rows of launching calls, by time, and a number for each one's first op (name and stream)."""
+    """Returns the host rows of launching calls in order of time, and a number for the name and stream of each call's
+    first op."""
     device = timeline.device
     known = np.flatnonzero(device.launch >= 0)
     calls, first = np.unique(device.launch[known], return_index=True)
@@ -123,7 +126,7 @@ def device_begins(host_ns: int, queued_ns: int, first_ns: int) -> int:
     """Returns when the device begins the first step, in ns.
 
     The host begins that step at `host_ns`. The device finishes earlier work at `queued_ns`, and the first step's work
-    at `first_ns`. Earlier work that lasts longer than that was not queued before the step.
+    at `first_ns`. If earlier work ends after `first_ns`, it was not queued before the step.
     """
     return max(host_ns, queued_ns) if queued_ns <= first_ns else host_ns
 

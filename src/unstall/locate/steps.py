@@ -33,12 +33,10 @@ _RECORDED_STEP = re.compile(r"unstall\.step(#\d+)?$")
 def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
     """Find the steps. `name` is the name of the annotation around each step, or a glob.
 
-    Steps in which `unstall.graphed` proves its graphs are left out: later ones do not repeat that.
+    Steps in which `unstall.graphed` proves its graphs are left out, since later steps prove nothing.
 
-    Raises
-    ------
-    UsageError
-        No annotation has that name.
+    Raises:
+        UsageError: No annotation has that name.
     """
     return without_proving(timeline, _by_name(timeline, name) if name is not None else _found(timeline))
 

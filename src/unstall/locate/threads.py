@@ -1,4 +1,4 @@
-"""The roles of a run's threads: those that launch, and those that only get batches."""
+"""The roles of a run's threads: threads that launch, and threads that only get batches."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from unstall.timeline.columns import I32, I64, DeviceKind, Timeline
 
 
 def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
-    """Returns the threads of these launches (host rows, -1 for none): those with at least a fiftieth of the busiest
-    one's."""
+    """Returns the threads that make these launches (host rows, -1 for none). Each has at least a fiftieth of the
+    busiest thread's launches."""
     counts = np.bincount(timeline.host.thread[launches[launches >= 0]], minlength=1)
     if not counts.any():
         return np.arange(len(timeline.threads))
@@ -17,8 +17,8 @@ def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
 
 
 def feeding_threads(timeline: Timeline, loading: I64) -> I64:
-    """Returns the threads of these host rows, which get batches from a DataLoader, that launch no kernel: they
-    prefetch."""
+    """Returns the threads that prefetch: they get batches from a DataLoader (the host rows `loading`) and launch no
+    kernel."""
     host, device = timeline.host, timeline.device
     kernels = np.unique(host.thread[device.launch[(device.launch >= 0) & (device.kind == DeviceKind.KERNEL)]])
     asking = np.unique(host.thread[loading])

@@ -14,13 +14,14 @@ _NUMBER = r"\s*(\d+(?:\.\d*)?(?:[eE]\+?\d{1,2})?|\.\d+(?:[eE]\+?\d{1,2})?)\s*"
 
 
 def bytes_of(value: float | str) -> int:
-    """Returns a number of bytes from a number or a text for `parse_bytes`. Raises UsageError for anything else."""
+    """Returns a number of bytes, given as a number or as a text that `parse_bytes` accepts. Raises UsageError for
+    anything else."""
     return parse_bytes(value) if isinstance(value, str) else _count(value, "bytes", "16384 or 64MiB")
 
 
 def flops_of(value: float | str) -> int:
-    """Returns a number of floating-point operations from a number or a text for `parse_flops`. Raises UsageError for
-    anything else."""
+    """Returns a number of floating-point operations, given as a number or as a text that `parse_flops` accepts. Raises
+    UsageError for anything else."""
     return parse_flops(value) if isinstance(value, str) else _count(value, "flops", "2e9 or 2GFLOP")
 
 

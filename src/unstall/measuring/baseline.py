@@ -1,7 +1,7 @@
-"""Baselines: times in a file, `unstall.bench-baseline/1`, with which later times are compared.
+"""Baselines are files of times, `unstall.bench-baseline/1`, that later times are compared with.
 
-Both times have an interval. But times on one machine differ between runs by more than their samples show, so a budget
-must allow for that.
+Old and new times both have an interval. But on one machine, times differ between runs by more than their intervals
+show, so a budget must allow for that difference.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Held:
     then_ns: float
 
     def is_slower(self, by: float) -> bool:
-        """Returns whether the new time is longer by more than the share `by`, and the interval lies above 1."""
+        """Returns whether the new time is longer by more than the share `by`, and the ratio's interval lies above 1."""
         return self.ratio.median > 1 + by and self.ratio.low > 1
 
 
 def entry(spread: Spread, *, by: str, cache: str, device: str) -> Entry:
-    """Makes an entry of these samples. Keeps at most `_MOST` of them, evenly spaced in sorted order."""
+    """Makes an entry from a spread. Keeps at most `_MOST` samples, evenly spaced in sorted order."""
     samples = spread.samples[np.linspace(0, spread.n - 1, min(spread.n, _MOST)).round().astype(np.int64)]
     return Entry(
         by=by, cache=cache, device=device, version=__version__, median_ns=spread.median, samples_ns=samples.tolist()

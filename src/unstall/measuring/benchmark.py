@@ -6,19 +6,19 @@ A call of `bench` does this, in order:
  2. It finds the framework of the arrays (`adapters/`), which knows how to wait, and whether there is a device.
  3. It warms up: it calls the function until the last call is no faster than those before.
  4. It inspects one call (`calls/inspection.py`): its side effects, work that it leaves running, values of its inputs.
- 5. `host` and `wall`: single calls on an idle device, each waited for.
- 6. `device`: single calls, by the device's own records: CUPTI's, or the virtual GPU's simulation. Without records, by
-    events in a queue that is filled while the device is held back.
- 7. `throughput`: calls back to back, waited for once.
- 8. It derives verdicts from the results of 1 to 7.
+ 5. It measures `host` and `wall` by single calls on an idle device. It waits for each call.
+ 6. It measures `device` by single calls, from the device's own records: CUPTI's, or the virtual GPU's simulation.
+    Without records, it uses events in a queue that is filled while the device is held back.
+ 7. It measures `throughput` by calls back to back. It waits once, at the end.
+ 8. It derives verdicts from the results of steps 1 to 7.
 
-Each of 5 to 7 stops when the median's interval is narrow enough, when more samples would add no information, or when
-its share of `max_seconds` is over. With cache="cold", the cache is flushed before each sample of 5 and 6. A function
-that never uses a device is measured as Python code: several calls for each sample, with a hot cache. Time limits use
-the machine's clock. Times use the program's clock, which is virtual on a virtual GPU.
+Each of the steps 5 to 7 stops when the median's interval is narrow enough, when more samples would add no information,
+or when the step's share of `max_seconds` is over. With cache="cold", the cache is flushed before each sample of steps 5
+and 6. A function that never uses a device is measured as Python code: several calls for each sample, with a hot cache.
+Time limits use the machine's clock. Times use the program's clock, which is virtual on a virtual GPU.
 
-If calls are so long that 3 to 7 do not fit into `max_seconds`, calls are shared between steps: the inspected call (4)
-is also the first timed one (5), and one call's device records (6) suffice.
+If calls are so long that steps 3 to 7 do not fit into `max_seconds`, steps share calls: the inspected call (4) is also
+the first timed one (5), and one call's device records (6) suffice.
 """
 
 from __future__ import annotations
@@ -101,18 +101,21 @@ def bench(
     Args:
         fn: The function. Its arguments, closure and results may hold arrays of torch, CuPy, JAX or NumPy, of any shape
             and dtype.
-        *args: Its positional arguments.
-        label: Its name in the report; by default the function's own.
-        cache: What the device's L2 (on the CPU, its last cache) holds when a call begins. "cold": no data of the
-            call; "hot": what the previous call left; "rotate": what a call with other inputs left. For "rotate", the
-            arguments are copied. The default is "cold" on a device, "hot" on the CPU.
-        rel_ci: Stop when the median is known to this fraction with 95 % confidence: 0.01, or "1%".
+        *args: Positional arguments of the function.
+        label: Name in the report. The default is the function's name.
+        cache: Content of the device's L2 (on the CPU: of the last-level cache) when a call begins. "cold": no data of
+            the call. "hot": data of the previous call. "rotate": data of a call with other inputs; for this, the
+            arguments are copied. The default is "cold" on a device and "hot" on the CPU.
+        rel_ci: Stop when the median is known to this fraction with 95 % confidence: a number such as 0.01, or a text
+            such as "1%".
         max_seconds: Stop after this many seconds, not counting the first call.
-        bytes: Bytes that one call moves, for its bandwidth: a number, or a text such as "64MiB".
-        flops: Floating-point operations of one call, for its rate: a number, or a text such as "2GFLOP".
-        method: How device time is measured: "auto", "cupti", "events", "model" (the virtual GPU), or "host" for none.
-        num_threads: torch's threads on the CPU.
-        **kwargs: The function's keyword arguments.
+        bytes: Bytes that one call moves: a number, or a text such as "64MiB". If given, the bandwidth is reported.
+        flops: Floating-point operations of one call: a number, or a text such as "2GFLOP". If given, their rate is
+            reported.
+        method: How to measure device time: "auto", "cupti", "events", "model" (the virtual GPU), or "host" (not at
+            all).
+        num_threads: Number of CPU threads.
+        **kwargs: Keyword arguments of the function.
 
     Returns:
         All times in ns, with intervals and verdicts. `print` shows them as a report.

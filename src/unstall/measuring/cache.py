@@ -36,12 +36,12 @@ class Caching:
             raise UsageError(f'cache={cache!r} is none of "cold", "hot" and "rotate"')
 
     def before(self) -> None:
-        """Starts a flush of the cache if it is "cold"."""
+        """If the cache state is "cold", starts a flush of the cache."""
         if self._flush is not None:
             self._flush()
 
     def flushed(self) -> None:
-        """Flushes the cache if it is "cold", waits for that, and releases persisting L2 lines."""
+        """If the cache state is "cold", flushes the cache, waits for the flush, and releases persisting L2 lines."""
         if self._flush is not None:
             self._flush()
             self._adapter.synchronize()

@@ -1,7 +1,7 @@
-"""`compare`: which of several functions is the fastest, if any, and whether they compute the same.
+"""`compare`: finds the fastest of several functions, and checks whether they compute the same.
 
 Results are compared first (`comparing/agreement.py`). Then the functions run in turn, in rounds of random order, until
-each is known to be within a margin of the first or beyond it (`comparing/rounds.py`).
+it is known whether each function's time is within a margin of the first one's (`comparing/rounds.py`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Inputs: TypeAlias = Mapping[object, object] | Sequence[object]
 
 
 class CompareOptions(TypedDict, total=False):
-    """The keywords of `compare`."""
+    """Keyword arguments of `compare`."""
 
     kwargs: Mapping[str, object] | None
     by: By | Literal["auto"]
@@ -84,31 +84,32 @@ def compare(
 
         print(unstall.compare({"softmax": f, "by hand": g}, x))
 
-    The functions run in turn, in rounds of random order, until each is known to be within a margin of the first or
-    beyond it. The ratio of a function's time to the first one's time has a 95 % interval. The function is SAME if the
-    interval lies within the margin, FAST or SLOW if it lies on one side of 1, and UNCLEAR if time ran out before.
+    The functions run in turn, in rounds of random order, until it is known whether each function's time is within a
+    margin of the first function's time. The ratio of these two times has a 95 % interval. A function is SAME if the
+    interval lies within the margin. Otherwise, it is FAST if the interval lies below 1, SLOW if the interval lies above
+    1, and UNCLEAR if the interval contains 1 when the time runs out.
 
     Args:
         functions: The functions by name. The first is the reference.
         *args: Arguments of every call: arrays of torch, CuPy, JAX or NumPy, of any shape and dtype, or anything else.
-        inputs: Several inputs to compare at, with or without names. A tuple has all further arguments of a call;
-            anything else is the only further argument.
+        inputs: Several inputs to compare at: a mapping by name, or a sequence. If an input is a tuple, its items are
+            further arguments of the call. Any other input is one further argument.
         kwargs: Keyword arguments of every call.
-        by: The time to compare. "device": the device's own; "wall": a call with the wait for its results;
-            "throughput": the time per call of many calls back to back. "auto": "device", unless the host bounds one of
-            the functions, then "throughput" for all; "wall" if there is no device.
-        cache: "cold", "hot" or "rotate"; "auto" is "cold" for the device's time, else "hot".
+        by: The time to compare. "device": the time on the device. "wall": the time of a call with the wait for its
+            results. "throughput": the time per call of many calls back to back. "auto": "wall" if no function uses a
+            device, "throughput" if only some do or if one is launch-bound, else "device".
+        cache: "cold", "hot" or "rotate", as in `bench`. "auto" is "cold" for the device's time, else "hot".
         check: Compare results too. A function whose results do not agree is never the best.
-        rel_tolerance: Largest difference, as a fraction of the largest magnitude in the array.
-        ulp: Largest difference in units in the last place. If no tolerance is given, see `agreement`.
-        same_within: The margin: 0.015, or "1.5%".
+        rel_tolerance: Largest difference allowed, as a fraction of the largest magnitude in the array.
+        ulp: Largest difference allowed, in units in the last place. If no tolerance is given, see `agreement`.
+        same_within: The margin: a number such as 0.015, or a text such as "1.5%".
         max_seconds: Stop after this many seconds for each input.
-        num_threads: torch's threads on the CPU.
+        num_threads: Number of CPU threads.
         seed: Seed of the random order.
         label: A title for the table.
 
     Returns:
-        One table, or one for each input. Times in ns.
+        One comparison. With `inputs`, one comparison for each input. Times are in ns.
 
     Raises:
         UsageError: The functions cannot be compared, or an option makes no sense.
@@ -230,7 +231,7 @@ class _Seen:
     each_s: list[float]  # the shorter of two calls, until return, by the machine's clock
 
     def is_long(self, seconds: float) -> bool:
-        """Returns whether calls are so long that only the necessary ones fit into `seconds`."""
+        """Returns whether one call takes so long that `seconds` suffice only for the necessary calls."""
         return any(_CALLS * each_s > seconds for each_s in self.each_s)
 
 
@@ -290,7 +291,7 @@ def _called(call: FunctionCall, adapter: Adapter, *, kept: bool) -> tuple[Inspec
 
 @contextmanager
 def same_randomness() -> Iterator[None]:
-    """Restores the states of the default generators of Python, NumPy and torch at the end."""
+    """Saves the states of the default random generators of Python, NumPy and torch, and restores them at the end."""
     states = RandomStates(devices=devices_in_use())
     try:
         yield

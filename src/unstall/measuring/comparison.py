@@ -18,9 +18,10 @@ SCHEMA = "unstall.compare/1"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One function. `ratio`: its time over the first one's. `answer` and `agreement` are None for the first.
+    """One function. `ratio`: its time, divided by the first function's time. `answer` and `agreement` are None for the
+    first function.
 
-    `best`: its results agree, and it is the fastest such function, or not SLOW against the fastest one.
+    `best`: among the functions whose results agree, it is the fastest, or is not SLOW against the fastest.
     """
 
     name: str
@@ -32,13 +33,13 @@ class Candidate:
 
     @property
     def agrees(self) -> bool:
-        """Whether its results agree with the first one's, as far as they were checked."""
+        """Whether its results agree with the first function's results. True if they were not checked."""
         return self.agreement is None or self.agreement.agrees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What `compare` found."""
+    """The results of `compare`."""
 
     label: str
     candidates: tuple[Candidate, ...]
@@ -61,12 +62,12 @@ class Comparison:
 
     @property
     def answer(self) -> Answer | None:
-        """Whether the last function is faster than the first. In a comparison of two, the last is the second."""
+        """The answer for the last function, compared with the first. With two functions, the last is the second."""
         return self.candidates[-1].answer
 
     @property
     def agrees(self) -> bool:
-        """Whether all results agree with the first one's, as far as they were checked."""
+        """Whether all results that were checked agree with the first function's results."""
         return all(candidate.agrees for candidate in self.candidates)
 
 

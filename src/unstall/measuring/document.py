@@ -132,7 +132,8 @@ def _sample(name: str, spread: Spread) -> Sample:
 
 
 def document_of_rows(rows: Sequence[Comparison], label: str = "") -> Document:
-    """Returns the full comparison at one input. For several inputs, returns a table: inputs down, functions across."""
+    """Returns the full comparison at one input. For several inputs, returns a table with one row per input and one
+    column per function."""
     names = [each.name for each in rows[0].candidates]
     drawn = Histograms(tuple(tuple(_sample(each.name, each.time) for each in row.candidates) for row in rows))
     blocks = (_one(rows[0]), _said(rows[0])) if len(rows) == 1 else (_grid(rows), _legend(rows))

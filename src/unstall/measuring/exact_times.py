@@ -13,7 +13,8 @@ _EDGES = 0.01  # share of a batch that filling and emptying the pipeline may tak
 
 
 def share_of_many(batch: CallBatch) -> float:
-    """Returns the time of one more call when the pipeline is full. A first batch keeps earlier work from mattering."""
+    """Returns the time that one more call adds when the pipeline is full. A first batch absorbs the effect of earlier
+    work."""
     return shares_of_many(batch, 1)[0]
 
 
@@ -28,14 +29,14 @@ def shares_of_many(batch: CallBatch, count: int) -> list[float]:
 
 
 def shares_of_few(batch: CallBatch, count: int) -> list[float]:
-    """Returns `count` times of one more call, from as few calls as possible."""
+    """Returns `count` results of `share_of_few`, from as few calls as possible."""
     batch(_FEW)
     took = [batch(calls) for calls in range(1, count + 2)]
     return [max(longer - shorter, 0.0) for shorter, longer in pairwise(took)]
 
 
 def share_of_few(batch: CallBatch) -> float:
-    """Returns the time of one more call, from as few calls as possible."""
+    """Returns the time that one more call adds, from as few calls as possible."""
     return shares_of_few(batch, 1)[0]
 
 

@@ -83,7 +83,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What `bench` found of one function."""
+    """The results of `bench` for one function."""
 
     label: str
     method: Method

@@ -1,4 +1,4 @@
-"""Reports progress to a listener, between calls: a thread that wakes up during a call would add to its time."""
+"""Reports progress to a listener, only between calls: a thread that wakes up during a call would lengthen the call."""
 
 from __future__ import annotations
 

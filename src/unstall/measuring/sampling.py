@@ -42,20 +42,20 @@ class Until:
     brief: bool = False  # whether there is time for few calls, so that none is made for the same purpose twice
 
     def affords(self, calls: int, least: int) -> int:
-        """Returns `calls`, or as many calls as there is time for, but at least `least`. For a model, only whether there
-        is little time matters, not the machine's speed."""
+        """Returns `calls`, or as many calls as there is time for, but at least `least`. On a virtual GPU, the machine's
+        speed does not count: returns `least` if `brief`, else `calls`."""
         if self.alike:
             return least if self.brief else calls
         return calls if self.each_s * calls <= self.seconds else max(least, int(self.seconds / self.each_s))
 
     def least(self, there: int) -> int:
-        """Returns how many samples to take, however long that takes, if `there` samples exist already."""
+        """Returns how many more samples are needed even if time is up, if `there` samples exist already."""
         return max(0, (1 if self.brief and not self.alike else 2) - there)
 
 
 def sample_until(take: Take, until: Until, *, first: int = LEAST, there: ArrayLike = ()) -> Sampled:
-    """Takes samples in growing batches until they suffice or the noise's entropy is flat. Takes at least one batch, of
-    `first` samples, unless `there` already has some."""
+    """Takes samples in growing batches until they suffice, the noise's entropy is flat, or time is up. `there`: samples
+    that exist already. Without these, takes at least one batch, of `first` samples."""
     deadline = time.monotonic() + until.seconds
     samples = np.asarray(there, np.float64)
     count = first if len(samples) else max(1, first)

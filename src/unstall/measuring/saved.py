@@ -1,4 +1,4 @@
-"""A measurement's versioned JSON form, `unstall.bench/1`, and back. Times are ns."""
+"""Turns a measurement into its versioned JSON form, `unstall.bench/1`, and back. Times are in ns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TIMES = ("device", "host", "wall", "throughput", "span")
 
 
 class Samples(msgspec.Struct, frozen=True, kw_only=True):
-    """A spread. The other fields follow from `samples_ns`, and are there for other readers."""
+    """A spread. The other fields follow from `samples_ns`. They are saved for programs that read the file."""
 
     samples_ns: list[float]
     n: int
@@ -108,7 +108,7 @@ def saved(measurement: Measurement) -> Saved:
 
 
 def read(text: str | bytes) -> Measurement:
-    """Reads a measurement from a file's text. Raises TraceError if it is not one."""
+    """Reads a measurement from a file's text. Raises TraceError if the text is not a measurement."""
     try:
         found = msgspec.json.decode(text, type=Saved)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

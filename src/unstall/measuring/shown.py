@@ -13,7 +13,7 @@ from unstall.measuring.measurement import Measurement
 
 
 class ShownMeasurement(Shown, Measurement):
-    """What `bench` found. `str()` is a table for a terminal of 80 columns."""
+    """A result of `bench`. `str()` is a table for a terminal of 80 columns."""
 
     __slots__ = ()
 
@@ -23,7 +23,7 @@ class ShownMeasurement(Shown, Measurement):
 
 
 class ShownComparison(Shown, Comparison):
-    """What `compare` found. `str()` is a table for a terminal of 80 columns."""
+    """A result of `compare`. `str()` is a table for a terminal of 80 columns."""
 
     __slots__ = ()
 
@@ -54,9 +54,9 @@ class Comparisons(Shown):
 
     @property
     def agrees(self) -> bool:
-        """Whether all results agree with the first one's at all inputs, as far as they were checked."""
+        """Whether all results that were checked agree with the first function's results, at all inputs."""
         return all(row.agrees for row in self.rows)
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """One row per input, one column per function."""
+        """Returns a table: a row per input, a column per function."""
         return document_of_rows(self.rows, self.label)

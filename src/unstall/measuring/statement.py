@@ -29,11 +29,12 @@ _MODULES = {
 
 
 def functions(statements: Sequence[str], setup: str, names: dict[str, object]) -> dict[str, Callable[[], object]]:
-    """Returns a function for each statement, by the text of the statement. An expression's function returns its value.
+    """Returns a function for each statement, by the statement's text. If a statement ends in an expression, its
+    function returns the expression's value.
 
-    `names` are the globals of all functions. The setup is run in them once. Modules with well-known names are imported
-    if a text uses their names. Raises UsageError if a text is not Python, if a statement is there twice, or if the
-    setup fails.
+    `names` are the globals of the setup and of all functions. The setup runs once. Well-known modules such as `np` are
+    imported if a text uses their names. Raises UsageError if a text is not Python, if a statement is there twice, or if
+    the setup fails.
     """
     trees = [_parsed(setup, "the setup"), *(_parsed(each, each) for each in statements)]
     _import_known(trees, names)

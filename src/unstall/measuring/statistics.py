@@ -26,7 +26,8 @@ _FLAT_LEAST = 64
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Samples of one time, ns. `low` and `high` bound the median with 95 % confidence, below 6 samples all samples."""
+    """Samples of one time, in ns. `low` and `high` bound the median with 95 % confidence. With fewer than 6 samples,
+    they bound all samples."""
 
     samples: NDArray[np.float64]
     n: int
@@ -87,10 +88,11 @@ class Interval:
 def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) -> Interval:
     """Returns the ratio of the time `a` to the time `b`, with its interval.
 
-    With `pairs`, row i of `a` and of `b` is round i, in which both ran by turns: shape (rounds,) or (rounds, samples).
-    The ratio is the median over all pairs of samples of one round. So a drift or a neighbour that slows a whole round
-    cancels. Rounds are resampled in blocks, since neighbouring rounds are alike. With fewer than 6 rounds, the interval
-    spans all pairs. Without `pairs`, the ratio is that of the medians of independent samples.
+    With `pairs`, `a` and `b` have shape (rounds,) or (rounds, samples). Row i of both is from round i, in which they
+    ran in turn. The ratio is the median of the ratios of all pairs of samples of one round. So a drift cancels, and so
+    does other work that slows a whole round. Rounds are resampled in blocks, since neighbouring rounds are alike. With
+    fewer than 6 rounds, the interval spans all pairs. Without `pairs`, samples are independent. The ratio is the median
+    of `a`, divided by the median of `b`.
 
     Raises ValueError if there are no samples, if a time is not above zero, or if rounds do not pair.
     """
@@ -132,7 +134,7 @@ def half_of_few(a: ArrayLike, b: ArrayLike, *, least: float) -> float:
 
 
 def entropy_flat(samples: ArrayLike) -> bool:
-    """Whether the noise is known: the histogram's entropy hardly grew over the second half of the samples.
+    """Returns whether the noise is known: the histogram's entropy hardly grew over the second half of the samples.
 
     This is the stopping rule of NVIDIA's nvbench. Its histogram counts a timer's ticks. Host clocks have next to no
     ticks, so bins here are 0.5 % of the median. The bias of a small sample (Miller and Madow, 1955) is removed.

@@ -47,7 +47,7 @@ class Stopwatch:
         self._began = 0
 
     def wait_for(self, result: _Result) -> _Result:
-        """Waits for this result too at the end, for frameworks that cannot wait for everything, such as JAX.
+        """Registers a result to wait for at the end, for frameworks that cannot wait for everything, such as JAX.
 
         Returns:
             The result itself.

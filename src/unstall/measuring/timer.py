@@ -1,11 +1,11 @@
 """`Timer`: like `torch.utils.benchmark.Timer`, but for any framework, and it waits for asynchronous work.
 
-A block is many runs of the statement back to back, waited for once. On a device, this gives the time per run with a
-full pipeline, at least the host's time to launch a run. `bench` reports both.
+A block is many runs of the statement back to back, with one wait at the end. On a device, this gives the time per run
+with a full pipeline. That time is at least the host's time to launch a run. `bench` reports both times.
 
-On a virtual GPU, equal blocks take equal times. There `blocked_autorange` and `adaptive_autorange` run the statement
-only as often as that yields new information; `timeit` runs it as often as it is told. A statement that does not use the
-virtual GPU is timed by the machine's clock, since the GPU's stands still meanwhile.
+On a virtual GPU, equal blocks take equal times. So `blocked_autorange` and `adaptive_autorange` run the statement only
+as often as that yields new information. `timeit` always runs the statement `number` times. A statement that does not
+use the virtual GPU is timed by the machine's clock, since the virtual clock stands still during host work.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class Timer:
     Args:
         stmt: The statement.
         setup: Code that runs before each block.
-        global_setup: For C++ only: refused.
-        timer: A clock in seconds; `time.perf_counter` by default.
+        global_setup: Not supported, since it is for C++ only.
+        timer: A clock in seconds. The default is `time.perf_counter`.
         globals: The names that the statement and the setup see.
         label, sub_label, description, env: Texts for `torch.utils.benchmark.Compare`.
-        num_threads: torch's threads on the CPU.
-        language: "python".
+        num_threads: Number of torch's CPU threads.
+        language: Only "python" is supported.
 
     Raises:
         UsageError: C++ is asked for.
-        SyntaxError: The statement or the setup is no Python.
+        SyntaxError: The statement or the setup is not valid Python.
     """
 
     def __init__(
@@ -98,17 +98,18 @@ class Timer:
             return self._timing(number, [self._block(number)])
 
     def repeat(self, repeat: int = -1, number: int = -1) -> None:
-        """Refused, as torch does."""
+        """Not supported, as in torch."""
         raise NotImplementedError("see `Timer.blocked_autorange`")
 
     def autorange(self, callback: Callable[[int, float], object] | None = None) -> None:
-        """Refused, as torch does."""
+        """Not supported, as in torch."""
         raise NotImplementedError("see `Timer.blocked_autorange`")
 
     def blocked_autorange(
         self, callback: Callable[[int, float], object] | None = None, min_run_time: float = 0.2
     ) -> Timing:
-        """Times blocks so long that the clock and the wait do not matter, for `min_run_time` seconds in all.
+        """Times blocks for at least `min_run_time` seconds in all. Blocks are so long that the clock and the wait do
+        not matter.
 
         Args:
             callback: Called after each block with its number of runs and its seconds.

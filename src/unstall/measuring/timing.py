@@ -128,7 +128,7 @@ class Timing:
         return Spread.of(np.array(self.times) * 1e9)
 
     def to_torch(self) -> Measurement:
-        """Returns the same timing as torch's own class, for `torch.utils.benchmark.Compare`. Needs torch."""
+        """Returns the timing as torch's own `Measurement`, for `torch.utils.benchmark.Compare`. Needs torch."""
         from torch.utils.benchmark.utils import common
 
         spec = common.TaskSpec(**asdict(self.task_spec))

@@ -23,7 +23,7 @@ def is_clock_virtual() -> bool:
 
 
 def ops_so_far() -> int:
-    """Returns how many ops the virtual GPU was given so far."""
+    """Returns the number of ops that the virtual GPU has run so far."""
     found = simulator()
     if found is None:
         return 0

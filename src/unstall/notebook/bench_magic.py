@@ -1,4 +1,4 @@
-"""`%unstall_bench` measures a statement in a notebook's line or cell. The statement sees the notebook's names.
+"""`%unstall_bench` measures a statement in a notebook's line or cell. The statement can use the notebook's names.
 
 %unstall_bench torch.softmax(x, -1)
 %unstall_bench --max-seconds 1 x.sum() --vs x @ one
@@ -47,9 +47,9 @@ class BenchMagic:
 
         %unstall_bench [OPTION VALUE]... STATEMENT [--vs STATEMENT]...
 
-        Options are --max-seconds, --num-threads and --cache (cold, hot, rotate). For one statement there are --rel-ci
-        (1%), --bytes (64MiB), --flops (2e9) and --method, for a comparison --by (device, wall, throughput). In a cell,
-        the cell's text is the statement, and the line has only options.
+        Options are --max-seconds, --num-threads and --cache (cold, hot, rotate). For one statement, there are also
+        --rel-ci (1%), --bytes (64MiB), --flops (2e9) and --method. For a comparison, there is also --by (device, wall,
+        throughput). In a cell, the cell's text is the statement, and the line has only options.
         """
         from unstall.measuring.benchmark import bench
         from unstall.measuring.compare import compare

@@ -1,4 +1,4 @@
-"""`%%unstall`: records a notebook cell while it runs, and explains it below the cell."""
+"""`%%unstall`: records a notebook cell while the cell runs, and shows a report below the cell."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CellMagic:
     shell: Shell
 
     def unstall(self, line: str, cell: str | None = None) -> object:
-        """Run the cell, and explain below it where its time on the GPU went. `%%unstall --help` lists the options."""
+        """Run the cell, and show below it where the cell's GPU time went. `%%unstall --help` lists the options."""
         __tracebackhide__ = True  # a traceback should show only the cell
         options = _parse(line)
         if options.pop("help", False):
@@ -70,8 +70,9 @@ class Framed:
 
 
 def without_body(lines: list[str]) -> list[str]:
-    """Makes `%%unstall` a line magic if the cell has no code. Otherwise IPython would refuse it, and `%%unstall --help`
-    could not answer. IPython calls this as an input transformer."""
+    """If the cell has no code, makes `%%unstall` a line magic. Otherwise IPython would refuse the empty cell, and
+    `%%unstall --help` could not answer. IPython calls this function as an input transformer.
+    """
     first, *rest = lines or [""]
     alone = re.match(r"%%unstall(?=\s|$)", first) and not "".join(rest).strip()
     return [first.removeprefix("%"), *rest] if alone else lines

@@ -1,4 +1,4 @@
-"""Statements that do nothing but call a function that waits: taken out."""
+"""Removes statements that do nothing but call a function that waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CLOCKS = (
 
 
 def without_call(name: str) -> Callable[[Module, int], tuple[list[Edit], str] | str]:
-    """Returns the function that takes out the statement `name()` at a line."""
+    """Returns a function that removes the statement `name()` at a line."""
 
     def take_out(module: Module, line: int) -> tuple[list[Edit], str] | str:
         found = [statement for statement in module.at(line, ast.Expr) if module.calls(statement.value, name)]

@@ -1,7 +1,7 @@
-"""A patch for a finding, where its line is of a kind that is known how to change; otherwise why there is none.
+"""Makes a patch for a finding if its line is of a kind that is known how to change. Otherwise says why there is none.
 
-An edit is made only if the syntax at the finding's line is exactly of that kind. What it computes stays the same: what
-does not, to the last bit, has no patch.
+An edit is made only if the syntax at the finding's line is exactly of that kind. Edits never change results: if a
+result could differ in its last bit, there is no patch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unstall.result import Finding
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A unified diff, for `git apply` or `patch -p1` in the folder that the file's name begins in."""
+    """A unified diff, for `git apply` or `patch -p1` in the folder that the file's name is relative to."""
 
     diff: str
     note: str

@@ -1,6 +1,6 @@
 """Reads source that a trace names: files of Python below folders that the user opened, and nothing else.
 
-A trace is untrusted, so the names in it are. A name leads to a file only if the file, with all links followed, lies
+A trace is untrusted, and so are the names in it. A name leads to a file only if the file, with all links followed, lies
 below one of the folders.
 """
 
@@ -19,7 +19,7 @@ AROUND_A_CALL = 1  # the same of the line that led there
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file of Python. `name` is its path from the folder that was opened, with forward slashes."""
+    """A Python file. `name` is its path relative to the opened folder, with forward slashes."""
 
     name: str
     folder: Path
@@ -29,7 +29,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Lines around a line. `why_not` says why there are none."""
+    """Lines around a line. If there are none, `why_not` says why."""
 
     first: int
     lines: tuple[str, ...]

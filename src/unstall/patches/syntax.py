@@ -25,7 +25,7 @@ class Edit:
 class Module:
     """A parsed file.
 
-    Raises SyntaxError if it is no Python, or if Python and other tools count its lines apart.
+    Raises SyntaxError if the file is not valid Python, or if Python and other tools may number its lines differently.
     """
 
     def __init__(self, text: str) -> None:
@@ -77,13 +77,14 @@ class Module:
         return self.data[start:end].decode()
 
     def indent(self, node: ast.stmt) -> str | None:
-        """Returns what stands before a statement on its line, if that is white space alone."""
+        """Returns the indentation of a statement, or None if other text precedes the statement on its line."""
         start = self._line_starts[node.lineno - 1]
         before = self.data[start : start + node.col_offset].decode()
         return None if before.strip() else before
 
     def line_end(self, node: ast.stmt) -> int | None:
-        """Returns the offset behind the last line of a statement, if nothing but a comment follows it there."""
+        """Returns the offset behind the last line of a statement, or None if other text than a comment follows it
+        there."""
         assert node.end_lineno is not None
         _, end = self.span(node)
         after = self.data.find(b"\n", end)
@@ -108,7 +109,7 @@ class Module:
         return names
 
     def bound(self, within: ast.AST) -> list[str]:
-        """Returns the names that are assigned to, defined or taken as parameters within a node, imports aside."""
+        """Returns the names that are assigned, defined or taken as parameters within a node, but not imported names."""
         names = []
         for node in ast.walk(within):
             if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -120,7 +121,8 @@ class Module:
         return names
 
     def dotted(self, node: ast.expr) -> str:
-        """Returns the whole name of what an expression names: "torch.cuda.synchronize"; empty if that is not known."""
+        """Returns the full name that an expression refers to, such as "torch.cuda.synchronize", or "" if that is not
+        known."""
         parts = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -130,7 +132,7 @@ class Module:
         return ".".join([self._imported[node.id], *reversed(parts)])
 
     def calls(self, node: ast.expr, *names: str) -> bool:
-        """Returns whether an expression calls one of the functions with these whole names."""
+        """Returns whether the expression is a call of one of these functions. Names are dotted: "torch.randn"."""
         return isinstance(node, ast.Call) and self.dotted(node.func) in names
 
     def with_argument(self, call: ast.Call, argument: str) -> Edit:
@@ -147,7 +149,8 @@ class Module:
         return Edit(behind, behind, f", {argument}")
 
     def edited(self, edits: list[Edit]) -> str:
-        """Returns the text with edits made, none of which overlap. Raises SyntaxError if that is no Python."""
+        """Returns the text with the edits made, which must not overlap. Raises SyntaxError if the result is not valid
+        Python."""
         data = self.data
         for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
             data = data[: edit.start] + edit.text.encode() + data[edit.end :]

@@ -1,4 +1,4 @@
-"""Copies to the device: from pinned memory without waiting, or not at all, if the tensor can be made there."""
+"""Improves copies to the device: pinned memory and no waiting, or no copy if the tensor can be made on the device."""
 
 from __future__ import annotations
 

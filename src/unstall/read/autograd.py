@@ -1,4 +1,4 @@
-"""Finds the forward operator of each backward operator: by recorded flow arrows, else by sequence number."""
+"""Finds the forward operator of each backward operator: by recorded flow arrows, otherwise by sequence number."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def forward_operators(
     start: I64,
     parent: I32,
 ) -> I32:
-    """Returns, for each host row, the row of the forward operator whose gradient it helps to compute, or -1.
+    """Returns, for each host row, the row of the forward operator whose gradient that host row helps to compute, or -1.
 
     Autograd gives the forward operator and the evaluation of its node the same sequence number. If several operators
-    have that number, the last to start created the node: creating a node increments the number.
+    have that number, the last to start created the node, since creating a node increments the number.
     """
     forward = np.full(len(rows), -1, dtype=np.int32)
     is_op = kind == HostKind.OP
@@ -39,7 +39,7 @@ def forward_operators(
 
 
 def link_by_sequence(forward: I32, sequence: I64, makers: I64, wanted: I64, start: I64) -> None:
-    """Fill in `forward` of the rows `wanted`: the last-started of the `makers` with the same sequence number."""
+    """For each row in `wanted`, sets `forward` to the last of the `makers` to start with the same sequence number."""
     if len(makers) and len(wanted):
         makers = makers[np.lexsort((start[makers], sequence[makers]))]
         last = np.searchsorted(sequence[makers], sequence[wanted], side="right") - 1

@@ -1,4 +1,4 @@
-"""Reads what a file says of each `record_param_comms` of torch.distributed: the operation, the group and the sizes.
+"""Reads the operation, the group and the sizes of each `record_param_comms` of torch.distributed in a file.
 
 Kineto writes the same fields on the kernel (libkineto/src/output_json.cpp), unless a graph launched the kernel.
 """

@@ -43,7 +43,10 @@ def _carried(category: str) -> int:
 
 
 class Strings(dict[Any, int]):
-    """Maps each text to its index in `texts`. A number maps as its digits; JSON (bytes) maps as its shortest form."""
+    """Maps each text to its index in `texts`.
+
+    A key may also be a number or bytes of JSON. A number means its digits, JSON means its shortest form.
+    """
 
     def __init__(self) -> None:
         super().__init__()

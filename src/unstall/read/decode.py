@@ -1,8 +1,8 @@
 """Decodes the JSON of events into rows with times exact to the ns.
 
 There are three decoders. One reads ints, which older files hold. One reads floats, which are exact to the ns below
-2**42 µs. One reads decimals, which are always exact but slower. A piece is first given to the decoder that fitted
-the piece before it.
+2**42 µs. One reads decimals, which are always exact but slower. Each piece is first given to the decoder that fitted
+the previous piece.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Decoder:
         self._usual = 0
 
     def piece(self, text: bytes | memoryview) -> DecodedEvents | None:
-        """Decodes a JSON list of events. Returns None if one of them is malformed."""
+        """Decodes a JSON list of events. Returns None if an event is malformed."""
         for i in (self._usual, *(i for i in range(len(_NUMBERS)) if i != self._usual)):
             decoder, to_ns = _NUMBERS[i]
             try:

@@ -21,7 +21,8 @@ _EXPORT = "give the file that export_chrome_trace() wrote"
 
 
 def go_to_events(window: TextWindow, path: Path) -> bytes | None:
-    """Move to the "[" of the list of events. Returns the members before it, or None if the file is just the list.
+    """Moves to the "[" of the list of events. Returns the text of the members before it, or None if the file is just
+    the list.
 
     Raises TraceError if there is no such list.
     """

@@ -31,7 +31,8 @@ def read(path: Path, progress: Callable[[int, int], None] | None = None) -> Even
     """Read everything in a trace that is readable. `Meta.notes` lists repairs and missing events.
 
     `progress` is called with (bytes read, bytes in all). Raises TraceError if the file is not a trace, cannot be
-    opened, or exceeds a limit: 16 MiB per event, 512 Mi characters of distinct strings, 250 times its compressed size.
+    opened, or exceeds a limit: 16 MiB per event, 512 Mi characters of distinct strings, text of 250 times the file's
+    compressed size.
     """
     with closing(blocks(path, progress)) as text_blocks:
         return events_of(text_blocks, path)

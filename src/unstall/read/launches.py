@@ -25,8 +25,9 @@ class Joined:
 def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool) -> Joined:
     """Join device ops to the host calls that launched them.
 
-    `recorded` says of each op whether the file has the operator that launched it. `complete` means that exactly the
-    ops launched during the recording have a correlation id."""
+    `recorded`: for each op, whether the file has the operator that launched the op. `complete`: whether exactly the ops
+    launched during the recording have a correlation id.
+    """
     damage: list[str] = []
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL) & (host.correlation >= 0))
     can_launch = np.isin(host.kind[calls], _WORK)

@@ -1,4 +1,4 @@
-"""Says which device events of a file are in no table, so that none is lost without a word."""
+"""Reports which device events of a file are in no table, so that no event is lost silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds where the items of a JSON list begin and end from its quotes and brackets alone: other text may be broken."""
+"""Finds where the items of a JSON list begin and end. Only quotes and brackets count: other text may be broken."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Items:
 
     @property
     def between(self) -> bool:
-        """Returns whether the next byte is directly in the list."""
+        """Whether the next byte is directly in the list, outside of its items."""
         return self._depth == 0 and not self._in_text and self.close < 0
 
     def feed(self, text: bytes | bytearray, start: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Converts a profile in memory into a Timeline. Does not import torch: a protocol describes its profiler."""
+"""Converts a profile in memory into a Timeline. Does not import torch, since a protocol describes torch's profiler."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _read: WeakKeyDictionary[object, Timeline] = WeakKeyDictionary()  # torch export
 
 
 def read_profile(profile: Profile) -> Timeline:
-    """Returns the timeline of a stopped profile, which is exported to a temporary file.
+    """Exports a stopped profile to a temporary file, and returns its timeline.
 
     Raises UsageError if `profile` is not a profile, is still running, or was exported before.
     """

@@ -79,9 +79,9 @@ class _Noted(Struct):
 
 
 def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
-    """Reads the members before and after the events, in a text of `end` bytes. The notes concern only these members.
+    """Returns the `Meta` that the members before and after the events give. Its notes concern only these members.
 
-    `after` is None if it was too long to keep.
+    `end`: the length of the whole text in bytes. `after` is None if it was too long to keep.
     """
     members, notes = _members(before, b"}" if after is None else after, end)
     if after is None:

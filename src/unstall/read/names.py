@@ -63,7 +63,8 @@ _SPAN = re.compile(r"ProfilerStep|Optimizer\.|enumerate\(DataLoader\)|Distribute
 
 
 def is_span(name: str) -> bool:
-    """Returns whether an operator is an annotation: before torch 1.9 annotations had the category of operators."""
+    """Returns whether an operator's name means an annotation. Before torch 1.9, annotations had the category of
+    operators."""
     return bool(_SPAN.match(name, 0, LONGEST))
 
 
@@ -144,7 +145,7 @@ def copy_direction(name: str) -> CopyDirection:
 
 
 def host_memory(name: str) -> HostMemory:
-    """Returns whether the host memory of a device copy is pageable or pinned, if its name says so."""
+    """Returns whether the host memory of a device copy is pageable or pinned, if the copy's name says so."""
     if "Pageable" in name:
         return HostMemory.PAGEABLE
     if "Pinned" in name:
@@ -164,7 +165,7 @@ _MEMORY_KINDS |= {kind.lower().replace(" ", "_"): kind for kind in _MEMORY_KINDS
 
 
 def copy_name(kind: int | str, source: int | str, target: int | str) -> str:
-    """Returns Kineto's name of a copy, "Memcpy HtoD (Pageable -> Device)"; just "Memcpy" if the kind is not known."""
+    """Returns Kineto's name of a copy, such as "Memcpy HtoD (Pageable -> Device)", or "Memcpy" for unknown kinds."""
     if kind not in _COPY_KINDS:
         return "Memcpy"
     sides = (_MEMORY_KINDS.get(side, "Unknown") for side in (source, target))
@@ -172,7 +173,7 @@ def copy_name(kind: int | str, source: int | str, target: int | str) -> str:
 
 
 def memset_name(memory: int | str) -> str:
-    """Returns Kineto's name of a memset, "Memset (Device)"; just "Memset" if the kind of memory is not known."""
+    """Returns Kineto's name of a memset, such as "Memset (Device)", or "Memset" if the kind of memory is not known."""
     return f"Memset ({_MEMORY_KINDS[memory]})" if memory in _MEMORY_KINDS else "Memset"
 
 

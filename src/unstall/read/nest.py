@@ -14,8 +14,8 @@ def find_parents(kind: I8, thread: I32, start: I64, end: I64) -> I32:
     """Returns the innermost row that encloses each row, or -1. Rows must be sorted by (thread, start, -end).
 
     Operators, calls and frames nest. An annotation begins and ends inside the frames of its own `__enter__` and
-    `__exit__`, so annotations are inserted afterwards: between a row and its parent, if the annotation lies within the
-    parent.
+    `__exit__`, so annotations are inserted afterwards. An annotation goes between a row and its parent if the
+    annotation is within the parent.
     """
     is_span = kind == HostKind.ANNOTATION
     solid, spans = np.flatnonzero(~is_span), np.flatnonzero(is_span)

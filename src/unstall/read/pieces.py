@@ -31,7 +31,7 @@ class Sink(Protocol):
     """Receives the events."""
 
     def take(self, piece: memoryview | bytes) -> bool:
-        """Take all events of a JSON list and return True. If one is malformed, take none and return False."""
+        """Take all events of a JSON list and return True. If any event is malformed, take none and return False."""
 
     def repair(self, event: bytes) -> bool:
         """Take one event, repaired if necessary. Returns False if it cannot be repaired."""

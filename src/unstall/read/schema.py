@@ -1,8 +1,8 @@
 """The fields of Kineto's Chrome trace events that unstall uses.
 
 Keys differ by version: torch 1.8 wrote "external id", later versions "External id". The second profiler of torch 2.15
-(`torch.profiler.CuspyConfig`) writes the kinds of copies and of memory as fields. Kineto has them in names. Fields are
-in the order of the files, because msgspec looks them up in that order.
+(`torch.profiler.CuspyConfig`) writes the kinds of copies and of memory as fields. Kineto writes these kinds in names.
+Fields are in the order of the files, because msgspec looks them up in that order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_JSON = Raw(b"")
 
 
 class Args(Struct, gc=False, frozen=True):
-    """The fields kept of a complete event's "args". Absent ones are -1, "" or NO_JSON."""
+    """The fields of a complete event's "args" that unstall keeps. Absent fields are -1, "" or NO_JSON."""
 
     external: Id = field(default=-1, name="External id")
     stack: str = field(default="", name="Call stack")
@@ -95,7 +95,7 @@ class Instant(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", ta
 
 
 class LabelArgs(Struct, gc=False, frozen=True):
-    """The name that a label gives, or the text that it gives a process; empty if absent."""
+    """The arguments of a label: a name, or a text about a process. Empty if absent."""
 
     name: str = ""
     labels: str = ""
@@ -122,6 +122,6 @@ Event: TypeAlias = Complete[Any] | Arrow[Any] | Instant[Any] | Label | Other
 
 
 def event_type(number: Any) -> Any:
-    """Returns the union of all phases, for msgspec, with times of the type `number`. The tag is "ph"."""
+    """Returns the union of the types of all phases, for msgspec. Times are of type `number`. The tag is "ph"."""
     timed: list[Any] = [Complete, Arrow, ArrowEnd, Instant]
     return reduce(operator.or_, [*(phase[number] for phase in timed), Label, *_OTHERS])

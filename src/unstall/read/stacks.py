@@ -95,7 +95,7 @@ class StackTree:
         return node
 
     def tables(self, digests: Mapping[str, Mapping[int, int]]) -> tuple[Lines, Stacks]:
-        """Returns the tables built so far. `digests` has those of source lines, by file and line."""
+        """Returns the tables built so far. `digests`: the digests of source lines, by file and line."""
         places, none = list(self._line_of), dict[int, int]()
         lines = Lines(
             file=np.array([self._intern(file) for file, _, _ in places], dtype=np.int32),

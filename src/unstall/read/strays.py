@@ -1,9 +1,10 @@
-"""Finds the threads of calls that a recorder knows only by a number of its own.
+"""Finds the threads of calls for which a recorder gives only its own number of the thread.
 
 The second profiler of torch 2.15 (`torch.profiler.CuspyConfig`) puts the calls of the thread that began the recording
-on that thread. Calls of other threads, such as autograd's, stand on separate threads, under CUPTI's number of the
-thread. Calls within a `record_function` have the number of that annotation. The exporter takes it for an operator's
-number, and so puts these calls on some operator's thread. No id joins calls to the operators that made them. Times do.
+on that thread. Calls of other threads, such as autograd's, are put on separate threads, under CUPTI's number of the
+thread. Calls within a `record_function` have the number of that annotation. The exporter takes that number for an
+operator's, and so puts these calls on some operator's thread. No id joins calls to the operators that made them, so
+calls are joined by their times.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _MOST_STRAYS = 256  # threads, those with most calls first; a program has a thre
 
 
 def at_home(events: Events, kind: I8, thread: I32, threads: Threads) -> I32:
-    """Returns the thread of each row, as a row of `threads`: calls move to the thread of the operators around them.
+    """Returns the thread of each row, as a row of `threads`. Calls move to the thread of the operators around them.
 
-    Nothing moves if calls have the ids of their operators. `kind` has the HostKind of each row, else -1.
+    If calls have the ids of their operators, nothing moves. `kind`: the HostKind of each row, or -1.
     """
     is_call = (kind >= HostKind.LAUNCH) & (kind <= HostKind.CALL)
     ops = np.flatnonzero(kind == HostKind.OP)

@@ -30,7 +30,7 @@ _ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\
 
 
 class Decompressor(Protocol):
-    """The method of `zlib.decompressobj()` that is used; zlib does not export its type."""
+    """The method of `zlib.decompressobj()` that is used. zlib does not export that object's type."""
 
     def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
 

@@ -1,4 +1,4 @@
-"""Finds what each wait waited for: as recorded, else inferred from the order of calls (`Waits.inferred`)."""
+"""Finds what each wait waited for. If the file does not say, infers it from the order of calls (`Waits.inferred`)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LONG_AGO, _NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 def find_waits(
     host: Host, device: Device, streams: Streams, events: Events, intern: Interner, *, complete: bool
 ) -> tuple[Waits, list[str]]:
-    """Returns all host waits and stream waits, and a note on those whose event is unknown.
+    """Returns all host waits and stream waits, and a note on waits whose event is unknown.
 
-    `complete` means that the file names the event of every wait. An event that it does not name was recorded before
+    `complete`: whether the file names the event of every wait. If so, an event that is not named was recorded before
     the recording began, or never.
     """
     calls = np.flatnonzero((host.kind == HostKind.SYNC) | (host.kind == HostKind.EVENT_WAIT))

@@ -1,4 +1,4 @@
-"""A window by time, for programs without step boundaries: a thread of our own starts and ends it."""
+"""Records a window by time, for programs without step boundaries. A separate thread starts and ends the window."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FOR_S = 2.0
 
 
 class ByTime:
-    """Calls `begin` when it is time, and then `end`. It does not begin if `is_wanted` returns false."""
+    """Calls `begin` when it is time, and then `end`. If `is_wanted` returns False at the start, calls neither."""
 
     def __init__(
         self,
@@ -36,15 +36,15 @@ class ByTime:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Starts the timer; CUDA must be initialised.
+        """Starts the timer. Call this only once CUDA is initialised.
 
-        Not earlier, so that a program that forks its workers has no thread of ours.
+        Before that, a program may fork its workers, and a thread of ours must not run then.
         """
         if self._is_wanted():
             start_thread(self._watch)
 
     def stop(self) -> None:
-        """Cancels the timer: there is nothing left to wait for."""
+        """Cancels the timer, since there is nothing left to wait for."""
         self._over.set()
 
     def _watch(self) -> None:

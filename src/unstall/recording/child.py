@@ -41,7 +41,7 @@ def begin(
 
 
 def first_steps_for(settings: Settings) -> FirstSteps:
-    """Returns the recording of the first steps, by the recorder that these settings come to."""
+    """Returns a recording of the first steps, with the recorder that these settings choose."""
     within = settings_of(settings)
     chosen = Chosen(within)
     return FirstSteps(within, open_journal, chosen.recorder, chosen.line_clock)
@@ -78,5 +78,5 @@ class Chosen:
         return recorder
 
     def line_clock(self) -> Recorder | None:
-        """Returns the line clock for that recorder, or None."""
+        """Returns the line clock for the recorder of `recorder`, or None."""
         return self._lines

@@ -1,4 +1,4 @@
-"""Chooses the recorder and the line clock: those in the settings, else the cheapest that work here."""
+"""Chooses the recorder and the line clock: the settings' choice, or the cheapest that work here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unstall.recording.torch_profiler import TorchProfiler
 def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
     """Returns (the recorder, the separate line clock or None), for settings that `check_choices` accepts.
 
-    Raises UnstallError if a requested one does not work here.
+    Raises UnstallError if a requested recorder or line clock does not work here.
     """
     folder = Path(settings.folder)
     if settings.recorder == "torch" or (settings.recorder == "auto" and settings.shapes):

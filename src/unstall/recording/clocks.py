@@ -1,7 +1,7 @@
-"""The clocks of the GPUs, read by NVML: shows whether the device kept its speed while it was recorded.
+"""Reads the GPUs' clocks by NVML, to show whether the device kept its speed while it was recorded.
 
 NVML comes with the driver. Its functions are called with ctypes because its ABI is stable: a function keeps its
-signature, and a changed one gets a suffix (`_v2`). https://docs.nvidia.com/deploy/nvml-api/
+signature, and a changed function gets a suffix (`_v2`). https://docs.nvidia.com/deploy/nvml-api/
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _CHANGED = 0.05  # of the SM clock; an undisturbed GPU varies by 15 MHz, under 1
 
 
 class GpuClocks(TypedDict, total=False):
-    """The state of one device at one moment. Values that the driver does not know are missing; NVML's `index` never
-    is."""
+    """The state of one device at one moment. Values that the driver does not know are missing. NVML's `index` is always
+    present."""
 
     index: Required[int]
     uuid: str
@@ -67,10 +67,10 @@ class _PciInfo(ctypes.Structure):
 
 
 def read_clocks(library: str | Path = _LIBRARY) -> list[GpuClocks]:
-    """Returns every device that the driver shows, whether or not this process uses it; empty without NVML.
+    """Returns the clocks of every device that the driver shows, used by this process or not. Empty without NVML.
 
-    Never raises. `reasons` are why the clocks are not higher, in the driver's words, throttling or not. NVML is started
-    and shut down inside, so do not call this within a timed step.
+    Never raises. `reasons` say, in the driver's words, why the clocks are not higher, throttling or not. NVML is
+    started and shut down inside, so do not call this within a timed step.
     """
     try:
         nvml = ctypes.CDLL(str(library))
@@ -91,7 +91,7 @@ def read_clocks(library: str | Path = _LIBRARY) -> list[GpuClocks]:
 def throttled(before: Sequence[GpuClocks], after: Sequence[GpuClocks]) -> list[str]:
     """Returns a sentence for each device that was throttled, or whose SM clock changed by more than 5 %.
 
-    A device that was idle at either moment lowers its clock by itself; that change does not count.
+    If a device was idle at either moment, its change does not count, since an idle device lowers its clock.
     """
     earlier = {_identity(device): device for device in before}
     pairs = ((earlier[_identity(device)], device) for device in after if _identity(device) in earlier)

@@ -1,4 +1,4 @@
-"""Counts a program's steps: by the source of their boundaries, and since a helper last proved a graph."""
+"""Counts a program's steps by the source of their boundaries, in all and since a helper last proved a graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MOST_PROVING = 200  # boundaries by which proofs put off a recording; a program
 
 
 class CountedSteps(StepSources):
-    """Counts, as `StepSources` do, and which of these steps only came before the last proof."""
+    """Counts boundaries by source, as `StepSources` does, and also only those since the last proof."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,8 +21,8 @@ class CountedSteps(StepSources):
         return self.count(source) - self._proving.get(source, 0)
 
     def note_proofs(self, source: StepSource) -> bool:
-        """Returns whether a helper proved something since the last call. Then steps after this boundary of the source
-        are `since_proof`."""
+        """Returns whether a helper proved something since the last call. If so, `since_proof` counts from here on.
+        After 200 boundaries of the source, returns False."""
         proofs, before = steps.proofs(), self._proofs
         self._proofs = proofs
         if proofs == before or self.count(source) > _MOST_PROVING:

@@ -1,7 +1,8 @@
 """A recording of a program's first steps, for a report if the program ends before the recording proper begins.
 
-It begins when CUDA is initialised and ends after as many steps as warm up and are recorded; the session goes on then.
-It is a recording of its own, in a folder within the session's. `session` and `window` describe its journal entries.
+It begins when CUDA is initialised. It ends after as many steps as are recorded, with some for warm-up. Then the session
+continues. It is a separate recording, in a folder within the session's folder. The modules `session` and `window`
+describe its journal entries.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LONG_NS = 60_000_000_000  # ns; few steps of a program with such long ones are 
 
 
 class FirstSteps:
-    """Records from `begin` to `end`, or until `goes_on` has seen enough steps. Nothing here raises."""
+    """Records from `begin` to `end`, or until `goes_on` has seen enough steps. No method raises."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class FirstSteps:
         self._warmup = _warmup_of(settings)
 
     def begin(self, *, at_a_step: bool) -> None:
-        """Begins, unless it has begun before, or the recorder begins only at a step of the program."""
+        """Begins, unless it began before. A recorder that can begin only at a step needs `at_a_step`."""
         if self._tried:
             return
         try:
@@ -80,9 +81,9 @@ class FirstSteps:
         return self._window is None or self._window.may_stop_here
 
     def goes_on(self, source: StepSource, at_ns: int, *, may_train: bool, asked_to_end: str | None = None) -> bool:
-        """Takes a step boundary. Returns whether the first steps are still recorded: then the session waits.
+        """Takes a step boundary. Returns whether the first steps are still being recorded, so that the session waits.
 
-        `asked_to_end` is why another thread waits for the end, if one does.
+        `asked_to_end`: the reason why another thread waits for the end, or None.
         """
         if not self._tried and device.cuda() is not None:
             self.begin(at_a_step=True)
@@ -119,7 +120,7 @@ class FirstSteps:
             self._journal.close()
 
     def forked(self) -> None:
-        """In a forked child: it is not recorded."""
+        """Called in a forked child, which is not recorded."""
         window, self._window, self._tried = self._window, None, True
         if window is not None:
             window.forked()
@@ -153,17 +154,18 @@ def _warmup_of(settings: Settings) -> int:
 
 
 def boundaries_of_first_steps(settings: Settings) -> int:
-    """Returns after how many step boundaries the first steps end, unless they are long."""
+    """Returns the number of step boundaries after which the first steps end, unless steps are long."""
     return _warmup_of(settings) + settings.steps + 1
 
 
 def steps_among(
     kind: str, times_ns: Sequence[int], begun_ns: int, ended_ns: int | None, warmup: int
 ) -> tuple[list[int], int]:
-    """Returns the boundaries of the steps, ns, and how many of these steps are for warm-up.
+    """Returns the times of the steps' boundaries in ns, and how many of these steps are for warm-up.
 
-    The time before the first end of a step has the program's set-up in it, and that after the last beginning of one its
-    clean-up: they count only if there is nothing else. So do steps for warm-up.
+    The time before the first step ends contains the program's set-up. The time after the last step begins contains its
+    clean-up. Both count as steps only if there are no other steps. Steps for warm-up, too, count only if there are no
+    others.
     """
     if kind in AT_THE_END:
         before = 1 if len(times_ns) > 1 else 0
@@ -176,7 +178,7 @@ def steps_among(
 
 
 def settings_of(settings: Settings) -> Settings:
-    """Returns the settings of the recording of first steps within the recording of these settings."""
+    """Returns the settings for recording the first steps, in a folder within the folder of `settings`."""
     return replace(settings, folder=str(Path(settings.folder) / FIRST_STEPS))
 
 

@@ -31,19 +31,19 @@ def record(
     lines: LineClockName = "auto",
     shapes: bool = False,
 ) -> Recording:
-    """Record what a `with` block does; ask the recording to `explain()` itself after the block.
+    """Record what a `with` block does. After the block, call `explain()` of the recording.
 
     The block itself never fails because of the recording.
 
     Args:
-        steps: How many steps to record, after `warmup` steps and 0.3 s or more of steps that are only timed, as
-            `unstall run` does. None records the whole block.
+        steps: How many steps to record. `warmup` steps and at least 0.3 s of steps that are only timed come first, as
+            in `unstall run`. None records the whole block.
         warmup: Steps before anything is timed or recorded; only with `steps`.
-        recorder: `cupti`, which costs least; `torch`, which works wherever torch.profiler does; or `auto`, which takes
-            `cupti` if it works here.
-        lines: How lines are known: `calls` (with `cupti`), `monitoring`, `settrace` or `none`; `auto` takes the
-            cheapest that works.
-        shapes: Record the shapes of operators' inputs too, for which the recorder is `torch`.
+        recorder: `cupti` costs least. `torch` works wherever torch.profiler does. `auto` takes `cupti` if it works
+            here, otherwise `torch`.
+        lines: How source lines are found: `calls` (only with `cupti`), `monitoring`, `settrace` or `none`. `auto` takes
+            the cheapest way that works.
+        shapes: Also record the shapes of operators' inputs. Only the recorder `torch` can do this.
 
     Returns:
         The recording, to be entered as a context manager once.
@@ -126,7 +126,7 @@ class Recording:
         """Write the trace file, which Perfetto opens too.
 
         Args:
-            path: Its name, which ends in `.json` or `.json.gz`.
+            path: The file's name, which ends in `.json` or `.json.gz`.
 
         Raises:
             UsageError: If the block has not ended, nothing was recorded, or `path` cannot be written.

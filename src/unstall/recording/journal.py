@@ -15,11 +15,11 @@ _NAME = "journal.jsonl"
 
 
 class Journal:
-    """Appends to the journal of a folder. Each line is one `write` system call, so it survives if the program is
+    """Appends to the journal of a folder. Each line is one `write` system call, so lines survive if the program is
     killed.
 
-    No file is held open. A daemon closes all files that it does not know, and its own next file would then get our
-    writes.
+    No file is held open. A program that becomes a daemon closes all files that it does not know, and our writes would
+    then go to the next file that it opens.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -58,7 +58,7 @@ class Follower:
 
 
 def read(folder: str | Path) -> list[Event]:
-    """Returns all events of a folder's journal, in order; without the last if it was cut short."""
+    """Returns all events of a folder's journal, in order. If the last line was cut short, it is left out."""
     return Follower(folder).events()
 
 

@@ -1,8 +1,8 @@
 """Plain steps: stretches of steps that are timed before and after the recording, while nothing is recorded.
 
 Benefit (`python -m benchmarks.recorder_mechanisms`): the median error of gains in six recordings is 1.8 points of a
-step with an up-to-date plain step time, and 5.3 without. The median error of the step time itself is 4.6 % without it,
-and 21 % with the recorder `torch` (`benchmarks/results/recording_undistorted_h200.json`).
+step with an up-to-date plain step time, and 5.3 without. Without a plain step time, the median error of the step time
+itself is 4.6 %. With the recorder `torch`, it is 21 % (`benchmarks/results/recording_undistorted_h200.json`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _LOOK_AGAIN_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """One measured stretch. Times are ns per step; `device_ns` is None without CUDA. `marks_ns` are the step
-    boundaries."""
+    """One measured stretch. `host_ns` and `device_ns` are per step. `device_ns` is None without CUDA. `marks_ns`: the
+    times of the step boundaries."""
 
     which: str
     steps: int
@@ -45,7 +45,7 @@ class Stretch:
         self.finished = False
 
     def add(self, at_ns: int, least_steps: int) -> bool:
-        """Adds a step. Returns whether it was the last: there are enough steps, over enough time."""
+        """Adds a step. Returns whether the stretch now has enough steps, over enough time."""
         self._marks_ns.append(at_ns)
         steps, took_ns = len(self._marks_ns) - 1, at_ns - self._marks_ns[0]
         if self._by_count:
@@ -80,7 +80,7 @@ class Stretch:
 
 
 class PlainSteps:
-    """A session's stretches before and after its recording, which it writes to the journal."""
+    """Times a stretch before and after a session's recording, and writes both to the journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -96,7 +96,7 @@ class PlainSteps:
         self._spoilt = True
 
     def drop(self) -> None:
-        """Discard the stretch."""
+        """Discards the stretch."""
         self._stretch = None
 
     @property
@@ -111,16 +111,16 @@ class PlainSteps:
 
     @property
     def arrived(self) -> bool:
-        """Whether the device has finished them too."""
+        """Whether the device, too, has finished the stretch."""
         return self._stretch is not None and self._stretch.finished and self._stretch.read() is not None
 
     def add(self, at_ns: int, least_steps: int = LEAST_STEPS) -> bool:
-        """Adds a step to the stretch. Returns whether it was the last."""
+        """Adds a step to the stretch. Returns whether the stretch is finished."""
         return self._stretch is not None and self._stretch.add(at_ns, least_steps)
 
     def keep(self, wait_s: float = 0.0) -> None:
-        """Ends the stretch. Writes it to the journal if it is finished and the device reaches its end within `wait_s`
-        seconds."""
+        """Ends the stretch. Writes it to the journal if it is finished, nothing spoilt it, and the device reaches its
+        end within `wait_s` seconds."""
         if self._stretch is not None and self._stretch.finished and not self._spoilt:
             plain = self._stretch.read_within(wait_s)
             if plain is not None:

@@ -13,7 +13,7 @@ class Recorder(Protocol):
     """Whether a thread other than the program's may start and stop it."""
 
     def start(self) -> None:
-        """Starts to record. Raises UnstallError if it cannot; then nothing has changed."""
+        """Starts to record. If it cannot, raises UnstallError and changes nothing."""
 
     def stop(self) -> None:
         """Stops recording. Everything recorded is then in the folder, and the program is as it was before `start`."""

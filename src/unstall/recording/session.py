@@ -1,9 +1,9 @@
 """A recording of a running program's steady state: warm up, time plain steps, record a few, time plain steps again.
 
-The program's step boundaries drive it. It changes its phase only at boundaries of one source. It never raises into the
-program: if the recording fails, it ends, and the program continues.
+The program's step boundaries drive the session. It changes its phase only at boundaries of one source. It never raises
+into the program: if the recording fails, the session ends, and the program continues.
 
-Its journal entries, in addition to those of `RecordedWindow` (times in nanoseconds of perf_counter, as `at`):
+The session's journal entries, in addition to those of `RecordedWindow` (times in nanoseconds of perf_counter, as `at`):
 
     phase         phase: warmup, plain_before, recording, plain_after; by: the kind of the boundaries, None
                   while unknown
@@ -13,8 +13,9 @@ Its journal entries, in addition to those of `RecordedWindow` (times in nanoseco
     plain         which: before or after; steps; host_ns, device_ns: per step; marks_ns: host times of the boundaries
     waiting       why: the reason why the recording does not begin yet
     failed        why: a sentence
-    over          why: done, exit, failed or profiler; phase: the one it ended in; steps: number of boundaries of the
-                  leading source; torch: whether the program has it; cuda: whether that was initialised;
+    over          why: done, exit, failed or profiler; phase: the phase in which the session ended; steps: number of
+                  boundaries of the leading source; torch: whether the program imported torch; cuda: whether CUDA was
+                  initialised;
                   failed_for_cuda: whether the program ends with an error about CUDA
 """
 
@@ -113,7 +114,7 @@ class Session:
     def step_boundary(self, kind: str, who: int = 0) -> None:
         """Called by a source of steps (optimizer, loader, model) when a step begins or ends.
 
-        Never raises, except for SystemExit if the program is to end after what was recorded.
+        Never raises, except SystemExit if the program is to end after the recording (`--stop`).
         """
         if self.phase is Phase.OVER and not self._stopping.pending:
             return
@@ -146,7 +147,7 @@ class Session:
         self._journal.close()
 
     def start_by_time(self) -> bool:
-        """Starts to record from a thread of our own, because no boundaries came. Returns whether it started."""
+        """Starts to record from a thread of our own, because no boundaries came. Returns whether recording started."""
         if not self._waits_for_a_boundary():  # asked before, too: during our turn a boundary is lost
             return False
         with self._turn.waited_for():

@@ -19,10 +19,11 @@ FOLDER_PREFIX = "unstall-"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of one recording. `warmup` and `steps` are numbers of steps; `after_s` and `for_s` are seconds instead.
+    """Settings of one recording. `warmup` and `steps` are numbers of steps. In seconds, `after_s` and `for_s` replace
+    them.
 
     `folder` is where the program's process writes the recording. `keep_arguments` also stores the program's arguments
-    and environment, which may hold secrets. `stop` ends the program once it is recorded.
+    and environment, which may hold secrets. `stop` ends the program after the recording.
     """
 
     folder: str
@@ -37,7 +38,7 @@ class Settings:
     stop: bool = False
 
     def metadata(self) -> dict[str, object]:
-        """Returns the settings as a trace has them: all but the folder."""
+        """Returns the settings that a trace stores: all except the folder."""
         return {name: value for name, value in asdict(self).items() if name != "folder"}
 
     def to_json(self) -> str:
@@ -51,8 +52,7 @@ class Settings:
 
 
 def check_choices(recorder: str, lines: str, *, shapes: bool) -> None:
-    """Raises UsageError for choices that this Python cannot record. Checked before the program runs, not after
-    warm-up."""
+    """Raises UsageError for choices that cannot be recorded here. Called before the program runs, not after warm-up."""
     for name, value, known in (("recorder", recorder, RECORDERS), ("lines", lines, LINE_CLOCKS)):
         if value not in known:
             raise UsageError(f"{name}: {value!r} is none of {', '.join(known)}")

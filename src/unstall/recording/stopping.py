@@ -1,7 +1,7 @@
-"""Ends the program once it is recorded (`unstall run --stop`), at one of its step boundaries.
+"""Ends the program at one of its step boundaries, once it is recorded (`unstall run --stop`).
 
 All ranks of a distributed program end after the same number of steps, whatever becomes of their recordings. Otherwise
-those that are left would wait for the others forever.
+the remaining ranks would wait for the others forever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from unstall.recording.settings import Settings
 
 
 class Stopping:
-    """Decides when the program is to end, and ends it. If it was not asked to, it does nothing."""
+    """Decides when the program is to end, and ends it. Without `settings.stop`, it does nothing."""
 
     def __init__(self, settings: Settings) -> None:
         self._asked = settings.stop
@@ -35,11 +35,11 @@ class Stopping:
         return self._due or (self.by_count and not self._by_time)
 
     def recorded(self) -> None:
-        """The recording is done: the next step boundary ends the program."""
+        """Notes that the recording is done, so that the next step boundary ends the program."""
         self._due = self._due or (self._asked and not self.by_count)
 
     def count(self, steps: CountedSteps, source: StepSource) -> None:
-        """A boundary of this source has been counted."""
+        """Notes that a boundary of this source has been counted."""
         if self.pending and source == steps.leader(source) and steps.since_proof(source) >= self._boundaries:
             self._due = True
 
@@ -54,12 +54,12 @@ class Stopping:
         end_here()
 
     def cancel(self) -> None:
-        """The program ends otherwise, or is not to end."""
+        """Never ends the program from now on."""
         self._asked = self._due = False
 
 
 def boundaries_until_recorded(settings: Settings) -> int:
-    """Returns the number of step boundaries by which a recording is over that no clock prolongs."""
+    """Returns after how many step boundaries a recording is over, if no clock prolongs it."""
     warm = max(settings.warmup, boundaries_of_first_steps(settings)) + 1
     window = 1 + settings.steps  # a step for warm-up
     return warm + max(LEAST_STEPS, settings.steps) + window + 1 + LEAST_STEPS

@@ -91,14 +91,14 @@ class TorchProfiler:
         self._profile.export_chrome_trace(str(self._path))
 
     def flush(self) -> None:
-        """Does nothing: torch's profiler writes only after it has stopped."""
+        """Stops recording, since torch's profiler writes only after it has stopped."""
         self.stop()
 
     def forked(self) -> None:
-        """In a forked child: the profile belongs to the parent.
+        """In a forked child: removes torch's callbacks at operators. The profile belongs to the parent.
 
-        Otherwise torch would keep in memory everything that the child does. Ending the profile would call CUPTI, which
-        does not work in a fork. Removing torch's callbacks at operators is enough.
+        Otherwise torch would keep in memory everything that the child does. Ending the profile instead would call
+        CUPTI, which does not work in a fork.
         """
         self._stopped = True
         clear = getattr(self._torch._C._autograd, "_clear_callbacks", None)

@@ -1,4 +1,4 @@
-"""Whose turn it is: one thread at a time changes a recording, and only some threads may stop what is recorded."""
+"""Takes turns: one thread at a time changes a recording, and only some threads may stop it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Turn:
 
     @contextmanager
     def if_free(self) -> Iterator[bool]:
-        """Yields whether it is this thread's turn. It is not within our own code, nor while another thread has it."""
+        """Yields whether this thread got the turn, without waiting. Nobody gets it while any thread has it."""
         got = self._lock.acquire(blocking=False)
         try:
             yield got
@@ -34,14 +34,14 @@ class Turn:
 
     @contextmanager
     def waited_for(self) -> Iterator[None]:
-        """Waits until it is this thread's turn: for a thread of our own."""
+        """Waits until it is this thread's turn. Used by a thread of our own."""
         with self._lock:
             yield
 
     @contextmanager
     def to_end(self, why: str) -> Iterator[None]:
-        """Waits until it is this thread's turn and, if what is recorded is another thread's to stop, for that thread's
-        next step boundary. Goes on without if that takes too long."""
+        """Waits until it is this thread's turn. If only another thread may stop the recording, also waits for that
+        thread's next step boundary. If a wait takes too long, goes on without the turn."""
         self.asked_to_end = why
         got = self._lock.acquire(timeout=_END_WAITS_S)
         if got and not self._may_stop_here():

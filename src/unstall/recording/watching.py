@@ -1,4 +1,4 @@
-"""What a recording watches in the program, once that has imported torch."""
+"""Watches the program for a recording, once the program has imported torch."""
 
 from __future__ import annotations
 
@@ -40,12 +40,13 @@ class Watching:
         return self._own_profiler.is_on or device.profiler_is_on()
 
     def follow(self, source: StepSource | None) -> None:
-        """Watches only the boundaries of this source, as cheaply as possible; those of all if None."""
+        """Watches only the boundaries of this source, as cheaply as possible. If None, watches the boundaries of all
+        sources."""
         if self._hooks is not None:
             self._hooks.follow(source)
 
     def end(self) -> None:
-        """Leaves torch as it was."""
+        """Undoes all changes to torch."""
         self._forget_import()
         self._forget_cuda()
         self._own_profiler.remove()

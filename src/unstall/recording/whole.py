@@ -20,7 +20,7 @@ BLOCK = "block"
 
 
 class Whole:
-    """Records from `begin` to `end`. At the end it decides which step boundaries in between are those of the block."""
+    """Records from `begin` to `end`. At the end, decides which step boundaries in between belong to its steps."""
 
     under_way = active.RECORDING
 
@@ -81,7 +81,7 @@ class Whole:
             self._fail(error)
 
     def forked(self) -> None:
-        """In a forked child: it is not recorded."""
+        """Called in a forked child, which is not recorded."""
         self._over = True
         if self._window is not None:
             self._window.forked()  # first, because it wrapped functions after the hooks did
@@ -124,5 +124,5 @@ class Whole:
 
 
 def step_boundaries(kind: str, times_ns: Sequence[int], begun_ns: int, ended_ns: int) -> list[int]:
-    """Returns the boundaries of a block's steps, ns: those that its source set, and the begin or end of the block."""
+    """Returns the boundaries of a block's steps in ns: those of the source, and the begin or end of the block."""
     return [begun_ns, *times_ns] if kind in AT_THE_END else [*times_ns, ended_ns]

@@ -19,7 +19,7 @@ MakeLineClock = Callable[[], Recorder | None]
 
 
 class RecordedWindow:
-    """The window of one recorder, and of a line clock if there is one."""
+    """The recording window of a recorder and, if there is one, a line clock."""
 
     def __init__(self, journal: Journal, recorder: Recorder, lines: Recorder | None) -> None:
         self._journal = journal
@@ -37,12 +37,12 @@ class RecordedWindow:
 
     @property
     def may_stop_here(self) -> bool:
-        """Whether this thread may stop the window. If the recorder is bound to a thread, only that thread may while it
-        lives."""
+        """Whether this thread may stop the window. If the recorder is bound to a thread, only that thread may stop it,
+        as long as the thread lives."""
         return self.any_thread or threading.current_thread() is self._thread or not self._thread.is_alive()
 
     def start(self) -> None:
-        """Starts to record. If one of the recorders cannot start, neither does, and its error is raised."""
+        """Starts to record. If the recorder or the line clock cannot start, neither runs, and the error is raised."""
         self._thread = threading.current_thread()
         self._journal.write("machine", facts=device.machine())
         self._observe("before")
@@ -64,15 +64,15 @@ class RecordedWindow:
             self._undo = undo.pop_all()
 
     def warmed_up(self) -> None:
-        """Writes descriptions of what the warm-up step ran. Half a second later this would take milliseconds of some
-        step."""
+        """Writes the descriptions of lines that the warm-up step ran. Otherwise they are written half a second later,
+        which takes milliseconds of some step."""
         if self._lines is not None:
             with suppress(OSError):  # the disk may be full now but not at the end
                 self._lines.flush()
 
     def stop(self, wait: Callable[[], None] = device.synchronize) -> None:
-        """Waits for the device by calling `wait`, then stops recording. Undoes everything, even if a part of that
-        raises."""
+        """Waits for the device by calling `wait`, then stops recording. Undoes all that `start` did, even if a part of
+        that raises."""
         self._wait = wait
         self._undo.close()
         self._observe("after")
@@ -102,7 +102,7 @@ class RecordedWindow:
 
 
 def give_up(window: RecordedWindow | None, journal: Journal, error: Exception) -> None:
-    """Undoes what the window did, if there is one, and journals the reason. Never raises."""
+    """Stops the window, if there is one, and journals the error as the reason. Never raises."""
     if window is not None:
         with suppress(Exception):
             window.stop(lambda: None)

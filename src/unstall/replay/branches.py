@@ -1,7 +1,7 @@
 """Infers the edges between the branches of a CUDA graph, whose ops run on several streams.
 
-A file has the streams and times of a graph's ops, but not the graph's edges. If an op began later than the op before
-it on its own stream explains, it waited for an op of another branch: the one that had ended last.
+A file has the streams and times of a graph's ops, but not the graph's edges. If the previous op on its stream does not
+explain how late an op began, the op waited for an op of another branch: the one that had ended last.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ _MOST = 0.9  # of gaps; larger ones had another cause
 def launched_on(launch: I64, thread: I64, stream: I32) -> I32:
     """Returns, for each op in launch order, the row of the stream that was passed to its call.
 
-    The branches of a graph may run on streams of its own, which may not include that stream. It is inferred as the
-    stream of a branch that other calls use most, else as that of the previous or next call of the thread.
+    The branches of a graph may run on the graph's own streams, which may not include the passed stream. The passed
+    stream is inferred: it is the stream of a branch that other calls use most, or else the stream of the thread's
+    previous or next call.
     """
     several = _on_several_streams(launch, stream)
     result = stream.copy()
@@ -46,7 +47,7 @@ def launched_on(launch: I64, thread: I64, stream: I32) -> I32:
 
 
 def by_stream(stream: I32, on: I32) -> Iterator[tuple[int, I64]]:
-    """Yields (stream, its ops in launch order): those that ran on it, and those of graphs launched on it."""
+    """Yields each stream with its ops in launch order: ops that ran on the stream, and ops of graphs launched on it."""
     away = np.flatnonzero(on != stream)
     rows = np.concatenate((np.arange(len(stream)), away))
     for number, mine in groups(np.concatenate((stream, on[away]))):
@@ -54,7 +55,7 @@ def by_stream(stream: I32, on: I32) -> Iterator[tuple[int, I64]]:
 
 
 def roots(launch: I64, previous: I64, beside: I64, follows: Bool) -> Bool:
-    """Returns which ops begin a branch of their graph without waiting for another op of it."""
+    """Returns which ops begin a branch of their graph without waiting for another op of the graph."""
     chosen: Bool = follows & (beside < 0) & ((previous < 0) | (launch[previous] != launch))
     return chosen
 
@@ -67,7 +68,7 @@ def first_of(follows: Bool) -> I64:
 def ended_last(launch: I64, stream: I32, start: I64, end: I64) -> I64:
     """Returns, for each op, the op of its launch on another stream that ended last before it began, or -1.
 
-    An op without a launch (-1) has none.
+    The result is also -1 for an op without a launch (-1).
     """
     found = np.full(len(launch), -1, dtype=np.int64)
     rows = np.flatnonzero(_on_several_streams(launch, stream))
@@ -110,10 +111,11 @@ def spread(off: I64) -> int:
 
 
 def joins(launch: I64, previous: I64, after: I32, start: I64, end: I64) -> tuple[I64, I64]:
-    """Returns (op, earlier op of another stream that it also waited for) of joins that show no delay.
+    """Returns the joins that show no delay, as pairs: an op, and the earlier op of another stream that it also waited
+    for.
 
-    A branch that ended early delays nothing. But if its stream is used again after an op of another stream, then
-    that op comes after the join. If several branches join there, the one that ended last is returned.
+    A branch that ended early delays nothing. But if the branch's stream is used again after an op of another stream,
+    then that op comes after the join. If several branches join there, the op that ended last is returned.
     """
     opens = np.flatnonzero((after >= 0) & (previous >= 0) & (launch >= 0))
     fork, branch = after[opens].astype(np.int64), previous[opens]

@@ -49,8 +49,8 @@ def find_capacity(timeline: Timeline, queue: Queued) -> tuple[int, Bool]:
 def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[InstructionRows]:
     """Returns the instructions of every launch.
 
-    A launch that blocks has a second instruction for its wait. One that returns after its ops have begun has a second
-    instruction for the rest of its call. `full` says for each op whether its launch waited for room.
+    A launch that blocks has a second instruction for its wait. A launch that returns after its ops have begun has a
+    second instruction for the rest of its call. `full` says for each op whether its launch waited for room.
     """
     host = timeline.host
     first = np.flatnonzero(~queue.follows & (queue.launch >= 0))
@@ -84,7 +84,8 @@ def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[InstructionR
 
 
 def given_back(timeline: Timeline, queue: Queued) -> list[InstructionRows]:
-    """Returns the calls that gave memory back and during which the device became idle: these waited for it.
+    """Returns the instructions of calls that gave memory back and during which the device became idle: such calls
+    waited for the device.
 
     Calls that take memory do not wait: cudaMalloc of 512 B to 8 GiB took 0.1 to 0.4 ms beside 18 ms of queued work, and
     cudaFree took all 18 (H200, CUDA 13: `benchmarks/driver_waits.py`).

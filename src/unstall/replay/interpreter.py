@@ -15,8 +15,9 @@ def replay(program: Program) -> Replayed:
     """Returns when everything in a program happens.
 
     An op starts at the latest of: the arrival of its launch; the end of its stream's previous op plus its gap; the
-    events that its stream waits for; the end of the op it is `after` plus its lag; and the time its engine is free.
-    Streams, engines and threads are served in program order. Raises ValueError for an invalid program, see `check`.
+    events that its stream waits for; the end of the op it is `after` plus its lag; and the time at which its engine is
+    free. Streams, engines and threads are served in program order. Raises ValueError for an invalid program, as `check`
+    does.
     """
     return Replay(program.capacity).feed(program)
 
@@ -47,7 +48,7 @@ class Replay:
         self._op_end: list[int] = []
 
     def feed(self, program: Program) -> Replayed:
-        """Replay the next part. Raises ValueError for an invalid part, which then counts as not fed."""
+        """Replay the next part. Raises ValueError for an invalid part and then leaves the replay as it was."""
         after = check(program, self._before)
         self._make_room(program)
         start, end, op_start, op_end = self._run(program)
@@ -59,7 +60,7 @@ class Replay:
         return _at(self._clock, thread, "thread")
 
     def done(self, stream: int) -> int:
-        """The time in ns at which a stream finishes the work given to it so far."""
+        """Returns the time in ns at which a stream finishes the work given to it so far."""
         return max(_at(self._ready, stream, "stream"), self._held[stream])
 
     def marked(self, instruction: int) -> int:

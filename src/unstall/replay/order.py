@@ -34,7 +34,7 @@ def find_order(timeline: Timeline, queue: Queued, held_until: I64) -> Order:
     """Infers, for each op that started late, the op of another stream that it waited for.
 
     Either its stream waited for an event that the file does not name, or both ops needed the same part of the device.
-    It looks only at ops whose late start no known cause explains. The inferred op must explain most of the delay.
+    Only ops whose late start has no known cause are considered. The inferred op must explain most of the delay.
     `held_until` says for each op when its stream stops waiting for known events, in ns.
     """
     streams = len(timeline.streams)

@@ -63,7 +63,8 @@ class Instructions:
 
     @property
     def goes_on(self) -> Bool:
-        """Returns which instructions continue the host call of the one before: its wait, or the rest of its time."""
+        """Returns which instructions continue the host call of the previous instruction: its wait, or the rest of its
+        time."""
         same: Bool = np.append(False, (self.host[1:] == self.host[:-1]) & (self.host[1:] >= 0))
         return same[: len(self)]
 

@@ -1,4 +1,4 @@
-"""Computes a program's step time after warm-up: its steps are replayed again and again, each after the one before."""
+"""Computes a program's step time after warm-up: its steps are replayed repeatedly, one round after another."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class _Carried:
 
     @classmethod
     def of(cls, column: I32, first: int, last: int, likes: I64) -> _Carried:
-        """An index before `first` becomes its counterpart in the round before."""
+        """Indices before `first` become their counterparts in the previous round."""
         values, period = column[first:last], last - first
         inside = values >= first
         like = np.where(inside | (values < 0), -1, likes[np.clip(values, 0, first)])

@@ -16,7 +16,8 @@ _ALONE_SHARE = 0.02  # share of a thread's working time that may overlap another
 
 
 def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
-    """Returns the program's thread for each thread of the timeline: 0 for that of the steps, -1 if it has no `rows`.
+    """Returns the program's thread for each thread of the timeline: 0 for the thread of the steps, -1 for a thread
+    without `rows`.
 
     `rows` are the host events that become instructions, and `main` is the timeline's thread of the steps.
     """
@@ -48,8 +49,9 @@ def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
 def find_joins(time: I64, end: I64, thread: I32, threads: int) -> tuple[I64, I64]:
     """Returns instructions that other threads began after being idle, and the instruction of thread 0 that woke each.
 
-    `time`, `end` (ns) and `thread` have one row per instruction, as recorded. Thread 0 is that of the steps. If a
-    thread continued while thread 0 was working, it is assumed to have waited for the last instruction of thread 0.
+    `time`, `end` (ns) and `thread` have one row per instruction, as recorded. Thread 0 is the thread of the steps. If
+    another thread continued while thread 0 was working, it is assumed to have waited for the last instruction of thread
+    0.
     """
     waking, woken = [], []
     main = np.flatnonzero(thread == 0)

@@ -24,7 +24,8 @@ class InstructionRows:
 
 
 def rows_of(timeline: Timeline, host: I64, code: int | I8, **columns: int | I64 | I32) -> InstructionRows:
-    """Returns instructions for host rows; -1 for none, which needs a `time`. Columns not given are -1 or 0."""
+    """Returns instructions for host rows. A row of -1 is no host event and needs a `time`. Columns that are not given
+    are -1 or 0."""
     count = len(host)
 
     def column(name: str, default: int, dtype: type) -> np.ndarray:

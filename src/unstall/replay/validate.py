@@ -31,7 +31,7 @@ _Column = I8 | I32 | I64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Before:
-    """Totals of the parts of a program before the next one."""
+    """Totals over all parts of a program before the next part."""
 
     code: I8 = field(default_factory=lambda: np.zeros(0, np.int8))
     thread: I32 = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -43,7 +43,7 @@ class Before:
 
 
 def check(program: Program, before: Before | None = None) -> Before:
-    """Raises ValueError that describes the first error in a program or part of one.
+    """Checks a program or the next part of one. Raises ValueError that describes the first error.
 
     Returns the totals including this part.
 

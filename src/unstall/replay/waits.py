@@ -126,10 +126,11 @@ def held_until(timeline: Timeline, queue: Queued) -> I64:
 
 
 def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I64, I32]:
-    """Returns when the device that each call waited for was done, in ns, and its index: -1 for all devices.
+    """Returns, for each call, when the device that it waited for was done, in ns, and the device's index (-1: all
+    devices).
 
-    A call waits for the current device of its thread, which is not in the file. A device that was still working when
-    the call returned was not that device, unless the clocks are that far apart.
+    A call waits for the current device of its thread, which is not in the file. If a device was still working when the
+    call returned, it was not the current device, unless the clocks are that far apart.
     """
     done, which = _all_done_before(queue, start), np.full(len(start), -1, dtype=np.int32)
     others = done > end + queue.skew_ns

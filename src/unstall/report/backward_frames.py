@@ -1,7 +1,7 @@
 """Cuts the Python frames of autograd's threads by step.
 
-A backward pass has the stack of the line that called it, which is the same line in every step, so that traces hold one
-frame from the first backward pass to the last. Between them the thread ran nothing.
+Every backward pass has the stack of the line that calls backward, which is the same line in every step. So traces hold
+one frame from the first backward pass to the last. Between two passes the thread ran nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _AUTOGRAD = re.compile(r".{0,200}\bautograd\b|.{0,200}pt_autograd_\d", re.IGNORE
 
 
 def cut_by_step(timeline: Timeline, rows: I64, step_starts: I64) -> tuple[I64, I64, I64]:
-    """Returns (host rows, starts, ends) of Python frames to draw. A frame of autograd's is there once a step, around
-    what its thread ran in that step; all others are as they are."""
+    """Returns the Python frames to draw: (host rows, starts, ends). A frame of an autograd thread is cut into one piece
+    per step, around the thread's work in that step. All other frames stay as they are."""
     host = timeline.host
     start, end = host.start[rows], host.end[rows]
     of_autograd = named(timeline, _AUTOGRAD, timeline.threads.name)[host.thread[rows]]

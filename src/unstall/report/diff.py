@@ -42,14 +42,12 @@ from unstall.result import Where
 
 _LONGEST_KERNEL = 150
 _LONGEST_ALIKE = 1_000
-_NOISE = (
-    "noise: how much the steps within one file differ (95 % of the time); two runs of the same program may differ more"
-)
+_NOISE = "noise: how much steps of the same file differ; two runs of the same program may differ more"
 _ROLES: dict[Status, Role] = {"new": "warning", "gone": "same", "within noise": "dim", "changed": ""}
 
 
 def document(result: DiffResult, draw: Draw = no_pictures) -> Document:
-    """The report of a comparison. `draw` makes the pictures of A and B."""
+    """Returns the report of a comparison. `draw` makes the pictures of A and B."""
     caveats = Bullets(words("Before you compare"), tuple(words(caveat.text) for caveat in result.caveats))
     foot = _foot(result)
     tables = (
@@ -148,7 +146,7 @@ def _unchanged(result: DiffResult) -> str:
 
 
 def became(a: int, b: int, arrow: str = "→") -> str:
-    """Returns two durations; if they have the same unit, it is given once."""
+    """Returns two durations with an arrow between them. If they share a unit, it is given once."""
     left, right = duration(a), duration(b)
     number, _, unit = left.partition(" ")
     alike = unit and unit == right.partition(" ")[2]

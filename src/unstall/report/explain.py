@@ -61,7 +61,7 @@ _START = {
 
 
 def document(result: Result, draw: Draw = no_pictures) -> Document:
-    """The report of a result. `draw` makes the pictures of its run."""
+    """Returns the report of a result. `draw` makes the pictures of its run."""
     has_work = result.verdict.bound_by != "none"
     sound = result.integrity.ok
     blocks = [
@@ -137,17 +137,22 @@ def _meaning(result: Result) -> tuple[Words, ...]:
     steps = result.steps.count
     gains = [gain_of(result, finding) for finding in costly(result)]
     guessed = result.replay is not None and result.replay.undistorted_by == "usual cost"
-    beside = "; the error of the estimated step comes on top" if guessed else ""
-    own = f" ({_error(result).strip()}: the replay's own error{beside})" if _error(result) else ""
+    beside = "; the estimate of the step may be off by more" if guessed else ""
+    own = f". {_error(result).strip()} is the replay's own error{beside}" if _error(result) else ""
     beyond = f", {IN_PLAN}: only with others" if IN_PLAN in gains else ""
     said = (
         f"gain: time a step saves if only this is fixed{', or - if not known' if '' in gains else ''}{beyond}{own}"
         if any(gains)
         else "",
-        f"exposed: device time lost because of it{'' if result.source.simulated else ', as recorded'}",
+        f"exposed: device time lost because of it{'' if result.source.simulated else _as_recorded(result)}",
         f"saw: counted over all {steps:,} steps" if steps > 1 else "",
     )
-    return (words("; ".join(text for text in said if text)),)
+    return tuple(words(text) for text in said if text)
+
+
+def _as_recorded(result: Result) -> str:
+    """Says which step `exposed` and `host waits` are parts of. With the recorder it is longer than without."""
+    return f", as recorded (of the {duration(result.steps.mean_ns)} {over(result)})"
 
 
 def _entries(result: Result, findings: Sequence[Finding], names: Sequence[str]) -> tuple[Entry, ...]:
@@ -169,7 +174,7 @@ def _entries(result: Result, findings: Sequence[Finding], names: Sequence[str]) 
 
 
 def heading(result: Result, finding: Finding, *, strong: bool = False) -> Words:
-    """The title, how often it was seen, and how sure it is if that is not high."""
+    """Returns the finding's title, how often it occurred, and its confidence unless that is high."""
     sure = "" if finding.confidence == "high" else f"{finding.confidence} confidence"
     beside = ", ".join(part for part in (often(result, finding), sure) if part)
     title = Span(finding.title, "strong" if strong else "")
@@ -197,8 +202,8 @@ def _same_advice(findings: Sequence[Finding]) -> list[int | None]:
 
 
 def often(result: Result, finding: Finding) -> str:
-    """Returns how often the finding occurred: "16x a step", "48x in 1 of 3 steps", "once in 5 steps"; empty if only
-    once."""
+    """Returns how often the finding occurred, such as "16x a step", "48x in 1 of 3 steps" or "once in 5 steps". Returns
+    "" if only once."""
     count, steps, seen = finding.count, result.steps.count, finding.steps_seen
     if finding.wrong:
         return f"{count:,}x in the whole run" if count > 1 else ""
@@ -217,7 +222,7 @@ def over(result: Result) -> str:
 
 
 def gain_of(result: Result, finding: Finding) -> str:
-    """Returns the time that a step saves if the finding is fixed; empty if unknown."""
+    """Returns the time that a step saves if the finding is fixed, or "" if unknown."""
     if finding.gain_below_ns is not None:
         return f"<{duration(finding.gain_below_ns)}"
     if finding.gain_ns is None:
@@ -260,8 +265,8 @@ def _plan(result: Result) -> Table | None:
 
 
 def unplanned(result: Result) -> list[int]:
-    """Returns the numbers, from 1 on, of costly findings with a high cost and an unknown gain, if the plan ends far
-    above the floor."""
+    """If the plan ends far above the floor, returns the numbers of costly findings with a high cost and an unknown
+    gain. Numbers start at 1. Otherwise returns []."""
     if not result.plan or result.replay is None or result.floor_ns is None:
         return []
     much_ns = _MUCH * result.replay.undistorted_mean_step_ns

@@ -15,13 +15,13 @@ def depth_within(parent: I32, is_counted: Bool) -> I32:
 
 
 def shallowest(depth: I32, room: int) -> Bool:
-    """Returns which rows to keep, bool: whole depths, outermost first, with at most `room` rows in all."""
+    """Returns which rows to keep, bool. Keeps whole depths, outermost first, with at most `room` rows in all."""
     upto = np.cumsum(np.bincount(depth)) if len(depth) else np.zeros(0, np.int64)
     return np.asarray(depth < np.searchsorted(upto, room, side="right"))
 
 
 def lane_of_overlap(group: NDArray[np.integer], start: I64, end: I64, lanes: int = 8) -> I32:
-    """Returns the lane of each event, so that events of a group do not overlap within a lane. Events are sorted by
+    """Returns the lane of each event, so that events of a group do not overlap within a lane. Events must be sorted by
     start.
 
     A stream's ops follow each other, but those of one graph launch may run side by side. If more than `lanes` events

@@ -1,8 +1,9 @@
 """The binary form of a picture in the HTML page, before the page deflates it.
 
 It consists of the length of a header (uint32, little-endian), the header as JSON, then the columns. A column is stored
-as the differences to its smallest value, or as differences between its values. Its bytes are stored by plane: all
-lowest bytes first. Most planes then have few distinct bytes, which deflate well. `web/src/decode.ts` reads this form.
+as the differences to its smallest value, or as differences between successive values. The column's bytes are stored by
+plane: all lowest bytes first. Most planes then have few distinct bytes, which deflate well. `web/src/decode.ts` reads
+this form.
 """
 
 from __future__ import annotations

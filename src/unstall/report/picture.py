@@ -26,7 +26,7 @@ EVENT_LIMIT = 2_000_000
 
 
 class TrackKind(IntEnum):
-    """The content of a track, in the order in which tracks of one device or host are drawn."""
+    """The content of a track. The tracks of one device or host are drawn in the order of these numbers."""
 
     STEPS = 0
     QUEUE = 1  # the launch queue's depth; it has no events
@@ -37,8 +37,8 @@ class TrackKind(IntEnum):
 
 
 class EventKind(IntEnum):
-    """Kinds of events in addition to those of `HostKind`, whose numbers they continue. IDLE + index of the cause is
-    last."""
+    """Kinds of events in addition to `HostKind`, numbered after the kinds of `HostKind`. The last kinds are IDLE +
+    index of the cause."""
 
     KERNEL = 15
     DEVICE_COPY = 16
@@ -62,7 +62,7 @@ class Tracks:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Lanes:
-    """The lanes. Each holds the events from its `first` up to that of the next lane."""
+    """The lanes. Each lane holds the events from its `first` to just before the next lane's `first`."""
 
     track: I32
     depth: I32
@@ -138,7 +138,7 @@ def picture_of(
 ) -> Picture:
     """Lay a run out for drawing.
 
-    `queue` is the launch queue's (times in ns, depths), `steps` their (starts, ends) in ns. `host_place` gives for each
+    `queue` is the launch queue as (times in ns, depths). `steps` is (starts, ends) in ns. `host_place` gives for each
     host row the index of its source line in `places`. If a run has more than `limit` events, the deepest Python frames
     are left out first, then the deepest calls, then the shortest device ops.
     """

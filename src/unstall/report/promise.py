@@ -1,4 +1,4 @@
-"""What was promised and what was got: one waterfall, and the line that ends a comparison."""
+"""The promised step time and the step time reached: a waterfall, and the last line of a comparison."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ _FIRST = {"steps", "device", "devices", "software", "rank", "recorded", "integri
 
 
 def waterfall(result: DiffResult) -> Waterfall | None:
-    """Returns the step before, after each edit of its plan, as promised, and as it is now; then what bounds it.
+    """Returns bars for the step times: before, after each edit of the plan, promised, and now. The last bars show what
+    bounds the step.
 
-    None without a plan."""
+    Returns None without a plan.
+    """
     promise = result.promise
     if promise is None or promise.promised_ns is None:
         return None
@@ -44,19 +46,20 @@ def waterfall(result: DiffResult) -> Waterfall | None:
         levels.append(_level(f"now, {IF_FREE[promise.free.resource]}", promise.free.step_ns))
     gains = f"gain ± {duration(promise.error_ns)}" if promise.error_ns else "gain"
     caption = words(sentence(result))
+    without = "" if result.a.source.simulated and result.b.source.simulated else ", without the recorder"
     heading = "the run takes" if result.of_whole_runs else "a step takes" if result.compared == (1, 1) else "takes"
-    return Waterfall(words("Promise and result"), caption, (heading, gains), tuple(levels))
+    return Waterfall(words("Promise and result" + without), caption, (heading, gains), tuple(levels))
 
 
 def ending(result: DiffResult) -> Prose:
-    """Returns what is left of the plan, and the line that ends a comparison."""
+    """Returns the edits of the plan that are still open, and the last line of a comparison."""
     lines = remainder(result), sentence(result)
     return Prose(tuple(words(line) for line in lines if line))
 
 
 def promised(result: DiffResult, commands: Sequence[str] = ()) -> Document:
-    """The short report of a comparison, without its last line: what makes it hard, the waterfall, the `commands` that
-    show all of it, and what is left of the plan."""
+    """Returns the short report of a comparison, without its last line: caveats, the waterfall, the `commands` that show
+    everything, and the edits of the plan that are still open."""
     codes = _FIRST | ({"simulated"} if result.a.source.simulated != result.b.source.simulated else set())
     caveats = tuple(words(caveat.text) for caveat in result.caveats if caveat.code in codes)
     shown = waterfall(result)

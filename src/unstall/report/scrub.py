@@ -45,7 +45,7 @@ def scrubber(result: Result, other_paths: Iterable[str] = ()) -> Scrub:
 
 
 def scrubber_of(source: str, paths: Iterable[str]) -> Scrub:
-    """Returns a function that shortens these paths, and that of the trace itself."""
+    """Returns a function that shortens these paths, and the path of the trace itself."""
     short = _shortened(paths)
     short[source] = re.split(r"[\\/]", source)[-1]
     changed = {path: to for path, to in short.items() if path != to}

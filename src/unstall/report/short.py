@@ -1,4 +1,4 @@
-"""The end of a run: what it says in about ten lines. The rest is in the full report."""
+"""The short report at the end of a run, in about ten lines. The rest is in the full report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWN = 3
 
 
 def document(result: Result, commands: Sequence[str] = (), last: str = "") -> Document:
-    """The verdict, the plan in a line, the first findings, the `commands` to type next, and the line `last`."""
+    """Returns the verdict, the plan in a line, the first findings, the `commands` to type next, and the line `last`."""
     blocks: list[Block | None] = [_damage(result), _bugs(result), _steps(result), _findings(result)]
     if commands:
         blocks.append(Code(words(Span("next", "strong")), tuple(commands), language="sh"))
@@ -32,8 +32,8 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "") -> Do
 
 
 def in_short(verdict: str, *, shortfall: bool = False) -> str:
-    """Returns the verdict's first sentence, which says what bounds the run, and what stands before it: the sentence on
-    a `shortfall`, the caveat.
+    """Returns the verdict's sentence on what bounds the run, and any sentences before that one: on a `shortfall`, and
+    the caveat.
 
     A point within a figure or a name does not end a sentence.
     """

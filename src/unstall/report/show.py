@@ -18,7 +18,7 @@ SHOW_SCHEMA = "unstall.show/1"
 
 
 class Lines(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines of source around one of them. `why_not` says why there are none."""
+    """Lines of source around one line. If there are none, `why_not` says why."""
 
     role: str
     file: str
@@ -36,7 +36,7 @@ class FindingWithSource(msgspec.Struct, frozen=True, kw_only=True):
         version: The version of unstall.
         number: The finding's number in the report: "1", or "b1" for a bug.
         finding: The finding, as in `unstall.explain/1`.
-        source: The lines around its line, and around the line that called it.
+        source: The lines around the finding's line, and around the line that called it.
         patch: A unified diff; None if there is none.
         patch_note: What to know about the patch, or why there is none.
     """
@@ -65,15 +65,15 @@ def document(
     apply: str,
     caveat: str = "",
 ) -> Document:
-    """The document of one finding.
+    """Returns the document of one finding.
 
     Args:
         result: The result.
-        number: The finding's number in it.
+        number: The finding's number in the result.
         excerpts: The source, each with its role ("at", "from") and its place.
         patch: The patch, or why there is none.
         apply: The command that applies the patch.
-        caveat: What to know about the source; empty if nothing.
+        caveat: What to know about the source, or "".
     """
     finding = numbered(result)[number]
     blocks: list[Block] = [Prose((_figures(result, finding),))]

@@ -47,7 +47,8 @@ class Texts:
         return np.array([self.add(text) for text in texts], np.int32)
 
     def keep(self, *columns: NDArray[np.integer]) -> I32:
-        """Drops all texts that no column uses. Returns each text's new index, int32, with -1 at the end for -1."""
+        """Drops all texts that no column uses. Returns each text's new index, int32. The last element is -1, for index
+        -1."""
         used = np.unique(np.concatenate(columns))
         used = used[used >= 0]
         self._kept = used.tolist()

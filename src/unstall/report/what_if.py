@@ -15,7 +15,7 @@ _NOTABLE = 0.001  # of the step; smaller changes of a part are not mentioned
 
 
 def document(result: WhatIf, draw: Draw = no_pictures) -> Document:
-    """The report of an answer. `draw` makes the pictures of the run before and after."""
+    """Returns the report of an answer. `draw` makes the pictures of the run before and after."""
     bars = _bars(result)
     said = [*(f"inferred: {text}" for text in result.inferred), *result.integrity.notes]
     notes = Bullets(words("Notes"), tuple(map(words, said))) if said else None
@@ -115,8 +115,8 @@ def _bars(result: WhatIf) -> Bars | None:
     legend = []
     for part in {part.key: part for part in (*before, *after)}.values():
         was, now = _size(before, part), _size(after, part)
-        times = (duration(per_step(result.steps, size)) for size in (was, now))
-        legend.append((part, (*times, _change(was, now, result.before.wall_ns))))
+        was, now = per_step(result.steps, was), per_step(result.steps, now)
+        legend.append((part, (duration(was), duration(now), _change(now - was, result.undistorted_step_ns))))
     bars = Bar(tuple(before), "before"), Bar(tuple(after), "after")
     return Bars("per step", bars, ("before", "after", "change"), tuple(legend))
 
@@ -125,7 +125,5 @@ def _size(parts: list[Part], like: Part) -> int:
     return sum(part.size for part in parts if part.key == like.key)
 
 
-def _change(was: int, now: int, whole: int) -> str:
-    if abs(now - was) < _NOTABLE * whole:
-        return ""
-    return f"{'-' if now < was else '+'}{share(abs(now - was), whole)}"
+def _change(change: int, step: int) -> str:
+    return "" if abs(change) < _NOTABLE * step else f"{'-' if change < 0 else '+'}{duration(abs(change))}"

@@ -95,8 +95,8 @@ def harmless(result: Result) -> list[Finding]:
 
 
 def saved(gain_ns: int, step_ns: int, nothing: str = "nothing", *, error_ns: int = 0) -> str:
-    """The time a change saves per step: "2.00 ms", "-2.00 ms" if the step gets longer, "<3.00 µs" if the gain is within
-    the replay's own error."""
+    """Returns the time that a change saves per step: "2.00 ms", "-2.00 ms" if the step gets longer, or "<3.00 µs" if
+    the gain is within the replay's own error."""
     if 0 < abs(gain_ns) < error_ns:
         return f"<{duration(error_ns)}"
     return nothing if abs(gain_ns) < _NOTHING * step_ns else duration(gain_ns)
@@ -110,7 +110,7 @@ def device_of(source: Source) -> str | None:
 
 
 def about(result: Result | WhatIf) -> tuple[Words, ...]:
-    """The file, what was recorded or simulated, and the steps."""
+    """Returns lines on the file, the recorded or simulated run, and the steps."""
     lines = (source_line(result), *run_lines(result))
     return words(Span(result.source.path, "subject")), *(words(Span(line, "dim")) for line in lines)
 
@@ -122,7 +122,7 @@ def run_lines(result: Result | WhatIf) -> list[str]:
 
 
 def source_line(result: Result | WhatIf) -> str:
-    """Returns what was recorded or simulated, and with which software."""
+    """Returns a line on the recorded or simulated run, and on its software."""
     source = result.source
     rank = None
     if source.rank is not None:
@@ -168,7 +168,7 @@ def without_recorder(result: Result) -> bool:
 
 
 def run_is(result: Result) -> str:
-    """Returns which run the step time without the recorder's overhead is of, in brackets."""
+    """Returns the kind of run that the step time is of, in brackets: recorded, simulated, or without the recorder."""
     if result.source.simulated:
         return "(simulated)"
     by = result.replay.undistorted_by if result.replay else "nothing"

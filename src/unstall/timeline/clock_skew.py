@@ -13,10 +13,11 @@ _SHARE = 0.95  # of what comes too early; the rest may be joined wrongly
 
 
 def clock_skew(timeline: Timeline) -> int:
-    """Returns how far apart the times of host and device may be, in ns; 0 if nothing in the file is out of order.
+    """Returns how far apart the clocks of host and device may be, in ns. 0 if nothing in the file is out of order.
 
-    An op cannot start before its launch begins. A wait cannot return before the op that it waits for ends. If the file
-    has such events, they tell how far apart the clocks are."""
+    An op cannot start before its launch begins. A wait cannot return before the op that it waits for ends. If a file
+    has such events, these show how far apart the clocks are.
+    """
     return max(_edge(_starts_early(timeline)), _edge(_returns_early(timeline)), _edge(_copies_return_early(timeline)))
 
 

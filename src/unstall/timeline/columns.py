@@ -1,9 +1,10 @@
 """A `Timeline`: one recorded run as frozen numpy columns.
 
 Every table is a struct of arrays: one-dimensional columns of one length, and one row per event. Times are int64
-nanoseconds from the run's own zero; `Meta.zero_ns` is that zero on the file's clock. `Timeline.strings` holds each
-text once, and a column of texts holds int32 indices into it. -1 means "none" in an index column and "not known" in a
-quantity. Rows refer to rows of other tables by index, never by id: all joins are done once, when the timeline is made.
+nanoseconds since the run's zero. `Meta.zero_ns` is the time of that zero on the file's clock. `Timeline.strings` holds
+each text once. A column of texts holds int32 indices into `strings`. -1 means "none" in an index column and "not known"
+in a quantity. Rows refer to rows of other tables by index, never by id: all joins are done once, when the timeline is
+made.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class RaceKind(IntEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Host:
-    """Host events, sorted by (thread, start, -end): a caller stands before what it calls."""
+    """Host events, sorted by (thread, start, -end): a caller comes before its callees."""
 
     kind: I8  # HostKind
     thread: I32  # row of Threads
@@ -197,7 +198,7 @@ class Lines:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Stacks:
-    """Call stacks as a prefix tree: each row is one frame above its parent's whole stack."""
+    """Call stacks as a prefix tree: each row is one frame, called from its parent's stack."""
 
     parent: I32  # row of Stacks, always smaller than its own; -1 at the root
     line: I32  # row of Lines
@@ -297,7 +298,7 @@ class Timeline:
     """One recorded run, as tables of numpy columns. The module's docstring has the conventions.
 
     Attributes:
-        strings: Every text, once. Text columns hold indices into it.
+        strings: Every text, once. Text columns hold indices into `strings`.
         host: What the host's threads did: operators, calls to CUDA, Python frames, annotations.
         device: Kernels, copies and memsets, sorted by start.
         waits: What each wait of the host or of a stream waited for.
@@ -344,7 +345,7 @@ class Timeline:
         """Write the timeline to a compact file, which `unstall.load` reads far faster than the trace.
 
         Args:
-            path: The file to write. An existing file is replaced, once the new one is whole.
+            path: The file to write. An existing file is replaced only when the new file is complete.
 
         Raises:
             UsageError: The file cannot be written.

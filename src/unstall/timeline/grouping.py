@@ -43,7 +43,7 @@ def distinct(values: I64 | I32) -> tuple[I64, I64]:
 
 
 def by_text(texts: I32, meaning: Callable[[int], int]) -> I64:
-    """Returns `meaning` of each text index. Calls it once per distinct index."""
+    """Returns `meaning` of each text index. Calls `meaning` once per distinct index."""
     indices, which = distinct(texts)
     return np.array([meaning(index) for index in indices.tolist()], dtype=np.int64)[which]
 

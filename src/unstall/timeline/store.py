@@ -1,7 +1,7 @@
 """The file of a saved timeline: a zip of .npy columns and one JSON header, which is safe to open.
 
-Nothing in it is unpickled. Every column is checked against the schema before use: its type, its length, and that each
-index points into its table.
+Nothing in the file is unpickled. Every column is checked against the schema before use: its type, its length, and that
+each index points into its table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gives a process that `unstall run --gpu` started, or one of its children, a virtual GPU before its first line."""
+"""Gives a virtual GPU to a program that `unstall run --gpu` started, and to its children, before their first line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError
 
 
 def arm(folder: str | None) -> None:
-    """Give this process a virtual GPU. It writes its run to `folder`. For the program's children, `folder` is None."""
+    """Give this process a virtual GPU. The process writes its run to `folder`. Child processes get None."""
     sys.excepthook = _show_error
     watch = machine(MachineOptions.from_json(os.environ[ENVIRONMENT])).watch()
     if folder is not None:

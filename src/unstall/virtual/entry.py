@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class VirtualGpu:
     """A span of time on the virtual GPU: a `with` block, or from `start` to `stop`.
 
-    `unstall.virtual_gpu` makes it.
+    Created by `unstall.virtual_gpu`.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -33,7 +33,7 @@ class VirtualGpu:
             This object.
 
         Raises:
-            UsageError: A recording is under way, or the span was begun before.
+            UsageError: A recording is active, or the span was begun before.
         """
         if self._watch is not None:
             raise UsageError("a virtual GPU is of one stretch of time: call unstall.virtual_gpu() again for the next")
@@ -54,7 +54,7 @@ class VirtualGpu:
         self.stop()
 
     def now_ns(self) -> int:
-        """The length of the span until its end, or until now if it goes on.
+        """The length of the span. If the span has not ended, its length so far.
 
         Returns:
             Nanoseconds of the virtual clock.
@@ -67,7 +67,7 @@ class VirtualGpu:
         return until - watch.start_ns
 
     def timeline(self) -> Timeline:
-        """Everything that ran in the span until its end, or until now if it goes on.
+        """Everything that ran in the span. If the span has not ended, everything so far.
 
         Returns:
             A timeline with the columns of a recorded one.
@@ -92,7 +92,7 @@ class VirtualGpu:
         return explain(self.timeline())
 
     def save(self, path: str | Path) -> None:
-        """Write a trace, which `unstall.load` and Perfetto open.
+        """Write the span's trace to a file that `unstall.load` and Perfetto open.
 
         Args:
             path: A .json or .json.gz file.
@@ -114,14 +114,14 @@ def virtual_gpu(gpu: str = "h200", *, numerics: Numerics = "real", host: HostClo
     """Run a `with` block on a virtual GPU.
 
     The first block must begin before torch is imported. In a block, `time.perf_counter` and `time.time` are virtual,
-    and Python processes that are started have the virtual GPU too. A process has one virtual GPU until it ends: a later
-    block uses the same one and has its own timeline.
+    and Python processes that the block starts have the virtual GPU too. A process keeps its virtual GPU until the
+    process ends. A later block uses the same one, with a timeline of its own.
 
     Args:
         gpu: The name of a GPU, or a .json file of `unstall calibrate`; "h200:2" for two devices.
         numerics: "real" computes all values; "skip" computes only small tensors and the shapes of large ones.
-        host: "modelled" charges the time that host work takes on that GPU's host; "measured" charges the time that it
-            takes on this machine.
+        host: "modelled" charges the time that host work takes on the host of the modelled GPU. "measured" charges the
+            time that host work takes on this machine.
 
     Returns:
         A context manager that gives the timeline, the report and the trace of its block.

@@ -1,4 +1,4 @@
-"""An array to which rows are appended often and that is read rarely."""
+"""An array that often gets new rows and is rarely read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _ENOUGH_ROWS = 1 << 16
 
 
 class GrowingArray:
-    """Rows of one dtype, stored in parts. Small parts are joined now and then, since each has some hundred bytes of
-    overhead. A program that reads its clock at every launch appends one part for each launch.
+    """Rows of one dtype, stored in parts. Each part has some hundred bytes of overhead, and a program that reads its
+    clock at every launch appends one part for each launch. So small parts are joined now and then.
     """
 
     def __init__(self, dtype: DTypeLike) -> None:

@@ -40,7 +40,9 @@ assert USE.itemsize == 32
 
 
 class LogCode(IntEnum):
-    """The kinds of records, with the meaning of `a` and `b`. The shim's log.h has the same numbers."""
+    """The kinds of records. The comments give the meaning of the fields `a` and `b`. The shim's log.h has the same
+    numbers.
+    """
 
     OP_BEGIN = 0  # id: its name; a: autograd's sequence number or -1; b: the forward thread or -1
     OP_END = 1
@@ -68,7 +70,7 @@ class LogCode(IntEnum):
 
 
 class CopyFlag(IntFlag):
-    """Flags of a COPY: its direction in the two lowest bits (0 for another device), and how it was called."""
+    """Flags of a COPY: the two lowest bits are its direction (0: to another device), the others how it was called."""
 
     HOST_TO_DEVICE = 1
     DEVICE_TO_HOST = 2
@@ -104,7 +106,7 @@ class LogSource(Protocol):
         """Returns the number of the calling thread."""
 
     def append(self, code: int) -> None:
-        """Writes a record of the calling thread that has only a code."""
+        """Writes a record for the calling thread. The record has only a code."""
 
     def hold_signals(self) -> None:
         """Delays signals that have Python handlers. Each call needs a call of `release_signals`."""
@@ -115,7 +117,7 @@ class LogSource(Protocol):
         """Stores an exception. The next call that uses the device, or waits for it, raises the exception."""
 
     def set_headroom(self, device: int, size_bytes: int) -> None:
-        """Sets the bytes that surely still fit on the device."""
+        """Tells the shim how many bytes surely still fit on the device."""
 
 
 def chosen(*codes: int) -> np.ndarray:
@@ -126,10 +128,10 @@ def chosen(*codes: int) -> np.ndarray:
 
 
 def records_of(data: bytes) -> np.ndarray:
-    """Returns the bytes as an array of RECORD. Raises ValueError if bytes are left over."""
+    """Returns the bytes as an array of RECORD. Raises ValueError if the last record is incomplete."""
     return np.frombuffer(data, RECORD)
 
 
 def uses_of(data: bytes) -> np.ndarray:
-    """Returns the bytes as an array of USE. Raises ValueError if bytes are left over."""
+    """Returns the bytes as an array of USE. Raises ValueError if the last row is incomplete."""
     return np.frombuffer(data, USE)

@@ -1,4 +1,4 @@
-"""The virtual machine of this process. It starts when torch is imported and exists until the process ends."""
+"""The virtual machine of this process. The machine starts when torch is imported and exists until the process ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ class WatchedSpan:
         self.end_ns: int | None = None
 
     def timeline(self) -> Timeline:
-        """Returns the timeline of the span so far, or until its end. Raises UsageError if torch was not imported."""
+        """Returns the timeline of the span, up to now if the span has not ended. Raises UsageError if torch was not
+        imported.
+        """
         from unstall.virtual.timeline.steps import with_found_steps
         from unstall.virtual.timeline.window import cut
 
@@ -115,7 +117,7 @@ class Machine:
         return watch
 
     def unwatch(self, watch: WatchedSpan) -> None:
-        """Ends a span. Does nothing if it has already ended."""
+        """Ends a span. Does nothing if the span has already ended."""
         if watch in self._watches:
             with suppress(UnstallError):  # the timeline raises the error of a simulation that failed
                 watch.end_ns = self.now_ns()

@@ -51,8 +51,8 @@ class _StandIn:
 class ProgramClock:
     """Replaces the functions of `time` from `install` to `remove`.
 
-    They return real times until `start`, then virtual ones that continue from there. After `remove`, a copy that the
-    program kept returns real times again.
+    The replaced functions return real times until `start`, then virtual times that continue from there. If the program
+    kept a copy of such a function, the copy returns real times again after `remove`.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class ProgramClock:
         self._perf_counter_ns, self._time_ns = time.perf_counter_ns, time.time_ns
 
     def install(self) -> None:
-        """Replaces the functions in `time`, in `timeit` and in the user's modules that imported them."""
+        """Replaces the functions in `time`, in `timeit`, and in those user modules that imported the functions."""
         originals: dict[object, object] = {
             function: _StandIn(function, instead)
             for function, instead in (

@@ -1,4 +1,4 @@
-"""Ends a program on the virtual GPU after the steps, or the time, that were asked for (`unstall run --stop`)."""
+"""Ends a program on the virtual GPU after the requested number of steps or seconds (`unstall run --stop`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Machine(Protocol):
 class Until:
     """When the program is to end: after `warmup` and `steps` steps, or after `for_s` seconds of the virtual clock.
 
-    Both count from `after_s` seconds on.
+    Steps and seconds count from `after_s` seconds on.
     """
 
     warmup: int
@@ -41,12 +41,12 @@ class Until:
 
 
 def ask(folder: Path, until: Until) -> None:
-    """Asks a program to end. The program is the one that writes its run to `folder`."""
+    """Asks the program that writes its run to `folder` to end."""
     (folder / _ASKED).write_text(json.dumps(asdict(until)))
 
 
 def stop_if_asked(machine: Machine, folder: Path) -> None:
-    """Called in the program: watches its steps, if `ask` was called for its folder."""
+    """Called in the program. If `ask` was called for `folder`, ends the program as asked."""
     try:
         until = Until(**json.loads((folder / _ASKED).read_text()))
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def stop_if_asked(machine: Machine, folder: Path) -> None:
 
 
 def stopped_after(folder: Path) -> int | None:
-    """Returns the number of steps after which the program was ended; None if it was not."""
+    """Returns the number of steps after which the program was stopped, or None if it was not stopped."""
     return _number_in(folder / _STOPPED)
 
 

@@ -1,8 +1,8 @@
 """Calibration: adjusts a program so that its steps take the time measured without the recorder.
 
 Benefit: on six recordings of transformers (`python -m benchmarks.recorder_mechanisms`), the median error of gains is
-1.8 points of the measured step with it, and 5.3 without. A search for the most likely pair of host and device speeds
-gained 0.0 points over the single speed that is searched for here, and was removed.
+1.8 points of the measured step with calibration, and 5.3 without. A search for the most likely pair of host and device
+speeds gained 0.0 points over the single speed that is searched for here, and was removed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _MOST_TURNS = 40
 def by_overhead(
     program: Program, plain_step_ns: float, elastic: Bool | None = None, cost: RecorderCost = USUAL
 ) -> tuple[Program, float]:
-    """Removes as much of the recorder's overhead as makes the program's steps take `plain_step_ns`.
+    """Removes so much of the recorder's overhead that the program's steps take `plain_step_ns`.
 
-    For recorders whose overhead is large and not well known, such as torch.profiler. If the host does not limit
-    the steps, the device's ops become faster or slower by up to a quarter; if that does not help, they stay unchanged.
+    For recorders whose overhead is large and not well known, such as torch.profiler. If the host does not limit the
+    steps, the device's ops become faster or slower by up to a quarter. If that does not help, the ops stay unchanged.
 
     Args:
         program: As recorded.
@@ -74,10 +74,9 @@ def by_overhead(
 
 
 def by_speed(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) -> tuple[Program, float]:
-    """Changes the speed of the host, or else of the device, so that the program's steps take `plain_step_ns`.
+    """Changes the speed of the host or of the device so that the program's steps take `plain_step_ns`.
 
-    For the recorder `cupti`, whose overhead is small and known: the remaining difference is a host that changed its
-    speed.
+    For the recorder `cupti`, whose overhead is small and known. The remaining difference comes from a changed speed.
 
     Args:
         program: Without the recorder's overhead.
@@ -96,7 +95,7 @@ def by_speed(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) 
     slower = off_ns > 0
 
     def found(change: Callable[[float], Program], ends: tuple[float, float], strays: float) -> tuple[float, float]:
-        """Returns (how unlikely the change of speed that comes closest is, its factor)."""
+        """Returns (how unlikely the closest change of speed is, the factor of that change)."""
 
         @cache
         def off(factor: float) -> float:

@@ -93,9 +93,9 @@ def _beyond(gain_ns: float, alone_ns: float, base_ns: float, error_ns: float) ->
 def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
     """Replay each finding's edit, and search for the best order of all edits.
 
-    A finding may cost no idle time, such as a slow copy that keeps the device busy; it is not harmless if fixing it
-    gains something. If findings share an edit, as those that a graph fixes do without stacks, only the one that exposes
-    most has the gain.
+    A finding may cost no idle time, such as a slow copy that keeps the device busy. It is not harmless if fixing it
+    gains something. If several findings share an edit, only the finding that exposes most has the gain. Without stacks,
+    all findings that a graph fixes share one edit.
     """
     base = model.undistorted_step_ns
     # Between equal findings, neither the order of the file nor names decide.

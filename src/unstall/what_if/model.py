@@ -40,12 +40,12 @@ class Model:
 
     @property
     def error(self) -> float:
-        """Error of the replay against the measurement, as a share of it."""
+        """Error of the replayed step time, as a share of the measured step time."""
         return self.replayed_step_ns / max(self.measured_step_ns, 1) - 1
 
     @property
     def error_ns(self) -> float:
-        """The same, in ns of a step without the recorder, and positive: smaller gains are not told from 0."""
+        """The size of `error` in ns of a step without the recorder. Smaller gains cannot be told from 0."""
         return abs(self.error) * self.undistorted_step_ns
 
 
@@ -57,8 +57,8 @@ def model(
     plain_step_ns: int | None = None,
     as_recorded: bool = False,
 ) -> Model:
-    """Build and check a program. `plain_step_ns` defaults to the file's. Raises UsageError if it is not a valid
-    time."""
+    """Build and check a program. `plain_step_ns` defaults to the file's value. Raises UsageError if a given value is no
+    time or the run was simulated."""
     if plain_step_ns is not None and not _is_time(plain_step_ns):
         raise UsageError(f"plain_step_ns: {plain_step_ns!r} is no time: give nanoseconds, such as 28_900_000")
     simulated = timeline.meta.recorder == "virtual"

@@ -1,4 +1,4 @@
-"""Predicts the gain of edits: the step time of the edited program against that of the unedited one."""
+"""Predicts the gain of edits, by comparing the step times of the edited and the unedited program."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _AFTER_OTHERS = ("overlap-copies", "graph")
 def plan(model: Model, edits: Sequence[Edit], alone: Mapping[str, float] | None = None) -> list[Prediction]:
     """Returns the edits in the order to make them: at each point the edit that gains most comes next.
 
-    `alone` is what each edit gains by itself, in ns per step by its text, if that is known.
+    `alone`: the gain of each edit by itself in ns per step, by the edit's text, if known.
 
-    Two waits on one path gain nothing one by one, nor does a copy that blocks before a wait. So if no single edit gains
-    any more, the remaining ones are tried together: those of each kind, then all.
+    Removing only one of two waits on a path gains nothing, nor does mending only a copy that blocks before a wait. So
+    if no single edit gains any more, the remaining edits are tried together: first the edits of each kind, then all.
     """
     chosen: list[Prediction] = []
     subject, step = model.subject, model.undistorted_step_ns

@@ -1,4 +1,4 @@
-"""How much of a copy's call the copy explains: its bytes pass through pinned memory, and the rest is something else's.
+"""Estimates how much of a call's time goes into staging its copy's bytes in pinned memory. The rest has other causes.
 
 The first use of the device, or of a kernel, may happen within any call and take 100 ms. It is needed with or without
 the copy.
@@ -22,7 +22,7 @@ OPERATORS = 4
 
 
 def staging_ns(subject: Subject, copies: Bool) -> I64:
-    """Returns the most host time, ns by instruction, that staging the ops it launches can have taken.
+    """Returns, for each instruction, the most host time in ns that staging the ops that it launches can take.
 
     `copies` says which ops count.
     """
@@ -34,10 +34,10 @@ def staging_ns(subject: Subject, copies: Bool) -> I64:
 
 
 def unexplained_ns(subject: Subject, copies: Bool, usual_ns: int = 0) -> I64:
-    """Returns the host time within the calls of these ops that their copying does not explain, ns by instruction.
+    """Returns, for each instruction, the host time in ns within these ops' calls that their copying does not explain.
 
-    It is what exceeds the usual length of a call and the staging: before the copy at the instruction that launches it,
-    after the copy at the wait in the same call.
+    This is the time that exceeds the usual length of a call and the staging. The part before the copy is at the
+    instruction that launches the copy. The part after the copy is at the wait in the same call.
     """
     do, staging = subject.program.instructions, staging_ns(subject, copies)
     launching = staging > 0
@@ -49,17 +49,17 @@ def unexplained_ns(subject: Subject, copies: Bool, usual_ns: int = 0) -> I64:
 
 
 def limited(subject: Subject, removed: I64, copying: I64, most: I64) -> I64:
-    """Limits the work that goes with each copy.
+    """Limits the work that is removed with each copy.
 
     Args:
         subject: Before the edit.
         removed: Work to remove before each instruction, ns.
         copying: The instructions that copy, ascending.
-        most: The most that goes with each instruction's copy, ns.
+        most: The most to remove with each instruction's copy, ns.
 
     Returns:
-        The work to remove before each instruction, ns. Work between two copies of a thread goes with the second one if
-        it is before its call, else with the first.
+        The work to remove before each instruction, ns. Work directly before a copying instruction goes with its copy.
+        Other work goes with the last copy before it on its thread, or with the first if there is none before.
     """
     owner = np.full(len(removed), -1, dtype=np.int64)
     copies = np.zeros(len(removed), dtype=np.bool_)
@@ -77,7 +77,7 @@ def limited(subject: Subject, removed: I64, copying: I64, most: I64) -> I64:
 
 
 def usual_launch(subject: Subject) -> tuple[int, int]:
-    """Returns the usual host time, ns, of (an operator that launches one kernel, the launching call in it)."""
+    """Returns two usual host times in ns: of an operator that launches one kernel, and of its launching call."""
     host, do = subject.timeline.host, subject.program.instructions
     launching = np.flatnonzero((do.code == Code.LAUNCH) & (do.host >= 0))
     launching = launching[host.kind[do.host[launching]] == HostKind.LAUNCH]

@@ -24,7 +24,8 @@ SYNCS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT)
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """Edits return a new one. They neutralise instructions and ops but never remove any, so rows keep their meaning."""
+    """A run and its program. Edits return a new Subject. They neutralise instructions and ops but never remove any, so
+    rows keep their meaning."""
 
     timeline: Timeline
     places: Places
@@ -38,7 +39,7 @@ class Subject:
         return replace(self, program=program, notes=(*self.notes, *notes))
 
     def host_rows(self, place: EditPlace | None) -> Bool:
-        """Returns which host events are at a place; all of them if it is None."""
+        """Returns which host events are at a place. If `place` is None, all are."""
         if place is None:
             return np.ones(len(self.timeline.host), dtype=np.bool_)
         return place.chosen(self.places)
@@ -56,10 +57,10 @@ class Subject:
 
     @cached_property
     def recorded_span(self) -> tuple[I64, I64]:
-        """By instruction: (start, end) of its call as recorded, int64 ns. A second instruction of the same call has
-        (end, end).
+        """For each instruction, the recorded (start, end) of its call, int64 ns. A second instruction of the same call
+        has (end, end).
 
-        A thread that waits for another one (`Code.JOIN`) does so from the end of its last call, or from 0.
+        A thread that waits for another thread (`Code.JOIN`) does so from the end of its last call, or from 0.
         """
         host, do = self.timeline.host, self.program.instructions
         start, end = np.zeros(len(do), dtype=np.int64), np.zeros(len(do), dtype=np.int64)
@@ -79,7 +80,7 @@ class Subject:
 
     @cached_property
     def since(self) -> I64:
-        """By instruction: when the previous call on its thread ended as recorded, int64 ns. The instruction's work
+        """For each instruction, the recorded end of the previous call on its thread, int64 ns. The instruction's work
         starts then."""
         do = self.program.instructions
         start, end = self.recorded_span
@@ -90,12 +91,12 @@ class Subject:
 
     @cached_property
     def loads_data(self) -> Bool:
-        """By instruction: whether any of the work before it is a DataLoader's."""
+        """For each instruction, whether any work before it is a DataLoader's."""
         loads: Bool = self.share_of_work(is_data_loading(self.timeline)) > 0
         return loads
 
     def share_of_work(self, chosen: Bool) -> NDArray[np.float64]:
-        """By instruction: the share of the work before it that was within these host events, as recorded."""
+        """Returns, for each instruction, the share of the recorded work before it that is within these host events."""
         do = self.program.instructions
         share = np.zeros(len(do), dtype=np.float64)
         for mine, begun, done in self._spans_by_thread(chosen):
@@ -105,9 +106,9 @@ class Subject:
         return share
 
     def share_of_call(self, chosen: Bool) -> NDArray[np.float64]:
-        """By instruction: the share of its call that was within these host events, as recorded.
+        """Returns, for each instruction, the share of its recorded call that is within these host events.
 
-        A second instruction of the same call shares the whole call's share.
+        A second instruction of the same call has the share of the whole call.
         """
         do = self.program.instructions
         share = np.zeros(len(do), dtype=np.float64)
@@ -121,8 +122,8 @@ class Subject:
         return share
 
     def faster(self, factor: float, work: NDArray[np.float64], call: NDArray[np.float64]) -> Subject:
-        """Returns the run with parts of the host's time `factor` times as fast: by instruction, the shares of the work
-        before it and of its call that are."""
+        """Returns the run with parts of the host's time `factor` times as fast. `work` and `call`: for each
+        instruction, the share of the work before it and of its call that becomes faster."""
         do = self.program.instructions
         less = 1 - 1 / factor
         do = replace(
@@ -150,8 +151,8 @@ class Subject:
     def cut(self, chosen: Bool, *, keep: Bool | None = None, spare: Bool | None = None) -> Program:
         """Returns the program without these host events and everything they do.
 
-        Instructions in `keep` (bool by instruction) stay. So do the host events in `spare` (bool by host row) with
-        their time, also within a chosen event.
+        Instructions in `keep` (bool by instruction) stay. Host events in `spare` (bool by host row) stay, too, with
+        their time, even within a chosen event.
         """
         do = self.program.instructions
         known = np.flatnonzero(do.host >= 0)
@@ -171,9 +172,9 @@ class Subject:
         return replace(program, instructions=replace(program.instructions, work=work))
 
     def within(self, rows: I64 | I32, chosen: Bool) -> Bool:
-        """By element of `rows`: whether that host row is chosen, or begins within a chosen event of its thread.
+        """Returns, for each of `rows`, whether that host row is chosen, or begins within a chosen event of its thread.
 
-        All instructions of one call begin with it, also its wait, and what it does after that.
+        All instructions of a call count as beginning with the call, including its wait and everything after the wait.
         """
         host = self.timeline.host
         result: Bool = chosen[rows]

@@ -79,12 +79,13 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
 
 
 def own_work(program: Program, since: I64, called: I64, own: tuple[I64, I64]) -> I64:
-    """By instruction: ns of the work before it in which the recorder itself was at work, as when it makes room for
-    events.
+    """Returns, for each instruction, the ns of the work before it in which the recorder itself was at work, as when it
+    makes room for events.
 
-    `since` is when the previous call on its thread ended as recorded, `called` when its own began, `own` (starts, ends)
-    of the recorder's work, all in ns. That work is on no thread. It counts for a thread that was between two calls all
-    the while: of several, for the one whose next call begins first.
+    All times are in ns. `since`: the recorded end of the previous call on each instruction's thread. `called`: the
+    recorded start of its own call. `own`: (starts, ends) of the recorder's work, which is on no thread. Such work
+    counts for a thread that was between two calls all the while. If there are several, it counts for the thread whose
+    next call begins first.
     """
     do = program.instructions
     begun, done = union(*own)
@@ -104,8 +105,8 @@ def without_pauses(program: Program, own: I64 | None = None, kept: Bool | None =
     """Removes the recorder's `own` work, and pauses: work that took far longer in one step than in all others.
 
     Returns the program, and the total ns of pauses, such as a first use or a garbage collection. Only steps with the
-    same instructions are compared. Of two steps only the first can have had a pause, because recording started there.
-    Work marked in `kept`, such as data loading, keeps its length.
+    same instructions are compared. If there are two, only the first can have had a pause, because recording started
+    there. Work marked in `kept`, such as data loading, keeps its length.
     """
     do = program.instructions
     work, call, left_out = do.work - (0 if own is None else own), do.call.copy(), 0

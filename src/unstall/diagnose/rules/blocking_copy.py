@@ -1,4 +1,4 @@
-"""Copies to the device that block the host, from memory whose kind is unknown: files of ROCm never name it."""
+"""Copies to the device that block the host, from memory of unknown kind: traces of ROCm never name the kind."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _OPTIMIZER_FILE = re.compile(r"(?:.*/)?torch/optim/")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One thing to try: the kernels that speak for it, and what to say."""
+    """One change to try: its texts, and the kernels that suggest it."""
 
     rule: str
     title: str
@@ -53,8 +53,8 @@ class Trial:
 def device_work(run: Run) -> list[Finding]:
     """Returns one finding for each thing to try, at the line whose kernels take longest.
 
-    `exposed` is the time in which these kernels run and nothing else does: no trial gains more. There is none while
-    the device idles for most of the time.
+    `exposed` is the time in which these kernels run and nothing else does: no trial gains more. Returns no findings if
+    the device computes for less than half of the time.
     """
     if run.accounts.busy_ns.compute + run.accounts.busy_ns.both < _BUSY * run.wall:
         return []

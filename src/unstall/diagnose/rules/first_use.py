@@ -1,4 +1,4 @@
-"""What only the first steps pay: context, module loading, kernel selection, the allocator's first growth."""
+"""Costs of the first steps only: context, module loading, kernel selection, the allocator's first growth."""
 
 from __future__ import annotations
 

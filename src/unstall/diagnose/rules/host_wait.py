@@ -1,4 +1,4 @@
-"""Lines at which the host waits for the device: `.item()`, `.cpu()`, `if tensor`, synchronize and their kind."""
+"""Lines at which the host waits for the device: `.item()`, `.cpu()`, `if tensor`, synchronize and similar calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Stretches in which the device is faster than the host dispatches: it idles between short kernels."""
+"""Stretches of code in which the device works faster than the host dispatches, so that it idles between short
+kernels."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ _FAR_AHEAD = 2  # ops queued: fewer are not worth mentioning
 
 
 def launch_bound(run: Run, function: int | None = None) -> list[Finding]:
-    """One finding, at the innermost function with most late launches below it, or at `function`, a row of Stacks.
+    """Returns one finding, at the innermost function with most of the idle time, or at `function`, a row of Stacks.
 
-    That is what a graph would capture. If the host is late only after pauses, the finding is harmless, unless a graph
-    gains something there. Without stacks there is one finding for each of the costliest places. It mentions rows of
-    tiny kernels; a place with little else is a finding of tiny_kernels.
+    A graph would capture this function. If the host is late only after pauses, the finding is harmless, unless a graph
+    gains something there. Without stacks, there is one finding for each of the costliest places. Findings mention rows
+    of tiny kernels. A place with little else gets a finding of tiny_kernels instead.
     """
     lost = run.lost_to("launch")
     return [_finding(run, late, lost) for late in divide(run, function)[0]]
@@ -74,7 +75,7 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
     if len(parts) < 2 or not shares:
         return []
     (most, place), *others = shares
-    return [", ".join([f"{most} of the idle time belongs to {place}", *(f"{less} to {at}" for less, at in others)])]
+    return [", ".join([f"idle time by line within it: {most} at {place}", *(f"{less} at {at}" for less, at in others)])]
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
@@ -98,7 +99,7 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
     return (
         f"{what} in a CUDA graph (unstall.graphed), or use torch.compile(mode='reduce-overhead'); fuse small "
         "operators; use a larger batch",
-        "shapes are fixed and the host reads nothing within (for a CUDA graph)",
+        "shapes are fixed, and the host reads no values within the graph",
         "graph",
     )
 

@@ -15,7 +15,7 @@ _SMALL_BYTES = 64 << 10  # per copy; up to this size the driver stages the data 
 
 
 def pageable_copy(run: Run) -> list[Finding]:
-    """Returns one finding per line. `wait` is the time in the copy calls and in the syncs that belong to them."""
+    """Returns one finding per line. `wait` is the time in the copy calls and in the syncs that wait for the copies."""
     device = run.timeline.device
     copies = uploads(run, HostMemory.PAGEABLE)
     findings = []

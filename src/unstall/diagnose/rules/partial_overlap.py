@@ -1,4 +1,5 @@
-"""Copies on their own stream that the computation hides only in part: the bus is the limit, or they start late."""
+"""Copies on their own stream that the computation hides only in part: the bus is the limit, or the copies start
+late."""
 
 from __future__ import annotations
 

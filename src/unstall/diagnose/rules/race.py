@@ -1,4 +1,4 @@
-"""Data races: two accesses of the same memory that nothing orders. Found only if the run records every access."""
+"""Data races: two accesses of the same memory without a defined order. Found only if the run records every access."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Side:
     stream: int  # row of Streams, or -1 for the host
 
     def told(self, run: Run) -> str:
-        """ "aten::sum at train.py:12 on stream 7"; no line where it is not known."""
+        """Returns "aten::sum at train.py:12 on stream 7", without the line if it is unknown."""
         where = run.places.where(self.place, -1, None)
         line = f" at {where.file}:{where.line}" if where.file else ""
         return f"{self.op}{line} {self.on(run)}"
@@ -51,8 +51,8 @@ class _Side:
 
 
 def race(run: Run) -> list[Finding]:
-    """Returns one finding for each kind and pair of places, at the later access. It covers the whole run, not only its
-    steps."""
+    """Returns one finding for each kind of race and pair of places, at the later access. Races are searched in the
+    whole run, not only in its steps."""
     races = run.timeline.races
     by_pair: dict[tuple[int, _Side, _Side], list[int]] = {}
     for row, kind in enumerate(races.kind.tolist()):

@@ -1,4 +1,4 @@
-"""The overhead of the recording itself: the figures are those of the recorded run, not of the plain one."""
+"""The overhead of the recording itself: the figures describe the recorded run, not the plain run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream is held by an event of another one while the device has nothing else to do."""
+"""A stream waits for an event of another stream while the device has nothing else to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WORTH = 0.005  # of the window
 
 
 def stream_wait(run: Run) -> list[Finding]:
-    """Returns one finding per line whose launches were held."""
+    """Returns one finding per line whose launches were held by an event."""
     lost = run.lost_to("event")
     findings = []
     for group in run.lines(np.flatnonzero(lost)):

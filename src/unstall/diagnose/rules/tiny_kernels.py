@@ -8,7 +8,7 @@ from unstall.result import Finding
 
 
 def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
-    """One finding a line, except lines in a stretch of launch_bound, which is that of `function` if one is given.
+    """Returns one finding per line of tiny kernels, except lines in the stretch that launch_bound reports.
 
     `function`, if given, is the function of that stretch. `exposed` is the idle time between these kernels: launches
     and latency.

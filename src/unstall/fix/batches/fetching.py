@@ -1,4 +1,4 @@
-"""Fetches a batch from a loader and sends it to the device. A prefetch does this for each batch, on any thread."""
+"""Fetches a loader's batches one by one and sends each to the device, on any thread. Used by `prefetch`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class FetchedBatch:
 class Room:
     """Limits how far batches run ahead of the device.
 
-    It counts the bytes of batches that the program got and that the device has not finished with.
+    Counts the bytes of all batches that the program got but the device has not finished with.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
@@ -76,7 +76,7 @@ class Room:
             oldest.synchronize()
 
     def shrink(self) -> None:
-        """Waits until the device has finished with all batches. From now on, each batch waits for the one before."""
+        """Waits until the device has finished with all batches. From now on, batches wait for the previous batch."""
         self._limit = 0
         self.wait_for(1)
 
@@ -113,7 +113,7 @@ class Batches:
 
         Raises:
             StopIteration: The loader has no more batches.
-            NoRoomAheadError: The batch before was fetched, but the device had no memory for it.
+            NoRoomAheadError: The previous batch was fetched, but did not fit into the device's memory.
         """
         if self.ahead and self._full:
             raise NoRoomAheadError

@@ -28,9 +28,9 @@ News = Literal["starved", "fed", "not at hand"]
 
 
 class InPlace:
-    """A loop bound by the host, or by the loader's pinning thread, which needs the GIL.
+    """A plain loop over batches that adds almost no work and measures few batches.
 
-    So this adds almost no work to the loop and measures few batches.
+    Used if the host or the loader's pinning thread, which needs the GIL, bounds the loop.
     """
 
     def __init__(self, accelerator: Accelerator, counters: PrefetchCounters, of_workers: int | None) -> None:

@@ -39,7 +39,10 @@ _JITTER = 2.0  # fetches are uneven if the longest takes more than 2 times the m
 
 
 class Iteration:
-    """An iterator over batches on the device. Its thread stops at the end, or when it is closed or dropped."""
+    """An iterator over batches on the device.
+
+    Its thread stops when the loader ends, or when the iterator is closed or dropped.
+    """
 
     def __init__(
         self,
@@ -128,8 +131,10 @@ class Iteration:
             self._passes.leave(producer)
 
     def step_aside(self) -> None:
-        """Fetches on demand from now on: another iteration of the loader begins, and no two threads may use the loader.
-        Batches that were fetched already come first."""
+        """Fetches on demand from now on. Batches that were fetched already come first.
+
+        Called when another iteration of the loader begins, since no two threads may use the loader.
+        """
         if self._producer is not None or (self._batches is not None and self._batches.watch_rng):
             self._held = self._held or _ANOTHER
         if self._producer is not None:

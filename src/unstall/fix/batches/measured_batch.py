@@ -15,7 +15,7 @@ HANDING_OVER_NS = 20_000  # least time to pass a batch between threads
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBatch:
-    """Measurements of a batch. They do not include its tensors, so that only the program keeps these alive."""
+    """Measurements of a batch. They hold no reference to its tensors, so only the program keeps the tensors alive."""
 
     batch: FetchedBatch
     pinned: bool
@@ -29,7 +29,7 @@ class MeasuredBatch:
         return self.batch.stage_ns + int(milliseconds(self.start, self.end) * 1e6)
 
     def is_small(self) -> bool:
-        """Returns whether the driver copies the data within the call, so that nothing waits."""
+        """Returns whether all tensors are small and pageable: the driver then copies them without a wait."""
         return self.largest_bytes <= SMALL_BYTES and not self.pinned
 
     def is_at_hand(self) -> bool:
@@ -37,5 +37,5 @@ class MeasuredBatch:
 
 
 def at_hand(largest_bytes: int, fetch_ns: int) -> bool:
-    """Returns whether such batches cost so little that prefetching could not gain anything, even for short steps."""
+    """Returns whether a batch is so small and so fast to fetch that prefetching gains nothing, even for short steps."""
     return largest_bytes <= SMALL_BYTES and fetch_ns < HANDING_OVER_NS

@@ -12,7 +12,7 @@ from unstall.fix.tensors.staging import Sender
 
 
 class Pass(Protocol):
-    """The methods of a pass that other passes call."""
+    """The methods of one pass of `prefetch` that other passes call."""
 
     def is_open(self) -> bool: ...
 

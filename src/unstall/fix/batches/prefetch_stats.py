@@ -73,10 +73,10 @@ class PrefetchCounters:
     _copies: deque[tuple[torch.Event | None, torch.Event, torch.Event]] = field(default_factory=deque)
 
     def note_copy(self, needed: torch.Event | None, start: torch.Event, end: torch.Event) -> None:
-        """Notes a batch's copy by its events.
+        """Notes the events of a batch's copy, so that the copy can be timed later.
 
         `start` and `end` are recorded around the copy. `needed` is recorded on the program's stream when the program
-        gets the batch: from then on that stream waits for the copy. None if the copy had ended by then.
+        gets the batch. From then on, that stream waits for the copy. If the copy had ended before, `needed` is None.
         """
         self._copies.append((needed, start, end))
         if len(self._copies) > _LATE:

@@ -25,12 +25,12 @@ class ProducerEnded:
 
 
 class Producer:
-    """Calls `make` on a separate thread until it raises. The thread stays at most `depth` results ahead.
+    """Calls `make` on a separate thread until `make` raises. The thread stays at most `depth` results ahead.
 
     The thread inherits the context variables, the device and the modes of autograd and autocast from the thread that
-    starts it. It holds no reference to this object. It stops if the object is closed or collected, or if the
-    interpreter exits. A forked process lacks the thread, and the lock may be held forever there: so all methods do
-    nothing in it.
+    starts it. It holds no reference to the producer. It stops if the producer is closed or collected, or if the
+    interpreter exits. In a forked process the thread does not exist, and the lock may be held forever. So there, `take`
+    raises RuntimeError, and `stop` and `close` do nothing.
     """
 
     def __init__(self, make: Callable[[], object], depth: int, enter: Callable[[], None]) -> None:
@@ -54,8 +54,8 @@ class Producer:
         _live.add(self)
 
     def take(self) -> object:
-        """Waits for the next result and returns it, or ProducerEnded. After `stop`, returns the results that are left,
-        then None."""
+        """Waits for the next result, or for a ProducerEnded, and returns it. After `stop`, returns the remaining
+        results, then None. Raises RuntimeError in a fork."""
         if self._is_forked():
             raise RuntimeError(
                 "batches are fetched in the process that began to iterate, and this one was forked off it"
@@ -71,7 +71,7 @@ class Producer:
             return made
 
     def stop(self) -> None:
-        """Makes the thread begin no further result."""
+        """Makes the thread compute no further results."""
         if self._is_forked():
             return
         with self._shared.changed:
@@ -79,7 +79,7 @@ class Producer:
             self._shared.changed.notify_all()
 
     def close(self, patience_s: float | None = PATIENCE_S) -> bool:
-        """Stops the thread and waits for it, for `patience_s` or without limit. Returns whether it has ended."""
+        """Stops the thread and waits for its end, at most `patience_s` (None: no limit). Returns whether it ended."""
         if self._is_forked():
             return True
         self.stop()

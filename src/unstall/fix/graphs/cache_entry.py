@@ -8,10 +8,10 @@
                                                                                                ▼
                                                                                           [ REFUSED ]
 
-A call is replayed if the guards of one of the entry's graphs hold. The state decides about all other calls: in UNSEEN
-the call is observed; in OBSERVED it is captured; in SERVING the guards have failed, so the state changes; in DEFERRED
-and REFUSED the call runs eagerly. Calls that run eagerly for other reasons (a graph is busy, arguments share memory) do
-not change the state.
+A call is replayed if the guards of one of the entry's graphs hold. The state decides about all other calls. In UNSEEN
+the call is observed. In OBSERVED the call is captured. In SERVING the guards have failed, so the state changes. In
+DEFERRED and REFUSED the call runs eagerly. Calls that run eagerly for other reasons (a graph is busy, arguments share
+memory) do not change the state.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class CacheEntry:
         return any(graph.busy for graph in self.graphs)
 
     def note_run(self, found: Examined, calls: int) -> Refusal | None:
-        """Changes the state after an observed call, the function's `calls`-th. Returns the reason if calls run eagerly
-        from now on."""
+        """Changes the state after an observed call. `calls`: the number of the function's calls so far. If calls run
+        eagerly from now on, returns the reason."""
         seen = found.seen
         self.refusal = None
         if seen.refusals:
@@ -132,8 +132,8 @@ class CacheEntry:
         self._changing_runs = 0
 
     def note_guards_failed(self, what: Callable[[], str]) -> Refusal | None:
-        """Changes the state after guards failed. If captures failed too often, returns why calls run eagerly from now
-        on. `what` returns a description of the change."""
+        """Changes the state after guards failed. If guards failed too soon after each of the last captures, returns why
+        calls run eagerly from now on. `what` returns a description of the change."""
         wasted = self.state is State.OBSERVED or self.graphs[0].hits < _FEW_HITS
         self._failed_attempts = self._failed_attempts + 1 if wasted else 0
         if self._failed_attempts >= _MOST_ATTEMPTS:

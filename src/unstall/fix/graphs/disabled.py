@@ -25,8 +25,9 @@ def graphs_disabled() -> Iterator[None]:
 
 
 def graphs_are_disabled() -> bool:
-    """Returns whether something must see the operators themselves: a dispatch mode, a transform, a compiler, another
-    capture, forward-mode AD, anomaly detection, or hooks on saved tensors (as checkpoints use)."""
+    """Returns whether graphed functions must run eagerly, because something must see the operators: a dispatch mode, a
+    transform, a compiler, another capture, forward-mode AD, anomaly detection, or hooks on saved tensors (as
+    checkpoints use)."""
     return bool(
         torch.compiler.is_compiling()  # first: a compiler traces this function too, and stops here
         or (_compiles_frames is not None and _compiles_frames() is not None)  # in a graph break

@@ -1,4 +1,5 @@
-"""The callable that `unstall.graphed` returns for a function. It can be called, bound, copied and pickled like it."""
+"""The callable that `unstall.graphed` returns for a function. Like the function, it can be called, bound, copied and
+pickled."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ _turn = threading.RLock()
 
 
 class GraphedFunction:
-    """A function whose calls are served by CUDA graphs, if these are proved to give the same results and are faster."""
+    """A function whose calls run as CUDA graphs, if the graphs are proved to give the same results and are faster."""
 
     def __init__(
         self,
@@ -146,7 +147,7 @@ class GraphedFunction:
 
 
 class BoundGraphedFunction(functools.partial[Any]):
-    """A graphed method bound to an object. A `partial`, since its call is implemented in C."""
+    """A graphed method bound to an object. A `partial`, since calls of a `partial` are implemented in C."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""A module whose calls are served by graphs. In every other way it is the module itself."""
+"""A module whose calls are served by graphs. In every other way it is the wrapped module."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unstall.fix.graphs.graphed_stats import GraphedStats
 
 class GraphedModule(torch.nn.Module):
     """Shares the `__dict__` of the wrapped module: parameters, buffers, submodules, hooks, `training`. So its
-    `state_dict` has the module's own names, and a change to one changes both."""
+    `state_dict` has the wrapped module's own names, and a change to one module changes both."""
 
     __slots__ = ("_unstall_graphed", "_unstall_module")
     _unstall_graphed: GraphedFunction

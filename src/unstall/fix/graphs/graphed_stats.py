@@ -11,7 +11,7 @@ from unstall.fix.wrapped import Printed
 
 @dataclass(frozen=True, slots=True)
 class GraphStats:
-    """One captured graph. Times in s: medians of interleaved runs, measured when it was captured."""
+    """Statistics of one captured graph. Times in s are medians of interleaved runs, measured at the capture."""
 
     shapes: tuple[tuple[int, ...], ...]
     kind: str
@@ -85,7 +85,7 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 @dataclass(slots=True)
 class GraphedCounters:
-    """Counters over all calls. `padded` and `worked_on` count padding elements and all elements of padded calls."""
+    """Counters over all calls. For padded calls, `padded` counts the padding elements and `worked_on` all elements."""
 
     calls: int = 0
     captures: int = 0

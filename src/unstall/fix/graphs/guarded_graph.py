@@ -24,8 +24,8 @@ _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 class PendingBackward:
-    """Marks a backward that is still to come. The forward's autograd node holds it. Its saved tensors are in the
-    graph's memory, so a replay before the backward would overwrite them."""
+    """Marks a backward that is still to come. The forward's autograd node holds this mark. Tensors saved for the
+    backward are in the graph's memory, so a replay before the backward would overwrite them."""
 
     def __init__(self) -> None:
         self.done = False
@@ -137,7 +137,7 @@ class GuardedGraph:
         self.hits += 1
 
     def leave(self, inputs: list[torch.Tensor]) -> None:
-        """Applies the call's side effects: writes to arguments, and sets `.grad`."""
+        """Applies the call's side effects: its writes to arguments and to `.grad`."""
         if self._noticed:  # autograd sees writes of operators, not of a replay
             torch.autograd.graph.increment_version(self._noticed)
         if self.static_call.written_inputs:
@@ -149,7 +149,7 @@ class GuardedGraph:
                 leaf.grad = grad
 
     def replayed(self, inputs: list[torch.Tensor]) -> Any:
-        """Replays a call without autograd whose static inputs were filled, and returns its result."""
+        """Replays the graph without autograd and returns the call's result. The static inputs must be filled."""
         self.replay()
         self.leave(inputs)
         return self.outputs.copies(inputs)
@@ -176,7 +176,7 @@ class GuardedGraph:
 
     @property
     def launches(self) -> int:
-        """Launches that one replay saves."""
+        """How many launches one replay saves."""
         return max(0, (self.captured.nodes or self.static_call.seen.launches) - len(self.captured.graphs))
 
     @property

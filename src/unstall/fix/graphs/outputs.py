@@ -1,4 +1,4 @@
-"""Copies a graph's results for the caller: the originals lie in the graph's memory and change with each replay."""
+"""Copies a graph's results for the caller, since the originals are in the graph's memory: each replay changes them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from unstall.fix.tensors.storages import storage_of
 class Outputs:
     """Makes the caller's result from a graph's result.
 
-    Memory of the graph is copied. An argument, or a tensor from outside, is returned itself. Views that share memory
-    still share memory. Containers are new, except those in `known` (id → object), which existed before the call.
+    Tensors in the graph's memory are copied. Arguments, and tensors from outside, are returned themselves. Results that
+    share memory with each other still do. Containers are new, except those in `known` (id → object), which existed
+    before the call.
     """
 
     def __init__(
@@ -44,8 +45,8 @@ class Outputs:
         )
 
     def copies(self, inputs: list[torch.Tensor], through: dict[int, torch.Tensor] | None = None) -> Any:
-        """Returns the result of a call with these inputs, after the replay. `through`: tensor id → replacement, for
-        some tensors of the graph's result."""
+        """Returns the result of a call with these inputs, after the replay. `through` replaces some tensors of the
+        graph's result: tensor id → replacement."""
         if self._single is not None and not through:
             return copy_of(self._single)
         made: dict[int, torch.Tensor] = {}
@@ -107,7 +108,7 @@ class Outputs:
             return _read_like(tensor, view)
 
     def copy_for_autograd(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns a copy of one result, to be passed to `copies` in `through`."""
+        """Returns a copy of one result tensor, for the argument `through` of `copies`."""
         if storage_of(tensor) in self._shared:
             return _view_like(tensor, _bytes_of(tensor).clone().untyped_storage())
         return copy_of(tensor)

@@ -27,8 +27,8 @@ _ANOTHER_WAY = "it asks whether it is captured: results agree with eager's to ro
 
 @dataclass(frozen=True, slots=True)
 class CaptureOptions:
-    """Options of a capture. `lanes`: numbers of streams to try. None: those predicted to be faster. Empty: one stream
-    only. `verify`: whether results are compared with eager."""
+    """Options of a capture. `lanes`: the numbers of streams to try. If None, the numbers that are predicted to be
+    faster. If empty, only one stream. `verify`: whether results are compared with eager."""
 
     lanes: tuple[int, ...] | None
     verify: bool
@@ -44,8 +44,8 @@ class CaptureRequest:
 
 
 def prepared(device: CaptureDevice, pool: Pool, request: CaptureRequest, options: CaptureOptions) -> GuardedGraph:
-    """Captures, proves and measures a call, and restores the program's state. Raises `Refused`, and any error of the
-    function or the capture."""
+    """Captures, proves and measures a call. Restores the program's state. Raises `Refused` if there is no graph or no
+    gain, and any error of the function or the capture."""
     begun = time.perf_counter()
     seen, reachable = request.examined.seen, request.examined.reachable
     inputs = request.call.tensors

@@ -14,8 +14,8 @@ from unstall.fix.graphs.examine.users_code import installed_path, is_library_fil
 
 @dataclass(frozen=True, slots=True)
 class UserLine:
-    """A line of the user's program, in `function`. `library`: the line of another package (not torch) that it called,
-    such as "transformers/masking_utils.py:812"."""
+    """A line of the user's program, in `function`. If the line called into another package than torch, `library` is the
+    innermost line there, such as "transformers/masking_utils.py:812"."""
 
     file: str
     line: int
@@ -61,9 +61,9 @@ class Refused(Exception):  # noqa: N818 - it never leaves this room
 
 
 class ReportedRefusals:
-    """The reasons why calls of a function run eagerly. Each is shown as a warning once, or is an error if `strict`.
+    """The reasons why calls of a function run eagerly. Each reason is shown once as a warning, or raised if `strict`.
 
-    `name` is the function's, for the messages.
+    `name` is the function's name in messages.
     """
 
     def __init__(self, name: str, *, strict: bool) -> None:

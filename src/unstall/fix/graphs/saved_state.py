@@ -1,4 +1,4 @@
-"""Saves and restores the state that a function changes beside its result, so that it can run twice for one call."""
+"""Saves and restores the state that a function changes beside its result, so that the function can run again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class SavedState:
 
 
 def whole_storage(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor's whole storage as a flat tensor of the same dtype, or of bytes if the size does not divide."""
+    """Returns a tensor's whole storage as a flat tensor of the same dtype, or of bytes if the storage's size is no
+    multiple of the element size."""
     storage = tensor.untyped_storage()
     size, rest = divmod(storage.nbytes(), tensor.element_size())
     dtype, size = (torch.uint8, storage.nbytes()) if rest else (tensor.dtype, size)

@@ -1,4 +1,4 @@
-"""Runs one call with static inputs, eagerly or by its graphs, so that both can be compared and timed."""
+"""Runs one call with static inputs, eagerly or by its graphs, so that eager and graphs can be compared and timed."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ class StaticCall:
         return found
 
     def timed_eager(self, inputs: list[torch.Tensor], saved: SavedState) -> float:
-        """Returns the time of one eager run in s. It starts from the saved state: otherwise a function that counts its
-        calls could index out of bounds."""
+        """Returns the time of one eager run in s. The run starts from the saved state. Otherwise a function that counts
+        its calls could index out of bounds."""
         copies = copies_of(inputs)
 
         def run() -> None:
@@ -162,7 +162,7 @@ def differentiable(result: object) -> list[torch.Tensor]:
 def reached_from(outputs: list[torch.Tensor], wanted: list[torch.Tensor]) -> list[set[int]]:
     """Returns, for each output, the indices of the wanted tensors that it depends on.
 
-    An output that is itself a wanted tensor depends on none: the caller has that tensor, and its gradients do not flow
+    If an output is itself a wanted leaf, its set is empty: the caller has that tensor, and its gradients do not flow
     through the graph.
     """
     leaves = {id(tensor): place for place, tensor in enumerate(wanted) if is_leaf(tensor)}
@@ -184,8 +184,8 @@ def reached_from(outputs: list[torch.Tensor], wanted: list[torch.Tensor]) -> lis
 def own_autocast_cache() -> Iterator[None]:
     """Clears autocast's cache before and after a call.
 
-    Autocast caches casts of weights until its context ends. Otherwise a graph would reuse the casts of one step for
-    new weights, and eager would find the casts of a capture. Within the call the cache works as in eager, so that
+    Autocast caches casts of weights until its context ends. Without clearing, a graph would reuse the casts of one step
+    for new weights, and eager would find the casts of a capture. Within the call the cache works as in eager, so that
     gradients of all uses are added up in the lower precision.
     """
     torch.clear_autocast_cache()

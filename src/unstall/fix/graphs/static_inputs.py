@@ -1,4 +1,4 @@
-"""A graph's static inputs, into which a call's tensors are copied, and copies of tensors with the same strides."""
+"""Static inputs of a graph, and copies of tensors that keep the tensors' strides."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class StaticInputs:
             self._fill(inputs)
 
     def give_back(self, place: int, tensor: torch.Tensor) -> None:
-        """Copies a static input that the graph wrote to back into the call's argument `tensor`, on the current stream.
-        Call it with autograd off."""
+        """Copies the static input at index `place` to the call's argument `tensor`, on the current stream. Call it with
+        autograd off."""
         buffer = self.tensors[place]
         if self._overlaps[place]:  # expanded: torch does not write to tensors with overlapping elements
             buffer, tensor = _each_once(buffer), _each_once(tensor)
@@ -97,7 +97,7 @@ def copies_of(tensors: list[torch.Tensor], *, changed: bool = False) -> list[tor
 
 def copy_of(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a copy without autograd and with the same strides (`clone` changes them if there are gaps or overlaps).
-    The copy of an inference tensor is one too."""
+    The copy of an inference tensor is an inference tensor."""
     if tensor.is_inference() != torch.is_inference_mode_enabled():
         with torch.inference_mode(tensor.is_inference()):
             return copy_of(tensor)
@@ -120,8 +120,8 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 class Sharing:
-    """Checks for arguments that share memory. Each argument has its own static input, so a write to one would not reach
-    the other."""
+    """Checks for arguments that share memory. Each argument has its own static input, so a write to one argument would
+    not reach the others."""
 
     def __init__(self, seen: ObservedCall) -> None:
         self._places = sorted(seen.written_inputs)
@@ -129,7 +129,7 @@ class Sharing:
         self._read = set(map(storage_of, seen.externals)) if self._places else set()
 
     def is_safe(self, inputs: list[torch.Tensor]) -> bool:
-        """Returns whether no memory that is written belongs to another argument or is read beside the arguments."""
+        """Returns whether the arguments share no written memory, with each other or with tensors from outside."""
         if not self._places and not self._written:
             return True
         found = list(map(storage_of, inputs))

@@ -50,9 +50,9 @@ class Times:
 def check(static_call: StaticCall, captured: Captured, inputs: list[torch.Tensor], saved: SavedState) -> bool:
     """Compares a replay with eager. Raises `Refused` if the values differ. Does not restore the program's state.
 
-    Returns whether replays from one state give the same bits. Kernels that add up in varying order give other bits
-    each time, in eager and in replays. Then a replay may differ from eager by rounding. It may also if the function
-    asks whether it is being captured. Any other difference comes from the host.
+    Returns whether replays from one state give the same bits. Kernels that add up in varying order give other bits in
+    each run, eager or replayed. With such kernels, a replay may differ from eager by rounding. It may also do so if the
+    function asks whether it is being captured. All other differences come from the host and raise `Refused`.
     """
     eager, replayed = _eager(static_call, inputs, saved), _replayed(static_call, captured, inputs, saved)
     if _same(eager, replayed):

@@ -1,6 +1,6 @@
 """Maps small items as in a plain loop: each result is complete before the next call.
 
-Such loops are bound by the host, so every µs of overhead counts.
+Loops over small items are bound by the host, so every µs of overhead counts.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class StreamMapCounters:
 def on_and_back(
     fn: Callable[..., Any], accelerator: Accelerator, counters: StreamMapCounters, *, refills: bool, pinned: bool
 ) -> Callable[[object], Any]:
-    """Returns `fn` for items on the host, with results on the host. `pinned`: whether results are in pinned memory.
+    """Wraps `fn` to take items on the host and return results on the host. `pinned`: results are in pinned memory.
 
     The copy back waits for all work of an item. `refills`: the program may write to an item's pinned memory right after
-    the call. So if there is no copy back, this waits for the device.
+    the call. Then a call without a copy back waits for the device.
     """
     device, plain = accelerator.device, torch.Tensor
     waited = exposed = False
@@ -70,9 +70,9 @@ def on_and_back(
 def without_streams(
     fn: Callable[[Item], Nest], device: torch.device, counters: StreamMapCounters, *, back: bool
 ) -> Callable[[Item], Nest]:
-    """Returns `fn` for a device without streams. If the device does not exist, items are passed through unchanged.
+    """Wraps `fn` for a device without streams. If the device does not exist, items are passed through unchanged.
 
-    Results are copies, since the function may keep their memory and write to it later. If `back`, results are copied
+    Results are copies, since the function may keep the originals and write to them later. If `back`, results are copied
     to the host and detached from autograd.
     """
     there = is_there(device)

@@ -63,7 +63,7 @@ def cloned(result: Nest) -> Nest:
 
 
 def shapes_of(item: object) -> tuple[object, ...]:
-    """A key for items of the same shapes and dtypes."""
+    """Returns a key of the shapes and dtypes of an item's tensors."""
     if type(item) is torch.Tensor:
         return item.shape, item.dtype
     return tuple((tensor.shape, tensor.dtype) for tensor in tensors_in(item))

@@ -12,9 +12,10 @@ _BETTER = 0.03  # least relative gain over "engines", which keeps calls in order
 class Trial:
     """Gives each strategy a turn of two windows of items, "streams" last.
 
-    The measured time is from the end of the first window's first item to the end of the second window's first item.
-    By then only the strategy's own items are in flight, and memory on its streams is allocated. Items of "streams" end
-    in bunches, so there the time is from last item to last item, and its turn lasts until that is known.
+    The time is measured from the end of the first window's first item to the end of the second window's first item.
+    When the measurement starts, only the strategy's own items are in flight, and memory on its streams is allocated.
+    Items of "streams" end in bunches. So "streams" is measured from last item to last item, and its turn lasts until
+    then.
     """
 
     def __init__(self, strategies: list[str], begun: int, window: int) -> None:

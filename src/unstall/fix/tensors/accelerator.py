@@ -35,7 +35,7 @@ class Accelerator:
         return self._streams[name]
 
     def current(self) -> torch.Stream:
-        """The current stream of the calling thread."""
+        """Returns the current stream of the calling thread."""
         if self._raw_current is None:
             current: torch.Stream = self._module.current_stream(self.device)
             return current
@@ -150,7 +150,7 @@ def is_there(device: torch.device) -> bool:
 
 
 def none_of(device: torch.device) -> str:
-    """Says that there is no such device, and which one there is."""
+    """Returns a message that the device is missing, and which device exists."""
     other = torch.accelerator.current_accelerator(check_available=True) if hasattr(torch, "accelerator") else None
     hint = (
         f" (torch has {other.type}: device={other.type!r})" if other is not None and other.type != device.type else ""

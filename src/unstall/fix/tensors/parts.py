@@ -30,7 +30,7 @@ def record(tensors: list[torch.Tensor], stream: torch.Stream) -> None:
 
 
 def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Returns dense tensors on all storages of the tensor."""
+    """Returns dense tensors that cover all storages of the tensor."""
     if is_simple(tensor):
         return [tensor]
     if is_traceable_wrapper_subclass(tensor):

@@ -2,7 +2,7 @@
 
 While the driver stages a copy from pageable memory, the caller waits, so such a copy overlaps nothing. A copy from
 pinned memory overlaps with everything else. Pinning memory costs about as much as copying (22 µs for 1 MiB, 12 ms for
-256 MiB on an H200's host), so pinned buffers are kept. Tensors that were sent are never written again here.
+256 MiB on an H200's host), so pinned buffers are kept. This module never writes again to a tensor that it sent.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Sent(Generic[Nest]):
         record(self.tensors, stream)
 
     def lend(self, stream: torch.Stream) -> None:
-        """Like `hand_over`, but for a stream other than the program's. So it also keeps tensors that were on the device
-        already, since the program may free them."""
+        """Like `hand_over`, but for a stream other than the program's. So it also keeps the memory of tensors that were
+        on the device before, since the program may free them."""
         self.hand_over(stream)
         record(self.there, stream)
 
@@ -71,7 +71,7 @@ class Slot:
         return self._end is None or bool(self._end.query())
 
     def stage(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns a pinned copy with the tensor's shape and dtype. If the tensor is dense, with its strides too."""
+        """Returns a pinned copy with the tensor's shape and dtype. If the tensor is dense, its strides are kept too."""
         place, self._places = self._places, self._places + 1
         if place == len(self._buffers):
             self._buffers.append(pinned(0))
@@ -94,9 +94,9 @@ class Slot:
 class Sender:
     """Sends nests to a device, at most `slots` at a time. Used by one thread at a time.
 
-    `refills`: whether asking for the next nest runs code, such as a generator, that may write to pinned memory. That
-    code assumes that its memory has been read. So the sender waits for the copy of each of the first nests, and of
-    later nests if memory is reused.
+    `refills`: whether asking for the next nest runs code, such as a generator, that may write to the pinned memory of
+    earlier nests. Such code assumes that its memory has been read. So the sender waits for the copies of the first
+    nests. If nests reuse memory, the sender also waits for all later copies.
     """
 
     def __init__(self, accelerator: Accelerator, slots: int, *, refills: bool = True) -> None:

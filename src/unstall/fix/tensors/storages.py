@@ -28,7 +28,7 @@ _NO_WORK = {"profiler", "c10_functional_nowork"}
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Addresses of the storages that an operator touched. `fresh` are those that it made."""
+    """Addresses of the storages that an operator touched. `fresh`: the storages that it made."""
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -48,7 +48,7 @@ class _OperatorSchema:
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """Returns the address of a tensor's storage. All views of a storage share it, and it is unique while one lives."""
+    """Returns the address of a tensor's storage. All its views share that address, which is unique while they live."""
     return int(tensor.untyped_storage()._cdata)
 
 
@@ -62,7 +62,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def lies_in(tensor: torch.Tensor, storages: set[int]) -> bool:
-    """Returns whether the tensor's storage is one of these. False for a sparse tensor."""
+    """Returns whether the tensor's storage is in `storages`. False for a sparse tensor."""
     return is_plain(tensor) and storage_of(tensor) in storages
 
 
@@ -140,10 +140,10 @@ class OutsideWrites(TorchDispatchMode):
 def decomposed(
     mode: TorchDispatchMode, operator: OpOverload, args: Sequence[object], kwargs: dict[str, object]
 ) -> object:
-    """Runs the parts of a composite operator under the mode. Returns NotImplemented if it is not composite.
+    """In inference mode, runs the parts of a composite operator under `mode`. Otherwise returns NotImplemented.
 
-    In inference mode, a dispatch mode sees a composite operator as one call, and its schema does not declare the
-    writes of its parts.
+    In inference mode, a dispatch mode sees a composite operator as one call, and the operator's schema does not declare
+    the writes of its parts.
     """
     if not torch.is_inference_mode_enabled() or torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CUDA"):
         return NotImplemented

@@ -1,11 +1,12 @@
-"""Arms a program before its first line: lets unstall record it, or gives it a virtual GPU.
+"""Arms a program before its first line: lets unstall record the program, or gives the program a virtual GPU.
 
-Python imports this module by its name as it starts, because its folder is first on PYTHONPATH (`children.py`). The
-module then removes itself: when the program begins, the environment, `sys.path` and `sys.modules` are the program's
-own, and child processes are plain Python. If this module hides another sitecustomize, that one runs in its place.
+Python imports this module by its name as Python starts, because the module's folder is first on PYTHONPATH
+(`children.py`). The module then removes itself: when the program begins, the environment, `sys.path` and `sys.modules`
+are the program's own, and child processes are plain Python. If this module hides another sitecustomize, the hidden one
+runs instead.
 
-The environment names the module that arms the program with its function `arm(settings)`: UNSTALL_ARM for this process
-only, or UNSTALL_ARM_ALL for its children too. In the second case, that variable and PYTHONPATH stay.
+An environment variable names the module whose function `arm(settings)` arms the program: UNSTALL_ARM for this process
+only, or UNSTALL_ARM_ALL for its children too. With UNSTALL_ARM_ALL, this variable and PYTHONPATH stay set.
 """
 
 import os

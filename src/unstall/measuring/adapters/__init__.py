@@ -12,10 +12,11 @@ __all__ = ["Adapter", "Array", "adapter_for", "copied", "on_the_host"]
 
 
 def adapter_for(values: Iterable[object]) -> Adapter:
-    """Returns the adapter for the framework and device of these values. Arrays on a device come before host arrays.
+    """Returns the adapter for the framework and device of these values. If some arrays are on a device, ignores host
+    arrays.
 
-    If no value is on a device but torch has initialized CUDA, returns the adapter for torch on CUDA: the measurement
-    then finds out whether there was work on the device.
+    If torch has initialized CUDA, and no array is on a device or belongs to JAX, returns the adapter for torch on CUDA.
+    The measurement then finds out whether the function uses the device.
     """
     values = list(values)
     torch, jax, cupy = (sys.modules.get(name) for name in ("torch", "jax", "cupy"))
@@ -54,7 +55,7 @@ def copied(value: Any) -> Any:
 
 
 def on_the_host(torch: bool) -> Adapter:
-    """Returns the adapter for a function that does not use a device. `torch`: whether its arrays are torch's."""
+    """Returns the adapter for a function that does not use a device. `torch`: whether its arrays are tensors."""
     if torch:
         from unstall.measuring.adapters.torch_cpu import TorchCpu
 

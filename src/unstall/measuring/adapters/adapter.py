@@ -29,8 +29,8 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCounters:
-    """A caching allocator's counters. `in_use` and `peak` in bytes; `from_driver`: number of driver allocations and
-    frees."""
+    """Counters of a caching allocator. `in_use` and `peak` are in bytes. `from_driver` is the number of driver
+    allocations and frees."""
 
     in_use: int
     peak: int
@@ -65,21 +65,21 @@ class Adapter:
 
     @property
     def cache_bytes(self) -> int:
-        """Size of the last-level cache in bytes; 0: not known."""
+        """Size of the last-level cache in bytes, or 0 if not known."""
         from unstall.measuring.adapters.processor import cache_bytes
 
         return cache_bytes()
 
     @property
     def computes(self) -> bool:
-        """Whether values are computed. A virtual GPU may skip them."""
+        """Whether values are computed. A virtual GPU may skip the computation."""
         machine = simulator() if self.virtual else None
         return machine is None or machine.options.numerics != "skip"
 
     @property
     def clock(self) -> Callable[[], int]:
-        """The program's clock, in ns. For host work that does not use an active virtual GPU, the machine's clock: the
-        virtual clock does not advance while only the host works."""
+        """Returns a function that reads the program's clock, in ns. If a virtual GPU is active but this adapter does
+        not use the GPU, the function reads the machine's clock: the virtual clock stands still during host work."""
         return time.monotonic_ns if is_clock_virtual() and not self.virtual else time.perf_counter_ns
 
     def synchronize(self) -> None:
@@ -90,7 +90,7 @@ class Adapter:
         self.synchronize()
 
     def until_done(self, run: Callable[[], object]) -> Callable[[], object]:
-        """Returns `run`, changed to return only after its CPU work is done."""
+        """Returns a function that calls `run` and waits for the CPU work of `run`."""
         return run
 
     def holds(self, value: object) -> bool:
@@ -118,7 +118,8 @@ class Adapter:
         return value.copy(order="K")
 
     def flusher(self) -> Callable[[], None] | None:
-        """Returns a function that flushes the cache by writing twice its size. None if the size is not known."""
+        """Returns a function that flushes the cache by writing twice the cache's size, or None if the size is not
+        known."""
         size = self.cache_bytes
         if not size:
             return None
@@ -130,7 +131,8 @@ class Adapter:
         return flush
 
     def event(self) -> Any | None:
-        """Records a timed event on the current stream and returns it. None if there are no timed events."""
+        """Records a timed event on the current stream and returns the event. Returns None if the device has no timed
+        events."""
         return None
 
     def between_ns(self, first: Any, last: Any) -> float:
@@ -142,31 +144,31 @@ class Adapter:
         return None
 
     def spin(self, ns: int) -> bool:
-        """Keeps the device busy for about `ns`. Returns whether that is possible."""
+        """Keeps the device busy for about `ns`. Returns False if the device cannot do that."""
         return False
 
     def mark(self) -> None:
-        """Launches a tiny op, always the same, on the current stream. Its record identifies the stream."""
+        """Launches the same tiny op on the current stream each time. The op's record identifies the stream."""
 
     def graph(self, run: Callable[[], object]) -> Callable[[], object] | None:
-        """Returns a function that launches all work of `run` as one graph. It can be called repeatedly and always uses
-        the same memory.
+        """Returns a function that launches all work of `run` as one graph. The function may be called repeatedly. The
+        graph always uses the same memory.
 
-        None if that is not possible, or if `run` keeps or frees memory. `run` is called once or twice, and its work is
-        done that often before this returns.
+        Returns None if there can be no graph, or if `run` keeps or frees memory. Calls `run` once or twice. The device
+        also executes the work of each of these calls.
         """
         return None
 
     def ops_in_a_row(self, run: Callable[[], object]) -> int | None:
-        """Returns how many kernels, copies and memsets `run` launches, if they run one after another.
+        """Returns the number of kernels, copies and memsets that `run` launches, if they all run one after another.
 
-        None if some could overlap, or if not known. `run` is called once. If its ops can be counted, its work is done
-        once.
+        Returns None if some ops could overlap, or if the number is not known. Calls `run` once. If the ops can be
+        counted, the device executes them once.
         """
         return None
 
     def memory(self) -> MemoryCounters | None:
-        """Returns the caching allocator's counters, and resets the peak. None if there are none."""
+        """Returns the caching allocator's counters and resets the peak. Returns None if there is no such allocator."""
         return None
 
     def bus_id(self) -> str | None:
@@ -174,7 +176,7 @@ class Adapter:
         return None
 
     def copying(self) -> tuple[Callable[[], object], int] | None:
-        """Returns a function that makes a memory-bound copy, and the number of bytes that it reads and writes."""
+        """Returns a function that makes a memory-bound copy, and the number of bytes that the copy reads and writes."""
         size = max(64 << 20, 4 * self.cache_bytes)
         source, target = np.ones(size // 8), np.zeros(size // 8)
         return lambda: np.copyto(target, source), 2 * source.nbytes

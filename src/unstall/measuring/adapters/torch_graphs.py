@@ -23,8 +23,9 @@ _KERNEL, _COPY, _SET = 0, 1, 2  # CUgraphNodeType
 def launched(torch: ModuleType, index: int, graph: torch.cuda.CUDAGraph, run: Callable[[], object]) -> bool | None:
     """Captures all work that `run` puts on the device `index`, and launches it once.
 
-    Returns True if the graph may be launched again: `run` kept no memory that it allocated, and freed no earlier
-    memory. Returns None if the capture failed: then `run` may have stopped halfway.
+    Returns True if the graph may be launched again, because `run` kept no new memory and freed no old memory. Otherwise
+    returns False. Returns None if the capture or the launch failed. If the capture failed, `run` may have stopped
+    halfway.
     """
     pool = torch.cuda.graph_pool_handle()
     in_use: list[int] = []  # bytes before and after `run`, inside the capture, which itself allocates some
@@ -55,7 +56,7 @@ def launched(torch: ModuleType, index: int, graph: torch.cuda.CUDAGraph, run: Ca
 def ops_in_a_row(graph: int) -> int | None:
     """Returns the number of kernels, copies and memsets of a `CUgraph` whose nodes form one chain.
 
-    None if some nodes could overlap, if there are nodes of other kinds, or if the driver lacks the calls.
+    Returns None if some nodes could overlap, if there are nodes of other kinds, or if the driver lacks the functions.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")

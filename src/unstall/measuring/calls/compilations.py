@@ -10,7 +10,8 @@ _listening: list[bool] = []
 
 
 def compilations() -> int:
-    """Returns the number of compilations so far. For JAX, only those since the first call of this function count."""
+    """Returns the number of compilations so far. For JAX, counts only compilations since the first call of this
+    function."""
     jax = sys.modules.get("jax")
     if jax is not None and not _listening and hasattr(jax, "monitoring"):
         jax.monitoring.register_event_duration_secs_listener(_heard)

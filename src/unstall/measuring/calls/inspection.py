@@ -23,7 +23,7 @@ _MOST_VALUES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """Results of the inspection of one call. Its names are names of inputs, as in `FunctionCall.inputs`."""
+    """Results of inspecting one call. Inputs are named as in `FunctionCall.inputs`."""
 
     inputs: tuple[Array, ...]
     changed: tuple[str, ...]  # by this call
@@ -66,11 +66,11 @@ def inspect_call(
     *,
     once: bool = False,
 ) -> Inspection:
-    """Makes a call (two if the allocator counts memory) and returns the findings.
+    """Makes a call and returns the findings about it. Makes a second call if the allocator counts memory.
 
     Args:
-        at_first: Samples of the inputs before the very first call, by `sampled_inputs`.
-        run: Makes the call; by default the call itself.
+        at_first: Samples of the inputs, taken by `sampled_inputs` before the very first call.
+        run: A function that makes the call. The default is `call`.
         once: Make no second call.
     """
     run = run or call

@@ -38,7 +38,7 @@ class KeptState:
         return tuple(name for name, (one, size), (other, now) in both if one is other and size != now)
 
     def found(self, after: KeptState) -> tuple[str, ...]:
-        """Returns the names of functions with a cache that was used between this state and `after`."""
+        """Returns the names of functions whose cache was hit between this state and `after`."""
         return tuple(name for name, hits in after.hits.items() if hits > self.hits.get(name, hits))
 
 

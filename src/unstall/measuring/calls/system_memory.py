@@ -24,7 +24,7 @@ def page_faults(call: FunctionCall, count: int = 3) -> float:
 
 
 def page_faults_so_far() -> int:
-    """Returns the number of minor page faults of this process (without disk reads), or 0 if not known."""
+    """Returns the number of minor page faults (those without disk reads) of this process, or 0 if not known."""
     return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 

@@ -37,7 +37,7 @@ def unfinished_work(values: list[object], new: list[str], moved: list[str]) -> s
     """Describes the work that continues after a call. Returns None if there is none.
 
     Args:
-        values: What the call returned, and the values inside.
+        values: The result of the call, and the values inside the result.
         new: Names of threads that exist after the wait for the results, and did not exist before the call.
         moved: Names of threads that worked right after the call returned.
     """

@@ -1,7 +1,7 @@
 """Checks whether two functions compute the same: compares results value by value, in ulp and relatively.
 
-Two different floating-point results can both be right. The reference, computed in float64 if possible, shows which one
-is more accurate.
+Two different floating-point results can both be right. To show which one is more accurate, the reference function is
+also computed in float64, if possible.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _MORE_ERROR = 2.0  # times the reference's own error against float64
 class Agreement:
     """The difference between a result and the reference's result.
 
-    `ulp` and `relative` are the largest difference of any value: in units in the last place of the coarser dtype, and
-    relative to the largest magnitude in the reference's array (1 if that is 0). They are None if there are no numbers.
-    `error` and `reference_error` are the relative differences of the result and of the reference from the reference in
-    float64, if that could be computed.
+    `ulp` is the largest difference of any value, in units in the last place of the coarser dtype. `relative` is the
+    largest difference of any value, divided by the largest magnitude in the reference's array (by 1 if that is 0).
+    Without numbers, `ulp` and `relative` are None. `error` and `reference_error` are the relative differences of the
+    result and of the reference from the reference in float64. If that could not be computed, both errors are None.
     """
 
     agrees: bool
@@ -61,7 +61,8 @@ class _Leaf:
     tiny: float
 
     def pieces(self) -> Iterator[NDArray[np.generic]]:
-        """Yields flat pieces: float64 for floating-point dtypes, with two values for each complex one."""
+        """Yields the values in flat pieces. Floating-point values are in float64; a complex value becomes two
+        values."""
         flat = _flat(self.value)
         size = int(np.prod(self.shape, dtype=np.int64)) * (2 if "complex" in self.dtype else 1)
         for start in range(0, size, _CHUNK):
@@ -86,9 +87,9 @@ def agreement(
     """Compares a result with the reference's result.
 
     A floating-point value agrees if it is within `ulp` units in the last place, or within `rel_tolerance` of the
-    largest magnitude in its array. If neither is given, `rel_tolerance` is the dtype's epsilon to the power 3/4: 6e-6
-    for float32. Then a whole array also agrees if its error against `exact`, the reference in float64, is at most twice
-    the reference's own error. Everything else must be equal.
+    largest magnitude in its array. All other values must be equal. If neither tolerance is given, `rel_tolerance` is
+    the dtype's epsilon to the power 3/4 (6e-6 for float32). In that case, a whole array also agrees if its error is at
+    most twice the reference's own error. Errors are differences from `exact`, the reference's result in float64.
     """
     pairs = list(_paired("result", result, reference))
     exacts = dict(_leaves("result", exact)) if exact is not None else {}
@@ -123,8 +124,8 @@ def agreement(
 
 
 def in_float64(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
-    """Returns the function's result with its floating-point arguments in float64. None if there are no such arguments,
-    or if the call fails.
+    """Calls the function with its floating-point arguments in float64. Returns the result, or None if there are no such
+    arguments or the call fails.
     """
     changed = False
 

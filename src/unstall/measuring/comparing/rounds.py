@@ -1,10 +1,10 @@
 """Runs candidates in turn, in rounds, until it is known whether each is within a margin of the first.
 
-A round is all candidates in random order, then in reverse order: ABBA or BAAB for two. So a drift within the round
-cancels, and no candidate always runs after the same other. This is a test of equivalence. It ends as soon as no border
-of the margin lies in the interval of the ratio. So it needs as many rounds for equal functions as for different ones.
-Checking the interval often hardly increases the risk of a wrong answer: for that, the interval must exclude a ratio by
-a whole margin.
+A round runs all candidates in random order, then in reverse order: ABBA or BAAB for two. So a drift within the round
+cancels, and no candidate always runs after the same other one. The rounds are a test of equivalence. They end as soon
+as the interval of the ratio contains no border of the margin. So equal functions need as many rounds as different ones.
+Checking the interval often hardly increases the risk of a wrong answer: an answer is wrong only if the interval misses
+the true ratio by a whole margin.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class Rounds:
     noiseless: bool = False  # times from a model
 
     def ratio(self, one: int, other: int) -> Interval:
-        """Returns the ratio of the time of candidate `one` to that of `other`. With fewer than 3 rounds, all pairs may
-        agree by chance (once in 9). So the interval then uses Student's distribution with at least 1 % noise."""
+        """Returns the time of candidate `one`, divided by the time of candidate `other`. With fewer than 3 rounds of
+        noisy times, all pairs may agree by chance (once in 9). In that case, the interval is Student's, with at least 1
+        % noise."""
         if one == other:
             return Interval(1.0, 1.0, 1.0)
         found = ratio_interval(self.times[one], self.times[other], pairs=True, seed=len(self.times[0]))
@@ -66,7 +67,7 @@ class Rounds:
 
 
 def answer(ratio: Interval, margin: float) -> Answer:
-    """Returns the answer for a candidate, from the ratio of its time to the reference's."""
+    """Returns the answer for a candidate, from the ratio of its time to the reference's time."""
     if is_within(ratio, margin):
         return "SAME"
     if ratio.high < 1:

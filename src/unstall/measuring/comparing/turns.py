@@ -1,4 +1,4 @@
-"""Candidates' turns: a moment of each in a given order, timed on the host or on the device."""
+"""Runs candidates in turn, each for a moment, in a given order. Times them on the host or on the device."""
 
 from __future__ import annotations
 
@@ -37,15 +37,16 @@ def takes(
     candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Sequence[float] = (), *, brief: bool = False
 ) -> Take:
     """Returns the function that runs candidates in turn. `each_s`: a lower bound of each candidate's time per call on
-    the host, in s. `brief`: make as few warm-up calls as possible. Raises UsageError if this time cannot be measured
-    here."""
+    the host, in s. `brief`: make as few warm-up calls as possible. Raises UsageError if the time `by` cannot be
+    measured here."""
     if by == "device":
         return _worked(device_take(candidates, adapter), candidates, 1 if adapter.virtual or brief else _WARM - 1)
     return _on_host(candidates, adapter, by, each_s or [0.0] * len(candidates), brief=brief)
 
 
 def back_to_back(caching: Caching, adapter: Adapter) -> Callable[[int], int]:
-    """Returns a function: number of calls → their time in ns, back to back, with one wait at the end."""
+    """Returns a function that takes a number of calls, makes them back to back, waits once, and returns their time in
+    ns."""
     return _turn(caching, adapter, each=False)
 
 

@@ -46,8 +46,8 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class TimeChoice:
-    """The time to compare. `because`: the reason, or empty if the caller chose it. `adapter`: the host's if no function
-    uses a device."""
+    """The time to compare. `because`: the reason for an automatic choice, or empty. `adapter`: the host's adapter if no
+    function uses a device."""
 
     by: By
     because: str
@@ -61,7 +61,8 @@ def choose(
     *,
     brief: bool = False,
 ) -> TimeChoice:
-    """Chooses the time for functions by name, at one input or several. `brief`: makes as few calls as possible."""
+    """Chooses the time to compare for functions, given by name for each input. `brief`: make as few calls as
+    possible."""
     if not adapter.asynchronous:
         return TimeChoice("wall", "", adapter)
     try:

@@ -1,7 +1,8 @@
-"""Blocks a CUDA stream while the host fills its queue. Releases it at the end of a block, or after a time limit.
+"""Blocks a CUDA stream while the host fills the stream's queue. Releases the stream when a `with` block ends or time is
+up.
 
 The stream waits for a word of pinned host memory (`cuStreamWaitValue32`, CUDA 8 and later, on all devices since Volta).
-A thread releases it at the time limit: otherwise a function that waits for the device would never return.
+A thread releases the stream at the time limit: otherwise a function that waits for the device would never return.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Device time by CUPTI: the device's own records of what ran, each assigned to the call that launched it.
 
-Each call is waited for before the next begins, so no kernel runs beside another call's. A record belongs to a call if
-the function was running, on whichever thread, when the driver was asked to launch it.
+The host waits for each call before the next one begins, so kernels of different calls never overlap. A record belongs
+to the call during which the driver was asked to launch the work, on whichever thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UNDER_WAY = "unstall.bench is measuring: a recording can begin when it is done"
 
 
 class ByCupti:
-    """Observes calls by CUPTI. Finds the places of the calls in the source, if asked to."""
+    """Observes calls by CUPTI. With `places`, also finds the source lines of driver calls."""
 
     method: Method = "cupti"
 
@@ -36,7 +36,7 @@ class ByCupti:
         """Calls `run` `count` times, and `before` before each. Work of `before` belongs to no call.
 
         Raises:
-            UnstallError: CUPTI does not record here, or lost something.
+            UnstallError: CUPTI does not record here, or lost records.
         """
         times = np.zeros((count, 3), np.int64)
         adapter.synchronize()

@@ -5,11 +5,11 @@ on its stream plus the overhead of events. Work on other streams counts only if 
 is computed in `event_overhead.py`, from these two quantities, which are measured here once:
 
 - The time that two events add to an almost empty kernel. It is longer than the time of two events with nothing between
-  them (on an H200 2.9 µs, not 1.3): the front end needs as long for a launch and an event, however short the kernel is.
-  CUDA graphs of many such kernels tell how long the kernel itself runs, since the gaps in a graph are tiny. Without
-  graphs, the time of two events with nothing between them is used.
-- The gap between two ops on a stream: the period of almost empty ops in a row, less the time of one such op itself (on
-  an H200 some 0.8 to 1 µs, by `benchmarks/device_delays.py`).
+  them (on an H200 2.9 µs, not 1.3), since the front end needs as long for a launch and an event, however short the
+  kernel is. CUDA graphs of many such kernels tell how long the kernel itself runs, since the gaps in a graph are tiny.
+  Without graphs, the time of two events with nothing between them is used.
+- The gap between two ops on a stream: the period of almost empty ops in a row, less the time of one such op. On an H200
+  the gap is some 0.8 to 1 µs (`benchmarks/device_delays.py`).
 
 Events cannot measure the gap within a graph, since every period contains it. So it is a constant, GRAPH_GAP_NS.
 """
@@ -74,7 +74,8 @@ class ByEvents:
 
     @cached_property
     def gap_ns(self) -> float | None:
-        """The gap between two almost empty ops in a row, in ns. None if it cannot be measured without graphs."""
+        """The gap between two almost empty ops in a row, in ns. None if there are no graphs, which this measurement
+        needs."""
         period = self.period_ns(lambda count: partial(self._marks, count), _IN_ROWS)
         return None if self._own_ns is None or period is None else max(0.0, period - self._own_ns)
 
@@ -88,9 +89,9 @@ class ByEvents:
     def period_ns(
         self, row: Callable[[int], Callable[[], object] | None], counts: tuple[int, int], seconds: float = _WAITS_S
     ) -> float | None:
-        """Returns the time in ns of one more op in a row. `row(count)` returns a function that launches `count` ops. If
-        `row` returns None, this does, too. Several rows are queued at a time: if a graph runs alone on an idle H200,
-        each of its ops takes some 0.2 µs longer.
+        """Returns the time in ns that one more op adds to a row of ops. `row(count)` returns a function that launches
+        `count` ops. Returns None if `row` returns None. Queues several rows at a time, since each op of a graph that
+        runs alone on an idle H200 takes some 0.2 µs longer.
         """
         short = row(counts[0])
         long = row(counts[1]) if short is not None else None
@@ -120,7 +121,7 @@ class ByEvents:
         begin: Callable[[], None] | None = None,
     ) -> NDArray[np.float64]:
         """Returns samples in ns, including the overhead of events. `before` is queued before each call. `begin` is
-        called before the first call, and again if all samples are taken again.
+        called before the first call, and again before each repetition of all samples.
 
         Raises QueueError if a call waits for the device.
         """

@@ -1,4 +1,4 @@
-"""Device time on the virtual GPU: the ops that its simulation put there for each call, exactly."""
+"""Device time on the virtual GPU: exact, from the ops that its simulation ran for each call."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from unstall.timeline.columns import I8, I64, Bool
 
 
 class StreamStep(IntEnum):
-    """How one call to CUDA changes a stream's order."""
+    """How one CUDA call affects the order of work on a stream."""
 
     OP = 0  # work is put on it
     RECORD = 1  # an event is recorded on it
@@ -21,7 +21,7 @@ class StreamStep(IntEnum):
 
 
 class StreamLink(NamedTuple):
-    """One call to CUDA, in the host's order."""
+    """One CUDA call. Lists are in the host's order."""
 
     call: int
     step: StreamStep
@@ -94,7 +94,7 @@ class DeviceOps:
         return float((self.call >= 0).sum()) / max(1, self.calls)
 
     def escaped_streams(self) -> set[int]:
-        """Returns streams with work of a call that neither the call's own stream nor the host waits for."""
+        """Returns the streams that run work of a call and that neither the main stream nor the host waits for."""
         escaped: set[int] = set()
         for number in {link.call for link in self.links if link.call >= 0}:
             escaped |= _left_alone([link for link in self.links if link.call == number], self.main_stream)

@@ -1,14 +1,14 @@
 """Finds the overhead of events around a call. The device's own time is the time by events less the overhead.
 
-The simple estimate is the overhead for one short kernel, and for each further op the gap between short kernels. But
+The simple estimate is the overhead for one short kernel, plus the gap between short kernels for each further op. But
 gaps depend on the kernels (on an H200 1.06 µs in one chain, 0.74 in others), and a long kernel hides a part of the
-overhead. If that could matter, the call itself is measured: in a CUDA graph of many calls gaps are short and nearly
-equal. The time of one more call there, less such a gap for each op, is the call's time without gaps. The overhead is
-the time by events on the stream, less that time without gaps, both with warm caches.
+overhead. If that could matter, the call itself is measured in a CUDA graph of many calls, where gaps are short and
+nearly equal. The time that one more call adds to the graph, less one such gap for each op, is the call's time without
+gaps. The overhead is the call's time by events on the stream, less its time without gaps, both with warm caches.
 
-With cold caches, the same overhead is subtracted. On an H200 about 0.4 µs for each distinct kernel remain, since its
-code is fetched again after the flush, before the start that CUPTI records. Gaps are up to 0.3 µs longer. Events cannot
-distinguish these delays from the ops' own time, so nothing is subtracted for the delays.
+With cold caches, the same overhead is subtracted. But on an H200 about 0.4 µs for each distinct kernel remain, since
+the kernel's code is fetched again after the flush, before the start that CUPTI records. Gaps are up to 0.3 µs longer.
+Events cannot distinguish these delays from the ops' own time, so nothing is subtracted for the delays.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GAPS = 3  # at most so many simple gaps per op are subtracted
 
 @dataclass(frozen=True, slots=True)
 class EventOverhead:
-    """The overhead of events per call, ns, and a note on how it was found, if that matters."""
+    """The overhead of events per call, in ns. If it matters how the overhead was found, `note` says how."""
 
     ns: float
     note: str | None
@@ -48,7 +48,7 @@ class _Call:
 
 
 def event_overhead(events: ByEvents, run: Callable[[], object], seconds: float) -> EventOverhead:
-    """Measures the overhead of events around `run`, which is called for about `seconds`, partly under capture.
+    """Measures the overhead of events around `run`. Calls `run` for about `seconds`, partly under graph capture.
 
     Raises:
         QueueError: A call waits for the device.

@@ -50,7 +50,7 @@ class DeviceTime:
 
 
 def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, str | None]:
-    """Returns (the observer that works here, or None; why there is none, if known).
+    """Returns the observer that works here, and None. If none works, returns None, and the reason if known.
 
     Raises:
         UsageError: `method` asks for an observer that does not work here.
@@ -80,8 +80,8 @@ def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, 
 
 
 def device_time(caching: Caching, adapter: Adapter, method: str, each_ns: float, until: Until) -> DeviceTime:
-    """Samples the device's time. `each_ns` is about the time of a call. Raises UsageError as `observer_for` does,
-    and if this framework lacks the method."""
+    """Samples the device's time. `each_ns` is about the time of a call. Raises UsageError if `method` does not work on
+    this device or with this framework."""
     observer, why = observer_for(adapter, method)
     if observer is not None:
         try:

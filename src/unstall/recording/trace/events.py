@@ -82,8 +82,8 @@ def device_events(activity: Activity, text: Text) -> Iterator[str]:
 
 
 def wait_events(activity: Activity, text: Text) -> Iterator[str]:
-    """Yields events for waits and queries that say what was waited for or queried, in the terms of CUPTI's own
-    records."""
+    """Yields an event for each wait and each query, in the form of CUPTI's own records. The event says what was waited
+    for or queried."""
     calls = activity.calls
     kernels = activity.tables[Kind.KERNEL]
     contexts, first = np.unique(kernels["context"], return_index=True)

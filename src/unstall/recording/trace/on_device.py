@@ -1,4 +1,4 @@
-"""The device ops of a recording, and how long the device needs for them by itself."""
+"""The device ops of a recording, and how long the device alone needs for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unstall.timeline.columns import I64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DeviceWork:
-    """Device ops: when each began and ended on the device, and when the call that launched it ended. int64 ns."""
+    """Times of device ops, int64 ns: start and end on the device, and the end of the call that launched the op."""
 
     start: I64
     end: I64
@@ -19,8 +19,8 @@ class DeviceWork:
 
     @property
     def own_time_ns(self) -> int:
-        """Time for which the device was at work, or idle although its next op was already launched, as when streams
-        wait for each other. This time does not depend on how far the host is ahead."""
+        """Time in ns for which the device was busy, or was idle although its next op was already launched, as when
+        streams wait for each other. This time does not depend on how far the host is ahead."""
         if not len(self.start):
             return 0
         order = np.argsort(self.start, kind="stable")
@@ -30,8 +30,8 @@ class DeviceWork:
 
 
 def on_device(ops: tuple[I64, I64, I64], calls: tuple[I64, I64]) -> DeviceWork:
-    """Builds it from ops (start, end, correlation) and calls (correlation, end). An op without a known call counts as
-    launched when it began."""
+    """Returns the DeviceWork of ops (start, end, correlation) and calls (correlation, end). An op without a known call
+    counts as launched when it began."""
     start, end, correlation = ops
     of_call, ended = calls
     launched = start.copy()

@@ -1,12 +1,12 @@
 """The plain step time: the duration of a step without recording, from the stretches of steps that a session timed.
 
-It describes steps like the recorded ones. A pause that no recorded step had, such as an evaluation or a new epoch, is
+It describes steps like the recorded steps. A pause that no recorded step had, such as an evaluation or a new epoch, is
 left out.
 
 Benefit (`python -m benchmarks.recorder_mechanisms`): an up-to-date plain step time reduces the error of gains from 5.3
 to 1.8 points of a step (median of six recordings). Leaving out pauses reduces the error from 250 % to at most 2 % in
 simulated loops with pauses (medians). A queue recursion that distinguished waits for the device from pauses gained at
-most 0.2 % and was removed; instead, no more is left out than the device idled.
+most 0.2 % and was removed. Instead, the time left out is at most the time that the device idled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOTABLE = 0.03  # of the time
 
 @dataclass(frozen=True)
 class PlainStep:
-    """The plain step time from the stretches before and after the recording; there is at least one."""
+    """The plain step time, from at least one stretch of steps before or after the recording."""
 
     stretches: tuple[Plain, ...]  # without their pauses
     with_pauses: tuple[Plain, ...]
@@ -64,11 +64,12 @@ class PlainStep:
 
 
 def plain_step(measured: Sequence[Plain], recorded_ns: I64, own_ns: float) -> PlainStep:
-    """Returns the plain step time from these stretches; at least one is required.
+    """Returns the plain step time from these stretches. At least one stretch is required.
 
     `recorded_ns` (int64) is the length of each recorded step. `own_ns` is the time that the device alone needs for a
-    step (`DeviceWork.own_time_ns`). If a recorded step had a pause too, or many of the others did, nothing is left out:
-    the pause is then also in the replay of the recorded steps, or part of the program's normal work.
+    step (`DeviceWork.own_time_ns`). If a recorded step had a pause too, nothing is left out: the pause is then in the
+    replay of the recorded steps as well. If many other steps had a pause, nothing is left out either: pauses are then
+    part of the program's normal work.
     """
     took = [np.diff(np.array(each.marks_ns, np.int64)).astype(np.int64) for each in measured]
     pauses = [_pauses(each, own_ns) for each in took]

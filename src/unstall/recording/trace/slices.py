@@ -1,4 +1,4 @@
-"""The lines that threads were at, as time slices: one for each stretch that a frame spends on one line."""
+"""The source lines that threads were at, as time slices. Each slice is a stretch that a frame spends on one line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ENTERED_NS = 200_000
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Slices:
-    """Slices by thread. Slices of a caller enclose those of its callees, and precede them."""
+    """Slices by thread. A caller's slices enclose and precede the slices of its callees."""
 
     thread: I64
     start: I64
@@ -45,12 +45,12 @@ NONE = Slices(_NO_TIMES, _NO_TIMES, _NO_TIMES, np.zeros(0, np.int32), [])
 def of_calls(
     calls: np.ndarray, stack: I32, places: LinePlaces, moments: tuple[I64, I64] = (_NO_TIMES, _NO_TIMES)
 ) -> Slices:
-    """Makes slices from the stacks of calls. `calls` are sorted by thread and start; `stack` is -1 for calls without
-    one.
+    """Makes slices from the stacks of calls. `calls` are sorted by thread and start. `stack` is -1 for a call without a
+    stack.
 
-    The user's frames count, and frameworks' frames inside the innermost user frame. If a call has other frames than the
-    previous call, these begin 200 µs before the call, but not before the previous call ended, and not before any of the
-    `moments` (threads, times in ns) at which something else on the thread began or ended.
+    The user's frames count, and frameworks' frames inside the innermost user frame. If a call has frames that the
+    previous call did not have, the new frames begin 200 µs before the call. They begin later if the previous call ended
+    later, or if something else on the thread began or ended later, at one of the `moments` (threads, times in ns).
     """
     frames: dict[Frame, int] = {}
     known = sorted(places.stacks)
@@ -101,7 +101,8 @@ def _chain(stack: tuple[Frame, ...], frames: dict[Frame, int]) -> list[int]:
 
 
 def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 0) -> Slices:
-    """Makes slices from the line clock's entries: those of 20 µs or more, and those around one of the `calls`.
+    """Makes slices from the line clock's entries: slices of 20 µs or more, and shorter slices around one of the
+    `calls`.
 
     A thread stays on its last line until the end of its last call. The clock of the calls may differ from the line
     clock by up to `off_ns`. So a change of line within `off_ns` of a call's start or end is moved to that start or end.

@@ -50,7 +50,7 @@ class TorchProfile:
 
 
 def read_profile(folder: Path) -> TorchProfile:
-    """Reads the profile in a recording's folder. Raises TraceError if there is none or it is incomplete."""
+    """Reads the profile in a recording's folder. Raises TraceError if the profile is missing or incomplete."""
     try:
         head = msgspec.json.decode((folder / FILE).read_bytes(), type=dict[str, msgspec.Raw])
         raw = head.pop("traceEvents")

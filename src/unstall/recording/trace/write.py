@@ -39,7 +39,7 @@ _BEGINS = ("threading.py", "_bootstrap")  # outermost frame of a thread
 def write_trace(folder: Path, path: Path, *, shortfall: str | None = None) -> None:
     """Writes the contents of a recording's folder as a trace (.json or .json.gz), even if the recording was cut short.
 
-    `shortfall` is a clause on what was to be recorded and is not, which the trace keeps.
+    `shortfall`: a clause for the trace that says what was to be recorded and was not.
 
     Raises TraceError if nothing was recorded, UsageError if `path` cannot be written.
     """
@@ -218,7 +218,7 @@ class _Story:
 
     @property
     def driver(self) -> int:
-        """The thread that runs the steps: the one that set most boundaries."""
+        """The thread that runs the steps: the thread that set most boundaries."""
         threads = Counter(event["thread"] for event in self.all("mark") if event.get("thread"))
         return int(next((thread for thread, _ in threads.most_common(1)), self.process))
 
@@ -228,7 +228,7 @@ class _Story:
 
     @property
     def began_s(self) -> float:
-        """When the program was armed, as `time.time` tells it; 0 if an older version recorded it."""
+        """The `time.time` at which the program was armed. 0 in recordings by older versions."""
         return float(self._last("armed").get("began_s", 0))
 
     @property
@@ -242,7 +242,7 @@ class _Story:
 
     @property
     def boundaries(self) -> list[int]:
-        """Times between steps, ns; without warm-up steps."""
+        """Times of the step boundaries in ns, without warm-up steps."""
         marks = [event["at"] for event in self.events if event["event"] == "mark"]
         recorded = self._last("recorded")
         return marks[recorded.get("settling", 0 if len(marks) < 3 else _WARMUP) :]

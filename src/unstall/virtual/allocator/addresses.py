@@ -1,4 +1,6 @@
-"""The addresses of segments. Only their order matters: of free blocks of equal size, the allocator takes the lowest."""
+"""The addresses of segments. Only the order of addresses matters: of free blocks of equal size, the allocator takes the
+block at the lowest address.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ class AddressSpace(Protocol):
 
 
 class TopDownAddresses:
-    """Uses the lowest gap that is large enough, or else a new chunk below all others, as Linux maps memory.
+    """Hands out the lowest gap that is large enough. If there is none, adds a chunk below all others, as Linux does.
 
     In torch's memory history on an H200, each new chunk was below the previous ones, and released ranges were refilled
     from the lowest address up. The driver's complete rule is not known.

@@ -18,7 +18,7 @@ def best_fit(pool: BlockPool, stream: int, size: int, settings: AllocatorSetting
 
 
 def should_split(block: Block, size: int, settings: AllocatorSettings) -> bool:
-    """Returns whether the rest of the block, after a request of `size` bytes, becomes a free block."""
+    """Returns whether to split the block for a request of `size` bytes. The rest then becomes a free block."""
     rest = block.size - size
     if block.pool.is_small or settings.expandable_segments:
         return rest >= MIN_BLOCK

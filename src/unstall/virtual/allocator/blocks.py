@@ -15,12 +15,12 @@ _POOL_BITS = 32
 
 
 def pool_number(pool: PoolId) -> int:
-    """Returns the number of a pool in the log."""
+    """Returns the number that stands for a pool in the log."""
     return pool[0] << _POOL_BITS | pool[1]
 
 
 def pool_of_number(number: int) -> PoolId:
-    """Returns the pool with a number; the inverse of `pool_number`."""
+    """Returns the pool with this number in the log. The inverse of `pool_number`."""
     return number >> _POOL_BITS, number & (1 << _POOL_BITS) - 1
 
 
@@ -155,7 +155,7 @@ def _address(block: Block) -> tuple[int]:
 
 
 class BlockPool:
-    """Free blocks for small or for large requests. It is the program's own, or a part of a graph's private pool."""
+    """Free blocks for small or for large requests. A pool belongs to the program or to a graph's private pool."""
 
     def __init__(self, is_small: bool, owner: PrivatePool | None = None) -> None:
         self.is_small = is_small
@@ -186,7 +186,9 @@ class Pools:
 
 
 class PrivatePool:
-    """The pool from which graphs allocate during capture. Its memory can be released once these graphs are freed."""
+    """The pool from which graphs allocate during capture. Once these graphs are freed, the pool's memory can be
+    released.
+    """
 
     def __init__(self, pool_id: PoolId) -> None:
         self.pool_id = pool_id

@@ -1,7 +1,7 @@
 """A byte-exact model of PyTorch's CUDA caching allocator: the block of each request, and memory_stats() after it.
 
-Reproduces the behaviour of c10/cuda/CUDACachingAllocator.cpp (torch 2.11); tested against an H200. It holds no memory:
-addresses are plain numbers, and the caller tells whether a stream has finished.
+Reproduces the behaviour of c10/cuda/CUDACachingAllocator.cpp (torch 2.11); tested against an H200. The model holds no
+memory: addresses are plain numbers, and the caller says whether a stream has finished.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class CachingAllocator:
         return self._hand_out(block, block_size, size)
 
     def free(self, block: Block) -> None:
-        """Free a block. Its stream can reuse it at once. If other streams used it, they must be done first.
+        """Free a block. If other streams used the block, it cannot be reused until these streams are done.
 
         Args:
             block: A block of this allocator.
@@ -117,14 +117,12 @@ class CachingAllocator:
             self._free_now(block)
 
     def record_stream(self, block: Block, stream: int) -> None:
-        """Notes that `stream` uses the block, too. Once freed, the block is not reused until that stream's work is
-        done.
-        """
+        """Notes that `stream` uses the block, too. A freed block is not reused until the work of `stream` is done."""
         if stream != block.stream:
             self._pending.use(block, stream, capturing=bool(self._captures))
 
     def process_events(self) -> None:
-        """Frees pending blocks whose streams are done with them. Every `malloc` outside captures does this."""
+        """Frees pending blocks whose streams are done with them. Every `malloc` outside captures calls this method."""
         self._pending.process()
 
     def empty_cache(self) -> None:
@@ -134,7 +132,7 @@ class CachingAllocator:
         self._release_cached()
 
     def observe(self, observer: Observer | None) -> None:
-        """Replaces the observer. It is called with each new entry of torch's memory history."""
+        """Replaces the observer, which is called with each new entry of torch's memory history."""
         self._observer = self._segments.observer = observer
 
     def set_per_process_memory_fraction(self, fraction: float) -> None:
@@ -143,8 +141,8 @@ class CachingAllocator:
         self._allowed_bytes = int(fraction * self._memory.total_bytes)
 
     def capture_begin(self, pool_id: PoolId, captures: Callable[[int], bool]) -> None:
-        """Begins a capture: streams for which `captures` returns True allocate from the private pool `pool_id`. One
-        more graph now holds the pool.
+        """Begins a capture. Streams for which `captures` returns True now allocate from the private pool `pool_id`, and
+        one more graph holds this pool.
         """
         if pool_id in self._captures:
             raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
@@ -158,7 +156,7 @@ class CachingAllocator:
         del self._captures[pool_id]
 
     def release_pool(self, pool_id: PoolId) -> None:
-        """Notes that a graph no longer holds its private pool. Once no graph does, the pool's free memory can be
+        """Notes that a graph no longer holds its private pool. If no graph holds the pool, its free memory can be
         released.
         """
         pool = self._private_pools.get(pool_id)
@@ -201,7 +199,9 @@ class CachingAllocator:
         return self._memory.free_bytes, self._memory.total_bytes
 
     def memory_snapshot(self) -> list[dict[str, object]]:
-        """Returns the segments with their blocks, sorted by address, as torch.cuda.memory_snapshot() without frames."""
+        """Returns the segments and their blocks like torch.cuda.memory_snapshot(), but without frames. Sorted by
+        address.
+        """
         blocks = [*self._active, *(block for pool in self._all_pools() for block in pool.free)]
         return segments_of(blocks, self.device)
 

@@ -1,4 +1,4 @@
-"""The device's memory as the driver manages it: the free bytes and the addresses."""
+"""The device's memory as the driver manages it: how many bytes are free, and which addresses are used."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from unstall.virtual.allocator.addresses import AddressSpace
 
 
 class DeviceMemory:
-    """`cudaMalloc`, `cuMemMap` and their inverses, without time and values. Sizes are in bytes."""
+    """`cudaMalloc`, `cuMemMap` and their inverses. They take no time and store no values. Sizes are in bytes."""
 
     def __init__(self, total_bytes: int, other_bytes: int, addresses: AddressSpace) -> None:
         """`other_bytes` is the memory of the context and of other programs."""

@@ -37,7 +37,7 @@ class Segments:
         return self._statistics.reserved_bytes.all.current
 
     def malloc(self, pool: BlockPool, stream: int, size: int, max_split_size: int) -> Block | None:
-        """Calls `cudaMalloc`. Returns a block that is a whole segment, in no pool yet; None if the device is full."""
+        """Calls `cudaMalloc`. Returns the new segment as a block that is in no pool, or None if the device is full."""
         address = self._memory.malloc(size)
         if address is None:
             return None
@@ -59,8 +59,10 @@ class Segments:
         self._tell("segment_free", block.address, block.size, block.stream)
 
     def expand(self, pool: BlockPool, stream: int, size: int) -> Block | None:
-        """Maps pages after the free end of an expandable segment, or into a new one. Returns a block of at least `size`
-        bytes, in no pool. Returns None if the device is full; pages mapped until then stay free.
+        """Maps pages after the free end of an expandable segment, or into a new segment.
+
+        Returns a block of at least `size` bytes that is in no pool. If the device is full, returns None; pages mapped
+        before that stay mapped and free.
         """
         candidate = self._room_to_expand(pool, stream, size)
         if not candidate.mapped and not self._map(candidate, min(candidate.size, size)):

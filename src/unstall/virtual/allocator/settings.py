@@ -62,7 +62,9 @@ class AllocatorSettings:
 
     @classmethod
     def parse(cls, text: str) -> AllocatorSettings:
-        """Parses "key:value,key:[a:1,b:2]". Raises ValueError, naming the key, if one is unknown or out of range."""
+        """Parses "key:value,key:[a:1,b:2]". Raises ValueError, naming the key, if a key is unknown or a value is out of
+        range.
+        """
         values = _pairs(text)
         large_segment = _megabytes(values, "large_segment_size_mb", default=LARGE_SEGMENT, at_least=11)
         smallest_split = large_segment // MIB

@@ -56,8 +56,8 @@ class PendingFrees:
             self._uses_in_captures.setdefault(block, set()).add(stream)
 
     def add(self, block: Block, capturing: bool) -> None:
-        """Adds a freed block that other streams have used. During captures no event can be queried, so the block waits
-        for their end.
+        """Adds a freed block that other streams have used. If `capturing`, the block waits until the capture ends,
+        since no event can be queried before.
         """
         if capturing:
             self._deferred.append(block)

@@ -1,4 +1,4 @@
-"""Predicts the costs of operators and copies on one GPU from its measured calls, or from another GPU's, scaled."""
+"""Predicts costs of operators and copies on a GPU: from its measured calls, or scaled from another GPU's calls."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ _DIRECTIONS = {
 
 
 class MeasuredCosts:
-    """Costs on `gpu`, from the tables of `measured`. Both are the same GPU, unless `gpu` is known only by its data
-    sheet.
-    """
+    """Costs on `gpu`, from the tables of `measured`. If `gpu` was measured itself, both are the same GPU."""
 
     def __init__(self, gpu: Gpu, measured: Gpu) -> None:
         self._gpu, self._measured = gpu, measured
@@ -150,7 +148,9 @@ class MeasuredCosts:
         return kernels, (temporaries,) if temporaries else ()
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
-        """Returns the ns of a copy: interpolated between measured sizes; beyond the largest, at the largest's rate."""
+        """Returns the ns of a copy, interpolated between measured sizes. Larger copies have the rate of the largest
+        size.
+        """
         of = _DIRECTIONS.get(direction, "DtoD")
         rows = [
             (size, ns)

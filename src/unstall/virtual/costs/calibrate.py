@@ -25,8 +25,8 @@ _SMALL_POOL = 1 << 24
 
 
 def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> GpuFile:
-    """Measures this machine's GPU for about `minutes`, the most important cases first. With `quick`, measures only the
-    most important cases. `progress` is called with each status message.
+    """Measures this machine's GPU for about `minutes`, beginning with the most important cases. With `quick`, measures
+    only these. Calls `progress` with each status message.
     """
     begin = time.monotonic()
     chosen = cases(_QUICK_RANK if quick else _USUAL_RANK)

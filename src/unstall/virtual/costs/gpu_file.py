@@ -1,7 +1,7 @@
-"""Reads and writes the GPU files in gpus/. To add a GPU, add a file there; nothing else names one.
+"""Reads and writes the GPU files in gpus/. To add a GPU, add a file to that folder and change nothing else.
 
-A measured file has tables of calls. A file from a data sheet names a similar measured GPU in `like`. It uses that GPU's
-tables, scaled by the peak rates of both GPUs.
+A measured file has tables of calls. A file made from a data sheet names a similar measured GPU in `like`. The tables of
+this measured GPU are used, scaled by the peak rates of both GPUs.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of one file in gpus/. `host` and `limits` list only the differences from the defaults of `HostCosts`
     and `Limits`, or from the GPU named in `like`.
 
-    `copies` are [direction, pinned, bytes, ns]; `memsets` are [bytes, ns]. `operators_host_ns` is an operator's own
-    host time, without its launches and allocations. `tables` has rows by family and variant. A row has the values of
+    `copies` are [direction, pinned, bytes, ns]; `memsets` are [bytes, ns]. `operators_host_ns` has the host time of
+    each operator, without launches and allocations. `tables` has rows by family and variant. A row has the values of
     the family's axes, an index into `sequences`, the kernels' ns, and the bytes of temporary allocations. A sequence is
     a list of indices into `kernels`, the kernel names.
     """
@@ -100,7 +100,9 @@ class Gpu:
 
     @property
     def measured(self) -> Gpu:
-        """The measured GPU whose tables this GPU uses, or this GPU if it was measured. Raises UsageError if unknown."""
+        """The measured GPU whose tables this GPU uses, which may be this GPU itself. Raises UsageError if the file's
+        `like` is unknown.
+        """
         return gpu_named(self.file.like) if self.file.like else self
 
 

@@ -1,4 +1,4 @@
-"""Assembles the file of a measured GPU: its facts and tables of calls. Calls that neighbours predict are left out."""
+"""Assembles the file of a measured GPU: its facts and tables of calls. Leaves out calls that similar calls predict."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Tables:
         self._calls.setdefault((family.name, shape.variants[0]), {}).setdefault(shape.dims, call)
 
     def thinned(self, measured_on: Roofline, within: float) -> dict[str, dict[str, list[MeasuredCall]]]:
-        """Returns the calls to keep, by family and variant. A call is left out if the kept calls predict its kernels,
-        and its time within the relative error `within`.
+        """Returns the calls to keep, by family and variant. A call is left out if the kept calls predict the same
+        kernels and, up to the relative error `within`, the same time.
         """
         found: dict[str, dict[str, list[MeasuredCall]]] = {}
         for (family, variant), calls in sorted(self._calls.items()):
@@ -110,8 +110,8 @@ def _renamed(call: MeasuredCall, place: dict[int, int]) -> MeasuredCall:
 
 
 def peaks_of(facts: Mapping[str, Any]) -> Peaks:
-    """Returns the peak rates. FLOPs come from matrix products. Bytes come from device-to-device copies: the largest
-    gives the memory's rate; a 4 MiB copy, less the time of the smallest, gives the L2 cache's rate.
+    """Returns the peak rates. FLOPs come from matrix products. Bytes come from device-to-device copies. The largest
+    copy gives the memory's rate. A 4 MiB copy gives the L2 cache's rate, after subtracting the smallest copy's time.
     """
     rates = facts["peaks"]
     within = {size: ns for at, _, size, ns, _ in facts["copies"] if at == "DtoD"}
@@ -128,8 +128,8 @@ def peaks_of(facts: Mapping[str, Any]) -> Peaks:
 
 
 def assemble(facts: Mapping[str, Any], tables: Tables, hosts: Mapping[str, int], note: str, within: float) -> GpuFile:
-    """Assembles the GPU file. `hosts` has the host ns of one call from Python, by operator. A call is left out if its
-    neighbours predict its time within the relative error `within`.
+    """Assembles the GPU file. `hosts` has the host ns of one call from Python, by operator. A call is left out if
+    similar calls predict its kernels and, up to the relative error `within`, its time.
     """
     device = {name: value for name, value in facts["device"].items() if name in DeviceEntry.__struct_fields__}
     peaks = peaks_of(facts)
@@ -162,8 +162,8 @@ def assemble(facts: Mapping[str, Any], tables: Tables, hosts: Mapping[str, int],
 
 
 def workspaces_of(capability: list[int] | tuple[int, ...]) -> dict[str, int]:
-    """Returns the workspace bytes that torch gives cuBLAS and cuBLASLt, as in its `getChosenWorkspaceSize` and
-    `_getWorkspaceSize`.
+    """Returns the workspace bytes that torch gives to cuBLAS and cuBLASLt, as torch's `getChosenWorkspaceSize` and
+    `_getWorkspaceSize` do.
     """
     hopper = capability[0] == 9
     return {"cublas": 32 << 20 if hopper else (4096 * 2 + 16 * 8) << 10, "cublaslt": 1 << 20}

@@ -21,7 +21,7 @@ _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One piece of a call. `holds` are the bytes that it allocates for later pieces."""
+    """One piece of a call. `holds` has the bytes that this piece allocates for later pieces."""
 
     signature: Signature
     holds: tuple[int, ...] = ()
@@ -35,7 +35,7 @@ def pieces(signature: Signature) -> tuple[Piece, ...]:
 
 def without_bias(signature: Signature) -> tuple[Signature, Signature] | None:
     """Splits a convolution into (the call without bias, adding the bias), or its backward into (the call without the
-    bias's gradient, that gradient). Returns None if it has no bias.
+    bias's gradient, that gradient). Returns None for a convolution without bias.
     """
     if signature.name == "aten::convolution_backward":
         mask = signature.value(len(signature.inputs) - 1, ())
@@ -58,7 +58,9 @@ def without_bias(signature: Signature) -> tuple[Signature, Signature] | None:
 
 
 def in_one_format(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a convolution into copies of its arguments to the input's layout (NHWC or NCHW), and the call on them."""
+    """Splits a convolution into copies of its arguments to the input's layout (NHWC or NCHW), and the call on the
+    copies.
+    """
     backward = signature.name == "aten::convolution_backward"
     first = 1 if backward else 0
     x, weight, gradient = (signature.tensor(at) for at in (first, first + 1, 0))

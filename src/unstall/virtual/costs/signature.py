@@ -1,7 +1,7 @@
-"""The signature of an operator call in the virtual GPU's log: name, arguments, outputs. Has no tensor values.
+"""The signature of an operator call in the virtual GPU's log: name, arguments, outputs, but no tensor values.
 
-In a raw signature, a tensor is `("t", dtype, sizes, strides)` and a list of tensors `("l", (tensor, …))`. A Scalar or
-float is `("s", nonzero)`, or `("s",)` if its value is unknown. None, bools, ints, strings and tuples of ints stay as
+In a raw signature, a tensor is `("t", dtype, sizes, strides)` and a list of tensors is `("l", (tensor, …))`. A Scalar
+or float is `("s", nonzero)`, or `("s",)` if its value is unknown. None, bools, ints, strings and tuples of ints stay as
 they are.
 """
 

@@ -27,8 +27,8 @@ _PADDED_BYTES = 16 << 10
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCall:
-    """One measured call. `dims` are the values of the family's axes, `names` the indices of its kernels' names, `ns`
-    the kernels' durations, `temporaries` the bytes of each temporary allocation.
+    """One measured call. `dims` has the values of the family's axes, and `names` the indices of the kernels' names.
+    `ns` has the kernels' durations, and `temporaries` the bytes of each temporary allocation.
     """
 
     dims: tuple[int, ...]
@@ -73,7 +73,7 @@ class CostTable:
         """Returns the estimate for a call with these `dims` on the GPU of `roofline`. Pass `dtype` if the call's dtype
         is not the table's.
 
-        `without` is a bool for each measured call; those that are True are ignored.
+        `without` has a bool for each measured call. Calls with True are ignored.
         """
         distances = np.sqrt(((self._places - self._place(np.array([dims], float))) ** 2).sum(1))
         if without is not None:
@@ -101,11 +101,11 @@ class CostTable:
         return roofline.ns(*self._family.work(f"{dtype} {rest}", dims), dtype)
 
     def temporaries(self, dims: tuple[int, ...], answer: Estimate) -> tuple[int, ...]:
-        """Returns the bytes of temporary allocations: the nearest call's, scaled by the ratio of bytes moved. Small
-        allocations are counters, so they are not scaled.
+        """Returns the bytes of each temporary allocation, scaled from the nearest call by the ratio of bytes moved.
+        Small allocations are not scaled, since they hold counters.
 
-        If the family transposes tensors, an allocation is assumed to hold the tensors that fit in it. The rest of the
-        allocation has sums over parts of the batch, so it scales with the weight alone.
+        If the family transposes tensors, an allocation is assumed to hold the tensors that fit into the allocation. The
+        rest holds sums over parts of the batch, so the rest scales with the weight alone.
         """
         if answer.distance < _SAME:
             return answer.nearest.temporaries

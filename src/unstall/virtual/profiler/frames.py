@@ -25,7 +25,7 @@ class FrameSlices:
 
 
 def with_frames(timeline: Timeline) -> Timeline:
-    """Returns the timeline with Python frames added as host events, as in a trace, starting at its first event."""
+    """Adds Python frames to the timeline as host events, as in a trace. The first event then starts at time 0."""
     if not is_frame(timeline).any():
         found, names = slices_of(timeline), line_texts(timeline)
         frames = found.thread, found.start, found.end, [names[line] for line in found.line.tolist()], found.stack
@@ -41,10 +41,10 @@ def is_frame(timeline: Timeline) -> Bool:
 
 
 def slices_of(timeline: Timeline) -> FrameSlices:
-    """Returns each frame as a span from its first event to the end of its last. Inside an operator, only frames below
-    the operator's own stack are included.
+    """Returns each frame as a span from the frame's first event to the end of its last event. Inside an operator, only
+    frames below the operator's own stack are included.
 
-    An annotation may begin and end in different frames, so only its borders count.
+    An annotation may begin in one frame and end in another, so it counts as two moments, not as a span.
     """
     host = timeline.host
     solid = host.kind != HostKind.ANNOTATION

@@ -49,7 +49,7 @@ class _Config(Protocol):
 
 
 def install(source: ProfiledMachine) -> Callable[[], None]:
-    """Makes torch.profiler profile the virtual GPU. Returns a function that undoes this. torch must be imported."""
+    """Makes torch.profiler profile the virtual GPU. Returns a function that restores torch. torch must be imported."""
     profiler = _Profiler(source)
     undo = ExitStack()
     for name in _HOLDERS:

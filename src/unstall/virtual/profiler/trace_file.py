@@ -41,10 +41,10 @@ def write_trace(
     metadata: Mapping[str, object] | None = None,
     head: Mapping[str, object] | None = None,
 ) -> None:
-    """Writes a trace, compressed if the name ends in .gz.
+    """Writes a trace. The file is compressed if its name ends in .gz.
 
-    `metadata` is added to the entry "unstall", `head` to the members before the events. Calls and device ops get new
-    correlation ids from the rows of host events. Raises UsageError if the file cannot be written.
+    `metadata` is added to the entry "unstall". `head` is added to the members before the events. Calls and device ops
+    get new correlation ids: the row numbers of host events. Raises UsageError if the file cannot be written.
     """
     text = Text(0)
     # Of frames with equal times, readers take the later as the inner one, so sleep events come after their callers.

@@ -11,8 +11,8 @@ class LaneClocks:
     """A clock for each lane. The work of lane t up to position `of[s][t]` has ended before the next work of lane s
     starts.
 
-    A lane's entry in its own clock is unused, since a lane runs in order. All host threads share one clock: a thread
-    can only rely on another thread's wait if the two synchronized.
+    A lane's entry in its own clock is unused, since a lane runs in order. All host threads share one clock, because a
+    thread can only rely on another thread's wait if the two threads synchronized.
     """
 
     def __init__(self, lanes: StreamLanes) -> None:
@@ -33,7 +33,7 @@ class LaneClocks:
         return clock
 
     def record(self, event: tuple[int, int], lane: int, position: int) -> None:
-        """Records an event: it covers all work of the lane up to `position`."""
+        """Records an event that covers all work of the lane up to `position`."""
         self._events[event] = self._up_to(lane, position)
 
     def wait(self, event: tuple[int, int], lane: int) -> None:
@@ -59,7 +59,9 @@ class LaneClocks:
         _join(self.of[target], self._up_to(source, position))
 
     def begin_launch(self, graph: int, own: tuple[int, ...], lane: int, position: int) -> None:
-        """Begins a graph launch. As in CUDA, the graph's lanes wait for the launching lane and its previous launch."""
+        """Begins a graph launch. As in CUDA, the graph's lanes wait for the launching lane and for the graph's previous
+        launch.
+        """
         if graph in self._launched:
             _join(self.of[lane], self._launched[graph])
         for part in own:

@@ -14,7 +14,7 @@ _Way = tuple[int, int, int, int]
 
 
 class Use(NamedTuple):
-    """A use of memory by a record, with its position and its lane."""
+    """A use of memory by a record, with the record's position and lane."""
 
     position: int
     record: int

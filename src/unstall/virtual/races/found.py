@@ -24,7 +24,7 @@ class Access:
 class Race:
     """Two unordered accesses of the same bytes, at least one of them a write. The program requested `earlier` first.
 
-    This is the first of `count` pairs of the same kind, from the same stacks on the same streams. `bytes` is the
+    This race is the first of `count` pairs of the same kind, from the same stacks on the same streams. `bytes` is the
     largest overlap of any pair.
     """
 
@@ -40,7 +40,7 @@ class Placement:
     """The addresses that the caching allocator gave to allocations, sorted by `allocation`. Allocations that cannot
     share memory with another may be missing.
 
-    After cudaFree, an address may belong to another allocation. EMPTY_CACHE in the log shows this.
+    After cudaFree, an address may belong to another allocation. The log has an EMPTY_CACHE record for this.
     """
 
     allocation: I64

@@ -1,4 +1,6 @@
-"""Splits the log into lanes. A lane is a stream, or the part of a graph captured on a stream other than its first."""
+"""Splits the log into lanes. A lane is a stream, or the part of a graph captured on a stream other than the graph's
+first.
+"""
 
 from __future__ import annotations
 

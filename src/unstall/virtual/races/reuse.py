@@ -1,8 +1,8 @@
 """Finds memory that is reused by another allocation while a stream still uses it.
 
-The caching allocator gives a freed block to the next request on the stream that it was allocated on, in the host's
-order. If only this stream uses an allocation, the stream's own order is enough. If another stream uses it, too, both
-ends of its life need synchronization:
+The home stream of a block is the stream on which the block was allocated. The caching allocator gives a freed block to
+the next request on the home stream, in the host's order. If only the home stream uses an allocation, the stream's order
+is enough. If another stream uses the allocation too, the free and the first use need synchronization:
 
 - When the allocation is freed, the other stream must be done with it, or `record_stream` must delay the reuse.
 - When the other stream first uses the allocation, the home stream must be done with the earlier use of the memory.
@@ -41,7 +41,7 @@ class _Leftover:
 
 
 class Reuse:
-    """Follows frees and first uses during one pass. Finds unordered other uses of the same memory."""
+    """Follows frees and first uses during one pass. Finds unsynchronized uses of the same memory."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Reuse:
         self._allocated = dict(zip(records["a"][allocating].tolist(), lanes.position[allocating].tolist(), strict=True))
 
     def uses_stream(self, allocation: int, lane: int) -> None:
-        """Notes a record_stream: the block is not reused until the stream is done with it."""
+        """Notes a call of record_stream: the block is not reused until the stream is done with it."""
         self._other_streams.setdefault(allocation, set()).add(lane)
 
     def freed(self, allocation: int, home: int, position: int, parts: list[Part]) -> None:
@@ -105,8 +105,8 @@ class Reuse:
         self._emptied = position
 
     def used(self, use: Use, allocation: int, home: int, offset: int, size: int, wrote: bool) -> None:
-        """At an allocation's first use on another lane than `home`, checks that `home` is done with earlier uses of the
-        memory.
+        """At the first use of an allocation on a lane other than `home`, checks that `home` has finished earlier uses
+        of the memory.
         """
         if home < 0 or use.lane == home or use.launch >= 0 or (allocation, use.lane) in self._claimed:
             return
@@ -125,7 +125,7 @@ class Reuse:
             self._counts.add(RaceKind.TAKEN_EARLY, index.use(row), use, index.shared(row, address + offset, size))
 
     def finish(self) -> None:
-        """Finds the later uses that overlap freed memory still in use."""
+        """Finds later uses of freed memory that are not ordered after its old uses."""
         for leftover in self._leftovers:
             index = self._indexed()
             rows = index.within(leftover.freed, _NEVER, leftover.address, leftover.size)

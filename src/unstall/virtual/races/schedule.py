@@ -1,4 +1,4 @@
-"""Lists the relevant records in the order in which they run: those that order work or use shared memory."""
+"""Lists the records that order work or use shared memory, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def schedule(records: np.ndarray, lanes: StreamLanes, using: I64, allocations: I
 def waits_for_copy(records: np.ndarray) -> np.ndarray:
     """Returns, for each record, whether it is a copy that is complete when the call returns.
 
-    A non_blocking upload from pageable memory returns once it is staged. Then the source may be overwritten, but the
-    copy may not be complete.
+    A non_blocking upload from pageable memory returns once its data is staged. The source may be overwritten then, even
+    though the copy may not be complete.
     """
     flags = records["flags"]
     direction = flags & DIRECTION_BITS

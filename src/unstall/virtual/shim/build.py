@@ -1,8 +1,8 @@
 """Compiles the shim: once for each build of torch, kept in the user's cache, which all environments share.
 
-The compiled shim contains no folder's name. Its own name is a hash of everything that it depends on: the shim's
-sources, torch's headers and libraries, Python's ABI and the flags. So it does not matter which environment compiled it.
-A shim may also come with the package (`prebuilt/`), under the same name.
+The shim's file name is a hash of everything that the shim depends on: its sources, torch's headers and libraries,
+Python's ABI and the flags. The compiled shim contains no folder's name, so it does not matter which environment
+compiled the shim. A shim may also come with the package (`prebuilt/`), under the same name.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def names_of(torch: Torch) -> Names:
 
 
 def build(torch: Torch) -> Path:
-    """Returns the shim for this torch and Python: from the package, else from the cache, else compiled now."""
+    """Returns the shim for this torch and Python. Compiles the shim if neither the package nor the cache has it."""
     names = names_of(torch)
     return names.prebuilt if names.prebuilt.exists() else compiled(torch)
 
@@ -100,7 +100,7 @@ def compiled(torch: Torch) -> Path:
 
 
 def why_not() -> str | None:
-    """Returns why the virtual GPU cannot run here, or None if it can. Compiles nothing."""
+    """Returns the reason why the virtual GPU cannot run here, or None if it can. Compiles nothing."""
     try:
         torch = installed_torch()
         names = names_of(torch)

@@ -30,8 +30,8 @@ class Torch:
     def build(self) -> str:
         """Returns a text that two installations share only if their headers and libraries are the same.
 
-        Installers keep a wheel's list of hashes. For a torch without such a list, such as a
-        checkout, the text is its folder.
+        The text has the hashes of these files, from the list that installers keep. Without such a list, as in a
+        checkout, the text is torch's folder.
         """
         record = self.root.parent / f"torch-{self.version}.dist-info" / "RECORD"
         try:

@@ -1,4 +1,4 @@
-"""Loads the shim into this process: before torch is imported, since torch looks for CUDA only once.
+"""Loads the shim into this process. This must happen before torch is imported, since torch looks for CUDA only once.
 
 The shim's functions (`configure`, `take`, `signatures`, …) are in `shim/module.cpp`.
 """
@@ -28,7 +28,7 @@ LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so"
 def load(devices: int = 1, numerics: str = "real", simulator: object | None = None) -> ModuleType:
     """Give this process `devices` virtual GPUs and return the shim. Call it before torch is imported.
 
-    `numerics`: "real" computes values; "skip" only the shapes of large tensors.
+    `numerics` is "real" to compute all values, or "skip" to compute only shapes of large tensors.
     """
     if "torch" in sys.modules:
         raise VirtualGpuError("the virtual GPU must be loaded before torch is imported")

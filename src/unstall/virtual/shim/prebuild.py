@@ -1,4 +1,4 @@
-"""Compiles the shim for the installed torch and Python into the package, so that a wheel of it needs no compiler.
+"""Compiles the shim for the installed torch and Python into the package. A wheel of the package then needs no compiler.
 
 python -m unstall.virtual.shim.prebuild
 """
@@ -15,7 +15,7 @@ from unstall.virtual.shim.installed import Torch, installed_torch
 
 
 def prebuild(torch: Torch) -> Path:
-    """Returns the shim in the package. The file appears whole or not at all."""
+    """Puts the shim into the package, atomically. Returns its path."""
     target = names_of(torch).prebuilt
     target.parent.mkdir(exist_ok=True)
     partial = target.with_name(f".{os.getpid()}-{target.name}")

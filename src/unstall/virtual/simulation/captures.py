@@ -54,10 +54,10 @@ class Capture:
             self._nodes.append(_Node(op, place, follows, begun + op.duration + op.gap))
 
     def finish(self, actions: Actions) -> int:
-        """Adds the recipe of the graph's launch. Returns its number.
+        """Adds a recipe for the graph's launch. Returns the recipe's number.
 
-        A node waits for the previous node on its stream. Of its dependencies on other streams, it waits only for the
-        one that would end last if nothing else delayed it.
+        A node waits for the previous node on its stream. A node that depends on nodes of other streams waits only for
+        the one of them that would end last if nothing else delayed it.
         """
         host, limits = actions.costs.host, actions.costs.limits
         branches = {self.origin: 0}

@@ -14,7 +14,7 @@ _NO_PYTHON = -1
 
 
 class CublasHandles:
-    """Handles by thread, numbered from 0. A lower number of Python threads shows that one has ended."""
+    """Handles by thread, numbered from 0. If fewer Python threads live than use handles, one of these has ended."""
 
     def __init__(self) -> None:
         self._of: dict[int, int] = {}

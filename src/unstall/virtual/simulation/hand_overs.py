@@ -1,10 +1,10 @@
 """Finds the records that had to wait for another thread.
 
 - Autograd's threads run no Python. Such a thread runs while the thread that called `backward()` waits for it. The
-caller continues when that thread is done.
+caller continues when autograd's thread is done.
 
 - A Python thread begins after everything that was done before it existed, and then runs independently. If it waits for
-an event of another thread, it continues after that thread recorded the event.
+an event of another thread, it continues after the other thread recorded the event.
 
 - A thread of a process group (gloo's) runs no Python either. It begins each collective after the calling thread gave it
 a stream.
@@ -54,8 +54,8 @@ class HandOvers:
         return thread in self._known
 
     def joins(self, records: np.ndarray) -> tuple[list[Join], Bool]:
-        """Returns the records that had to wait and, for each record, whether the record right before it woke its
-        thread.
+        """Returns the records that had to wait. Also returns, for each record, whether the record right before it woke
+        the record's thread.
         """
         thread = records["thread"]
         woken = np.zeros(len(records), np.bool_)
@@ -77,7 +77,9 @@ class HandOvers:
         return found + self._collectives(records), woken
 
     def targets(self, joins: list[Join], ends: I64) -> list[int]:
-        """Returns the instruction that each join waits for. `ends`: for each record, one past its last instruction."""
+        """Returns the instruction that each join waits for. `ends` has, for each record, the index one past its last
+        instruction.
+        """
         return [
             int(ends[join.after]) - 1
             if join.after >= 0

@@ -16,18 +16,18 @@ class HostClock(Protocol):
     """Computes the host's work before each record."""
 
     def know(self, stacks: Sequence[Stack]) -> None:
-        """Adds stacks. They get the next numbers."""
+        """Adds stacks under the next numbers."""
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
-        """Returns the ns of host work before each record: since the previous record of its thread. If `woken` is True
-        for a record, the work is since the previous record of any thread, which woke this thread. `usual` is the cost
-        of the record itself. Records must come in order.
+        """Returns, for each record, the ns of host work since the previous record of its thread. If `woken` is True for
+        a record, the work counts from the previous record of any thread, because that record woke this thread. `usual`
+        is the cost of the record itself. Records must come in order.
         """
 
 
 class ModelledHost:
-    """Computes host work from the costs alone, so a program always takes the same time. Charges for records, for Python
-    code between two records of a thread, and extra for operators that the thread did not call recently, since their
+    """Computes host work from the costs alone, so a program always takes the same time. Charges for records and for
+    Python code between two records of a thread. Operators that the thread did not call recently cost extra, since their
     code has left the CPU caches.
     """
 

@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(slots=True)
 class Insertions:
-    """Calls to insert right before records (`row`), in order."""
+    """Calls to insert, each right before the record at its `row`, in order."""
 
     row: list[int] = field(default_factory=list)
     recipe: list[int] = field(default_factory=list)

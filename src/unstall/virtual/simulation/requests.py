@@ -89,8 +89,10 @@ class Requests:
         return list(self._history.get(device, ()))
 
     def take_changes(self) -> np.ndarray:
-        """Returns the changes since the last call as int64 of shape (changes, 4): record, device, bytes (negative if
-        freed), reserved bytes.
+        """Returns the changes of allocated memory since the last call.
+
+        An int64 array of shape (changes, 4). Its columns are the number of the log's record, the device, the bytes
+        allocated (negative if freed), and the bytes reserved afterwards.
         """
         taken, self._changes = self._changes, []
         return np.array(taken, np.int64).reshape(-1, 4)
@@ -115,7 +117,7 @@ class Requests:
             self._placed.append((allocation, block.address, block.size))
 
     def free(self, record: int, allocation: int) -> None:
-        """Frees an allocation. Does nothing if it was refused or is unknown."""
+        """Frees an allocation. Does nothing if the allocation was refused or is unknown."""
         held = self._blocks.pop(allocation, None)
         if held is not None:
             self._give_back(record, *held)
@@ -165,7 +167,7 @@ class Requests:
         self.allocator(device).release_pool(pool)
 
     def headroom(self, device: int) -> int:
-        """Returns the bytes of requests that surely fit without freeing anything. The shim counts a request as the
+        """Returns how many bytes of requests surely fit without freeing anything. The shim counts each request as the
         segment that it would get with default settings.
         """
         allocator = self.allocator(device)
@@ -206,7 +208,7 @@ class Requests:
 
 
 def worst_growth(settings: AllocatorSettings) -> int:
-    """Returns the most that a request can reserve, as a multiple of what it reserves with default settings."""
+    """Returns how many times as much memory a request may reserve with these settings as with the default settings."""
     times = -(-settings.large_segment // LARGE_SEGMENT)  # for blocks of 1 to 10 MiB
     if max(settings.roundup_power2_divisions) > 1:
         times *= 2  # at most 1.5 times as much

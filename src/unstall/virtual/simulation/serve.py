@@ -1,4 +1,4 @@
-"""Serves the records whose order matters, one by one and before the rest: memory requests and graph captures."""
+"""Handles memory requests and graph captures one by one, before all other records, since their order matters."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class BatchSimulation(Protocol):
         """Returns a thread's virtual clock in ns."""
 
     def when_done(self, event: int) -> int | None:
-        """Returns the ns at which the event's last record is done, or None if it was never recorded."""
+        """Returns the ns at which the event's last record is done, or None if the event was never recorded."""
 
     def forget(self, events: Iterable[int]) -> None:
         """Drops events that are no longer used."""
 
 
 class Server:
-    """Serves the records of a batch in order. Inserts driver calls before the record that caused them."""
+    """Handles memory requests and captures in order. Inserts driver calls before the record that caused them."""
 
     def __init__(self, simulation: BatchSimulation, settings: str) -> None:
         self._simulation = simulation

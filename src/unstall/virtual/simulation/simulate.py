@@ -58,7 +58,7 @@ class Simulation:
         return self.server.requests
 
     def know(self, signatures: Sequence[RawSignature], stacks: Sequence[Stack]) -> None:
-        """Adds signatures and stacks. They get the next numbers."""
+        """Adds signatures and stacks under the next numbers."""
         for raw in signatures:
             self.actions.know(raw)
         self.clock.know(stacks)
@@ -91,12 +91,12 @@ class Simulation:
         self._owed[thread] = self._owed.get(thread, 0) + ns
 
     def ask(self, thread: int, event: int) -> None:
-        """Makes a thread that queries another thread's event continue no earlier than the event's record."""
+        """If another thread recorded the event, delays this thread until the record has reached the device."""
         if self._handed.to(thread, event) and event in self.arrived:
             self.spend(thread, max(0, self.arrived[event] - self.now(thread)))
 
     def when_done(self, event: int) -> int | None:
-        """Returns the ns at which the event's last record is done, or None if it was never recorded."""
+        """Returns the ns at which the event's last record is done, or None if the event was never recorded."""
         instruction = self.events.get(event)
         return None if instruction is None else self._engine.marked(instruction)
 
@@ -109,8 +109,8 @@ class Simulation:
             self.arrived.pop(event, None)
 
     def when_passed(self, event: int) -> int | None:
-        """Returns the device's timestamp of an event in ns. By then the event is done, and its record has reached the
-        device. Returns None if the event was never recorded.
+        """Returns the device's timestamp of an event in ns. At that time the event is done, and its record has reached
+        the device. Returns None if the event was never recorded.
         """
         instruction = self.events.get(event)
         if instruction is None:
@@ -118,7 +118,7 @@ class Simulation:
         return max(self._engine.marked(instruction), self.arrived[event] + self.costs.limits.event_latency)
 
     def when_stream_done(self, place: Place) -> int:
-        """Returns the ns at which all work on a stream is done, or 0 if it has none."""
+        """Returns the ns at which all work on a stream is done, or 0 for a stream without work."""
         row = self.streams.find(place)
         known = row is not None and self.history.done.length > 0 and row < self.streams.fed
         return self._engine.done(row) if known and row is not None else 0

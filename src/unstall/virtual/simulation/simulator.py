@@ -57,10 +57,9 @@ class Simulator:
             self._set_headroom(device)
 
     def drain(self) -> None:
-        """Simulates the rest of the log. Signal handlers are delayed, since an exception in one would lose records.
+        """Simulates the rest of the log. Delays signal handlers, since an exception in a handler would lose records.
 
-        If the garbage collector runs a finalizer during this, the finalizer's queries see only what was simulated
-        before.
+        If the garbage collector runs a finalizer meanwhile, the finalizer's queries see only what was simulated before.
         """
         with self._lock:
             if self._forked or self._draining:
@@ -127,8 +126,8 @@ class Simulator:
             return self.simulation.now(thread)
 
     def make_room(self, device: int, size_bytes: int, allocation: int) -> None:
-        """Simulates a logged allocation that might not fit. Raises torch.OutOfMemoryError with torch's message if it
-        fails.
+        """Simulates a logged allocation that might not fit. If the allocation fails, raises torch.OutOfMemoryError with
+        torch's message.
         """
         with self._lock:
             self._asked = allocation
@@ -141,7 +140,9 @@ class Simulator:
             self._set_headroom(device)
 
     def event_done(self, event: int) -> bool:
-        """Implements cudaEventQuery: returns whether the event's last record is done. True if it was never recorded."""
+        """Implements cudaEventQuery: returns whether the event's last record is done. True if the event was never
+        recorded.
+        """
         with self._lock:
             thread = self._spend(self.costs.host.event_query)
             self.simulation.ask(thread, event)
@@ -161,8 +162,8 @@ class Simulator:
             return True
 
     def place_of(self, stack: int) -> str:
-        """Returns a stack's innermost line in the program's own code, as "train.py:41 in forward". If there is none,
-        returns the innermost line of all; for an empty stack, "".
+        """Returns a stack's innermost line in the program's own code, as "train.py:41 in forward". If the stack has no
+        such line, returns the innermost line of all. Returns "" for an empty stack.
         """
         with self._lock:
             self.drain()

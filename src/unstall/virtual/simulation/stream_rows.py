@@ -33,7 +33,7 @@ class StreamRows:
         return row
 
     def rows(self, device: I64, stream: I64) -> I32:
-        """Returns the rows of many streams. Adds new ones."""
+        """Returns the rows of many streams. Adds new streams."""
         if not len(device):
             return np.zeros(0, np.int32)
         if device.min() == device.max() and stream.min() == stream.max():
@@ -44,8 +44,8 @@ class StreamRows:
         return result
 
     def branches(self, stream: I32, branch: I32) -> I32:
-        """Returns the row of each branch of a graph. `stream` has the rows of the launching streams. Branch 0 has the
-        row of the launching stream.
+        """Returns the row of each branch of a graph. `stream` has the rows of the launching streams. Branch 0 uses the
+        launching stream's row.
         """
         away = np.flatnonzero(branch)
         if not len(away):

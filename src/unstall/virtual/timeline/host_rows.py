@@ -44,7 +44,7 @@ _SPANS = ((LogCode.OP_BEGIN, LogCode.OP_END, HostKind.OP), (LogCode.MARK_BEGIN, 
 class HostRows:
     """The host events of a timeline.
 
-    `row_of` has the event of each instruction, or -1. `by_record` has, for each record, its own or its enclosing event.
+    `row_of` has the event of each instruction, or -1. `by_record` has the event of each record, or the event around it.
     """
 
     host: Host

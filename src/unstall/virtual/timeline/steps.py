@@ -20,10 +20,10 @@ from unstall.virtual.timeline.added_rows import with_host_rows
 def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, int]]) -> Timeline:
     """Adds steps at the boundaries (ns) of the best source, as a recording does.
 
-    The best source is explicit calls, else an optimizer, else iterated items or calls. An optimizer has boundaries if
-    graphs serve calls that step it. Items and calls are used only if steps could otherwise be found only by the period
-    of the launches, since items in flight have several boundaries. So are the calls of a framework's loop, if there is
-    no boundary.
+    Explicit calls are the best source, then an optimizer, then iterated items or calls. An optimizer has boundaries
+    only if calls that step it are graph replays. Items in flight have several boundaries, so items and calls are used
+    only if steps could otherwise only be found by the period of the launches. If there are no boundaries, the calls of
+    a framework's loop are used under the same condition.
     """
     sources = StepSources()
     for source, _ in boundaries:
@@ -50,9 +50,9 @@ def _with_steps_of_loops(timeline: Timeline) -> Timeline:
 def with_steps(timeline: Timeline, boundaries: Sequence[int], by: StepMarks = "explicit") -> Timeline:
     """Adds an annotation from each step boundary (ns) to the next.
 
-    The time before a single boundary is a step. The time before the first explicit boundary is a step if as much was
-    launched in it as in other steps. The time before other boundaries is setup of a helper or a graph, not a step. As
-    in a recording, the annotations are on the thread with the most calls.
+    If there is only one boundary, the time before it is a step. The time before the first of several explicit
+    boundaries is a step if as much was launched in it as in other steps. The time before other boundaries is setup of a
+    helper or a graph, not a step. As in a recording, the annotations are on the thread with the most calls.
     """
     host = timeline.host
     whole = len(boundaries) == 1 or (by == EXPLICIT and begins_with_a_step(timeline, np.array(boundaries, np.int64)))

@@ -13,10 +13,10 @@ FOREVER = 2**62  # ns; later than the end of any run
 
 
 def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
-    """Returns the host events that began in [start_ns, end_ns), the device ops that they launched, and their waits.
+    """Returns the host events that began in [start_ns, end_ns), their waits, and the device ops that they launched.
 
     Earlier device ops that were still unfinished at `start_ns` are kept, without their launch. Time zero is `start_ns`,
-    or the start of the earliest such op. An operator is kept with everything that it called, even if that began later.
+    or the start of the earliest such op. Each event counts by its own start: a kept operator may lose calls inside it.
     """
     host, device = timeline.host, timeline.device
     kept = (host.start >= start_ns) & (host.start < end_ns)

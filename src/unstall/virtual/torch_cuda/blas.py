@@ -38,7 +38,7 @@ def workspace_bytes(major: int, environment: str) -> int:
 
 
 def lt_workspace_bytes(major: int, environment: str) -> int:
-    """Returns the workspace of cuBLASLt in bytes. `environment` is a number of KiB, or the default applies."""
+    """Returns the workspace of cuBLASLt in bytes: `environment` in KiB, or the default if that is not a number."""
     if environment.isdecimal():
         return int(environment) * KIB
     return workspace_bytes(major, "")

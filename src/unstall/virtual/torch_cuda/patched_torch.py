@@ -6,8 +6,8 @@
 - `torch.UntypedStorage` can be created and resized on virtual devices, as copies and saved files need. A CPU build's
   own code cannot do this.
 - `Tensor.tolist` is logged: it reads pinned memory without an operator, so its races would not be seen.
-- `torch.autograd.profiler.emit_nvtx` is refused by its name.
-- Process groups over NCCL are refused, with what to write instead.
+- `torch.autograd.profiler.emit_nvtx` raises an error that names it.
+- Process groups over NCCL raise an error that says what to write instead.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class CudaError(IntEnum):
 
 class Ranges:
     """Writes NVTX ranges to the log as annotations. A pushed range becomes one annotation. A range that may end on
-    another thread becomes two annotations of zero length, at its begin and its end.
+    another thread becomes two annotations of zero length: one where it begins, one where it ends.
     """
 
     def __init__(self, runtime: Runtime) -> None:

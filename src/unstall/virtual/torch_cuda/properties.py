@@ -66,8 +66,8 @@ class DeviceProperties:
 
     @classmethod
     def of(cls, description: object, index: int = 0) -> DeviceProperties:
-        """Properties from a mapping or an object with some of these names. Raises ValueError if a required one is
-        missing.
+        """Returns properties from a mapping or an object with some of these fields. Raises ValueError if a required
+        field is missing.
         """
         given = description if isinstance(description, Mapping) else _attributes(description)
         known = {field.name: given[field.name] for field in fields(cls) if field.name in given}

@@ -33,7 +33,9 @@ SET_REQUIRES_DEVICE_INIT = "_ZN5torch5utils24set_requires_device_initEN3c1010Dev
 
 
 class Shim(Protocol):
-    """The shim's functions that are called here. `device` is a device's index, `stream` c10's number on it."""
+    """The shim's functions that are called here. `device` is a device's index, `stream` is c10's number of a stream on
+    it.
+    """
 
     def append(
         self, code: int, device: int, stream: int, a: int, b: int, id_or_name: int | str | None, flags: int
@@ -60,7 +62,7 @@ class Shim(Protocol):
     def capture_begin(self, graph: int, device: int, stream: int, pool: int, mode: str) -> None: ...
 
     def refused_in_capture(self, device: int, stream: int) -> bool:
-        """Returns whether a call that waits for this stream fails now because of a capture. If so, invalidates the
+        """Returns whether a call that waits for this stream fails now because of a capture. If so, invalidates that
         capture.
         """
 
@@ -98,7 +100,7 @@ def attach(simulator: Simulator, devices: Sequence[DeviceProperties]) -> None:
 class ForkGuard:
     """Makes devices unusable in children that were forked after this process used CUDA, as real CUDA does.
 
-    Spawned children can use them.
+    Spawned children can use the devices.
     """
 
     def __init__(self, torch_c: ModuleType, shim: Shim) -> None:
@@ -119,7 +121,7 @@ class ForkGuard:
         os.register_at_fork(after_in_child=self._after_fork)
 
     def refuse_child(self, call: str) -> None:
-        """Raises CUDA's initialization error if this process is such a forked child."""
+        """Raises CUDA's initialization error if this process was forked after `arm`."""
         if self.is_child:
             raise cuda_error(self._torch_c, "initialization error", call)
 

@@ -18,7 +18,7 @@ PROTOTYPE = "Synchronization debug mode is a prototype feature and does not yet 
 
 
 def stream_pointer(device: int, stream: int) -> int:
-    """Returns the `cudaStream_t` of a stream: 0 for the default stream, as in CUDA, or else a unique number."""
+    """Returns the `cudaStream_t` of a stream. The default stream has 0, as in CUDA; any other has a unique number."""
     return POINTER_BASE + (device << DEVICE_SHIFT) + stream * POINTER_STRIDE if stream else 0
 
 
@@ -43,7 +43,7 @@ def stream_names(runtime: Runtime) -> dict[str, object]:
     torch_c, shim = runtime.torch_c, runtime.shim
 
     class CudaStreamBase(torch_c.Stream):  # type: ignore[name-defined, misc]
-        """A stream from the device's pool, or the stream of the given number."""
+        """A new stream from the device's pool, or the stream with the given number."""
 
         def __new__(
             cls,

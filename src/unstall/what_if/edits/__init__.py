@@ -14,12 +14,12 @@ from unstall.what_if.subject import Subject
 
 
 class Module(Protocol):
-    """Interface of a file in this folder. The first line of its docstring says what the edit does."""
+    """Interface of a file in this folder. The first line of the file's docstring says what the edit does."""
 
     __doc__: str | None
 
     def prepare(self, text: str | None) -> object:
-        """Parses the text after the edit's name, None if there is none. Raises UsageError."""
+        """Parses the text after the edit's name (None: there is no text). Raises UsageError."""
 
     def apply(self, subject: Subject, argument: object) -> Subject:
         """Returns the subject with the edit made."""
@@ -34,7 +34,8 @@ class Edit:
     argument: object
 
     def apply(self, subject: Subject) -> Subject:
-        """Returns the subject with the edit made as far as it is legal. Its notes say what prevented the rest."""
+        """Returns the subject with the edit made as far as it is legal. The subject's notes say what prevented the
+        rest."""
         return self.module.apply(subject, self.argument)
 
     def __str__(self) -> str:
@@ -42,7 +43,7 @@ class Edit:
 
 
 def names() -> list[str]:
-    """The names of all edits."""
+    """Returns all edits' names."""
     return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
 
 

@@ -28,13 +28,13 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Each longest row of launches within the steps that can be captured becomes one graph.
+    """Makes one graph of each longest stretch of capturable launches within the steps.
 
     A stretch ends at a wait, a blocking copy, a copy to or from pageable memory, an event, or a launch of another
     thread. It also ends at work that a graph would not remove: data loading, allocation, long work outside any
-    operator. If everything that an operator launches is in the graph, its work before the first launch and after the
-    last is removed too. If the edit has a place, so is the work of its function and of what that calls. The caller of
-    the function stays unchanged.
+    operator. If all launches of an operator are in the graph, the operator's work before the first and after the last
+    launch is removed too. If the edit has a place, the work of its function and of that function's callees is also
+    removed. The function's caller stays unchanged.
     """
     program = subject.program
     do, ops = program.instructions, program.ops
@@ -184,7 +184,7 @@ def _stops(subject: Subject, stretch: I64) -> list[str]:
     steps = len(program.step_starts)
     if graphs <= steps:
         return []
-    why = f"a graph cannot contain a wait, and the host waits {_times(between / steps)} in between"
+    why = f"a graph cannot contain a wait, and the host waits {_times(between / steps)} between them"
     other = "a graph cannot contain the work in between"
     return [f"This needs {graphs / steps:.3g} graphs a step, not one: {why if between else other}"]
 

@@ -21,11 +21,11 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Removes the operations of the copies and their waits.
+    """Removes the copies' operations and waits.
 
     The operator that makes the tensor on the device takes as long on the host as operators in this run that launch one
-    kernel. Making the tensor on the host keeps its cost. So does what else happens within the operation, such as
-    allocation or the first use of the device.
+    kernel. Making the tensor on the host keeps its cost. Other work within the operation, such as allocation or the
+    first use of the device, keeps its cost too.
     """
     timeline, program, operation = subject.timeline, subject.program, subject.places.operation
     up = (timeline.device.direction == CopyDirection.HOST_TO_DEVICE)[program.ops.device]

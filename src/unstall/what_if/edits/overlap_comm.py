@@ -19,9 +19,10 @@ def prepare(text: str | None) -> None:
 
 
 def apply(subject: Subject, _: None) -> Subject:
-    """Collectives start when their input is ready, one after the other as before, and only the end of a step waits.
+    """Collectives start when their input is ready, one after the other as before. Only the end of a step waits for
+    them.
 
-    This is the most that overlap can gain. In a real program, what uses a result has to wait for it.
+    This is the most that overlap can gain. In a real program, each use of a result has to wait for the result.
     """
     program = subject.program
     do, ops = program.instructions, program.ops

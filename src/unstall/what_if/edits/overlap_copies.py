@@ -20,8 +20,7 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """An upload no longer waits for the computation on its stream, only until the buffer of the copy before last is
-    free.
+    """Uploads no longer wait for the computation on their stream, but only for the buffer of the copy two before them.
 
     The next op on the computing stream waits for the upload, as it would for the copy's event. Downloads stay
     unchanged, because something on the host waits for them.
@@ -104,7 +103,7 @@ def _waited_for(subject: Subject) -> Bool:
 
 
 def on_streams(program: Program, stream: I32 | I64, after: I32 | I64, lag: I64, device_of_stream: list[int]) -> Program:
-    """Returns the program with its ops on these streams, which may be new ones, and after these ops."""
+    """Returns the program with its ops on the streams `stream`, which may be new, each after the op in `after`."""
     # A graph follows the stream of the call that launches it; a single op follows its own stream.
     do = program.instructions
     launched = do.stream.copy()

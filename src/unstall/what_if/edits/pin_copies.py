@@ -31,7 +31,7 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Pins the copies. A download is still waited for: its value is needed on the host."""
+    """Pins the copies. The host still waits for downloads, because it needs their values."""
     return pinned(subject, subject.at(place)[subject.program.launcher])
 
 
@@ -87,8 +87,8 @@ def _waits_for(subject: Subject, uploads: Bool) -> I64:
 
 
 def pinned_rate(timeline: Timeline, direction: CopyDirection) -> float:
-    """Returns bytes per ns of large pinned copies in this direction: as seen in this run, else by the first device's
-    link."""
+    """Returns the bytes per ns of large pinned copies in this direction. If this run has none, returns the rate of the
+    first device's link."""
     device = timeline.device
     seen = (device.host_memory == HostMemory.PINNED) & (device.bytes >= _LARGE_BYTES) & (device.direction == direction)
     if seen.any():

@@ -20,7 +20,7 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Removes the waits for these copies. The copies stay on their stream, and so do waits for anything else."""
+    """Removes the waits for these copies. The copies stay on their stream. Waits for anything else stay, too."""
     timeline, ops = subject.timeline, subject.program.ops
     down = (timeline.device.direction == CopyDirection.DEVICE_TO_HOST)[ops.device]
     chosen = down & subject.at(place)[subject.program.launcher]

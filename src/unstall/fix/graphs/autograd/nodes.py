@@ -14,8 +14,8 @@ _NOTHING = torch.empty(0)
 
 
 def node_of(tensor: torch.Tensor) -> Node | None:
-    """Returns the tensor's `grad_fn`. Also None if autograd raises: for a view that was made with autograd off and
-    whose base was written to since."""
+    """Returns the tensor's `grad_fn`, or None if reading it raises. Autograd raises for a view that was made with
+    autograd off and whose base was written to since."""
     try:
         return tensor.grad_fn
     except RuntimeError:
@@ -41,7 +41,7 @@ def is_leaf(tensor: torch.Tensor) -> bool:
 
 
 def nodes_behind(tensors: Iterable[torch.Tensor]) -> Iterator[Node]:
-    """Yields, once each, the nodes that the tensors depend on, beginning with their own."""
+    """Yields each autograd node that the tensors depend on once, including the tensors' own `grad_fn`."""
     todo = [node_of(tensor) for tensor in tensors]
     seen: set[Node] = set()
     while todo:
@@ -54,10 +54,11 @@ def nodes_behind(tensors: Iterable[torch.Tensor]) -> Iterator[Node]:
 
 @dataclass(frozen=True, slots=True)
 class SavedForBackward:
-    """The tensors that autograd saved for a backward. Eager raises if one is written to before the backward runs.
+    """The tensors that autograd saved for a backward. Eager raises if a saved tensor is written to before the backward.
 
-    `inputs` and `results` are indices into a call's inputs and differentiable results. `outside` holds tensors that
-    the call neither got nor made. `anything` is False if nothing was saved; then eager can run a backward twice.
+    `inputs` and `results` are the indices of saved tensors among a call's inputs and its differentiable results.
+    `outside` holds tensors that the call neither got nor made. If nothing was saved, `anything` is False, and eager can
+    run a backward twice.
     """
 
     inputs: tuple[int, ...] = ()
@@ -66,7 +67,7 @@ class SavedForBackward:
     anything: bool = False
 
     def of(self, inputs: list[torch.Tensor], results: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Returns one call's tensors for `save_for_backward`."""
+        """Returns a call's tensors to pass to `ctx.save_for_backward`."""
         found = [*(inputs[place] for place in self.inputs), *self.outside, *(results[place] for place in self.results)]
         return found or [_NOTHING] if self.anything else []
 
@@ -74,7 +75,7 @@ class SavedForBackward:
 def saved_for_backward(
     outputs: list[torch.Tensor], inputs: list[torch.Tensor], outside: list[torch.Tensor]
 ) -> SavedForBackward:
-    """Returns what the autograd graph behind these outputs saved."""
+    """Returns the tensors that the autograd graph of the outputs saved."""
     saved: set[int] = set()
     anything = False
     for tensor in _saved_tensors(outputs):

@@ -31,7 +31,7 @@ class _Replay(torch.autograd.Function):
         inputs: list[torch.Tensor],
         *_: torch.Tensor,
     ) -> Any:
-        """`inputs` are the call's inputs. The tensors that gradients flow to follow them."""
+        """`inputs` are the call's inputs. After them come the tensors that gradients flow to."""
         graph.replay()
         graph.leave(inputs)
         ctx.graph, ctx.pending, ctx.inputs = graph, pending, inputs
@@ -96,8 +96,8 @@ def _backward_of_another_run(ctx: Any, grads: tuple[torch.Tensor | None, ...]) -
 
 
 def replayed_through_autograd(graph: GuardedGraph, inputs: list[torch.Tensor]) -> Any:
-    """Replays a call whose static inputs were filled, and returns its result. Gradients flow to the inputs and to
-    tensors from outside."""
+    """Replays the graph for a call and returns the call's result. The static inputs must be filled. Gradients flow to
+    the inputs and to tensors from outside."""
     pending = PendingBackward()
     graph.pending = weakref.ref(pending)
     wanted = graph.static_call.wanted_of(inputs)

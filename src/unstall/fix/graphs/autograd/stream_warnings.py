@@ -1,7 +1,7 @@
-"""Silences torch's warning that a gradient is accumulated on another stream than its node's, if graphs are the cause.
+"""Silences torch's warning about AccumulateGrad stream mismatches that CUDA graphs cause.
 
-The first calls of a function run on the capture stream. A leaf has one AccumulateGrad node. It belongs to the stream
-that was current when the node was made, and lives as long as an autograd graph refers to it.
+The first calls of a function run on the capture stream. A leaf has one AccumulateGrad node. The node belongs to the
+stream that was current when the node was made, and lives as long as an autograd graph refers to it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Lifetime:
 
 
 def silence_nodes_of(results: Iterable[torch.Tensor]) -> None:
-    """Silences the warning as long as the nodes live that these results made on the capture stream."""
+    """Silences the warning as long as any AccumulateGrad node behind these results lives."""
     for node in nodes_behind(results):
         if not hasattr(node, "variable"):
             continue

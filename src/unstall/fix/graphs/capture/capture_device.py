@@ -1,4 +1,4 @@
-"""The device interface that `graphed` uses: graphs, the capture stream, lanes to fork into, its RNG, and timing."""
+"""The device interface that `graphed` uses: graphs, the capture stream, lanes to fork into, the RNG, and timing."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class CaptureDevice(Protocol):
         """Whether timing events recorded within a capture can be read after a replay."""
 
     def capture_stream(self) -> AbstractContextManager[None]:
-        """Makes the capture stream current. Its work runs after the previous stream's earlier work and before that
-        stream's later work."""
+        """Makes the capture stream current. Work on it runs after all earlier work of the previously current stream,
+        and before that stream's later work."""
 
     def capture(
         self, pool: Pool, generators: list[torch.Generator], run: Callable[[], _T]
     ) -> tuple[ReplayableGraph, _T, int | None]:
-        """Returns the graph, the result of `run`, and the graph's number of nodes (None if the driver lacks the
-        call)."""
+        """Captures `run`. Returns the graph, the result of `run`, and the number of the graph's nodes (None: not
+        known)."""
 
     def lanes(self, count: int) -> CaptureLanes: ...
 
@@ -76,21 +76,22 @@ class CaptureDevice(Protocol):
     def new_pool(self) -> Pool: ...
 
     def shared_pool(self) -> Pool:
-        """Returns a pool shared by graphs. Their results must be copied before another of these graphs is replayed."""
+        """Returns a memory pool that graphs share. A graph's results must be copied before another graph of the pool is
+        replayed."""
 
     def pool_bytes(self, pool: Pool) -> int: ...
 
     def free_bytes(self) -> int: ...
 
     def order(self) -> None:
-        """Makes the current stream wait for the current stream of the last `order()`, if that was another one."""
+        """If another stream was current at the last `order()`, makes the current stream wait for that stream."""
 
     def generator(self) -> torch.Generator: ...
 
     def synchronize(self) -> None: ...
 
     def seconds(self, run: Callable[[], object]) -> float:
-        """Returns how long one run takes on an idle device, until the device is idle again."""
+        """Returns the time in s from the start of `run` on an idle device until the device is idle again."""
 
     def capturing(self) -> bool:
         """Returns whether the program itself is capturing a graph on the current stream."""
@@ -205,7 +206,7 @@ class CudaDevice:
         return CudaLanes(self._stream, self._lanes[: count - 1])
 
     def warm_lanes(self, count: int) -> None:
-        """Creates the streams of `lanes`. Call it outside of a capture."""
+        """Creates the streams that `lanes` needs. Must be called outside of a capture."""
         if len(self._lanes) < count - 1:
             self._lanes += [own_stream(self.index) for _ in range(count - 1 - len(self._lanes))]
             self._take_workspaces()
@@ -315,7 +316,8 @@ _devices: dict[int, CudaDevice] = {}
 
 
 def device_for(tensors: list[torch.Tensor]) -> CudaDevice | None:
-    """Returns the one CUDA device of these tensors, or else the current one. None if torch has no CUDA device."""
+    """If all CUDA tensors are on one device, returns that device, otherwise the current one. None if torch has no CUDA
+    device."""
     if not torch.cuda.is_available():
         return None
     indices = {tensor.device.index for tensor in tensors if tensor.device.type == "cuda"}

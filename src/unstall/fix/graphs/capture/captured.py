@@ -24,7 +24,7 @@ _LANES = (2, 4)
 
 @dataclass(slots=True)
 class Captured:
-    """Graphs to replay in order, one for each segment, and the segments' results, which lie in the graphs' memory."""
+    """Graphs to replay in order, one for each segment, and the segments' results, which are in the graphs' memory."""
 
     lanes: int
     graphs: list[ReplayableGraph] = field(default_factory=list)
@@ -57,9 +57,10 @@ def capture_parallel(
     counts: tuple[int, ...] | None,
     restore: Callable[[], None],
 ) -> list[Captured]:
-    """Captures once for each number of lanes that is predicted to be faster. `restore` undoes a replay's changes.
+    """Captures once for each number of lanes that is predicted to be faster than one lane.
 
-    Raises `CannotFork` if several streams would not be safe."""
+    `restore` undoes the changes of a replay. Raises `CannotFork` if several streams would not be safe.
+    """
     try:
         traces = _traces(device, generators, segments, restore if device.measures_operators else None)
     except RuntimeError:

@@ -1,7 +1,7 @@
 """Dispatch modes for captures: one traces dependencies between operators, the other puts operators on several streams.
 
-Both see each operator's storages (`storages.py`), and both keep every tensor until the capture ends. So a storage's
-address always means the same memory, and no block is given to another stream while one may still read it. Operators
+Both see each operator's storages (`storages.py`), and both keep every tensor until the capture ends. So an address
+means the same storage all the time, and memory that one stream may still read is not given to another stream. Operators
 run in the program's order, so that random operators give the same numbers as in a capture on one stream.
 """
 
@@ -29,7 +29,7 @@ class CannotFork(Exception):  # noqa: N818 - a decision, not an error
 class Dependencies:
     """Finds dependencies between operators: read after write, write after read, write after write.
 
-    It keeps each storage's last writer and the readers since then.
+    Keeps each storage's last writer, and its readers since that write.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,8 @@ class Dependencies:
         self._count = 0
 
     def before(self, touched: Touched) -> tuple[int, ...]:
-        """Returns the indices of operators that the next operator must wait for, and counts that one as issued."""
+        """Returns the indices of the operators that the next operator must wait for. Counts the next operator as
+        issued."""
         place = self._count
         self._count += 1
         if touched.barrier:
@@ -62,7 +63,8 @@ class Dependencies:
         return tuple(sorted(after))
 
     def made(self, touched: Touched, place: int = -1) -> None:
-        """Notes that the operator at index `place` made new memory. -1: it only allocated, so nothing waits for it."""
+        """Notes that the operator at index `place` made new memory. -1: an operator only allocated, so nothing waits
+        for it."""
         for storage in touched.fresh:
             self._readers.pop(storage, None)
             if place >= 0:
@@ -95,8 +97,8 @@ class _CaptureMode(TorchDispatchMode):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """All operators of one run. `names`: their names, in order. `ops`: those that put work on a stream. `launched[i]`:
-    the index in `ops` of the i-th operator, or -1."""
+    """All operators of one run. `names`: their names, in order. `ops`: the operators that put work on a stream.
+    `launched[i]`: the index in `ops` of the i-th operator, or -1 if it put no work on a stream."""
 
     names: tuple[str, ...]
     launched: tuple[int, ...]
@@ -104,7 +106,7 @@ class Trace:
 
 
 class Tracing(_CaptureMode):
-    """Captures on one stream and notes each operator's dependencies. If `timed`, records an event after each one."""
+    """Captures on one stream and notes dependencies between operators. If `timed`, records an event after each."""
 
     def __init__(self, device: CaptureDevice, *, timed: bool) -> None:
         super().__init__(device)
@@ -141,8 +143,8 @@ class Tracing(_CaptureMode):
             return result
 
     def trace(self) -> Trace:
-        """Returns the trace with the times of the last replay. If the device cannot measure them, each operator counts
-        as one second."""
+        """Returns the trace with the operators' times in the last replay. If the device cannot measure times, each
+        operator counts as one second."""
         times = [self._device.seconds_between(one, other) for one, other in pairwise(self._ends)]
         times = times or [1.0] * len(self._ops)
         ops = [Traced(after, took, barrier) for (after, barrier), took in zip(self._ops, times, strict=True)]
@@ -150,7 +152,7 @@ class Tracing(_CaptureMode):
 
 
 class Forking(_CaptureMode):
-    """Captures on the lanes of a plan, with an event after each operator for other lanes to wait for."""
+    """Captures on the lanes of a plan. Records an event after each operator, for other lanes to wait for."""
 
     def __init__(self, device: CaptureDevice, trace: Trace, plan: Plan) -> None:
         super().__init__(device)
@@ -214,7 +216,7 @@ class Forking(_CaptureMode):
             self.waits += 1
 
     def join(self) -> None:
-        """Ends the fork. Raises `CannotFork` if the run was shorter than the traced one."""
+        """Joins the lanes. Raises `CannotFork` if the run had fewer operators than the traced run."""
         self._lanes.join()
         if self._next != len(self._trace.names):
             raise CannotFork("it ran fewer operators than when it was traced")

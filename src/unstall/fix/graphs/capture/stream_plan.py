@@ -11,7 +11,7 @@ HOP_SECONDS = 1.0e-6
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """One operator that puts work on a stream. `after` lists the operators that it waits for, by their number."""
+    """One operator that puts work on a stream. `after`: the indices of the operators that it waits for."""
 
     after: tuple[int, ...]
     seconds: float

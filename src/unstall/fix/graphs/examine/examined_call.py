@@ -33,7 +33,7 @@ _SIMPLE_OF_TORCH = (torch.dtype, torch.device, torch.Size, torch.memory_format, 
 @dataclass(frozen=True, slots=True)
 class Examined:
     """The result of an examination. `changed`: descriptions of the Python-side state that the call changed.
-    `reachable`: the state that its code reads, as it was after the call."""
+    `reachable`: the state that the call's code reads, with its values after the call."""
 
     seen: ObservedCall
     kind: FunctionKind

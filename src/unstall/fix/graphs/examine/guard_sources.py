@@ -79,8 +79,8 @@ class Contents:
 
 
 def contents_of(value: object, *, of_host_tensors: bool) -> Contents | None:
-    """Returns the contents of an object that are compared as a whole. None for other types, and for objects that are
-    too large to compare before each call."""
+    """Returns a view of an object whose contents guards compare as a whole, such as a set. None for other types, and
+    for objects that are too large to compare before each call."""
     if isinstance(value, torch.Tensor):
         guarded = of_host_tensors and value.device.type == "cpu" and not value.is_inference()
         return Contents(value, operator.attrgetter("_version")) if guarded else None

@@ -30,8 +30,8 @@ Count = tuple[object, str, int]
 
 class Guards(Protocol):
     def hold(self) -> bool:
-        """Returns whether all facts hold. An item whose lookup raises KeyError or IndexError is gone, so its fact does
-        not hold. Other errors of the program's own code are raised."""
+        """Returns whether all facts hold. If an item's lookup raises KeyError or IndexError, the fact about that item
+        does not hold. Other errors of the program's own code are raised."""
 
     def expect(self, place: int, value: object) -> None:
         """Expects `value` in the item at index `place` from now on. Raises IndexError if there is no such item."""
@@ -88,9 +88,9 @@ def guards_of(
     """Makes guards of facts that hold now.
 
     Args:
-        items: Their values are compared by identity.
+        items: Items whose values are compared by identity.
         sizes: Containers, and how many items they have.
-        attributes: Their values are compared by identity.
+        attributes: Attributes whose values are compared by identity.
         counts: Attributes, and how many items they have.
         tensors: Tensors whose address, shape, strides, dtype and device stay as they are.
     """
@@ -99,7 +99,7 @@ def guards_of(
 
 
 def item_of(container: Any, key: Any) -> Any:
-    """Returns `container[key]`. Raises KeyError or IndexError if it is gone. A defaultdict makes no missing item."""
+    """Returns `container[key]`. Raises KeyError or IndexError if there is no such item, even for a defaultdict."""
     if isinstance(container, dict) and type(container).__getitem__ is dict.__getitem__:
         value = dict.get(container, key, _GONE)
         if value is _GONE:
@@ -109,7 +109,7 @@ def item_of(container: Any, key: Any) -> Any:
 
 
 def count_of(value: object, name: str) -> int:
-    """Returns an attribute's number of items: 0 if it is None."""
+    """Returns an attribute's number of items, or 0 if the attribute is None."""
     held = getattr(value, name)
     return 0 if held is None else len(held)
 

@@ -48,8 +48,8 @@ def wait_of(name: str, operator: OpOverload, args: tuple[Any, ...], kwargs: dict
 
 @contextmanager
 def waits_named(note: Callable[[], None], device_type: str) -> Iterator[None]:
-    """Reveals waits that no operator shows. torch warns of them, and calls in this thread that only wait, such as
-    `synchronize`, call `note` first."""
+    """Makes torch warn of waits that no operator shows. Calls in this thread that only wait, such as `synchronize`,
+    first call `note`."""
     if device_type != "cuda":
         yield
         return

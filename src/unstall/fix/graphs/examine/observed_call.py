@@ -43,7 +43,7 @@ class ObservedCall:
 
     @property
     def only_waits(self) -> bool:
-        """Whether all reasons against a graph are waits. A function may skip these while it is captured."""
+        """Whether all reasons against a graph are waits. A function may skip such waits while it is captured."""
         return bool(self.refusals) and all(refusal.waits for refusal in self.refusals)
 
     def note_grads(self, entry: dict[int, torch.Tensor | None]) -> None:
@@ -66,8 +66,8 @@ class ObservedCall:
         return self.backward_ran or any(lies_in(grad, read) for grad in self.entry_grads if grad is not None)
 
     def grads_as_seen(self) -> bool:
-        """Returns whether each `.grad` that the function read is still the same tensor, and each that was None is still
-        None."""
+        """Returns whether each `.grad` that the function read is still the same tensor, and each `.grad` that was None
+        is still None."""
         read = self.memory()
         pairs = zip(self.leaves, self.entry_grads, strict=True)
         return all(leaf.grad is grad for leaf, grad in pairs if grad is None or lies_in(grad, read))

@@ -138,12 +138,13 @@ class ObserverMode(TorchDispatchMode):
             self.seen.refusals.append(Refusal(reason if place else f"{reason} (in backward)", place, remedy, waits))
 
     def note_wait(self) -> None:
-        """Notes a call that only waits, such as `torch.cuda.synchronize`. Called before it."""
+        """Notes a call that only waits, such as `torch.cuda.synchronize`, before that call begins."""
         self.refuse("synchronize() waits for the device", "wait after the call, not inside", waits=True)
         self.stop_if_refused()
 
     def is_programs_warning(self, warning: str) -> bool:
-        """Notes a warning. Returns False for torch's warnings of waits, which were turned on only to find the line."""
+        """Notes a warning. Returns False for torch's warnings of waits, which are turned on only to find the waiting
+        line."""
         if SYNCHRONIZING not in warning:
             self.seen.warns = self.seen.warns or warning
             return True
@@ -176,8 +177,8 @@ class ObserverMode(TorchDispatchMode):
         self.addresses.clear()
 
     def note_handed_out(self, results: list[torch.Tensor]) -> None:
-        """Notes results that no operator touched as externals. If an operator touched the memory, the result may be a
-        new view."""
+        """Adds results to the externals if no operator touched their memory. If an operator did, the result may be a
+        new view of that memory."""
         for tensor in results:
             if storage_of(tensor) not in self._external:
                 self.note_external(tensor)

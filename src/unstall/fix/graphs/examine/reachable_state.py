@@ -1,8 +1,8 @@
-"""Finds the Python-side state that a function can reach, and guards it: a graph keeps the values of its capture.
+"""Finds the Python-side state that a function can reach, and guards it, since a graph keeps the values of its capture.
 
-The walk reaches closures, globals that the code names, `self`, the user's classes and modules, and their contents, and
-so on. It guards those parts that the executed code has names for. Attributes, items and closure cells are guarded
-items: each is a container and a key in it.
+The walk reaches closures, globals that the code names, `self`, the user's classes and modules and, again and again,
+their contents. It guards those parts that the executed code has names for. A guarded item is an attribute, an item or a
+closure cell. It consists of a container and a key in the container.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class ReachableState:
         return self._guards.hold() or not self.changes(first=True)
 
     def changes(self, *, first: bool = False) -> list[str]:
-        """Returns descriptions of all changes, or only of the first if `first`. An equal plain value in another object
-        is not a change."""
+        """Returns a description of each change. If `first`, stops at the first change. If an object was replaced by an
+        equal plain value, that is no change."""
         found: list[str] = []
         for place, (container, key) in enumerate(zip(self._containers, self._keys, strict=True)):
             old = self._values[place]

@@ -1,8 +1,8 @@
 """Finds out whether a call used the host's RNGs, or another thread did meanwhile.
 
-An RNG's state shows that it was used, but not by which thread. Observed operators are those of the call, including its
-backward. So the call used torch's CPU RNG if one of them uses it. C code may use Python's RNG or NumPy's unobserved.
-So if there are other threads, use of these is uncertain.
+An RNG's state shows that the RNG was used, but not by which thread. All operators of the call and of its backward are
+observed. So the call used torch's CPU RNG if such an operator uses it. C code may use the RNGs of Python or NumPy
+unobserved. So if there are other threads, it is uncertain whether the call used these two.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OF_THREADS = {"threading", "_thread", "queue", "_queue", "concurrent", "asyncio
 
 
 class RngUse:
-    """RNG use of one call. Make it before the call, pass it the call's operators and C calls, then call `found`.
+    """RNG use of one call. Create it before the call, pass the call's operators and C calls to it, then call `found`.
 
     `follows`: whether `note_call` is called for C functions.
     """

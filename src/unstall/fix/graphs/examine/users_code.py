@@ -1,4 +1,4 @@
-"""Tells the user's code, classes and modules from those of libraries."""
+"""Tells whether code, classes and modules are the user's or a library's."""
 
 from __future__ import annotations
 

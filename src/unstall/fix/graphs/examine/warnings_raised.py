@@ -1,6 +1,6 @@
-"""Notes Python warnings while a function runs, and hides those of runs that the user did not ask for.
+"""Notes Python warnings while a function runs, and hides warnings of runs that the user did not ask for.
 
-`warnings.catch_warnings` would make Python forget which warnings it has shown, so it would show them again.
+`warnings.catch_warnings` is not used: Python would forget which warnings it has shown, and show them again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from unstall.guest.steps import ignoring_steps
 
 @contextmanager
 def listening_to_warnings(is_shown: Callable[[str], bool]) -> Iterator[None]:
-    """Calls `is_shown` with the text of each warning in this thread. The warning is shown only if that returns True."""
+    """Calls `is_shown` with the text of each warning in this thread. If `is_shown` returns False, the warning is
+    hidden."""
     plain = warnings.showwarning
     thread = threading.get_ident()
 

@@ -48,8 +48,8 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def zeroed(signature: Signature) -> tuple[int, ...]:
-    """Returns the bytes of each buffer that cuDNN's backward fills with zeros first. If query heads share keys and
-    values, it sums their gradients in float32 buffers; otherwise there are none.
+    """Returns the size in bytes of each buffer that cuDNN's backward zeroes first. Such buffers exist only if query
+    heads share keys and values: cuDNN sums the gradients in float32.
     """
     query, key, value = (signature.tensor(at) for at in (1, 2, 3))
     if signature.name != "aten::_scaled_dot_product_cudnn_attention_backward" or not (query and key and value):

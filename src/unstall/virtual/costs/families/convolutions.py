@@ -1,4 +1,6 @@
-"""Convolutions. cuDNN's heuristics choose the kernels. For another layout, it transposes tensors first."""
+"""Convolutions. cuDNN's heuristics choose the kernels. If a kernel needs another layout, cuDNN transposes tensors
+first.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ NAMES = ("convolution", "convolution_overrideable", "_convolution", "cudnn_convo
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a convolution. A backward has the dims of its forward. The variant says which gradients it computes."""
+    """Describes a convolution. A backward call has the dims of its forward call, and a variant that names the
+    gradients.
+    """
     backward = "backward" in signature.name
     first = 1 if backward else 0
     x, weight = signature.tensor(first), signature.tensor(first + 1)
@@ -86,13 +90,13 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def with_bias(variant: str) -> bool:
-    """Returns whether a variant's calls add a bias or compute its gradient."""
+    """Returns whether the calls of a variant add a bias or compute a bias's gradient."""
     kind = variant.split()[1]
     return kind.removesuffix("-transposed").endswith("bias" if kind.startswith("forward") else "b")
 
 
 def turns(variant: str) -> bool:
-    """Returns whether a variant's tensors are NCHW. cuDNN transposes these for many of its kernels."""
+    """Returns whether a variant's tensors are NCHW. Many cuDNN kernels need such tensors transposed first."""
     return "l" not in variant.split()[3]
 
 

@@ -13,7 +13,9 @@ Work = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis along which shapes are compared. `weight` is the distance that a doubling adds between two shapes."""
+    """One axis along which shapes are compared. If two shapes differ by a factor of 2, their distance grows by
+    `weight`.
+    """
 
     name: str
     weight: float = 1.0

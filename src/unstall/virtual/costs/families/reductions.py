@@ -86,10 +86,10 @@ def _reduced(signature: Signature, name: str, count: int) -> set[int]:
 
 def across_blocks(signature: Signature, shape: CallShape, multiprocessors: int, threads: int) -> tuple[int, ...] | None:
     """Returns the temporary bytes of a reduction in which several blocks share each result: (partial results, counters
-    that are cleared first). Returns () if one block computes each result, and None if that is unknown.
+    that are cleared first). Returns () if one block computes each result, and None if it is unknown how many do.
 
-    Follows torch's `setReduceConfig` (Reduce.cuh), and agrees with 1,842 measured calls. `threads` is the
-    number of threads per multiprocessor.
+    Follows torch's `setReduceConfig` (Reduce.cuh), and agrees with 1,842 measured calls. `threads` is the number of
+    threads per multiprocessor.
     """
     x = signature.tensor(0)
     if x is None or not x.dense:

@@ -24,7 +24,8 @@ __all__ = ["Case", "TensorPool", "cases"]
 def cases(most: int = 8) -> list[Case]:
     """Returns all cases whose priority (`Case.rank`) is at most `most`, in order of priority.
 
-    Cases of one priority are in random order, with a fixed seed: a run that ends early measured some of each family.
+    Cases of the same priority are shuffled with a fixed seed, so that a run that ends early has measured some of each
+    family.
     """
     families = (elementwise, norms, reductions, indexing, optimizers, attention, gemm, convolution)
     found: Iterator[Case] = chain.from_iterable(family.cases() for family in families)
