@@ -65,6 +65,9 @@ static struct {
     int (*StreamEndCapture)(void *, void **);
     int (*GraphDestroy)(void *);
     int (*CtxGetCurrent)(void **);
+    int (*CtxPushCurrent)(void *);
+    int (*CtxPopCurrent)(void **);
+    int (*StreamQuery)(void *);
 } cuda;
 
 static const struct {
@@ -78,6 +81,8 @@ static const struct {
     {"cuStreamCreate", &cuda.StreamCreate},                {"cuStreamDestroy_v2", &cuda.StreamDestroy},
     {"cuStreamBeginCapture_v2", &cuda.StreamBeginCapture}, {"cuStreamEndCapture", &cuda.StreamEndCapture},
     {"cuGraphDestroy", &cuda.GraphDestroy},                {"cuCtxGetCurrent", &cuda.CtxGetCurrent},
+    {"cuCtxPushCurrent_v2", &cuda.CtxPushCurrent},         {"cuCtxPopCurrent_v2", &cuda.CtxPopCurrent},
+    {"cuStreamQuery", &cuda.StreamQuery},
 };
 
 /* Where a call's stream and event stand in its parameters, in bytes (generated_cuda_meta.h). */
@@ -106,9 +111,10 @@ static const struct {
     {295, 436, WAIT, 0, 8},                                  /* cuStreamWaitEvent */
 };
 
-/* Calls besides those of work whose errors are seen. */
+/* Calls besides those of work whose errors are seen: of memory, and whether a stream is in capture. */
 static const uint16_t other_calls[] = {
     243, 244, 245, 33, 38, 39, 294, 371, 549, 550, 551, 552,
+    499, 500, 536, 537, 629, 630, 729, 730,
 };
 
 /* Calls that return 0 when work is done. */
@@ -358,7 +364,7 @@ end_call(uint32_t id, const CallbackData *data)
     int result = 0;
     if (to_wait.wanted && calls[id].work) {
         to_wait.wanted = 0;
-        result = wait_for_stream(to_wait.work.stream);
+        result = marks_wait(&to_wait.work);
     }
     if (!is_sticky(result) && data->result) {
         memcpy(&result, data->result, sizeof result);
@@ -503,7 +509,7 @@ read_rules(PyObject *files, FileRule *rules)
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (!PyArg_ParseTuple(PyTuple_GetItem(files, i), "sI", &rules[i].part, &rules[i].users)) {
+        if (!PyArg_ParseTuple(PyTuple_GetItem(files, i), "sI", &rules[i].part, &rules[i].whose)) {
             return -1;
         }
     }
@@ -621,6 +627,35 @@ close_(PyObject *self, PyObject *nothing)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(look_doc,
+"look() -> None\n\nAsk the driver whether a context was ended by an error that no followed call has returned.");
+
+static PyObject *
+look(PyObject *self, PyObject *nothing)
+{
+    (void)self, (void)nothing;
+    void *context = subscriber ? (void *)(uintptr_t)marks_context() : NULL;
+    int result = 0;
+    if (context) {
+        busy = 1;
+        Py_BEGIN_ALLOW_THREADS
+        int mode = 2, exchanged = cuda.ExchangeCaptureMode(&mode), pushed = cuda.CtxPushCurrent(context);
+        result = pushed ? pushed : cuda.StreamQuery(NULL);
+        if (!pushed) {
+            cuda.CtxPopCurrent(&context);
+        }
+        if (!exchanged) {
+            cuda.ExchangeCaptureMode(&mode);
+        }
+        Py_END_ALLOW_THREADS
+        busy = 0;
+    }
+    if (is_sticky(result)) {
+        marks_error(result, 0, NO_FRAME, thread_id(), now());
+    }
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(work_doc,
 "work(kind, stream, symbol, event=0, capture=0, thread=0) -> bool\n\nFor tests: note work as if the driver was called\n"
 "from this line. Returns whether the stream would be waited for.");
@@ -708,6 +743,7 @@ static PyMethodDef methods[] = {
     {"open", open_, METH_VARARGS, open_doc},
     {"when_failed", when_failed, METH_O, when_failed_doc},
     {"follow", follow, METH_NOARGS, follow_doc},
+    {"look", look, METH_NOARGS, look_doc},
     {"close", close_, METH_NOARGS, close_doc},
     {"backward", backward, METH_NOARGS, backward_doc},
     {"backward_over", backward_over, METH_O, backward_over_doc},

@@ -24,6 +24,7 @@ enum {
     SLOTS = 16384, STREAMS = 1024, /* of the slots, the first STREAMS are those of streams */
     LINES = 65536, STACKS = 65536, CODES = 32768, KERNELS = 16384, TEXT = 8 << 20,
     CAPTURED = 65536, RING = 65536, OUTER = 6, PAGE = 4096, MOST_FRAMES = 96, MOST_PINNED = 64, MOST_PATH = 4096, LONGEST_NAME = 1024,
+    GRAPH_GAP = 16, /* a mark in a graph takes as long as two short kernels */
 };
 
 typedef struct {
@@ -51,7 +52,7 @@ typedef struct {
 } Slot; /* of a capture's stream; slot STREAMS + its row */
 
 typedef struct {
-    uint32_t code, number, users, pinned; /* pinned: 1 + the visit from which its work is waited for */
+    uint32_t code, number, whose, pinned; /* pinned: 1 + the visit from which its work is waited for */
 } Line;
 
 typedef struct {
@@ -59,7 +60,7 @@ typedef struct {
 } Stack;
 
 typedef struct {
-    uint32_t file, function, first, users; /* texts; users: 2 the user's, 1 a library's, 0 a framework's */
+    uint32_t file, function, first, whose; /* file, function: texts */
 } Code;
 
 typedef struct {
@@ -112,7 +113,7 @@ typedef struct {
     const char *file, *function;
     const uint8_t *lines;
     Py_ssize_t lines_bytes;
-    uint32_t first, users, row; /* row: 1 + that in the file, once it is there */
+    uint32_t first, whose, row; /* row: 1 + that in the file, once it is there */
 } KnownCode; /* its texts live as long as the code, which _frames.c keeps */
 
 static struct {
@@ -168,14 +169,15 @@ text_of(const char *text, size_t most)
 }
 
 static uint32_t
-users_of(const char *file)
+whose(const char *file)
 {
     for (int i = 0; i < marks.rule_count; i++) {
-        if (strstr(file, marks.rules[i].part)) {
-            return marks.rules[i].users;
+        const char *part = marks.rules[i].part;
+        if (*part == '^' ? !strncmp(file, part + 1, strlen(part + 1)) : strstr(file, part) != NULL) {
+            return marks.rules[i].whose;
         }
     }
-    return 2;
+    return USER;
 }
 
 /* Returns the value of a variable-length number of the line table, and moves on. */
@@ -229,7 +231,7 @@ row_of_code(uint32_t number)
     if (!code->row && header->used[AT_CODES] < CODES) {
         uint32_t row = header->used[AT_CODES];
         ((Code *)part(AT_CODES))[row] =
-            (Code){text_of(code->file, 4096), text_of(code->function, 512), code->first, code->users};
+            (Code){text_of(code->file, 4096), text_of(code->function, 512), code->first, code->whose};
         header->used[AT_CODES]++;
         code->row = 1 + row;
     }
@@ -257,7 +259,7 @@ line_of(uint32_t code, uint32_t offset)
         return 0;
     }
     uint32_t new = header->used[AT_LINES];
-    lines[new] = (Line){.code = row - 1, .number = number, .users = marks.codes[code].users};
+    lines[new] = (Line){.code = row - 1, .number = number, .whose = marks.codes[code].whose};
     for (int i = 0; i < marks.pinned_count; i++) {
         if (marks.pinned[i].number == number && !strcmp(marks.pinned[i].file, marks.codes[code].file)) {
             lines[new].pinned = 1 + marks.pinned[i].from;
@@ -273,12 +275,17 @@ static void
 describe(int32_t number)
 {
     FramePlace places[MOST_FRAMES];
-    uint32_t count = frames_stack(number, places, MOST_FRAMES), best = 0, users = 0;
-    for (uint32_t i = count; i--;) {
-        if (marks.codes[places[i].code].users >= users) {
-            users = marks.codes[places[i].code].users;
-            best = i;
+    uint32_t all = frames_stack(number, places, MOST_FRAMES), count = 0, best = 0, most = 0;
+    for (uint32_t i = 0; i < all; i++) {
+        uint32_t of_frame = marks.codes[places[i].code].whose;
+        if (of_frame == NOBODY) {
+            continue;
         }
+        if (!count || of_frame > most) {
+            best = count;
+            most = of_frame;
+        }
+        places[count++] = places[i];
     }
     Stack stack = {0};
     if (count) {
@@ -286,7 +293,7 @@ describe(int32_t number)
         stack.line = line_of(places[best].code, places[best].offset);
         int outer = 0;
         for (uint32_t i = best + 1; i < count && outer < OUTER; i++) {
-            if (marks.codes[places[i].code].users == users) {
+            if (marks.codes[places[i].code].whose == most) {
                 stack.outer[outer++] = line_of(places[i].code, places[i].offset);
             }
         }
@@ -491,8 +498,10 @@ note_captured(const Work *work, Mark *mark)
     if (!slot->last) {
         *mark = (Mark){slot_number(slot), BEGUN, entry};
         slot->first = number;
+        slot->marked = number - 1;
     }
-    else if (changes(work, line, slot->last, slot->line, slot->marked)) {
+    else if (slot->last - slot->marked >= (marks.pinned_count ? 1 : GRAPH_GAP) &&
+             changes(work, line, slot->last, slot->line, slot->marked)) {
         *mark = (Mark){slot_number(slot), slot->last, entry};
         slot->marked = slot->last;
     }
@@ -585,10 +594,25 @@ marks_event_done(uint64_t event)
     pthread_mutex_unlock(&marks.lock);
 }
 
-void
+int
 marks_wait(const Work *work)
 {
-    marks.driver.wait(work->stream);
+    uint64_t before = marks_next();
+    int result = marks.driver.wait(work->stream);
+    if (!result) {
+        marks_stream_done(work->context, work->stream, work->per_thread, 0, before);
+    }
+    return result;
+}
+
+uint64_t
+marks_context(void)
+{
+    pthread_mutex_lock(&marks.lock);
+    int is_known = marks.on && marks.header->used[AT_STREAMS];
+    uint64_t context = is_known ? ((Stream *)part(AT_STREAMS))->context : 0;
+    pthread_mutex_unlock(&marks.lock);
+    return context;
 }
 
 void
@@ -643,7 +667,7 @@ marks_describe(uint32_t number, PyObject *code)
         known.file = text ? text : "";
         known.function = function ? function : "";
         known.first = (uint32_t)PyLong_AsLong(first);
-        known.users = users_of(known.file);
+        known.whose = whose(known.file);
     }
     PyErr_Clear();
     Py_XDECREF(file), Py_XDECREF(name), Py_XDECREF(first), Py_XDECREF(lines); /* the code keeps them */
@@ -668,7 +692,7 @@ marks_set_files(const FileRule *rules, int count)
 {
     FileRule *copies = calloc((size_t)count + 1, sizeof *copies);
     for (int i = 0; copies && i < count; i++) {
-        copies[i] = (FileRule){strdup(rules[i].part), rules[i].users};
+        copies[i] = (FileRule){strdup(rules[i].part), rules[i].whose};
     }
     for (int i = 0; i < marks.rule_count; i++) {
         free((char *)marks.rules[i].part);

@@ -36,7 +36,8 @@ typedef struct {
 } Work;
 
 /* Makes the file, which must not exist, and maps it. Returns 0 or an errno. `pinned`, which may be NULL, has lines of
-   "FILE:LINE:FROM": after work of these lines, from that visit on, the stream is waited for. */
+   "FILE:LINE:FROM": after work of these lines, from that visit on, the stream is waited for. With such lines each line of
+   a graph is marked, else one in GRAPH_GAP pieces of work at most. */
 int marks_open(const char *path, const Driver *driver, const char *pinned);
 
 /* Ends it; the file stays. The map stays too if a graph writes to it, or if `keep`. */
@@ -48,8 +49,8 @@ int marks_on(void);
 /* Before a call that puts work on a stream. Returns whether marks_wait() is to be called after it. */
 int marks_work(const Work *work);
 
-/* After a call of which marks_work returned 1. */
-void marks_wait(const Work *work);
+/* After a call of which marks_work returned 1. Returns the CUresult. */
+int marks_wait(const Work *work);
 
 /* The number that the next entry will have; 0 if none is open. */
 uint64_t marks_next(void);
@@ -63,6 +64,9 @@ void marks_event_done(uint64_t event);
 /* Before the call that ends the capture on this stream. */
 void marks_end_capture(uint64_t context, uint64_t stream, uint64_t capture);
 
+/* The context of the first stream that got work; 0 if none did. */
+uint64_t marks_context(void);
+
 /* The first error that ends a context: what returned it, and where Python noticed it. Returns 0 for later ones, which are
    ignored. */
 int marks_error(int code, uint32_t call, int32_t stack, uint32_t thread, uint64_t time);
@@ -70,10 +74,12 @@ int marks_error(int code, uint32_t call, int32_t stack, uint32_t thread, uint64_
 /* With the GIL: keeps the texts of new code, for frames_describe. */
 void marks_describe(uint32_t number, PyObject *code);
 
-/* Whose a file is, by the first part that is in its path: 1 a library's, 0 a framework's. All others are the user's, 2. */
+/* Whose a file is, by the first part that is in its path, or at its start if the part begins with ^. All others are the
+   user's. */
+enum { FRAMEWORK, LIBRARY, USER, NOBODY }; /* NOBODY: frames that the interpreter puts between those of Python code */
 typedef struct {
     const char *part;
-    uint32_t users;
+    uint32_t whose;
 } FileRule;
 
 /* Copies the rules. */

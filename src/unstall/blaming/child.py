@@ -24,6 +24,7 @@ try:
 except ImportError:
     _blame = None  # type: ignore[assignment]  # built only on Linux with a C compiler
 
+FRAMEWORK, LIBRARY, USER, NOBODY = range(4)
 RING, STATE, ENDING, FORWARD = "blame.bin", "blame.json", "ending.json", "forward.json"
 
 
@@ -54,6 +55,11 @@ def start(folder: Path, *, pinned: str = "", anomaly: bool = False) -> Callable[
     return undo.close
 
 
+def look() -> None:
+    """Looks for an error of the device that no call which is followed has returned."""
+    _blame.look()
+
+
 def unavailable() -> str | None:
     """Returns why lines cannot be read at calls here, or None if they can."""
     if _blame is None:
@@ -64,15 +70,18 @@ def unavailable() -> str | None:
 
 
 def whose_files() -> tuple[tuple[str, int], ...]:
-    """Returns whose a file is, by the first part that is in its path: 0 a framework's, 1 another library's. Files in
-    which none is are the user's."""
+    """Returns whose a file is, as `_marks.h` has it: by the first part that is in its path, or at its start after ^.
+
+    It agrees with `unstall.frameworks`, for files as the interpreter names them.
+    """
     packages = tuple(f"{kind}-packages/{name}/" for kind in ("site", "dist") for name in sorted(FRAMEWORKS))
-    generated = ("<frozen ", "<string>", "<eval_with_key>", "torchinductor_", "/triton/cache/")
-    standard = {path for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name))}
+    standard = {f"^{path}/" for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name))}
     return (
-        *((part, 0) for part in (OURS, *packages, *generated)),
-        *((part, 1) for part in ("/site-packages/", "/dist-packages/")),
-        *((f"{path}/", 0) for path in sorted(standard)),
+        ("^<shim>", NOBODY),
+        ("^<ipython-input-", USER),
+        *((part, FRAMEWORK) for part in ("^<", f"^{OURS}", "torchinductor_", "triton/cache/", *packages)),
+        *((part, LIBRARY) for part in ("/site-packages/", "/dist-packages/")),
+        *((part, FRAMEWORK) for part in sorted(standard)),
     )
 
 
@@ -109,6 +118,7 @@ def _tell_forward(folder: Path) -> None:
 
 def _tell_ending(folder: Path) -> None:
     """Writes what only this process knows of its fault: where the traceback ended, and tensors in its frames."""
+    look()
     traceback = getattr(sys, "last_traceback", None)
     if traceback is None:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterator
+from typing import Literal
 
 from unstall.blaming.result import BlameResult, Line, Suspect
 from unstall.document.document import Annotation, Block, Bullets, Code, Document, Prose, Span, Words, words
@@ -33,7 +34,7 @@ def document(result: BlameResult, again: str = "") -> Document:
     first = result.suspects[0] if result.suspects else None
     where = first.where if first else None
     summary = _summary(result, first)
-    level = "error" if result.error else "notice"
+    level: Literal["error", "notice"] = "error" if result.error else "notice"
     return Document(
         title="unstall blame",
         about=(words(Span(plain(result.program), "subject")),) if result.program else (),

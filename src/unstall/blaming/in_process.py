@@ -10,7 +10,7 @@ from typing import Self
 
 import msgspec
 
-from unstall.blaming.child import RING, start
+from unstall.blaming.child import RING, look, start
 from unstall.blaming.document import Blame
 from unstall.blaming.ring import read_ring
 from unstall.blaming.supervise import make_folder
@@ -62,6 +62,8 @@ class Blaming:
         """Ends it, and adds a note to the error if a fault was seen."""
         assert self._folder is not None
         try:
+            if error is not None:
+                look()
             result = verdict(read_ring(self._folder / RING))
         finally:
             self._undo()

@@ -31,9 +31,9 @@ _ROWS: dict[str, Any] = {
     "slots": "<u4",
     "streams": [("context", "<u8"), ("handle", "<u8"), *((n, "<u4") for n in _OF_STREAM)],
     "captures": [("capture", "<u8"), *((n, "<u4") for n in ("stream", "last", "marked", "line", "first", "is_origin"))],
-    "lines": [(n, "<u4") for n in ("code", "number", "users", "pinned")],
+    "lines": [(n, "<u4") for n in ("code", "number", "whose", "pinned")],
     "stacks": [("line", "<u4"), ("inner", "<u4"), ("outer", "<u4", 6)],
-    "codes": [(n, "<u4") for n in ("file", "function", "first", "users")],
+    "codes": [(n, "<u4") for n in ("file", "function", "first", "whose")],
     "kernels": [("hash", "<u8"), ("text", "<u4"), ("spare", "<u4")],
     "text": "u1",
     "captured": _ENTRY,
@@ -62,12 +62,12 @@ Rows = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of Python. `users`: 2 for the user's file, 1 for a library's, 0 for a framework's."""
+    """A line of Python. `whose`: 2 if the file is the user's, 1 a library's, 0 a framework's."""
 
     file: str
     line: int
     function: str
-    users: int
+    whose: int
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Ring:
         ring = self.tables["ring"]
         first = max(1, int(self.header["next"]) - len(ring))
         numbers = np.arange(first, int(self.header["next"]), dtype=np.uint64)
-        entries = ring[numbers % len(ring)]
+        entries: Rows = ring[numbers % len(ring)]
         return entries[entries["number"] == numbers]
 
     @cached_property
@@ -149,7 +149,7 @@ class Ring:
             return None
         row = self.tables["lines"][line]
         code = self.tables["codes"][row["code"]]
-        return Place(self.text(code["file"]), int(row["number"]), self.text(code["function"]), int(row["users"]))
+        return Place(self.text(code["file"]), int(row["number"]), self.text(code["function"]), int(row["whose"]))
 
     def stack(self, stack: int) -> tuple[Place | None, Place | None, tuple[Place, ...]]:
         """Returns the user's line of a stack, the innermost line, and the lines around the user's."""

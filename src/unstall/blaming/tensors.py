@@ -65,7 +65,7 @@ def _paths(where: Line) -> list[tuple[str, ...]]:
     if not around:
         return []
     statement = min(around, key=lambda node: (node.end_lineno or node.lineno) - node.lineno)
-    paths = {}
+    paths: dict[tuple[str, ...], None] = {}
     for node in ast.walk(statement):
         if isinstance(node, ast.Name | ast.Attribute) and (path := _path(node)):
             paths[path] = None

@@ -6,15 +6,19 @@ import linecache
 from collections.abc import Iterable
 from typing import Any
 
-from unstall.blaming.causes import ERRORS, cause_of
+from unstall.blaming.causes import ERRORS, cause_of, fits
 from unstall.blaming.culprit import Unfinished, unfinished
 from unstall.blaming.demangle import demangled
 from unstall.blaming.result import BlameResult, Line, Noticed, Suspect
-from unstall.blaming.ring import COPY, GRAPH, MEMSET, Place, Ring
+from unstall.blaming.ring import COPY, GRAPH, MEMSET, Place, Ring, Rows
 from unstall.cupti.driver_calls import DRIVER
 
 _KINDS = {GRAPH: "graph replay", COPY: "copy", MEMSET: "memset"}
 _MOST_NAMES = 8
+_CAPTURE_INFO = dict.fromkeys((499, 500), "cuStreamIsCapturing") | dict.fromkeys(
+    (536, 537, 629, 630, 729, 730), "cuStreamGetCaptureInfo"
+)
+_CALLS = DRIVER | _CAPTURE_INFO | {0: "a call that is not followed"}
 
 
 def verdict(ring: Ring, *, assertion: str = "", program: str = "") -> BlameResult:
@@ -23,13 +27,12 @@ def verdict(ring: Ring, *, assertion: str = "", program: str = "") -> BlameResul
     code = int(header["error_code"])
     if not code:
         return BlameResult(program=program)
-    found = [(each, _suspect(ring, each)) for each in unfinished(ring)]
-    found.sort(key=lambda pair: (pair[0].blocked, not _fits(pair[1], assertion)))  # else in the order of likelihood
+    found = _by_assertion([(each, _suspect(ring, each, assertion)) for each in unfinished(ring)], assertion)
     suspects = tuple(suspect for _, suspect in found)
     launched = found[0][0].launch if found else None
     noticed = Noticed(
         where=_line(ring.place(int(header["error_line"]))),
-        call=DRIVER.get(int(header["error_call"]), f"call {int(header['error_call'])} of the driver"),
+        call=_CALLS.get(int(header["error_call"]), f"call {int(header['error_call'])} of the driver"),
         later_ns=int(header["error_time"]) - int(launched["time"]) if launched is not None else None,
     )
     cause, fix = cause_of(code, assertion, suspects[0].work if suspects else ())
@@ -46,10 +49,18 @@ def verdict(ring: Ring, *, assertion: str = "", program: str = "") -> BlameResul
     )
 
 
-def _suspect(ring: Ring, each: Unfinished) -> Suspect:
-    first = each.entries[0]
+def _by_assertion(found: list[tuple[Unfinished, Suspect]], assertion: str) -> list[tuple[Unfinished, Suspect]]:
+    """Returns the one whose kernel asserted if there is one such; else all, those that may have waited last."""
+    fitting = [pair for pair in found if any(fits(assertion, name) for name in pair[1].work)]
+    if len(fitting) == 1:
+        return fitting
+    return sorted(found, key=lambda pair: (pair[0].blocked, pair not in fitting))
+
+
+def _suspect(ring: Ring, each: Unfinished, assertion: str) -> Suspect:
+    first, lines = _failed(ring, each.entries, assertion)
     of_line = each.entries[each.entries["line"] == first["line"]]
-    others = dict.fromkeys(int(line) for line in each.entries["line"] if line != first["line"])
+    others = dict.fromkeys(int(line) for line in lines if line != first["line"])
     where, inner, outer = ring.stack(int(first["stack"]))
     stream = ring.tables["streams"][int(each.launch["stream"])]
     replay = each.replay
@@ -68,6 +79,16 @@ def _suspect(ring: Ring, each: Unfinished) -> Suspect:
     )
 
 
+def _failed(ring: Ring, entries: Rows, assertion: str) -> tuple[Any, list[int]]:
+    """Returns the entry that failed, as far as can be told, and the lines that may have failed."""
+    fitting = [each for each in entries if fits(assertion, demangled(ring.kernel(int(each["kernel"]))))]
+    lines = list(dict.fromkeys(int(each["line"]) for each in entries))
+    if not fitting:
+        return entries[0], lines
+    of_fitting = list(dict.fromkeys(int(each["line"]) for each in fitting))
+    return fitting[0], of_fitting if len(of_fitting) == 1 else lines
+
+
 def _work(ring: Ring, entries: Any) -> tuple[str, ...]:
     names = (demangled(ring.kernel(int(each["kernel"]))) or _KINDS.get(int(each["kind"]), "kernel") for each in entries)
     return tuple(list(dict.fromkeys(names))[:_MOST_NAMES])
@@ -77,14 +98,6 @@ def _stream_name(stream: Any) -> str:
     if stream["thread"]:
         return f"default stream of thread {stream['thread']}"
     return f"stream {int(stream['handle']):#x}" if stream["handle"] else "default stream"
-
-
-def _fits(suspect: Suspect, assertion: str) -> bool:
-    """Returns whether the assertion's function is one of the suspect's kernels."""
-    from unstall.blaming.causes import function_of
-
-    function = function_of(assertion)
-    return bool(function) and any(function in name for name in suspect.work)
 
 
 def _lines(places: Iterable[Place | None]) -> tuple[Line, ...]:

@@ -8,14 +8,16 @@ import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
+from typing import TYPE_CHECKING
 
-from unstall.blaming.document import NO_FAULT, Blame, is_certain
-from unstall.blaming.result import BlameResult
-from unstall.blaming.supervise import Ended, make_folder, supervise
 from unstall.cli._output import deliver
 from unstall.cli._recording import say
 from unstall.errors import UsageError
 from unstall.launching.launch import leave_as
+
+if TYPE_CHECKING:
+    from unstall.blaming.result import BlameResult
+    from unstall.blaming.supervise import Ended
 
 _RECORDING = ("warmup", "steps", "after", "for_", "stop", "shapes", "trace", "keep_arguments", "against")
 _EARLIER = 2
@@ -53,6 +55,8 @@ def check_blame(args: argparse.Namespace) -> None:
 
 def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
     """Runs the program, reports its fault, and returns its exit code."""
+    from unstall.blaming.document import NO_FAULT, Blame
+
     ended = _supervised(args, program)
     result = ended.result
     if result and args.pin_down and _is_open(result):
@@ -61,9 +65,8 @@ def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
         result = ended.result or result
     if result is None:
         say(f"nothing is known of faults: {ended.missing}")
-    elif not result.error:
-        if not args.quiet:
-            say(NO_FAULT)
+    elif not result.error and not args.quiet:
+        say(NO_FAULT)
     if result is not None and (result.error or args.output or args.format):
         again = shlex.join(
             ["unstall", "run", *args.words[1 : len(args.words) - len(args.program)], "--pin-down", *program]
@@ -74,6 +77,8 @@ def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
 
 
 def _supervised(args: argparse.Namespace, program: Sequence[str], pinned: str = "", *, anomaly: bool = False) -> Ended:
+    from unstall.blaming.supervise import make_folder, supervise
+
     folder = make_folder()
     try:
         return supervise(program, folder, pinned=pinned, anomaly=anomaly, stdout_to_stderr=bool(args.format))
@@ -83,6 +88,8 @@ def _supervised(args: argparse.Namespace, program: Sequence[str], pinned: str = 
 
 def _is_open(result: BlameResult) -> bool:
     """Returns whether a second run can tell more: which of several lines failed, or the forward line of a backward."""
+    from unstall.blaming.document import is_certain
+
     return not is_certain(result) or any(suspect.backward for suspect in result.suspects)
 
 

@@ -1,6 +1,6 @@
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10)).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -12,7 +12,7 @@ for step in range(40):
     labels[0] = 10 if step == 30 else 0
     ballast = ballast @ ballast / 64
     logits = model(x)
-    loss = F.cross_entropy(logits, labels)  # the fault
+    loss = cross_entropy(logits, labels)  # the fault
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

@@ -1,6 +1,6 @@
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
 
@@ -21,7 +21,7 @@ def main():
         images = images.cuda(non_blocking=True)
         labels = labels.cuda(non_blocking=True)
         logits = model(images)
-        loss = F.cross_entropy(logits, labels)  # the fault
+        loss = cross_entropy(logits, labels)  # the fault
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
