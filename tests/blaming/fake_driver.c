@@ -84,6 +84,9 @@ int cuStreamDestroy_v2(void *stream) { (void)stream; return 0; }
 int cuStreamBeginCapture_v2(void *stream, int mode) { (void)stream, (void)mode; return 0; }
 int cuStreamEndCapture(void *stream, void **graph) { (void)stream; *graph = NULL; return 0; }
 int cuGraphDestroy(void *graph) { (void)graph; return 0; }
+int cuCtxPushCurrent_v2(void *context) { (void)context; return 0; }
+int cuCtxPopCurrent_v2(void **context) { *context = NULL; return 0; }
+int cuStreamQuery(void *stream) { (void)stream; return dead; }
 int cuCtxGetCurrent(void **context)
 {
     *context = NULL;

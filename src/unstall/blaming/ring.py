@@ -83,8 +83,9 @@ class Ring:
         ring = self.tables["ring"]
         first = max(1, int(self.header["next"]) - len(ring))
         numbers = np.arange(first, int(self.header["next"]), dtype=np.uint64)
-        entries: Rows = ring[numbers % len(ring)]
-        return entries[entries["number"] == numbers]
+        found = ring[numbers % len(ring)]
+        entries: Rows = found[found["number"] == numbers]
+        return entries
 
     @cached_property
     def captured(self) -> Rows:

@@ -68,7 +68,7 @@ def _suspect(ring: Ring, each: Unfinished, assertion: str) -> Suspect:
         where=_line(where),
         called_from=_lines(outer),
         inner=_line(inner),
-        iteration=int(first["visit"]) or None if replay is None else None,
+        iteration=int(first["visit"] or of_line["visit"].max()) or None if replay is None else None,
         work=_work(ring, of_line),
         stream=_stream_name(stream),
         backward=bool(first["backward"]),

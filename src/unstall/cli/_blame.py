@@ -62,7 +62,10 @@ def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
     if result and args.pin_down and _is_open(result):
         say("the program runs again, and waits after the work of the lines that may have failed")
         ended = _supervised(args, program, _pinned(result), anomaly=any(each.backward for each in result.suspects))
-        result = ended.result or result
+        if ended.result and ended.result.error:
+            result = ended.result
+        else:
+            say("the fault did not come back: this is what the first run told")
     if result is None:
         say(f"nothing is known of faults: {ended.missing}")
     elif not result.error and not args.quiet:
