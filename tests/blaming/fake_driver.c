@@ -29,6 +29,7 @@ static struct {
 } queue[MOST];
 static int queued, ran, registered, waited;
 static uint64_t capturing; /* the stream in capture, whose id is 77; 78 for streams of our own */
+static int refuses;        /* what pinning returns */
 static int dead;           /* what every call returns */
 
 int cuptiGetResultString(int result, const char **text) { (void)result; *text = "fake"; return 0; }
@@ -60,8 +61,8 @@ int cuStreamSynchronize(void *stream) { (void)stream; waited++; return dead; }
 int cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags)
 {
     (void)address, (void)bytes, (void)flags;
-    registered++;
-    return 0;
+    registered += !refuses;
+    return refuses;
 }
 int cuMemHostUnregister(void *address) { (void)address; registered--; return dead; }
 int cuMemHostGetDevicePointer_v2(uint64_t *device, void *host, unsigned flags)
@@ -71,6 +72,7 @@ int cuMemHostGetDevicePointer_v2(uint64_t *device, void *host, unsigned flags)
     return 0;
 }
 int cuMemHostAlloc(void **host, size_t bytes, unsigned flags) { (void)flags; *host = calloc(1, bytes); return 0; }
+int cuMemFreeHost(void *host) { free(host); return 0; }
 int cuStreamGetCaptureInfo_v2(void *stream, int *status, uint64_t *id, void *graph, void *nodes, void *count)
 {
     (void)graph, (void)nodes, (void)count;
@@ -109,6 +111,7 @@ int fake_call(uint32_t id, const void *parameters, const char *symbol, int resul
     return returned;
 }
 void fake_capture(uint64_t stream) { capturing = stream; }
+void fake_refuse(int code) { refuses = code; }
 void fake_die(int code) { dead = code; }
 int fake_queued(void) { return queued; }
 int fake_registered(void) { return registered; }

@@ -141,6 +141,19 @@ print(fake.fake_waited(), told())
     )
 
 
+def test_memory_that_cannot_be_pinned_is_replaced_by_the_drivers(fake: Path) -> None:
+    lines = """fake.fake_refuse(801)
+call(LAUNCH)
+call(LAUNCH)
+call(LAUNCH)
+fake.fake_run(7, 1)
+call(SYNCHRONIZE, result=710)
+print(told())
+_blame.close()
+"""
+    assert ran(fake, lines) == "[3]"
+
+
 GRAPH = """call(BEGIN_CAPTURE)
 fake.fake_capture(7)
 for number in range(40):

@@ -17,7 +17,7 @@ from unstall.blaming.verdict import verdict  # noqa: E402
 
 NAMED = (
     "/pytorch/aten/src/ATen/native/cuda/IndexKernelUtils.cu:16: vectorized_gather_kernel: block: [55,0,0], "
-    'thread: [16,0,0] Assertion `ind >=0 && ind < ind_dim_size && "vectorized gather kernel index out of bounds"` failed.'
+    'thread: [16,0,0] Assertion `ind >=0 && ind < ind_dim_size && "gather index out of bounds"` failed.'
 )
 OF_A_LAMBDA = (
     "/pytorch/aten/src/ATen/native/cuda/ScatterGatherKernel.cu:163: operator(): block: [0,0,0], thread: [89,0,0] "

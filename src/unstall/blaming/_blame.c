@@ -57,6 +57,7 @@ static struct {
     int (*MemHostUnregister)(void *);
     int (*MemHostGetDevicePointer)(uint64_t *, void *, unsigned);
     int (*MemHostAlloc)(void **, size_t, unsigned);
+    int (*MemFreeHost)(void *);
     int (*CaptureInfo)(void *, int *, uint64_t *, void *, void *, void *);
     int (*ExchangeCaptureMode)(int *);
     int (*StreamCreate)(void **, unsigned);
@@ -82,7 +83,7 @@ static const struct {
     {"cuStreamBeginCapture_v2", &cuda.StreamBeginCapture}, {"cuStreamEndCapture", &cuda.StreamEndCapture},
     {"cuGraphDestroy", &cuda.GraphDestroy},                {"cuCtxGetCurrent", &cuda.CtxGetCurrent},
     {"cuCtxPushCurrent_v2", &cuda.CtxPushCurrent},         {"cuCtxPopCurrent_v2", &cuda.CtxPopCurrent},
-    {"cuStreamQuery", &cuda.StreamQuery},
+    {"cuStreamQuery", &cuda.StreamQuery},                  {"cuMemFreeHost", &cuda.MemFreeHost},
 };
 
 /* Where a call's stream and event stand in its parameters, in bytes (generated_cuda_meta.h). */
@@ -159,7 +160,7 @@ static struct {
     pthread_mutex_t lock;
     int state; /* 0: not tried, 1: pinned, -1: not possible */
     int registered, error;
-    void *host;
+    void *host, *instead; /* instead: memory of the driver's, if the map cannot be pinned; copied to it after an error */
     uint64_t device, bytes;
 } slots = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -193,11 +194,17 @@ pin_slots(void)
         slots.host = marks_slots(&slots.bytes);
         slots.error = slots.host ? cuda.MemHostRegister(slots.host, slots.bytes, MEMORY_PORTABLE_MAPPED) : -1;
         slots.registered = !slots.error;
+        void *at = slots.host;
+        if (slots.error && slots.host) {
+            slots.error = cuda.MemHostAlloc(&slots.instead, slots.bytes, MEMORY_PORTABLE_MAPPED);
+            at = slots.instead = slots.error ? NULL : slots.instead;
+        }
         if (!slots.error) {
-            slots.error = cuda.MemHostGetDevicePointer(&slots.device, slots.host, 0);
+            memset(at, 0, slots.bytes);
+            slots.error = cuda.MemHostGetDevicePointer(&slots.device, at, 0);
         }
         slots.state = slots.error ? -1 : 1;
-        marks_note(PINNED_BY, slots.error ? 1000 + (uint32_t)slots.error : 1);
+        marks_note(PINNED_BY, slots.error ? REFUSED + (uint32_t)slots.error : slots.instead ? 2 : 1);
         if (!exchanged) {
             cuda.ExchangeCaptureMode(&mode);
         }
@@ -205,6 +212,17 @@ pin_slots(void)
     int result = slots.state > 0 ? 0 : slots.error;
     pthread_mutex_unlock(&slots.lock);
     return result;
+}
+
+/* Once a context is dead, the device writes no more. */
+static void
+keep_slots(void)
+{
+    uint64_t bytes;
+    void *map = marks_slots(&bytes);
+    if (slots.instead && map) {
+        memcpy(map, slots.instead, bytes);
+    }
 }
 
 static int
@@ -369,8 +387,11 @@ end_call(uint32_t id, const CallbackData *data)
     if (!is_sticky(result) && data->result) {
         memcpy(&result, data->result, sizeof result);
     }
-    if (is_sticky(result) && marks_error(result, id, frames_here_all(), thread_id(), now()) && on_error) {
-        tell_of_error();
+    if (is_sticky(result) && marks_error(result, id, frames_here_all(), thread_id(), now())) {
+        keep_slots();
+        if (on_error) {
+            tell_of_error();
+        }
     }
     if (calls[id].done && !result) {
         note_done(id, data);
@@ -621,7 +642,10 @@ close_(PyObject *self, PyObject *nothing)
         subscriber = NULL;
     }
     int keep = slots.registered && cuda.MemHostUnregister(slots.host); /* refused if the context is dead */
-    marks_close(keep);
+    if (!marks_close(keep) && slots.instead) {
+        cuda.MemFreeHost(slots.instead);
+    }
+    slots.instead = NULL;
     slots.registered = slots.state = 0;
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
@@ -650,8 +674,8 @@ look(PyObject *self, PyObject *nothing)
         Py_END_ALLOW_THREADS
         busy = 0;
     }
-    if (is_sticky(result)) {
-        marks_error(result, 0, NO_FRAME, thread_id(), now());
+    if (is_sticky(result) && marks_error(result, 0, NO_FRAME, thread_id(), now())) {
+        keep_slots();
     }
     Py_RETURN_NONE;
 }

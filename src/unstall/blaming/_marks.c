@@ -793,7 +793,7 @@ marks_open(const char *path, const Driver *driver, const char *pinned)
     return 0;
 }
 
-void
+int
 marks_close(int keep)
 {
     pthread_mutex_lock(&marks.lock);
@@ -813,6 +813,7 @@ marks_close(int keep)
         marks.described = NULL;
     }
     pthread_mutex_unlock(&marks.lock);
+    return keep;
 }
 
 void *

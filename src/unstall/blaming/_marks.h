@@ -40,8 +40,8 @@ typedef struct {
    a graph is marked, else one in GRAPH_GAP pieces of work at most. */
 int marks_open(const char *path, const Driver *driver, const char *pinned);
 
-/* Ends it; the file stays. The map stays too if a graph writes to it, or if `keep`. */
-void marks_close(int keep);
+/* Ends it; the file stays. The map stays too if a graph writes to it, or if `keep`. Returns whether it stays. */
+int marks_close(int keep);
 
 /* Whether work is noted: after marks_open, until the first error or marks_close. */
 int marks_on(void);

@@ -121,10 +121,11 @@ def _noticing(result: BlameResult) -> Iterator[Words]:
     noticed = result.noticed
     if noticed is None:
         return
-    at = Span(_place(noticed.where), "place") if noticed.where else Span("a thread without Python")
+    where = noticed.where or result.traceback
+    at = Span(_place(where), "place") if where else Span("a thread without Python")
     later = f", {duration(noticed.later_ns)} after that work was launched" if noticed.later_ns is not None else ""
     yield _fact("noticed at", words(at, f", by {noticed.call}{later}"))
-    if result.traceback is not None and result.traceback != noticed.where:
+    if result.traceback is not None and result.traceback != where:
         yield _fact("traceback", Span(_place(result.traceback), "place"))
 
 

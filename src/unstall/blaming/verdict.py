@@ -30,10 +30,11 @@ def verdict(ring: Ring, *, assertion: str = "", program: str = "") -> BlameResul
     found = _by_assertion([(each, _suspect(ring, each, assertion)) for each in unfinished(ring)], assertion)
     suspects = tuple(suspect for _, suspect in found)
     launched = found[0][0].launch if found else None
+    is_followed = bool(header["error_call"])  # else it was found at the program's end
     noticed = Noticed(
         where=_line(ring.place(int(header["error_line"]))),
         call=_CALLS.get(int(header["error_call"]), f"call {int(header['error_call'])} of the driver"),
-        later_ns=int(header["error_time"]) - int(launched["time"]) if launched is not None else None,
+        later_ns=int(header["error_time"]) - int(launched["time"]) if launched is not None and is_followed else None,
     )
     cause, fix = cause_of(code, assertion, suspects[0].work if suspects else ())
     return BlameResult(
