@@ -332,7 +332,7 @@ begin_work(uint32_t id, const CallbackData *data)
     if (work.capture) {
         try_capture();
     }
-    to_wait.wanted = marks_work(&work);
+    to_wait.wanted = marks_work(&work) && !capturing; /* a wait would end captures of other streams */
     if (to_wait.wanted) {
         to_wait.work = work;
     }
