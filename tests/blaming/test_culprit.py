@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the ring is there for Linux alone")
@@ -31,6 +31,7 @@ def test_one_stream_names_the_line_of_the_first_unfinished_work() -> None:
         assert suspects(on) == [(3, False)]
 
 
+@settings(max_examples=20)  # each has a file of its own
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=20), st.data())
 def test_one_stream_names_the_true_line_of_any_program(per_line: list[int], data: st.DataObject) -> None:
     lines = ["; ".join([kernel(0)] * count) for count in per_line]
@@ -42,6 +43,7 @@ def test_one_stream_names_the_true_line_of_any_program(per_line: list[int], data
         assert suspects(on) == [(true, False)]
 
 
+@settings(max_examples=20)  # each has a file of its own
 @given(st.lists(st.integers(0, STREAMS - 1), min_size=1, max_size=30), st.data())
 def test_several_streams_suspect_the_true_line_and_at_most_one_of_each_other_stream(
     streams: list[int], data: st.DataObject
