@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from unstall.answers.explain import explain
     from unstall.answers.report import Report
     from unstall.answers.what_if import whatif
+    from unstall.blaming.in_process import blame
     from unstall.fix.graphed import graphed
     from unstall.fix.metrics import MetricBuffer
     from unstall.fix.prefetch import prefetch
@@ -38,6 +39,7 @@ __all__ = [
     "Timer",
     "__version__",
     "bench",
+    "blame",
     "compare",
     "diff",
     "errors",
@@ -62,6 +64,7 @@ _HOMES = {
     "Timeline": "unstall.timeline.columns",
     "Timer": "unstall.measuring.timer",
     "bench": "unstall.measuring.benchmark",
+    "blame": "unstall.blaming.in_process",
     "compare": "unstall.measuring.compare",
     "diff": "unstall.answers.difference",
     "explain": "unstall.answers.explain",

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from unstall.cli._arguments import add_place_options, add_value, parse_count, parse_file, parse_seconds
+from unstall.cli._blame import add_blame_options
 from unstall.cli._output import add_output_options
 from unstall.cli._virtual import add_virtual_options
 from unstall.errors import UsageError
@@ -22,6 +23,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the program and its arguments")
     parser.add_argument("--no-config", action="store_true", help="ignore [tool.unstall] in pyproject.toml")
     _add_recording_options(parser)
+    add_blame_options(parser)
     add_virtual_options(parser)
     output = add_output_options(
         parser, it="the report", largest="costliest findings and lines", but="only the reports that"

@@ -41,19 +41,12 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
         choices=HOST_CLOCKS,
         help="what says how long the host's own work takes: a model, or this machine's clock (default: modelled)",
     )
-    group.add_argument(
-        "--blame",
-        action="store_true",
-        help="name the line, the index and the bound if a device fails; a virtual GPU always does",
-    )
 
 
 def options_of(args: argparse.Namespace) -> MachineOptions | None:
     """Returns the options of the requested virtual GPU, or None. Raises UsageError for options that exclude each
     other."""
     if args.gpu is None:
-        if args.blame:
-            raise UsageError("--blame needs --gpu so far: on a real GPU, faults are not followed to their line yet")
         for name in ("numerics", "host"):
             if getattr(args, name) is not None:
                 raise UsageError(f"--{name} is about a virtual GPU: give --gpu too")

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from unstall.cli._against import compared_with, earlier_run
+from unstall.cli._blame import check_blame
 from unstall.cli._commands import advice_on
 from unstall.cli._config import configure
 from unstall.cli._ending import ending
@@ -89,12 +90,21 @@ def run_program(args: argparse.Namespace, explain: Explain) -> int:
     if sys.platform != "linux":
         raise UsageError("run needs Linux; elsewhere record within the program: with unstall.record(): …")
     rank = rank_of(os.environ)
+    typed = argparse.Namespace(**vars(args))
     configured = configure(args)
     if configured and not args.quiet and not rank:
         say(configured)
     virtual = options_of(args)
     check_recording(args)
     program = _program(args)
+    typed.gpu = args.gpu
+    check_blame(typed)
+    if args.blame and not virtual:
+        from unstall.cli._blame import run_blamed
+
+        check_outputs(args, *([] if args.module else program[:1]))
+        _check_folders([*map(Path, args.output)])
+        return run_blamed(args, program)
     _check_cupti(args)
     if args.stop and rank is not None and (args.after is not None or args.for_ is not None):
         raise UsageError(

@@ -35,19 +35,23 @@ def launch(
     settings: str,
     *,
     stdout_to_stderr: bool = False,
+    stderr: int | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Exit:
     """Runs `program` in plain Python, armed by `arm(settings)` of `module`, and waits until the program has ended.
 
     `program` is the command line after `python`: SCRIPT ARGS…, or -m MODULE ARGS…. The program gets our streams, our
-    interpreter flags, and the signals that are sent to us. `meanwhile` is called about five times per second.
+    interpreter flags, and the signals that are sent to us. `stderr` is a file descriptor that it gets in place of our
+    stderr. `meanwhile` is called about five times per second.
 
     Raises:
         UsageError: The program cannot be started, or could not be armed.
     """
     check_interpreter()
     command = [sys.executable, *interpreter_flags(sys.orig_argv), *program]
-    streams = [(os.POSIX_SPAWN_DUP2, 2, 1)] if stdout_to_stderr else []
+    streams = [] if stderr is None else [(os.POSIX_SPAWN_DUP2, stderr, 2)]
+    if stdout_to_stderr:
+        streams.append((os.POSIX_SPAWN_DUP2, 2, 1))
     # While blocked, a signal waits for _wait, so none is lost before the program can receive it.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     try:

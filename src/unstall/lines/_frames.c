@@ -45,9 +45,7 @@ typedef struct {
     Known slots[];
 } Table;
 
-typedef struct {
-    uint32_t code, offset;
-} Place;
+typedef FramePlace Place;
 
 typedef struct {
     uint64_t hash;
@@ -61,6 +59,7 @@ static const Layout *layout; /* set before anything is known */
 static Table **outgrown;
 static size_t outgrown_count;
 static PyObject **codes; /* by number */
+void (*frames_on_new)(uint32_t number, PyObject *code);
 static uint32_t code_count, code_room;
 
 /* Incremented when code is registered, and when all code is forgotten. While it is constant, equal chains are equal
@@ -187,6 +186,9 @@ frames_know(PyObject *code)
         return 0;
     }
     codes[code_count] = Py_NewRef(code);
+    if (frames_on_new) {
+        frames_on_new(code_count, code);
+    }
     put(table, (const char *)code, code_count++);
     atomic_fetch_add(&generation, 1); /* last: a thread that reads the new value finds the code */
     return 1;
@@ -395,6 +397,19 @@ frames_here_all(void)
         PyGILState_Release(held);
     }
     return frames_here();
+}
+
+uint32_t
+frames_stack(int32_t number, FramePlace *places, uint32_t most)
+{
+    uint32_t count = 0;
+    pthread_mutex_lock(&seen.lock);
+    if (number >= 0 && (size_t)number < seen.stack_count) {
+        count = seen.stacks[number].count < most ? seen.stacks[number].count : most;
+        memcpy(places, seen.places + seen.stacks[number].first, count * sizeof *places);
+    }
+    pthread_mutex_unlock(&seen.lock);
+    return count;
 }
 
 PyObject *

@@ -32,6 +32,17 @@ int32_t frames_here(void);
 /* The same for all code: takes the GIL to register missing code. The caller must hold no lock. */
 int32_t frames_here_all(void);
 
+/* A frame of registered code: the code's number, from 0, and the offset of its instruction in bytes. */
+typedef struct {
+    uint32_t code, offset;
+} FramePlace;
+
+/* Copies the frames of this stack, innermost first, at most `most` of them. Returns how many. Needs no GIL. */
+uint32_t frames_stack(int32_t number, FramePlace *places, uint32_t most);
+
+/* If set, is called with the GIL for code that is registered, before its number is in any stack. */
+extern void (*frames_on_new)(uint32_t number, PyObject *code);
+
 /* Registers this code. Returns 1 if it is new, 0 if not, -1 with an exception. Needs the GIL. */
 int frames_know(PyObject *code);
 

@@ -1,0 +1,340 @@
+"""What `unstall run --blame` names and what it costs: planted faults, and steps with and without it. On a GPU.
+
+    python -m benchmarks.blame [--only cost|faults] [--seconds 60] [--out FILE]
+
+Faults: each program of tests/blaming/programs has one line with the comment `# the fault`. It is run as it is, for the
+line in the traceback of Python, and with --blame.
+
+Cost: one process for each way to run (as it is, with --blame, with CUDA_LAUNCH_BLOCKING=1), all with the same three
+programs: an inference that is bound by launches, a training that is bound by the device, and that inference as replays
+of a CUDA graph. They time a few steps in turns, on the same two cores. Figures are medians of the ratios of neighbours,
+and ratios of medians. Results must be equal bit for bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from benchmarks.on_device import measured_on, why_skipped
+
+FAULTS = Path(__file__).parents[1] / "tests" / "blaming" / "programs"
+_AT_A_TIME = 6
+_WAYS = ("plain", "blame", "blocking")
+_STEPS = {"inference": 4, "training": 1, "replays": 20}
+_SHARES = {"inference": 0.5, "training": 0.25, "replays": 0.25}
+"""Of the time for the cost."""
+Row = dict[str, Any]
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", choices=("cost", "faults", "one", "worker"), help="one part")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for the cost")
+    parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
+    parser.add_argument("--rings", type=Path, help="a folder for the rings of the faults")
+    parser.add_argument("--way", help="of a worker")
+    parser.add_argument("--program", type=Path, help="the one fault")
+    args = parser.parse_args(argv)
+    if skipped := why_skipped():
+        print(skipped)
+        return 0
+    if args.only == "worker":
+        return _work(args.way)
+    if args.only == "one":
+        print("= " + json.dumps(_blamed(args.program, args.rings)))
+        return 0
+    result: Row = measured_on()
+    if args.only != "cost":
+        result["faults"] = rows = faults(args.rings)
+        result["named"] = {way: sum(row[way] == row["true"] for row in rows) for way in ("line", "python")}
+    if args.only != "faults":
+        result["cost"] = cost(args.seconds)
+    if args.out:
+        args.out.write_text(json.dumps(result, indent=1) + "\n")
+    return 0
+
+
+def faults(rings: Path | None = None) -> list[Row]:
+    """Returns for each planted fault the true line, Python's, and ours. Several run at a time."""
+    programs = sorted(FAULTS.glob("*.py"))
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        rows = list(pool.map(lambda program: _fault(program, rings), programs))
+    for row in rows:
+        told = {name: row.get(name) for name in ("fault", "true", "python", "line", "iteration", "suspects", "why")}
+        print(json.dumps(told), flush=True)
+    return rows
+
+
+def _fault(program: Path, rings: Path | None) -> Row:
+    true = next(n for n, line in enumerate(program.read_text().splitlines(), 1) if line.endswith("# the fault"))
+    command = [sys.executable, "-m", "benchmarks.blame", "--only", "one", "--program", str(program)]
+    ran = subprocess.run(
+        [*command, *(["--rings", str(rings)] if rings else [])],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    lines = [line for line in ran.stdout.splitlines() if line.startswith("= ")]
+    blamed: Row = json.loads(lines[-1][2:]) if lines else {"line": None, "why": ran.stderr[-2000:]}
+    return {"fault": program.stem, "true": true, "python": _traceback(program), **blamed}
+
+
+def _traceback(program: Path) -> int | None:
+    ran = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120, check=False)
+    lines = re.findall(rf'File "{re.escape(str(program))}", line (\d+)', ran.stderr)
+    return int(lines[-1]) if lines else None
+
+
+def _blamed(program: Path, rings: Path | None) -> Row:
+    import msgspec
+
+    from unstall.blaming.supervise import make_folder, supervise
+
+    folder = make_folder()
+    try:
+        began = time.perf_counter()
+        ended = supervise([str(program)], folder)
+        took = time.perf_counter() - began
+        if rings:
+            _dump(folder, rings / f"{program.stem}.txt")
+    finally:
+        shutil.rmtree(folder)
+    result = ended.result
+    if result is None or not result.suspects:
+        why = ended.missing if result is None else f"no suspect: {result.error}"
+        return {"line": None, "why": why, "exit": ended.exit.code}
+    where = result.suspects[0].where
+    return {
+        "line": where.line if where else None,
+        "iteration": result.suspects[0].iteration,
+        "suspects": len(result.suspects),
+        "exit": ended.exit.code,
+        "seconds": round(took, 2),
+        "result": msgspec.to_builtins(result),
+    }
+
+
+def _dump(folder: Path, to: Path) -> None:
+    """Writes the tables of a ring as text."""
+    from unstall.blaming.child import RING, STATE
+    from unstall.blaming.ring import read_ring
+
+    lines = [(folder / STATE).read_text() if (folder / STATE).exists() else "no state"]
+    ring = read_ring(folder / RING)
+    lines += [f"{name}: {ring.header[name]}" for name in ring.header.dtype.names if name != "part"]
+    lines += [f"stream {n}: {row} done {ring.done[n]}" for n, row in enumerate(ring.tables["streams"])]
+    lines += [f"capture {n}: {row} slot {ring.slot(n)}" for n, row in enumerate(ring.tables["captures"])]
+    for name, entries in (("captured", ring.captured), ("entry", ring.entries[-150:])):
+        for each in entries:
+            place = ring.place(int(each["line"]))
+            at = f"{Path(place.file).name}:{place.line}" if place else "?"
+            lines.append(f"{name} {at} {ring.kernel(int(each['kernel']))[:80]} {each}")
+    to.parent.mkdir(parents=True, exist_ok=True)
+    to.write_text("\n".join(lines) + "\n")
+
+
+def cost(seconds: float) -> Row:
+    """Returns what a step takes by that of a plain run, for each program and way."""
+    workers = {way: _Worker(way) for way in _WAYS}
+    try:
+        facts = {way: worker.ask("facts") for way, worker in workers.items()}
+        rows = {name: _in_turns(workers, name, seconds * share) for name, share in _SHARES.items()}
+        sums = {name: {way: worker.ask(f"sum {name}") for way, worker in workers.items()} for name in _STEPS}
+        over = {way: worker.ask("end") for way, worker in workers.items()}
+    finally:
+        for worker in workers.values():
+            worker.process.kill()
+    result: Row = {"facts": facts, "over": over}
+    for name, times in rows.items():
+        equal = len({sums[name][way] for way in _WAYS}) == 1
+        result[name] = {
+            "equal": equal,
+            "sums": sums[name],
+            "step_ms": {w: statistics.median(t) for w, t in times.items()},
+        }
+        for way in _WAYS[1:]:
+            ratios = sorted(mine / plain for mine, plain in zip(times[way], times["plain"], strict=True))
+            result[name][way] = {
+                "ratio": statistics.median(ratios),
+                "of_medians": statistics.median(times[way]) / statistics.median(times["plain"]),
+                "rounds": len(ratios),
+                "quartiles": [ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]],
+            }
+    print(json.dumps(result), flush=True)
+    return result
+
+
+def _in_turns(workers: Mapping[str, _Worker], name: str, seconds: float) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {way: [] for way in _WAYS}
+    for worker in workers.values():
+        worker.ask(f"time {name}")
+    chance, end = random.Random(1), time.monotonic() + seconds
+    while time.monotonic() < end:
+        for way in chance.sample(_WAYS, len(_WAYS)):
+            times[way].append(workers[way].ask(f"time {name}"))
+    return times
+
+
+class _Worker:
+    """A process that times steps when asked."""
+
+    def __init__(self, way: str) -> None:
+        environment = {**os.environ, **({"CUDA_LAUNCH_BLOCKING": "1"} if way == "blocking" else {})}
+        command = [sys.executable, "-m", "benchmarks.blame", "--only", "worker", "--way", way]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def ask(self, what: str) -> Any:
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(what + "\n")
+        self.process.stdin.flush()
+        while line := self.process.stdout.readline():
+            if line.startswith("= "):
+                return json.loads(line[2:])
+        raise RuntimeError(f"the worker ended: {self.process.wait()}")
+
+
+def _work(way: str) -> int:
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-2:])
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm")) if way == "blame" else None
+    if folder:
+        from unstall.blaming.child import start
+
+        start(folder)
+    import torch
+
+    torch.manual_seed(0)
+    torch.backends.cudnn.benchmark = False
+    steps: dict[str, Callable[[], Any]] = {
+        "inference": _inference(),
+        "training": _training(),
+        "replays": _replays(_inference()),
+    }
+    last: dict[str, Any] = {}
+    gc.collect()
+    gc.disable()
+    for line in sys.stdin:
+        what, _, name = line.strip().partition(" ")
+        answer: object = None
+        if what == "time":
+            steps[name]()  # the device and the caches were another process's
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            for _ in range(_STEPS[name]):
+                last[name] = steps[name]()
+            torch.cuda.synchronize()
+            answer = (time.perf_counter() - began) / _STEPS[name] * 1e3
+        elif what == "sum":
+            answer = last[name].double().sum().item().hex()
+        elif what == "facts":
+            answer = (folder / "blame.json").read_text() if folder and (folder / "blame.json").exists() else ""
+        elif what == "end":
+            answer = _end(folder)
+        print("= " + json.dumps(answer), flush=True)
+        if what == "end":
+            break
+    return 0
+
+
+def _end(folder: Path | None) -> object:
+    """Returns the counts of a ring, and ends it."""
+    if not folder:
+        return None
+    from unstall.blaming import _blame
+    from unstall.blaming.child import RING
+    from unstall.blaming.ring import read_ring
+
+    header = read_ring(folder / RING).header
+    _blame.close()
+    shutil.rmtree(folder)
+    names = ("next", "marks", "refused", "refusal", "error_code", "lost_streams", "lost_captured")
+    return {**{name: int(header[name]) for name in names}, "fields": header["fields"].tolist()}
+
+
+def _inference() -> Callable[[], Any]:
+    """A small transformer's forward pass of one token: hundreds of launches that take longer than their kernels."""
+    import torch
+    from torch import nn
+
+    layers: Any = (
+        nn.ModuleList(nn.TransformerEncoderLayer(256, 4, 512, batch_first=True) for _ in range(12)).cuda().eval()
+    )
+    x = torch.randn(1, 16, 256, device="cuda")
+
+    def step() -> Any:
+        with torch.no_grad():
+            h = x
+            for layer in layers:
+                a = layer.norm1(h)
+                b, _ = layer.self_attn(a, a, a, need_weights=False)
+                h = h + b
+                c = layer.norm2(h)
+                d = layer.linear1(c)
+                e = torch.relu(d)
+                f = layer.linear2(e)
+                h = h + f
+        return h
+
+    return step
+
+
+def _training() -> Callable[[], Any]:
+    """A training step whose kernels take longer than their launches."""
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(4096, 4096), nn.GELU()) for _ in range(6))).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x = torch.randn(2048, 4096, device="cuda")
+
+    def step() -> Any:
+        y = model(x)
+        loss = y.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def _replays(step: Callable[[], Any]) -> Callable[[], Any]:
+    """The same as a graph, in which each line's work is marked, too."""
+    import torch
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = step()
+
+    def replay() -> Any:
+        graph.replay()
+        return result
+
+    return replay
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Names the line whose work on the device failed."""

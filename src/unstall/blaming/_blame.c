@@ -1,0 +1,791 @@
+/* Follows the driver's calls through CUPTI for _marks.c: work before it is put on a stream, errors when they are returned.
+
+   CUPTI is asked for callbacks only, not for activity records. Marks are made by cuStreamWriteValue32 in the callback
+   before the work; the slots are pinned for the device there, too, once. */
+
+#include "_marks.h"
+
+#include "../lines/_clock.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* cupti_callbacks.h, the same from CUDA 11.7 to 13.5. */
+enum { ENTER = 0, DRIVER_API = 1, CTX_GET_CURRENT = 304 };
+
+typedef struct {
+    int site; /* ENTER, or 1 at the exit of the call */
+    const char *function;
+    const void *parameters;
+    const void *result;
+    const char *symbol;
+    void *context;
+    uint32_t context_id;
+    uint64_t *data;
+    uint32_t correlation;
+} CallbackData;
+
+static struct {
+    void *library;
+    int (*GetResultString)(int, const char **);
+    int (*Subscribe)(void **, void (*)(void *, int, uint32_t, const CallbackData *), void *);
+    int (*Unsubscribe)(void *);
+    int (*EnableCallback)(uint32_t, void *, int, uint32_t);
+    int (*Finalize)(void);
+} cupti;
+
+static const struct {
+    const char *name;
+    void *slot;
+} symbols[] = {
+    {"cuptiGetResultString", &cupti.GetResultString}, {"cuptiSubscribe", &cupti.Subscribe},
+    {"cuptiUnsubscribe", &cupti.Unsubscribe},         {"cuptiEnableCallback", &cupti.EnableCallback},
+    {"cuptiFinalize", &cupti.Finalize},
+};
+
+static struct {
+    void *library;
+    int (*StreamWriteValue32)(void *, uint64_t, uint32_t, unsigned);
+    int (*StreamSynchronize)(void *);
+    int (*MemHostRegister)(void *, size_t, unsigned);
+    int (*MemHostUnregister)(void *);
+    int (*MemHostGetDevicePointer)(uint64_t *, void *, unsigned);
+    int (*MemHostAlloc)(void **, size_t, unsigned);
+    int (*MemFreeHost)(void *);
+    int (*CaptureInfo)(void *, int *, uint64_t *, void *, void *, void *);
+    int (*ExchangeCaptureMode)(int *);
+    int (*StreamCreate)(void **, unsigned);
+    int (*StreamDestroy)(void *);
+    int (*StreamBeginCapture)(void *, int);
+    int (*StreamEndCapture)(void *, void **);
+    int (*GraphDestroy)(void *);
+    int (*CtxGetCurrent)(void **);
+    int (*CtxPushCurrent)(void *);
+    int (*CtxPopCurrent)(void **);
+    int (*StreamQuery)(void *);
+} cuda;
+
+static const struct {
+    const char *name;
+    void *slot;
+} driver_symbols[] = {
+    {"cuStreamWriteValue32_v2", &cuda.StreamWriteValue32}, {"cuStreamSynchronize", &cuda.StreamSynchronize},
+    {"cuMemHostRegister_v2", &cuda.MemHostRegister},       {"cuMemHostUnregister", &cuda.MemHostUnregister},
+    {"cuMemHostGetDevicePointer_v2", &cuda.MemHostGetDevicePointer}, {"cuMemHostAlloc", &cuda.MemHostAlloc},
+    {"cuStreamGetCaptureInfo_v2", &cuda.CaptureInfo},      {"cuThreadExchangeStreamCaptureMode", &cuda.ExchangeCaptureMode},
+    {"cuStreamCreate", &cuda.StreamCreate},                {"cuStreamDestroy_v2", &cuda.StreamDestroy},
+    {"cuStreamBeginCapture_v2", &cuda.StreamBeginCapture}, {"cuStreamEndCapture", &cuda.StreamEndCapture},
+    {"cuGraphDestroy", &cuda.GraphDestroy},                {"cuCtxGetCurrent", &cuda.CtxGetCurrent},
+    {"cuCtxPushCurrent_v2", &cuda.CtxPushCurrent},         {"cuCtxPopCurrent_v2", &cuda.CtxPopCurrent},
+    {"cuStreamQuery", &cuda.StreamQuery},                  {"cuMemFreeHost", &cuda.MemFreeHost},
+};
+
+/* Where a call's stream and event stand in its parameters, in bytes (generated_cuda_meta.h). */
+enum { NO_STREAM = 255, IN_CONFIG = 254, NONE = 255 };
+
+static const struct {
+    uint16_t id, per_thread_id; /* the call's, and that of its _ptsz or _ptds; 0: none */
+    uint8_t kind, stream, event;
+} work_calls[] = {
+    {307, 442, KERNEL, 40, NONE},        /* cuLaunchKernel */
+    {652, 653, KERNEL, IN_CONFIG, NONE}, /* cuLaunchKernelEx */
+    {477, 478, KERNEL, 40, NONE},        /* cuLaunchCooperativeKernel */
+    {514, 515, GRAPH, 8, NONE},          /* cuGraphLaunch */
+    {277, 421, COPY, 24, NONE}, {279, 422, COPY, 24, NONE}, {281, 423, COPY, 24, NONE}, /* HtoD, DtoH, DtoD, async */
+    {306, 418, COPY, 24, NONE},                              /* cuMemcpyAsync */
+    {289, 424, COPY, 8, NONE},  {291, 425, COPY, 8, NONE},   /* 2D, 3D */
+    {319, 426, COPY, 40, NONE}, {321, 427, COPY, 8, NONE},   /* Peer, 3DPeer */
+    {776, 777, COPY, 64, NONE}, {796, 797, COPY, 56, NONE}, {837, 838, COPY, 32, NONE}, /* Batch, WithAttributes */
+    {276, 397, COPY, NO_STREAM, NONE}, {278, 398, COPY, NO_STREAM, NONE}, {280, 399, COPY, NO_STREAM, NONE},
+    {305, 408, COPY, NO_STREAM, NONE}, {287, 405, COPY, NO_STREAM, NONE}, {288, 406, COPY, NO_STREAM, NONE},
+    {290, 407, COPY, NO_STREAM, NONE},
+    {216, 428, MEMSET, 24, NONE}, {218, 429, MEMSET, 24, NONE}, {220, 430, MEMSET, 24, NONE},
+    {222, 431, MEMSET, 40, NONE}, {224, 432, MEMSET, 40, NONE}, {226, 433, MEMSET, 40, NONE},
+    {249, 411, MEMSET, NO_STREAM, NONE}, {250, 412, MEMSET, NO_STREAM, NONE}, {251, 413, MEMSET, NO_STREAM, NONE},
+    {119, 441, RECORD, 8, 0},     {587, 588, RECORD, 8, 0},  /* cuEventRecord, WithFlags */
+    {295, 436, WAIT, 0, 8},                                  /* cuStreamWaitEvent */
+};
+
+/* Calls besides those of work whose errors are seen: of memory, and whether a stream is in capture. */
+static const uint16_t other_calls[] = {
+    243, 244, 245, 33, 38, 39, 294, 371, 549, 550, 551, 552,
+    499, 500, 536, 537, 629, 630, 729, 730,
+};
+
+/* Calls that return 0 when work is done. */
+enum { STREAM_DONE = 1, CONTEXT_DONE, EVENT_DONE };
+
+static const struct {
+    uint16_t id;
+    uint8_t what, per_thread;
+} done_calls[] = {
+    {125, STREAM_DONE, 0}, {439, STREAM_DONE, 1}, {126, STREAM_DONE, 0}, {440, STREAM_DONE, 1},
+    {17, CONTEXT_DONE, 0}, {800, CONTEXT_DONE, 0}, {120, EVENT_DONE, 0}, {121, EVENT_DONE, 0},
+};
+
+enum { BEGIN_CAPTURE = 1, END_CAPTURE };
+
+static const struct {
+    uint16_t id;
+    uint8_t what;
+} capture_calls[] = {
+    {495, BEGIN_CAPTURE}, {496, BEGIN_CAPTURE}, {539, BEGIN_CAPTURE}, {540, BEGIN_CAPTURE}, {720, BEGIN_CAPTURE},
+    {721, BEGIN_CAPTURE}, {497, END_CAPTURE},   {498, END_CAPTURE},
+};
+
+enum { MOST_CALLS = 1024, LEGACY_STREAM = 1, PER_THREAD_STREAM = 2 };
+
+static struct {
+    uint8_t work, per_thread, capture, done; /* work: 1 + the row of work_calls */
+} calls[MOST_CALLS]; /* by callback id */
+
+static void *subscriber;
+static _Atomic int within;        /* threads in a callback */
+static _Atomic int detach_wanted; /* the thread that sets it to 0 finalizes CUPTI, so that it happens once */
+static _Atomic int capturing;     /* captures under way */
+static __thread int busy;         /* in a callback: our own calls of the driver are not followed */
+static __thread struct {
+    Work work;
+    int wanted;
+} to_wait;
+static __thread uint64_t next_before; /* the number of the next entry when a call began that waits */
+
+static struct {
+    pthread_mutex_t lock;
+    int state; /* 0: not tried, 1: pinned, -1: not possible */
+    int registered, error;
+    void *host, *instead; /* instead: memory of the driver's, if the map cannot be pinned; copied to it after an error */
+    uint64_t device, bytes;
+} slots = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Set by the program's threads that wait for a backward pass; autograd's own have no Python frames. */
+static _Atomic int32_t backward_stack = NO_PYTHON;
+
+static uint64_t (*sequence_peek)(void);
+
+/* An error that leaves the context unusable, so that every later call returns it. */
+static int
+is_sticky(int result)
+{
+    switch (result) {
+    case 214: case 220: case 226: case 700: case 702: case 710: case 714: case 715: case 716: case 717: case 718:
+    case 719: case 721:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+enum { MEMORY_PORTABLE_MAPPED = 3 };
+
+/* Lets the device write to the slots. In relaxed mode, since a capture may be under way. */
+static int
+pin_slots(void)
+{
+    pthread_mutex_lock(&slots.lock);
+    if (!slots.state) {
+        int mode = 2, exchanged = cuda.ExchangeCaptureMode(&mode);
+        slots.host = marks_slots(&slots.bytes);
+        slots.error = slots.host ? cuda.MemHostRegister(slots.host, slots.bytes, MEMORY_PORTABLE_MAPPED) : -1;
+        slots.registered = !slots.error;
+        void *at = slots.host;
+        if (slots.error && slots.host) {
+            slots.error = cuda.MemHostAlloc(&slots.instead, slots.bytes, MEMORY_PORTABLE_MAPPED);
+            at = slots.instead = slots.error ? NULL : slots.instead;
+        }
+        if (!slots.error) {
+            memset(at, 0, slots.bytes);
+            slots.error = cuda.MemHostGetDevicePointer(&slots.device, at, 0);
+        }
+        slots.state = slots.error ? -1 : 1;
+        marks_note(PINNED_BY, slots.error ? REFUSED + (uint32_t)slots.error : slots.instead ? 2 : 1);
+        if (!exchanged) {
+            cuda.ExchangeCaptureMode(&mode);
+        }
+    }
+    int result = slots.state > 0 ? 0 : slots.error;
+    pthread_mutex_unlock(&slots.lock);
+    return result;
+}
+
+/* Once a context is dead, the device writes no more. */
+static void
+keep_slots(void)
+{
+    uint64_t bytes;
+    void *map = marks_slots(&bytes);
+    if (slots.instead && map) {
+        memcpy(map, slots.instead, bytes);
+    }
+}
+
+static int
+write_on_device(uint64_t stream, uint32_t slot, uint32_t value)
+{
+    if (slots.state <= 0 && pin_slots()) {
+        return slots.error;
+    }
+    return cuda.StreamWriteValue32((void *)(uintptr_t)stream, slots.device + 4 * (uint64_t)slot, value, 0);
+}
+
+static int
+wait_for_stream(uint64_t stream)
+{
+    return cuda.StreamSynchronize((void *)(uintptr_t)stream);
+}
+
+static int capture_tried; /* since open() */
+
+/* Tries a mark in a capture of our own: in one of the program's, a refusal would end that. Notes 1 or REFUSED_CAPTURES. */
+static void
+try_capture(void)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    if (!capture_tried) {
+        capture_tried = 1;
+        int mode = 2, works = 0, exchanged = cuda.ExchangeCaptureMode(&mode);
+        void *stream = NULL, *graph = NULL;
+        if (!pin_slots() && !cuda.StreamCreate(&stream, 1)) {
+            if (!cuda.StreamBeginCapture(stream, 2)) {
+                works = !write_on_device((uint64_t)(uintptr_t)stream, 0, 0);
+                works &= !cuda.StreamEndCapture(stream, &graph);
+            }
+            if (graph) {
+                cuda.GraphDestroy(graph);
+            }
+            cuda.StreamDestroy(stream);
+        }
+        if (!exchanged) {
+            cuda.ExchangeCaptureMode(&mode);
+        }
+        marks_note(CAPTURES, works ? 1 : REFUSED_CAPTURES);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static uint64_t
+capture_of(uint64_t stream)
+{
+    int status = 0;
+    uint64_t id = 0;
+    if (stream == 0 || stream == LEGACY_STREAM ||
+        cuda.CaptureInfo((void *)(uintptr_t)stream, &status, &id, NULL, NULL, NULL) || status != 1) {
+        return 0;
+    }
+    return id;
+}
+
+static uint64_t
+pointer_in(const void *parameters, size_t offset)
+{
+    uint64_t pointer;
+    memcpy(&pointer, (const char *)parameters + offset, sizeof pointer);
+    return pointer;
+}
+
+static uint64_t
+stream_in(const CallbackData *data, uint32_t id)
+{
+    int row = calls[id].work - 1;
+    uint8_t at = work_calls[row].stream;
+    uint64_t stream = at == NO_STREAM ? 0
+                      : at == IN_CONFIG ? pointer_in((const void *)(uintptr_t)pointer_in(data->parameters, 0), 32)
+                                        : pointer_in(data->parameters, at);
+    return stream ? stream : calls[id].per_thread ? PER_THREAD_STREAM : 0;
+}
+
+static uint32_t
+thread_id(void)
+{
+    static __thread uint32_t id;
+    return id ? id : (id = (uint32_t)syscall(SYS_gettid));
+}
+
+static void
+begin_work(uint32_t id, const CallbackData *data)
+{
+    int row = calls[id].work - 1;
+    uint64_t stream = stream_in(data, id);
+    Work work = {
+        .kind = work_calls[row].kind, .context = (uint64_t)(uintptr_t)data->context,
+        .stream = stream == LEGACY_STREAM ? 0 : stream,
+        .per_thread = stream == PER_THREAD_STREAM ? thread_id() : 0,
+        .event = work_calls[row].event == NONE ? 0 : pointer_in(data->parameters, work_calls[row].event),
+        .capture = capturing ? capture_of(stream) : 0,
+        .symbol = work_calls[row].kind == KERNEL ? data->symbol : NULL,
+        .stack = frames_here_all(), .thread = thread_id(), .time = now(),
+    };
+    if (work.stack < 0) {
+        work.stack = backward_stack;
+        work.backward = work.stack >= 0;
+    }
+    else if (sequence_peek) {
+        work.sequence = sequence_peek();
+    }
+    if (work.capture) {
+        try_capture();
+    }
+    to_wait.wanted = marks_work(&work) && !capturing; /* a wait would end captures of other streams */
+    if (to_wait.wanted) {
+        to_wait.work = work;
+    }
+}
+
+static PyObject *on_error; /* called once, at the call that returned the error */
+
+static void
+tell_of_error(void)
+{
+    if (!Py_IsInitialized()) {
+        return;
+    }
+    PyGILState_STATE held = PyGILState_Ensure();
+    PyObject *type, *value, *traceback; /* the caller may be about to raise */
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *result = PyObject_CallFunctionObjArgs(on_error, NULL);
+    if (!result) {
+        PyErr_Clear();
+    }
+    Py_XDECREF(result);
+    PyErr_Restore(type, value, traceback);
+    PyGILState_Release(held);
+}
+
+static void
+note_done(uint32_t id, const CallbackData *data)
+{
+    uint64_t context = (uint64_t)(uintptr_t)data->context;
+    if (calls[id].done == CONTEXT_DONE) {
+        marks_stream_done(context, 0, 0, 1, next_before);
+        return;
+    }
+    uint64_t handle = pointer_in(data->parameters, 0);
+    if (calls[id].done == EVENT_DONE) {
+        marks_event_done(handle);
+        return;
+    }
+    handle = handle || !calls[id].per_thread ? handle : PER_THREAD_STREAM;
+    marks_stream_done(context, handle == LEGACY_STREAM ? 0 : handle, handle == PER_THREAD_STREAM ? thread_id() : 0, 0,
+                      next_before);
+}
+
+static void
+end_call(uint32_t id, const CallbackData *data)
+{
+    int result = 0;
+    if (to_wait.wanted && calls[id].work) {
+        to_wait.wanted = 0;
+        result = marks_wait(&to_wait.work);
+    }
+    if (!is_sticky(result) && data->result) {
+        memcpy(&result, data->result, sizeof result);
+    }
+    if (is_sticky(result) && marks_error(result, id, frames_here_all(), thread_id(), now())) {
+        keep_slots();
+        if (on_error) {
+            tell_of_error();
+        }
+    }
+    if (calls[id].done && !result) {
+        note_done(id, data);
+    }
+    if (calls[id].capture && !result) {
+        capturing += calls[id].capture == BEGIN_CAPTURE ? 1 : -1;
+    }
+}
+
+static void
+finalize_once(void)
+{
+    if (atomic_exchange(&detach_wanted, 0)) {
+        cupti.Finalize();
+    }
+}
+
+static void
+around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
+{
+    (void)nothing, (void)domain;
+    within++;
+    if (data->site != ENTER && detach_wanted) {
+        finalize_once();
+    }
+    else if (!busy && marks_on() && id < MOST_CALLS) {
+        busy = 1;
+        if (data->site != ENTER) {
+            end_call(id, data);
+        }
+        else if (calls[id].work) {
+            begin_work(id, data);
+        }
+        else if (calls[id].done) {
+            next_before = marks_next();
+        }
+        else if (calls[id].capture == END_CAPTURE) {
+            uint64_t stream = pointer_in(data->parameters, 0), capture = capture_of(stream);
+            if (capture) {
+                marks_end_capture((uint64_t)(uintptr_t)data->context, stream, capture);
+            }
+        }
+        busy = 0;
+    }
+    within--;
+}
+
+static int
+failed(int result, const char *what)
+{
+    if (!result) {
+        return 0;
+    }
+    const char *text = NULL;
+    cupti.GetResultString(result, &text);
+    PyErr_Format(PyExc_RuntimeError, "%s: %s", what, text ? text : "an unknown error");
+    return -1;
+}
+
+PyDoc_STRVAR(load_doc, "load(path) -> None\n\nLoad libcupti, and find the driver's functions. Raises OSError.");
+
+static PyObject *
+load(PyObject *self, PyObject *argument)
+{
+    (void)self;
+    PyObject *path = NULL;
+    if (cupti.library && cuda.library) {
+        Py_RETURN_NONE;
+    }
+    if (!PyUnicode_FSConverter(argument, &path)) {
+        return NULL;
+    }
+    const char *name = PyBytes_AsString(path), *missing = NULL;
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL), *driver = library ? dlopen("libcuda.so.1", RTLD_NOW) : NULL;
+    if (!driver) {
+        PyErr_Format(PyExc_OSError, "%s", dlerror());
+        Py_DECREF(path);
+        return NULL;
+    }
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols && !missing; i++) {
+        void *found = dlsym(library, symbols[i].name);
+        memcpy(symbols[i].slot, &found, sizeof found);
+        missing = found ? NULL : symbols[i].name;
+    }
+    for (size_t i = 0; i < sizeof driver_symbols / sizeof *driver_symbols && !missing; i++) {
+        void *found = dlsym(driver, driver_symbols[i].name);
+        memcpy(driver_symbols[i].slot, &found, sizeof found);
+        missing = found ? NULL : driver_symbols[i].name;
+    }
+    if (missing) {
+        PyErr_Format(PyExc_OSError, "%s and the driver have no %s", name, missing);
+        Py_DECREF(path);
+        return NULL;
+    }
+    Py_DECREF(path);
+    cupti.library = library;
+    cuda.library = driver;
+    Py_RETURN_NONE;
+}
+
+static void
+forked(void)
+{
+    marks_forked();
+    frames_forked();
+    pthread_mutex_init(&slots.lock, NULL);
+    within = detach_wanted = capturing = 0;
+    subscriber = NULL;
+}
+
+static PyObject *test_write; /* a test's device */
+
+static int
+write_in_test(uint64_t stream, uint32_t slot, uint32_t value)
+{
+    PyObject *result = PyObject_CallFunction(test_write, "KII", (unsigned long long)stream, slot, value);
+    int code = result ? (int)PyLong_AsLong(result) : -1;
+    Py_XDECREF(result);
+    return code;
+}
+
+PyDoc_STRVAR(open_doc,
+"open(path, pinned, files, write=None) -> None\n\nNote work into this new file. `pinned`: lines of FILE:LINE:VISIT after\n"
+"whose work the stream is waited for. `files`: pairs of a part of a path and whose the file is, see _marks.h.\n"
+"`write(stream, slot, value)` takes the device's place in tests. Raises OSError.");
+
+enum { MOST_RULES = 256 };
+
+/* Returns how many rules there are, or -1 with an exception. */
+static int
+read_rules(PyObject *files, FileRule *rules)
+{
+    Py_ssize_t count = PyTuple_Size(files);
+    if (count > MOST_RULES) {
+        PyErr_SetString(PyExc_ValueError, "too many rules for files");
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!PyArg_ParseTuple(PyTuple_GetItem(files, i), "sI", &rules[i].part, &rules[i].whose)) {
+            return -1;
+        }
+    }
+    return (int)count;
+}
+
+static PyObject *
+open_(PyObject *self, PyObject *arguments)
+{
+    (void)self;
+    PyObject *path = NULL, *files, *write = Py_None;
+    const char *pinned;
+    static int watched;
+    static FileRule rules[MOST_RULES]; /* under the GIL */
+    if (!PyArg_ParseTuple(arguments, "O&sO!|O", PyUnicode_FSConverter, &path, &pinned, &PyTuple_Type, &files, &write)) {
+        return NULL;
+    }
+    int count = read_rules(files, rules);
+    if (count < 0) {
+        Py_DECREF(path);
+        return NULL;
+    }
+    Driver driver = {write == Py_None ? write_on_device : write_in_test, wait_for_stream};
+    Py_XDECREF(test_write);
+    test_write = Py_NewRef(write);
+    if (!watched) {
+        pthread_atfork(NULL, NULL, forked);
+        watched = 1;
+    }
+    frames_on_new = marks_describe;
+    int error = marks_set_files(rules, count) ? ENOMEM : marks_open(PyBytes_AsString(path), &driver, pinned);
+    if (error) {
+        errno = error;
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, PyBytes_AsString(path));
+    }
+    Py_DECREF(path);
+    if (error) {
+        return NULL;
+    }
+    slots.state = capture_tried = 0;
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(when_failed_doc,
+"when_failed(act) -> None\n\nCall `act()` once, in the call of the driver that returns the first error, by its thread.");
+
+static PyObject *
+when_failed(PyObject *self, PyObject *act)
+{
+    (void)self;
+    Py_XDECREF(on_error);
+    on_error = act == Py_None ? NULL : Py_NewRef(act);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(follow_doc,
+"follow() -> None\n\nBecome the client of CUPTI, and follow the driver's calls. Raises RuntimeError with CUPTI's reason.");
+
+static PyObject *
+follow(PyObject *self, PyObject *nothing)
+{
+    (void)self, (void)nothing;
+    if (!cupti.library) {
+        PyErr_SetString(PyExc_RuntimeError, "libcupti is not loaded: call load() first");
+        return NULL;
+    }
+    if (failed(cupti.Subscribe(&subscriber, around_call, NULL), "cuptiSubscribe")) {
+        subscriber = NULL;
+        return NULL;
+    }
+    memset(calls, 0, sizeof calls);
+    /* Enabling fails for calls that this driver does not have. */
+    for (size_t i = 0; i < sizeof work_calls / sizeof *work_calls; i++) {
+        calls[work_calls[i].id].work = calls[work_calls[i].per_thread_id].work = (uint8_t)(i + 1);
+        calls[work_calls[i].per_thread_id].per_thread = 1;
+        cupti.EnableCallback(1, subscriber, DRIVER_API, work_calls[i].id);
+        cupti.EnableCallback(1, subscriber, DRIVER_API, work_calls[i].per_thread_id);
+    }
+    for (size_t i = 0; i < sizeof capture_calls / sizeof *capture_calls; i++) {
+        calls[capture_calls[i].id].capture = capture_calls[i].what;
+        cupti.EnableCallback(1, subscriber, DRIVER_API, capture_calls[i].id);
+    }
+    for (size_t i = 0; i < sizeof done_calls / sizeof *done_calls; i++) {
+        calls[done_calls[i].id].done = done_calls[i].what;
+        calls[done_calls[i].id].per_thread = done_calls[i].per_thread;
+        cupti.EnableCallback(1, subscriber, DRIVER_API, done_calls[i].id);
+    }
+    for (size_t i = 0; i < sizeof other_calls / sizeof *other_calls; i++) {
+        cupti.EnableCallback(1, subscriber, DRIVER_API, other_calls[i]);
+    }
+    marks_note(SUBSCRIBED, 1);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(close_doc,
+"close() -> None\n\nFollow nothing more, and leave the process as it was. Slots that graphs write to stay pinned.");
+
+static PyObject *
+close_(PyObject *self, PyObject *nothing)
+{
+    (void)self, (void)nothing;
+    Py_BEGIN_ALLOW_THREADS
+    if (subscriber) {
+        void *context;
+        cupti.EnableCallback(1, subscriber, DRIVER_API, CTX_GET_CURRENT);
+        detach_wanted = 1;
+        cuda.CtxGetCurrent(&context); /* CUPTI is finalized at the end of a call, where it is safe for other threads */
+        finalize_once();
+        subscriber = NULL;
+    }
+    int keep = slots.registered && cuda.MemHostUnregister(slots.host); /* refused if the context is dead */
+    if (!marks_close(keep) && slots.instead) {
+        cuda.MemFreeHost(slots.instead);
+    }
+    slots.instead = NULL;
+    slots.registered = slots.state = 0;
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(look_doc,
+"look() -> None\n\nAsk the driver whether a context was ended by an error that no followed call has returned.");
+
+static PyObject *
+look(PyObject *self, PyObject *nothing)
+{
+    (void)self, (void)nothing;
+    void *context = subscriber ? (void *)(uintptr_t)marks_context() : NULL;
+    int result = 0;
+    if (context) {
+        busy = 1;
+        Py_BEGIN_ALLOW_THREADS
+        int mode = 2, exchanged = cuda.ExchangeCaptureMode(&mode), pushed = cuda.CtxPushCurrent(context);
+        result = pushed ? pushed : cuda.StreamQuery(NULL);
+        if (!pushed) {
+            cuda.CtxPopCurrent(&context);
+        }
+        if (!exchanged) {
+            cuda.ExchangeCaptureMode(&mode);
+        }
+        Py_END_ALLOW_THREADS
+        busy = 0;
+    }
+    if (is_sticky(result) && marks_error(result, 0, NO_FRAME, thread_id(), now())) {
+        keep_slots();
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(work_doc,
+"work(kind, stream, symbol, event=0, capture=0, thread=0) -> bool\n\nFor tests: note work as if the driver was called\n"
+"from this line. Returns whether the stream would be waited for.");
+
+static PyObject *
+work(PyObject *self, PyObject *arguments)
+{
+    (void)self;
+    unsigned kind, thread = 0;
+    unsigned long long stream, event = 0, capture = 0;
+    const char *symbol;
+    if (!PyArg_ParseTuple(arguments, "IKz|KKI", &kind, &stream, &symbol, &event, &capture, &thread)) {
+        return NULL;
+    }
+    Work work = {.kind = kind, .context = 1, .stream = stream, .symbol = symbol, .event = event, .capture = capture,
+                 .stack = frames_here_all(), .thread = thread, .time = now()};
+    int waits = marks_work(&work);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(waits);
+}
+
+PyDoc_STRVAR(error_doc, "error(code, call) -> None\n\nFor tests: note an error as if the driver had returned it here.");
+
+static PyObject *
+error(PyObject *self, PyObject *arguments)
+{
+    (void)self;
+    int code;
+    unsigned call;
+    if (!PyArg_ParseTuple(arguments, "iI", &code, &call)) {
+        return NULL;
+    }
+    marks_error(code, call, frames_here_all(), thread_id(), now());
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(end_capture_doc, "end_capture(stream, capture) -> None\n\nFor tests: note the end of a capture.");
+
+static PyObject *
+end_capture(PyObject *self, PyObject *arguments)
+{
+    (void)self;
+    unsigned long long stream, capture;
+    if (!PyArg_ParseTuple(arguments, "KK", &stream, &capture)) {
+        return NULL;
+    }
+    marks_end_capture(1, stream, capture);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(backward_doc,
+"backward() -> int\n\nTake this stack for work of threads without Python frames. Returns the one that was taken before.");
+
+static PyObject *
+backward(PyObject *self, PyObject *nothing)
+{
+    (void)self, (void)nothing;
+    return PyLong_FromLong(atomic_exchange(&backward_stack, frames_here_all()));
+}
+
+PyDoc_STRVAR(backward_over_doc, "backward_over(before) -> None\n\nTake that one again, which backward() returned.");
+
+static PyObject *
+backward_over(PyObject *self, PyObject *before)
+{
+    (void)self;
+    long number = PyLong_AsLong(before);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    backward_stack = (int32_t)number;
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(supported_doc, "frames_supported() -> bool\n\nWhether stacks can be read in this version of Python.");
+
+static PyObject *
+supported(PyObject *self, PyObject *nothing)
+{
+    (void)self, (void)nothing;
+    return PyBool_FromLong(frames_supported());
+}
+
+static PyMethodDef methods[] = {
+    {"load", load, METH_O, load_doc},
+    {"open", open_, METH_VARARGS, open_doc},
+    {"when_failed", when_failed, METH_O, when_failed_doc},
+    {"follow", follow, METH_NOARGS, follow_doc},
+    {"look", look, METH_NOARGS, look_doc},
+    {"close", close_, METH_NOARGS, close_doc},
+    {"backward", backward, METH_NOARGS, backward_doc},
+    {"backward_over", backward_over, METH_O, backward_over_doc},
+    {"frames_supported", supported, METH_NOARGS, supported_doc},
+    {"work", work, METH_VARARGS, work_doc},
+    {"error", error, METH_VARARGS, error_doc},
+    {"end_capture", end_capture, METH_VARARGS, end_capture_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots_of_module[] = {{0, NULL}};
+
+static PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, .m_name = "_blame", .m_methods = methods, .m_slots = slots_of_module,
+};
+
+PyMODINIT_FUNC
+PyInit__blame(void)
+{
+    return PyModuleDef_Init(&module);
+}

@@ -1,0 +1,155 @@
+"""What runs in the program's process: notes its work on the device from the first CUDA call on."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+import sysconfig
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from unstall.cupti.recorder import find_library
+from unstall.errors import UnstallError
+from unstall.frameworks import FRAMEWORKS, OURS, is_installed
+from unstall.guest import device
+from unstall.guest.imports import when_imported
+from unstall.guest.patching import wrap
+
+try:
+    from unstall.blaming import _blame
+except ImportError:
+    _blame = None  # type: ignore[assignment]  # built only on Linux with a C compiler
+
+FRAMEWORK, LIBRARY, USER, NOBODY = range(4)
+RING, STATE, ENDING, FORWARD = "blame.bin", "blame.json", "ending.json", "forward.json"
+
+
+def arm(settings: str | None) -> None:
+    """Lets this process be blamed: `settings` has the folder, and the lines to wait after."""
+    wanted = json.loads(settings or "{}")
+    folder = Path(wanted["folder"])
+    start(folder, pinned=wanted.get("pinned", ""), anomaly=wanted.get("anomaly", False))
+    process = os.getpid()
+    atexit.register(lambda: _tell_ending(folder) if os.getpid() == process else None)
+
+
+def start(folder: Path, *, pinned: str = "", anomaly: bool = False) -> Callable[[], None]:
+    """Opens the ring in `folder`, and follows the driver's calls once torch has initialised CUDA.
+
+    `pinned`: lines to wait after (`_marks.h`). `anomaly`: torch keeps the forward line of each backward op. Returns a
+    function that undoes all.
+
+    Raises:
+        UnstallError: This Python's frames cannot be read.
+    """
+    if (why := unavailable()) is not None:
+        raise UnstallError(why)
+    undo = ExitStack()
+    _blame.open(str(folder / RING), pinned, whose_files())
+    undo.callback(_blame.close)
+    undo.callback(when_imported("torch", lambda: _when_torch_is_there(folder, undo, anomaly=anomaly)))
+    return undo.close
+
+
+def look() -> None:
+    """Looks for an error of the device that no call which is followed has returned."""
+    _blame.look()
+
+
+def unavailable() -> str | None:
+    """Returns why lines cannot be read at calls here, or None if they can."""
+    if _blame is None:
+        return "--blame: the C extension is not built: install a C compiler, then unstall again"
+    if not _blame.frames_supported():
+        return f"--blame: where frames are in Python {sys.version_info.major}.{sys.version_info.minor} is not known"
+    return None
+
+
+def whose_files() -> tuple[tuple[str, int], ...]:
+    """Returns whose a file is, as `_marks.h` has it: by the first part that is in its path, or at its start after ^.
+
+    It agrees with `unstall.frameworks`, for files as the interpreter names them.
+    """
+    packages = tuple(f"{kind}-packages/{name}/" for kind in ("site", "dist") for name in sorted(FRAMEWORKS))
+    standard = {f"^{path}/" for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name))}
+    return (
+        ("^<shim>", NOBODY),
+        ("^<ipython-input-", USER),
+        *((part, FRAMEWORK) for part in ("^<", f"^{OURS}", "torchinductor_", "triton/cache/", *packages)),
+        *((part, LIBRARY) for part in ("/site-packages/", "/dist-packages/")),
+        *((part, FRAMEWORK) for part in sorted(standard)),
+    )
+
+
+def _when_torch_is_there(folder: Path, undo: ExitStack, *, anomaly: bool) -> None:
+    torch: Any = sys.modules["torch"]
+
+    def begin() -> None:
+        state: dict[str, object] = {"torch": torch.__version__, "python": sys.version.split()[0]}
+        try:
+            library = find_library()
+            if library is None:
+                raise OSError("libcupti was not found")
+            state["library"] = str(library)
+            _blame.load(str(library))
+            _blame.follow()
+            _follow_backward(undo)
+            if anomaly:
+                torch.autograd.set_detect_anomaly(mode=True, check_nan=False)
+                _blame.when_failed(lambda: _tell_forward(folder))
+        except Exception as error:  # never the program's
+            state["failed"] = f"{type(error).__name__}: {error}"
+        (folder / STATE).write_text(json.dumps(state))
+
+    undo.callback(device.when_initialised(begin))
+
+
+def _tell_forward(folder: Path) -> None:
+    """Writes where the forward op was called whose backward is running in this thread."""
+    node = sys.modules["torch"]._C._current_autograd_node()
+    if node is not None:
+        about = {"node": node.name(), "stack": list(node.metadata.get("traceback_", ()))}
+        (folder / FORWARD).write_text(json.dumps(about))
+
+
+def _tell_ending(folder: Path) -> None:
+    """Writes what only this process knows of its fault: where the traceback ended, and tensors in its frames."""
+    look()
+    traceback = getattr(sys, "last_traceback", None)
+    if traceback is None:
+        return
+    with suppress(Exception):  # the program has failed already, and in its own way
+        import msgspec
+
+        from unstall.blaming.result import Ending
+        from unstall.blaming.ring import read_ring
+        from unstall.blaming.tensors import last_user_line, tensors_of
+        from unstall.blaming.verdict import verdict
+
+        suspects = verdict(read_ring(folder / RING)).suspects
+        where = suspects[0].where if suspects else None
+        ending = Ending(
+            tensors=tensors_of(where, traceback) if where else (),
+            traceback=last_user_line(traceback, lambda file: not is_installed(file) and not file.startswith(OURS)),
+        )
+        (folder / ENDING).write_bytes(msgspec.json.encode(ending))
+
+
+def _follow_backward(undo: ExitStack) -> None:
+    """Lets work of autograd's own threads, which have no Python frames, count as that of the call that waits."""
+    graph = sys.modules.get("torch.autograd.graph")
+    for owner in (sys.modules.get("torch.autograd"), graph):
+        if owner is not None and hasattr(owner, "_engine_run_backward"):
+            undo.callback(wrap(owner, "_engine_run_backward", _during_backward))
+
+
+def _during_backward(original: Any, *args: Any, **kwargs: Any) -> Any:
+    before = _blame.backward()
+    try:
+        return original(*args, **kwargs)
+    finally:
+        _blame.backward_over(before)

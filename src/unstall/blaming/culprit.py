@@ -1,0 +1,91 @@
+"""Finds the work that never finished: on each stream, the first entry above the number that the device wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unstall.blaming.ring import BEGUN, FINISHED, GRAPH, MARKED, NEVER, RECORD, WAIT, Ring, Rows
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Unfinished:
+    """Work of one stream, or of one branch of a graph, up to the next mark.
+
+    The first entry is of the line that never finished. Without a mark behind it, entries of later lines follow.
+    `blocked`: the stream may only have waited for an event behind unfinished work of another stream. `is_last`: no mark
+    was put behind it, so it may have finished unseen. `replay`: the entry that launched the graph.
+    """
+
+    entries: Rows
+    blocked: bool = False
+    is_last: bool = False
+    replay: Any = None
+
+    @property
+    def launch(self) -> Any:
+        """The entry by which it was put on the stream."""
+        return self.entries[0] if self.replay is None else self.replay
+
+
+def unfinished(ring: Ring) -> list[Unfinished]:
+    """Returns what was unfinished at the end: what may have failed first, what only waited for that last."""
+    found = [each for stream in range(len(ring.tables["streams"])) for each in _on_stream(ring, stream)]
+    return sorted(found, key=_unlikeliness)
+
+
+def _unlikeliness(each: Unfinished) -> tuple[bool, bool, int]:
+    """Work that is last on its stream may have finished unseen, and the more likely, the longer ago it was launched."""
+    number = int(each.launch["number"])
+    return each.blocked, each.is_last, -number if each.is_last else number
+
+
+def _on_stream(ring: Ring, stream: int) -> Iterator[Unfinished]:
+    entries = ring.entries
+    rows = entries[(entries["stream"] == stream) & (entries["number"] > ring.done[stream])]
+    work = np.flatnonzero(rows["kind"] < RECORD)
+    if not len(work):
+        return
+    first = work[0]
+    blocked = any(_is_held_up(ring, wait) for wait in rows[:first] if wait["kind"] == WAIT)
+    until = _next_mark(rows, first)
+    of_window = rows[first:until]
+    of_window = of_window[of_window["kind"] < RECORD]
+    graphs = list(_in_graphs(ring)) if of_window["kind"][0] == GRAPH else []
+    for entries_of_graph in graphs:
+        yield Unfinished(entries_of_graph, blocked, replay=of_window[0])
+    if not graphs:
+        yield Unfinished(of_window, blocked, is_last=until == len(rows))
+
+
+def _next_mark(rows: Rows, first: int) -> int:
+    marks = np.flatnonzero(rows["marked"][first + 1 :] == MARKED)
+    return int(first + 1 + marks[0]) if len(marks) else len(rows)
+
+
+def _is_held_up(ring: Ring, wait: Any) -> bool:
+    """Returns whether the event that is waited for was recorded behind work that never finished."""
+    record = ring.record_of(wait)
+    if record is None:
+        return False
+    entries = ring.entries
+    before = entries[(entries["stream"] == record["stream"]) & (entries["number"] < record["number"])]
+    return bool(np.any((before["kind"] < RECORD) & (before["number"] > ring.done[record["stream"]])))
+
+
+def _in_graphs(ring: Ring) -> Iterator[Rows]:
+    """Yields the unfinished work of each branch of the graphs that were being replayed."""
+    captures = ring.tables["captures"]
+    for capture in np.unique(captures["capture"]):
+        rows = np.flatnonzero(captures["capture"] == capture)
+        values = {int(row): ring.slot(int(row)) for row in rows}
+        if any(value == FINISHED for value in values.values()) or all(value == NEVER for value in values.values()):
+            continue
+        for row, value in values.items():
+            of_branch = ring.captured[(ring.captured["slot"] == 1024 + row) & (ring.captured["number"] > 0)]
+            rest = of_branch if value in (BEGUN, NEVER) else of_branch[of_branch["number"] > value]
+            if value != NEVER and len(rest):
+                yield rest[: _next_mark(rest, 0)]

@@ -1,0 +1,29 @@
+"""Names of kernels as people write them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+
+@functools.cache
+def demangled(name: str) -> str:
+    """Returns a linked C++ name as it is in the source; another name as it is."""
+    if not name.startswith("_Z"):
+        return name
+    try:
+        demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
+    except (OSError, AttributeError):
+        return name
+    demangle.restype = ctypes.c_void_p
+    demangle.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
+    status = ctypes.c_int(-1)
+    found = demangle(name.encode(), None, None, ctypes.byref(status))
+    if not found:
+        return name
+    try:
+        return ctypes.string_at(found).decode(errors="replace")
+    finally:
+        free = ctypes.CDLL(None).free
+        free.argtypes = [ctypes.c_void_p]
+        free(found)

@@ -1,0 +1,161 @@
+"""The report of a fault."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterator
+from typing import Literal
+
+from unstall.blaming.result import BlameResult, Line, Suspect
+from unstall.document.document import Annotation, Block, Bullets, Code, Document, Prose, Span, Words, words
+from unstall.document.plain import plain, short
+from unstall.document.shown import Shown
+from unstall.figures import counted, duration
+
+NO_FAULT = "no fault was seen"
+_AROUND = 2
+
+
+class Blame(Shown):
+    """A fault, or that there was none. `print` shows it, and `save` writes it in the format of a file's ending."""
+
+    def __init__(self, result: BlameResult, again: str = "") -> None:
+        """`again`: the command that runs the program once more and finds the one line among several."""
+        self.result = result
+        self._again = again
+
+    def document(self, *, scrub_paths: bool = False) -> Document:
+        """Returns the document of the report."""
+        return document(self.result, self._again)
+
+
+def document(result: BlameResult, again: str = "") -> Document:
+    """Returns the report of a fault."""
+    first = result.suspects[0] if result.suspects else None
+    where = first.where if first else None
+    summary = _summary(result, first)
+    level: Literal["error", "notice"] = "error" if result.error else "notice"
+    return Document(
+        title="unstall blame",
+        about=(words(Span(plain(result.program), "subject")),) if result.program else (),
+        summary=summary,
+        blocks=tuple(_blocks(result, first, again)),
+        data=result,
+        annotations=(
+            Annotation(level, "unstall blame", summary, where.file if where else None, where.line if where else None),
+        ),
+    )
+
+
+def is_certain(result: BlameResult) -> bool:
+    """Returns whether only one line may have failed."""
+    open_ones = [suspect for suspect in result.suspects if not suspect.blocked]
+    return not result.error or (len(open_ones) == 1 and not open_ones[0].others)
+
+
+def _summary(result: BlameResult, first: Suspect | None) -> str:
+    if not result.error:
+        return f"{NO_FAULT[:1].upper()}{NO_FAULT[1:]}."
+    cause = f": {result.cause}" if result.cause else ""
+    if first is None or first.where is None:
+        return f"{_capital(result.error)}{cause}. The line is not known."
+    likely = "" if is_certain(result) else "most likely "
+    return f"{_capital(result.error)} in the work of {likely}{_at(first.where)}{cause}."
+
+
+def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[Block]:
+    if first is not None:
+        if first.where is not None:
+            yield _source(first)
+        yield Prose(tuple(_facts(result, first)))
+    yield Prose(tuple(_noticing(result)))
+    if result.fix:
+        yield Prose((words(Span("do: ", "dim"), _capital(result.fix) + "."),))
+    others = tuple(_other_lines(result))
+    if others:
+        yield Bullets(words("Other lines whose work had not finished"), others)
+    if others and again:
+        yield Prose((words("To find the one line: ", Span(again, "strong")),))
+    if result.unmarked:
+        yield Prose((words(Span(f"Not exact: {result.unmarked}.", "warning")),))
+
+
+def _source(suspect: Suspect) -> Block:
+    assert suspect.where is not None
+    where, reached = suspect.where, []
+    if suspect.iteration:
+        reached.append(f"the {_ordinal(suspect.iteration)} time that it ran")
+    if suspect.replay:
+        reached.append(f"in the {_ordinal(suspect.replay)} replay of its graph")
+    if suspect.backward:
+        reached.append("in the backward pass")
+    head = words(Span(_place(where), "place"), *(Span(f", {each}", "dim") for each in reached))
+    lines = linecache.getlines(where.file)
+    if not lines:
+        return Prose((head,))
+    low, high = max(1, where.line - _AROUND), min(len(lines), where.line + _AROUND)
+    width = len(str(high))
+    numbered = tuple(
+        f"{'>' if number == where.line else ' '} {number:{width}}  {plain(lines[number - 1].rstrip())}".rstrip()
+        for number in range(low, high + 1)
+    )
+    return Code(head, numbered, "python")
+
+
+def _facts(result: BlameResult, suspect: Suspect) -> Iterator[Words]:
+    for caller in suspect.called_from[:2]:
+        yield _fact("called from", Span(_place(caller), "place"))
+    for line in suspect.forward[:1]:
+        yield _fact("forward", Span(_place(line), "place"))
+    if suspect.replayed:
+        yield _fact("replayed at", Span(_place(suspect.replayed), "place"))
+    for name in suspect.work[:3]:
+        yield _fact("kernel", Span(short(name, 150), "name"))
+    if result.assertion:
+        yield _fact("assertion", Span(short(result.assertion[result.assertion.find("Assertion ") :], 300), "name"))
+    for tensor in result.tensors:
+        yield _fact("tensor", Span(f"{tensor.name}: {tensor.dtype}{list(tensor.shape)} on {tensor.device}", "name"))
+
+
+def _noticing(result: BlameResult) -> Iterator[Words]:
+    noticed = result.noticed
+    if noticed is None:
+        return
+    where = noticed.where or result.traceback
+    at = Span(_place(where), "place") if where else Span("a thread without Python")
+    later = f", {duration(noticed.later_ns)} after that work was launched" if noticed.later_ns is not None else ""
+    yield _fact("noticed at", words(at, f", by {noticed.call}{later}"))
+    if result.traceback is not None and result.traceback != where:
+        yield _fact("traceback", Span(_place(result.traceback), "place"))
+
+
+def _other_lines(result: BlameResult) -> Iterator[Words]:
+    for number, suspect in enumerate(result.suspects):
+        held = " (it may only have waited for another stream)" if suspect.blocked else ""
+        if number and suspect.where is not None:
+            yield words(Span(_place(suspect.where), "place"), f" on {suspect.stream}{held}")
+        for line in suspect.others[:5]:
+            yield words(Span(_place(line), "place"), f" on {suspect.stream}, behind that")
+        if len(suspect.others) > 5:
+            yield words(f"{counted(len(suspect.others) - 5, 'more line')} on {suspect.stream}")
+
+
+def _fact(label: str, text: Span | Words) -> Words:
+    return words(Span(f"{label}: ", "dim"), text)
+
+
+def _place(line: Line) -> str:
+    return f"{_at(line)} in {short(line.function)}"
+
+
+def _at(line: Line) -> str:
+    return f"{plain(line.file)}:{line.line}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"

@@ -1,0 +1,76 @@
+"""Blaming from within a program: `with unstall.blame():`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from unstall.blaming.child import RING, look, start
+from unstall.blaming.document import Blame
+from unstall.blaming.ring import read_ring
+from unstall.blaming.supervise import make_folder
+from unstall.blaming.tensors import tensors_of
+from unstall.blaming.verdict import verdict
+from unstall.errors import UsageError
+
+
+def blame() -> Blaming:
+    """Names the line whose work failed on the GPU, if an error of CUDA passes through a `with` block.
+
+    The block's exception gets the line as a note, and is raised as it was. Nothing is printed.
+
+    Returns:
+        The context manager, to be entered once. Its `report` is a `Blame` after the block.
+    """
+    return Blaming()
+
+
+class Blaming:
+    """One `with` block. `report`: its fault, or that there was none; None before the block has ended."""
+
+    def __init__(self) -> None:
+        self.report: Blame | None = None
+        self._folder: Path | None = None
+        self._undo: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> Self:
+        """Begins to note what the block puts on streams.
+
+        Raises:
+            UsageError: If it was used before, or another one is active.
+            UnstallError: If lines cannot be read in this Python.
+        """
+        if self._folder is not None:
+            raise UsageError("blame() is for one block: call it again for the next")
+        folder = make_folder()
+        try:
+            self._undo = start(folder)
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise UsageError(f"blame() cannot begin: {error.strerror or error}") from error
+        self._folder = folder
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends it, and adds a note to the error if a fault was seen."""
+        assert self._folder is not None
+        try:
+            if error is not None:
+                look()
+            result = verdict(read_ring(self._folder / RING))
+        finally:
+            self._undo()
+            shutil.rmtree(self._folder, ignore_errors=True)
+        where = result.suspects[0].where if result.suspects else None
+        if where is not None and trace is not None:
+            result = msgspec.structs.replace(result, tensors=tensors_of(where, trace))
+        self.report = Blame(result)
+        if error is not None and result.error:
+            error.add_note(f"unstall: {self.report.document().summary}")

@@ -1,0 +1,80 @@
+"""`BlameResult`: the fault of a program, as data. Its JSON form is `unstall.blame/1`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line of Python, and what stands there if the file could be read."""
+
+    file: str
+    line: int
+    function: str
+    source: str = ""
+
+
+class Tensor(msgspec.Struct, frozen=True):
+    """A tensor that the failing line names, as it was when Python noticed."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+
+
+class Suspect(msgspec.Struct, frozen=True, kw_only=True):
+    """A line whose work was put on a stream and never finished.
+
+    `iteration`: how often this line had been reached, this time included; None if that is not known. `work`: names of
+    kernels, or the kind of other work. `others`: lines whose work may have failed as well, since no mark stands between
+    them and this one. `replayed`: the line that replayed the graph which the work was captured in.
+    """
+
+    where: Line | None
+    called_from: tuple[Line, ...] = ()
+    inner: Line | None = None
+    iteration: int | None = None
+    work: tuple[str, ...] = ()
+    stream: str = ""
+    backward: bool = False
+    forward: tuple[Line, ...] = ()
+    replayed: Line | None = None
+    replay: int | None = None
+    others: tuple[Line, ...] = ()
+    blocked: bool = False
+
+
+class Noticed(msgspec.Struct, frozen=True, kw_only=True):
+    """The call that returned the error. `later_ns`: how long after the failing work was put on its stream."""
+
+    where: Line | None
+    call: str
+    later_ns: int | None = None
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """What only the program's own process knows of its fault."""
+
+    tensors: tuple[Tensor, ...] = ()
+    traceback: Line | None = None
+
+
+class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a program's fault. `suspects` come in the order of their likelihood; without an `error`, no
+    fault was seen."""
+
+    schema: Literal["unstall.blame/1"] = "unstall.blame/1"
+    program: str = ""
+    error: str = ""
+    code: int = 0
+    suspects: tuple[Suspect, ...] = ()
+    noticed: Noticed | None = None
+    assertion: str = ""
+    cause: str = ""
+    fix: str = ""
+    tensors: tuple[Tensor, ...] = ()
+    traceback: Line | None = None
+    unmarked: str = ""

@@ -1,0 +1,188 @@
+"""Reads the file of `_marks.c`: what each stream was given to do, and how far the device came."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.errors import TraceError
+
+KERNEL, GRAPH, COPY, MEMSET, RECORD, WAIT = range(1, 7)
+NEVER, BEGUN, FINISHED = 0, 2**32 - 1, 2**32 - 2
+"""What a graph's slot holds, besides numbers of entries."""
+MARKED = 1
+"""`marked` of an entry before which the stream got a mark."""
+_STREAMS = 1024
+_PARTS = ("slots", "streams", "captures", "lines", "stacks", "codes", "kernels", "text", "captured", "ring")
+_ENTRY = [
+    *((name, "<u8") for name in ("number", "time", "event", "sequence")),
+    *((name, "<u4") for name in ("stream", "line")),
+    ("stack", "<i4"),
+    *((name, "<u4") for name in ("kernel", "thread", "visit", "marked", "slot")),
+    *(("kind", "<u2"), ("backward", "<u2"), ("spare", "<u4")),
+]
+_OF_STREAM = ("thread", "line", "last", "marked", "settled", "spare")
+_ROWS: dict[str, Any] = {
+    "slots": "<u4",
+    "streams": [("context", "<u8"), ("handle", "<u8"), *((n, "<u4") for n in _OF_STREAM)],
+    "captures": [("capture", "<u8"), *((n, "<u4") for n in ("stream", "last", "marked", "line", "first", "is_origin"))],
+    "lines": [(n, "<u4") for n in ("code", "number", "whose", "pinned")],
+    "stacks": [("line", "<u4"), ("inner", "<u4"), ("outer", "<u4", 6)],
+    "codes": [(n, "<u4") for n in ("file", "function", "first", "whose")],
+    "kernels": [("hash", "<u8"), ("text", "<u4"), ("spare", "<u4")],
+    "text": "u1",
+    "captured": _ENTRY,
+    "ring": _ENTRY,
+}
+_HEADER = np.dtype(
+    [
+        ("magic", "S8"),
+        ("next", "<u8"),
+        ("used", "<u4", len(_PARTS)),
+        ("part", [("at", "<u8"), ("rows", "<u8"), ("row_bytes", "<u8")], len(_PARTS)),
+        ("error_time", "<u8"),
+        ("error_number", "<u8"),
+        *((n, "<u4") for n in ("error_code", "error_call", "error_thread", "error_line")),
+        ("error_stack", "<i4"),
+        ("error_spare", "<u4"),
+        ("fields", "<u4", 8),
+        *(
+            (n, "<u4")
+            for n in ("marks", "refused", "refusal", "lost_streams", "lost_captured", "closed", "process", "spare")
+        ),
+    ]
+)
+Rows = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of Python. `whose`: 2 if the file is the user's, 1 a library's, 0 a framework's."""
+
+    file: str
+    line: int
+    function: str
+    whose: int
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The tables of a file. Entries are sorted by number."""
+
+    header: Any
+    tables: dict[str, Rows]
+
+    @cached_property
+    def entries(self) -> Rows:
+        """The work that is still in the ring."""
+        ring = self.tables["ring"]
+        first = max(1, int(self.header["next"]) - len(ring))
+        numbers = np.arange(first, int(self.header["next"]), dtype=np.uint64)
+        found = ring[numbers % len(ring)]
+        entries: Rows = found[found["number"] == numbers]
+        return entries
+
+    @cached_property
+    def captured(self) -> Rows:
+        """The work in graphs; row 0 stands for none."""
+        return self.tables["captured"]
+
+    @cached_property
+    def done(self) -> list[int]:
+        """By stream, the number of the last work that is known to be done.
+
+        The device wrote it, or the host waited for it. Or a stream that waited for an event of this one went on.
+        """
+        streams = self.tables["streams"]
+        done = [
+            max(self._whole(self.tables["slots"][number]), self._whole(row["settled"]))
+            for number, row in enumerate(streams)
+        ]
+        waits = self.entries[self.entries["kind"] == WAIT]
+        changed = True
+        while changed:
+            changed = False
+            for wait in waits:
+                record = self.record_of(wait)
+                if record is None or done[wait["stream"]] <= wait["number"]:
+                    continue
+                before = self._last_work(int(record["stream"]), int(record["number"]))
+                if done[record["stream"]] < before:
+                    done[record["stream"]], changed = before, True
+        return done
+
+    def record_of(self, wait: Any) -> Any | None:
+        """Returns the record of the event that this entry waits for, if the ring still has it."""
+        records = self._records.get(int(wait["event"]), [])
+        return next((record for record in reversed(records) if record["number"] < wait["number"]), None)
+
+    @cached_property
+    def _records(self) -> dict[int, list[Any]]:
+        found: dict[int, list[Any]] = {}
+        for record in self.entries[self.entries["kind"] == RECORD]:
+            found.setdefault(int(record["event"]), []).append(record)
+        return found
+
+    def _last_work(self, stream: int, before: int) -> int:
+        """Returns the number of the last work on the stream before an entry; 0 if there is none."""
+        entries = self.entries
+        rows = entries[(entries["stream"] == stream) & (entries["kind"] < RECORD) & (entries["number"] < before)]
+        return int(rows["number"][-1]) if len(rows) else 0
+
+    def _whole(self, low: Any) -> int:
+        """Returns the number of an entry of which only the low 32 bits were kept."""
+        top = int(self.header["next"])
+        number = top - top % 2**32 + int(low)
+        return number if number < top else max(0, number - 2**32)
+
+    def slot(self, capture: int) -> int:
+        """Returns what a row of `captures` has in its slot."""
+        return int(self.tables["slots"][_STREAMS + capture])
+
+    def place(self, line: int) -> Place | None:
+        """Returns a row of `lines`; None for row 0."""
+        if not 0 < line < len(self.tables["lines"]):
+            return None
+        row = self.tables["lines"][line]
+        code = self.tables["codes"][row["code"]]
+        return Place(self.text(code["file"]), int(row["number"]), self.text(code["function"]), int(row["whose"]))
+
+    def stack(self, stack: int) -> tuple[Place | None, Place | None, tuple[Place, ...]]:
+        """Returns the user's line of a stack, the innermost line, and the lines around the user's."""
+        if not 0 <= stack < len(self.tables["stacks"]):
+            return None, None, ()
+        row = self.tables["stacks"][stack]
+        outer = (self.place(int(line)) for line in row["outer"])
+        return self.place(int(row["line"])), self.place(int(row["inner"])), tuple(each for each in outer if each)
+
+    def kernel(self, kernel: int) -> str:
+        """Returns a kernel's name as it is linked; "" for row 0."""
+        return self.text(self.tables["kernels"][kernel]["text"]) if kernel < len(self.tables["kernels"]) else ""
+
+    def text(self, at: int) -> str:
+        """Returns the text at an offset."""
+        text: bytes = self.tables["text"][int(at) : int(at) + 4097].tobytes()
+        return text.partition(b"\0")[0].decode(errors="replace")
+
+
+def read_ring(path: Path) -> Ring:
+    """Reads a file of `_marks.c`. Raises TraceError if it is none, OSError if it cannot be read."""
+    content = np.fromfile(path, dtype=np.uint8)
+    if len(content) < _HEADER.itemsize or bytes(content[:8]) != b"UNSTBLM1":
+        raise TraceError(f"{path}: no file of `unstall run --blame`, or one of another version")
+    header = content[: _HEADER.itemsize].view(_HEADER)[0]
+    tables = {}
+    for number, name in enumerate(_PARTS):
+        dtype = np.dtype(_ROWS[name])
+        part = header["part"][number]
+        at, rows, used = int(part["at"]), int(part["rows"]), int(header["used"][number])
+        if int(part["row_bytes"]) != dtype.itemsize or at + rows * dtype.itemsize > len(content):
+            raise TraceError(f"{path}: the part {name} has not the form of this version of unstall")
+        kept = rows if name in ("slots", "ring") else min(used, rows)
+        tables[name] = content[at : at + kept * dtype.itemsize].view(dtype)
+    return Ring(header, tables)

@@ -1,0 +1,102 @@
+"""Tensors that a line names, as far as a traceback's frames still hold them.
+
+Only their shapes, types and devices are looked at, which the host knows: after a fault the device answers nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Any
+
+from unstall.blaming.result import Line, Tensor
+
+_MOST = 12
+
+
+def tensors_of(where: Line, traceback: TracebackType | None) -> tuple[Tensor, ...]:
+    """Returns the tensors that the statement on this line names, of the innermost frame that is in its function."""
+    frames = [frame for frame in _frames(traceback) if frame.f_code.co_filename == where.file]
+    of_function = [frame for frame in frames if frame.f_code.co_qualname == where.function]
+    if not of_function:
+        return ()
+    frame = of_function[-1]
+    names = {**frame.f_globals, **frame.f_locals}
+    found: dict[str, Tensor] = {}
+    for path in _paths(where):
+        for name, value in _values(path, names):
+            if len(found) < _MOST:
+                found.setdefault(name, _described(name, value))
+    return tuple(found.values())
+
+
+def last_user_line(traceback: TracebackType | None, is_users: Any) -> Line | None:
+    """Returns the innermost line of a traceback that is in a user's file."""
+    found = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if is_users(code.co_filename):
+            source = linecache.getline(code.co_filename, traceback.tb_lineno).strip()
+            found = Line(code.co_filename, traceback.tb_lineno, code.co_qualname, source)
+        traceback = traceback.tb_next
+    return found
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
+    while traceback is not None:
+        yield traceback.tb_frame
+        traceback = traceback.tb_next
+
+
+def _paths(where: Line) -> list[tuple[str, ...]]:
+    """Returns the names in the innermost statement on this line, each with its attributes: ("self", "weight")."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(where.file)))
+    except SyntaxError:
+        return []
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt) and node.lineno <= where.line <= (node.end_lineno or node.lineno)
+    ]
+    if not around:
+        return []
+    statement = min(around, key=lambda node: (node.end_lineno or node.lineno) - node.lineno)
+    paths: dict[tuple[str, ...], None] = {}
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name | ast.Attribute) and (path := _path(node)):
+            paths[path] = None
+    return sorted(paths, key=len, reverse=True)
+
+
+def _path(node: ast.expr) -> tuple[str, ...]:
+    if isinstance(node, ast.Name):
+        return (node.id,)
+    if isinstance(node, ast.Attribute) and (before := _path(node.value)):
+        return (*before, node.attr)
+    return ()
+
+
+def _values(path: tuple[str, ...], names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the tensor that a path leads to, or the parameters of the module there. Runs no code of the program."""
+    torch = sys.modules["torch"]
+    value = names.get(path[0])
+    for name in path[1:]:
+        held = {**vars(value)} if isinstance(value, torch.nn.Module) or hasattr(value, "__dict__") else {}
+        for kind in ("_parameters", "_buffers", "_modules"):
+            held.update(held.get(kind) or {})
+        value = held.get(name)
+    text = ".".join(path)
+    if isinstance(value, torch.Tensor):
+        yield text, value
+    elif isinstance(value, torch.nn.Module):
+        for name, parameter in value._parameters.items():
+            if parameter is not None:
+                yield f"{text}.{name}", parameter
+
+
+def _described(name: str, tensor: Any) -> Tensor:
+    return Tensor(name, tuple(map(int, tensor.shape)), str(tensor.dtype).removeprefix("torch."), str(tensor.device))

@@ -1,0 +1,119 @@
+"""From the tables of a run to what is said about its fault."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterable
+from typing import Any
+
+from unstall.blaming.causes import ERRORS, cause_of, fits
+from unstall.blaming.culprit import Unfinished, unfinished
+from unstall.blaming.demangle import demangled
+from unstall.blaming.result import BlameResult, Line, Noticed, Suspect
+from unstall.blaming.ring import COPY, GRAPH, MEMSET, Place, Ring, Rows
+from unstall.cupti.driver_calls import DRIVER
+
+_KINDS = {GRAPH: "graph replay", COPY: "copy", MEMSET: "memset"}
+_MOST_NAMES = 8
+_CAPTURE_INFO = dict.fromkeys((499, 500), "cuStreamIsCapturing") | dict.fromkeys(
+    (536, 537, 629, 630, 729, 730), "cuStreamGetCaptureInfo"
+)
+_CALLS = DRIVER | _CAPTURE_INFO | {0: "a call that is not followed"}
+
+
+def verdict(ring: Ring, *, assertion: str = "", program: str = "") -> BlameResult:
+    """Returns what is known of the fault; a result without an error if the program saw none."""
+    header = ring.header
+    code = int(header["error_code"])
+    if not code:
+        return BlameResult(program=program)
+    found = _by_assertion([(each, _suspect(ring, each, assertion)) for each in unfinished(ring)], assertion)
+    suspects = tuple(suspect for _, suspect in found)
+    launched = found[0][0].launch if found else None
+    is_followed = bool(header["error_call"])  # else it was found at the program's end
+    noticed = Noticed(
+        where=_line(ring.place(int(header["error_line"]))),
+        call=_CALLS.get(int(header["error_call"]), f"call {int(header['error_call'])} of the driver"),
+        later_ns=int(header["error_time"]) - int(launched["time"]) if launched is not None and is_followed else None,
+    )
+    cause, fix = cause_of(code, assertion, suspects[0].work if suspects else ())
+    return BlameResult(
+        program=program,
+        error=ERRORS.get(code, f"CUDA error {code}"),
+        code=code,
+        suspects=suspects,
+        noticed=noticed,
+        assertion=assertion,
+        cause=cause,
+        fix=fix,
+        unmarked=_unmarked(header),
+    )
+
+
+def _by_assertion(found: list[tuple[Unfinished, Suspect]], assertion: str) -> list[tuple[Unfinished, Suspect]]:
+    """Returns the one whose kernel asserted if there is one such; else all, those that may have waited last."""
+    fitting = [pair for pair in found if any(fits(assertion, name) for name in pair[1].work)]
+    if len(fitting) == 1:
+        return fitting
+    return sorted(found, key=lambda pair: (pair[0].blocked, pair not in fitting))
+
+
+def _suspect(ring: Ring, each: Unfinished, assertion: str) -> Suspect:
+    first, lines = _failed(ring, each.entries, assertion)
+    of_line = each.entries[each.entries["line"] == first["line"]]
+    others = dict.fromkeys(int(line) for line in lines if line != first["line"])
+    where, inner, outer = ring.stack(int(first["stack"]))
+    stream = ring.tables["streams"][int(each.launch["stream"])]
+    replay = each.replay
+    return Suspect(
+        where=_line(where),
+        called_from=_lines(outer),
+        inner=_line(inner),
+        iteration=int(first["visit"] or of_line["visit"].max()) or None if replay is None else None,
+        work=_work(ring, of_line),
+        stream=_stream_name(stream),
+        backward=bool(first["backward"]),
+        replayed=_line(ring.place(int(replay["line"]))) if replay is not None else None,
+        replay=int(replay["visit"]) if replay is not None else None,
+        others=_lines(ring.place(line) for line in others),
+        blocked=each.blocked,
+    )
+
+
+def _failed(ring: Ring, entries: Rows, assertion: str) -> tuple[Any, list[int]]:
+    """Returns the entry that failed, as far as can be told, and the lines that may have failed."""
+    fitting = [each for each in entries if fits(assertion, demangled(ring.kernel(int(each["kernel"]))))]
+    lines = list(dict.fromkeys(int(each["line"]) for each in entries))
+    if not fitting:
+        return entries[0], lines
+    of_fitting = list(dict.fromkeys(int(each["line"]) for each in fitting))
+    return fitting[0], of_fitting if len(of_fitting) == 1 else lines
+
+
+def _work(ring: Ring, entries: Any) -> tuple[str, ...]:
+    names = (demangled(ring.kernel(int(each["kernel"]))) or _KINDS.get(int(each["kind"]), "kernel") for each in entries)
+    return tuple(list(dict.fromkeys(names))[:_MOST_NAMES])
+
+
+def _stream_name(stream: Any) -> str:
+    if stream["thread"]:
+        return f"default stream of thread {stream['thread']}"
+    return f"stream {int(stream['handle']):#x}" if stream["handle"] else "default stream"
+
+
+def _lines(places: Iterable[Place | None]) -> tuple[Line, ...]:
+    return tuple(line for place in places if (line := _line(place)))
+
+
+def _line(place: Place | None) -> Line | None:
+    if place is None:
+        return None
+    return Line(place.file, place.line, place.function, linecache.getline(place.file, place.line).strip())
+
+
+def _unmarked(header: Any) -> str:
+    """Returns why lines may be missing between others, or nothing."""
+    refused, lost = int(header["refused"]), int(header["lost_streams"])
+    if refused:
+        return f"the driver refused {refused:,} of {int(header['marks']):,} marks (error {int(header['refusal'])})"
+    return f"{lost:,} calls were on streams beyond those that are followed" if lost else ""

@@ -1,0 +1,59 @@
+"""Passes a program's stderr on as it comes, and lets somebody read it on the way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pty
+import sys
+import termios
+import threading
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+_CHUNK = 1 << 16
+
+
+@contextmanager
+def passed_on(see: Callable[[bytes], None]) -> Iterator[int]:
+    """Yields a file descriptor for the program's stderr. What comes there goes to our stderr, and then to `see`.
+
+    It is a terminal if ours is one, so that the program finds what it would find without us. At the end of the context
+    all that the program wrote has been passed on; its own children that still run lose their stderr.
+    """
+    reads, writes = _terminal() if os.isatty(2) else os.pipe()
+    thread = threading.Thread(target=_pass_on, args=(reads, see), daemon=True)
+    thread.start()
+    try:
+        yield writes
+    finally:
+        os.close(writes)
+        thread.join(timeout=2.0)  # a child of the program's may keep the other end open
+        if not thread.is_alive():
+            os.close(reads)
+
+
+def _terminal() -> tuple[int, int]:
+    """Returns both ends of a terminal as wide as ours, which changes no byte."""
+    reads, writes = pty.openpty()
+    tty.setraw(writes)
+    with suppress(OSError, termios.error):
+        termios.tcsetwinsize(writes, termios.tcgetwinsize(2))
+    return reads, writes
+
+
+def _pass_on(reads: int, see: Callable[[bytes], None]) -> None:
+    while True:
+        try:
+            chunk = os.read(reads, _CHUNK)
+        except OSError as error:  # a terminal whose other end was closed
+            if error.errno == errno.EINTR:
+                continue
+            return
+        if not chunk:
+            return
+        with suppress(OSError, ValueError):
+            sys.stderr.buffer.write(chunk)
+            sys.stderr.buffer.flush()
+        see(chunk)

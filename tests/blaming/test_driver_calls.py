@@ -1,0 +1,186 @@
+"""Calls of the driver become entries, marks and errors: with a driver and a CUPTI that tests are told by."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="CUPTI is followed on Linux alone"),
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="the driver of these tests is built by gcc"),
+]
+
+BEGIN = """
+import ctypes, struct, sys
+from pathlib import Path
+from unstall.blaming import _blame
+from unstall.blaming.child import whose_files
+from unstall.blaming.ring import read_ring
+from unstall.blaming.verdict import verdict
+
+ring, fake = Path(sys.argv[1]), ctypes.CDLL("libcuda.so.1")
+_blame.open(str(ring), sys.argv[2] if len(sys.argv) > 2 else "", whose_files())
+_blame.load("libcuda.so.1")
+_blame.follow()
+LAUNCH, SYNCHRONIZE, IS_CAPTURING, END_CAPTURE, BEGIN_CAPTURE = 307, 126, 499, 497, 495
+
+def call(number, stream=7, symbol=b"kernel", result=0):
+    at = {LAUNCH: 40}.get(number, 0)
+    parameters = bytearray(64)
+    struct.pack_into("<Q", parameters, at, stream)
+    return fake.fake_call(number, bytes(parameters), symbol, result)
+
+def told():
+    return [suspect.where.line for suspect in verdict(read_ring(ring)).suspects]
+
+"""
+
+
+@pytest.fixture(scope="module")
+def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the driver, which is CUPTI too."""
+    folder = tmp_path_factory.mktemp("fake")
+    source = Path(__file__).parent / "fake_driver.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libcuda.so.1", source], check=True)
+    return folder
+
+
+def ran(fake: Path, lines: str, pinned: str = "") -> str:
+    """What a program prints whose first line is line 1."""
+    program = fake / "program.py"
+    program.write_text(lines)
+    ring = fake / "ring.bin"
+    ring.unlink(missing_ok=True)
+    code = BEGIN + f"exec(compile(Path({str(program)!r}).read_text(), {str(program)!r}, 'exec'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, ring, pinned.replace("PROGRAM", str(program))],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LD_LIBRARY_PATH": str(fake)},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_first_line_whose_mark_never_arrived_is_told(fake: Path) -> None:
+    assert (
+        ran(
+            fake,
+            """call(LAUNCH)
+call(LAUNCH)
+call(LAUNCH)
+fake.fake_run(7, 1)
+call(SYNCHRONIZE, result=710)
+print(told())
+""",
+        )
+        == "[2]"
+    )
+
+
+def test_an_error_of_a_call_about_captures_is_seen(fake: Path) -> None:
+    assert (
+        ran(
+            fake,
+            """call(LAUNCH)
+call(IS_CAPTURING, result=710)
+print(told(), verdict(read_ring(ring)).noticed.call)
+""",
+        )
+        == "[1] cuStreamIsCapturing"
+    )
+
+
+def test_an_error_that_no_followed_call_returned_is_found_at_the_end(fake: Path) -> None:
+    assert (
+        ran(
+            fake,
+            """call(LAUNCH)
+fake.fake_die(719)
+before = told()
+_blame.look()
+print(before, told())
+""",
+        )
+        == "[] [1]"
+    )
+
+
+def test_looking_for_an_error_finds_none_in_a_run_without_one(fake: Path) -> None:
+    assert (
+        ran(
+            fake,
+            """call(LAUNCH)
+_blame.look()
+print(verdict(read_ring(ring)).error == "")
+""",
+        )
+        == "True"
+    )
+
+
+def test_work_that_was_waited_for_is_no_suspect(fake: Path) -> None:
+    assert (
+        ran(
+            fake,
+            """call(LAUNCH)
+call(LAUNCH, stream=8)
+call(SYNCHRONIZE, result=710)
+print(fake.fake_waited(), told())
+""",
+            "PROGRAM:1:1",
+        )
+        == "1 [2]"
+    )
+
+
+def test_memory_that_cannot_be_pinned_is_replaced_by_the_drivers(fake: Path) -> None:
+    lines = """fake.fake_refuse(801)
+call(LAUNCH)
+call(LAUNCH)
+call(LAUNCH)
+fake.fake_run(7, 1)
+call(SYNCHRONIZE, result=710)
+print(told())
+_blame.close()
+"""
+    assert ran(fake, lines) == "[3]"
+
+
+GRAPH = """call(BEGIN_CAPTURE)
+fake.fake_capture(7)
+for number in range(40):
+    call(LAUNCH)
+    call(LAUNCH)
+call(END_CAPTURE)
+print(read_ring(ring).header["marks"])
+"""
+
+
+def test_a_graph_gets_a_mark_for_16_pieces_of_work_at_most(fake: Path) -> None:
+    assert int(ran(fake, GRAPH)) == 1 + 79 // 16 + 1
+
+
+def test_a_second_run_marks_each_line_of_a_graph(fake: Path) -> None:
+    assert int(ran(fake, GRAPH, "PROGRAM:99:1")) == 1 + 79 + 1
+
+
+def test_nothing_is_followed_or_pinned_after_the_end(fake: Path) -> None:
+    assert (
+        ran(
+            fake,
+            """call(LAUNCH)
+call(LAUNCH, stream=7); call(LAUNCH)
+_blame.close()
+print(fake.fake_subscribed(), fake.fake_registered())
+""",
+        )
+        == "0 0"
+    )
