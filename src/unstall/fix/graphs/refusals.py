@@ -31,9 +31,13 @@ class UserLine:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One reason against a graph. `place` is None if no line of Python was running, as in backward. `waits`: the reason
-    is a wait of the host, which the function may skip while it is captured. `gainless`: a graph is possible but gains
-    nothing."""
+    """A reason why a function cannot, or should not, become a graph.
+
+    Attributes:
+        place: The line of the function. None if no Python line was running, as in a backward pass.
+        waits: Whether the reason is a wait of the host. The function may leave out such a wait during a capture.
+        gainless: Whether a graph is possible but gains nothing.
+    """
 
     reason: str
     place: UserLine | None = None
