@@ -35,7 +35,7 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--pin-down",
         action="store_true",
-        help="if several lines may have failed, run the program again and wait after the work of these lines only",
+        help="if it is not certain which of several lines failed, unstall runs the program again to find out; it then waits for the GPU after each of these lines",
     )
 
 

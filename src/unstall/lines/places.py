@@ -28,7 +28,7 @@ class LinePlaces:
 
 
 def read_places(folder: Path, started_in: str) -> LinePlaces:
-    """Reads all descriptions. Skips a line that was cut off."""
+    """Reads all descriptions of a recording's stacks, lines and threads. Skips an entry that was cut off."""
     places, short = LinePlaces(), Shortened(started_in)
     try:
         text = (folder / PLACES).read_bytes()

@@ -35,7 +35,7 @@ class Refusal:
 
     Attributes:
         place: The line of the function. None if no Python line was running, as in a backward pass.
-        waits: Whether the reason is a wait of the host. The function may leave out such a wait during a capture.
+        waits: Whether the reason is a wait of the host. Some functions do not wait while they are captured.
         gainless: Whether a graph is possible but gains nothing.
     """
 

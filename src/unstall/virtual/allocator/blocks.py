@@ -155,7 +155,10 @@ def _address(block: Block) -> tuple[int]:
 
 
 class BlockPool:
-    """Free blocks for small or for large requests. A pool belongs to the program or to a graph's private pool."""
+    """A pool of blocks that are free, either for small or for large requests.
+
+    `owner` is the private pool of a CUDA graph that the blocks belong to; None for the program's own blocks.
+    """
 
     def __init__(self, is_small: bool, owner: PrivatePool | None = None) -> None:
         self.is_small = is_small
