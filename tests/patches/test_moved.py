@@ -48,13 +48,14 @@ def test_a_line_moves_with_what_is_around_it(text: str, moved: int) -> None:
     ]
 
 
-def test_a_line_that_was_changed_is_not_taken_for_its_like_elsewhere() -> None:
+@pytest.mark.parametrize("function", ["train", "Trainer.train", "make.<locals>.train"])
+def test_a_line_that_was_changed_is_not_taken_for_its_like_elsewhere(function: str) -> None:
     """The same text still stands in `evaluate`, and once more in `train` itself."""
     lines = _PROGRAM.split("\n")
     lines[_FIRST - 1] = "        x = x.to(device, non_blocking=True)"
     text = "\n".join(lines)
-    assert line_now(_FIRST, ran(), text) is None
-    assert line_now(_AGAIN, ran(), text) == _AGAIN
+    assert line_now(_FIRST, ran(function=function), text) is None
+    assert line_now(_AGAIN, ran(function=function), text) == _AGAIN
 
 
 def test_lines_of_the_same_text_keep_their_order() -> None:

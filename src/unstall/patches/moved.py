@@ -53,7 +53,8 @@ def _candidates(ran: Mapping[int, RanLine], digests: list[int], text: str) -> di
         of[digest].append(number)
     found = {}
     for number, each in ran.items():
-        names = {name for name in each.functions if name == _MODULE or name.isidentifier()}  # but no "<lambda>"
+        last = {name.rpartition(".")[2] for name in each.functions}  # of "Net.forward"
+        names = {name for name in last if name == _MODULE or name.isidentifier()}  # but no "<lambda>"
         found[number] = [now for now in of[each.digest] if not names or inside.get(now, _MODULE) in names]
     return found
 

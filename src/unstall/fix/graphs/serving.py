@@ -17,7 +17,7 @@ from unstall.fix.graphs.graph_cache import GraphCache
 from unstall.fix.graphs.graphed_stats import GraphedCounters
 from unstall.fix.graphs.guarded_graph import GuardedGraph
 from unstall.fix.graphs.prepare import CaptureOptions, CaptureRequest, prepared
-from unstall.fix.graphs.refusals import Refusal, Refused, ReportedRefusals, always_new, raising_place
+from unstall.fix.graphs.refusals import Refusal, Refused, ReportedRefusals, Shapes, always_new, raising_place
 from unstall.fix.graphs.static_call import FunctionKind
 from unstall.fix.graphs.static_inputs import Sharing
 from unstall.fix.graphs.verify import check
@@ -50,7 +50,7 @@ class GraphServer:
         self._refusals = refusals
         self._warm = False
         self._new_in_a_row = 0
-        self._latest: CacheEntry | None = None
+        self._shapes: Shapes = ()  # of the latest call
         self._always_new: Refusal | None = None
         self.cache = GraphCache(max_graphs)
         self.pools: list[Pool] = []
@@ -81,11 +81,11 @@ class GraphServer:
 
     def _is_new_again(self, entry: CacheEntry) -> bool:
         """Returns whether these arguments come for the first time, as those of many calls before did."""
-        before, self._latest = self._latest, entry
+        before, self._shapes = self._shapes, entry.shapes
         entry.calls += 1
         self._new_in_a_row = self._new_in_a_row + 1 if entry.calls == 1 else 0
-        if self._new_in_a_row == _TELLING and not self._counters.hits and before is not None:
-            self._always_new = always_new(_TELLING, before.shapes, entry.shapes)
+        if self._new_in_a_row == _TELLING and not self._counters.hits:
+            self._always_new = always_new(_TELLING, before, entry.shapes)
             self._report(self._always_new)
         return self._new_in_a_row > _MOST_NEW
 
