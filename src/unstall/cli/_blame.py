@@ -35,7 +35,8 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--pin-down",
         action="store_true",
-        help="if it is not certain which of several lines failed, unstall runs the program again to find out; it then waits for the GPU after each of these lines",
+        help="if several lines remain possible, unstall runs the program again, and waits for the GPU after each of "
+        "these lines",
     )
 
 

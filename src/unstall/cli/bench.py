@@ -70,14 +70,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--bytes",
         "SIZE",
         parse_bytes,
-        "the bytes that it moves, such as 64MiB, to show its rate and the share of the device's peak",
+        "how many bytes a call moves, such as 64MiB: shows the rate, and its share of the device's peak",
     )
     add_value(
         group,
         "--flops",
         "N",
         parse_flops,
-        "the operations that it computes, such as 2e9 or 2GFLOP, to show its rate and the share of the device's peak",
+        "how many operations a call computes, such as 2e9 or 2GFLOP: shows the rate, and its share of the peak",
     )
     group.add_argument(
         "--method", choices=_METHODS, help="how to measure device time (default: auto; model is for a virtual GPU)"

@@ -75,9 +75,8 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
     if len(parts) < 2 or not shares:
         return []
     (most, place), *others = shares
-    return [
-        ", ".join([f"of this function's idle time, {most} is at {place}", *(f"{less} at {at}" for less, at in others)])
-    ]
+    rest = (f"{at} ({less})" for less, at in others)
+    return [", ".join([f"this function includes {place} ({most} of the idle time)", *rest])]
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
