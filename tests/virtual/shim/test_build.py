@@ -107,6 +107,36 @@ def test_what_is_compiled_names_no_folder_of_this_machine(small: Torch) -> None:
         assert named in compiled
 
 
+@pytest.fixture
+def many(small: Torch, monkeypatch: pytest.MonkeyPatch) -> Torch:
+    """The same with more files than are compiled at once, which need a header of torch that is slow to compile."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    (small.root / "include").mkdir()
+    (small.root / "include" / "of_torch.h").write_text(
+        "#pragma once\ninline const char* of_torch() { return __FILE__; }\n"
+    )
+    (building.SHIM / building.TORCH_HEADERS).write_text("#include <of_torch.h>\n#define AHEAD 1\n")
+    for name in ("first", "second", "third"):
+        (building.SHIM / f"{name}.cpp").write_text(
+            f"#include <of_torch.h>\nconst char* {name}() {{ return of_torch(); }}\n"
+        )
+    return small
+
+
+def test_of_many_files_torchs_headers_are_compiled_once_and_thrown_away(many: Torch) -> None:
+    (building.SHIM / "one.cpp").write_text("#ifndef AHEAD\n#error without what was compiled ahead\n#endif\n")
+    made = build(many)
+    compiled = made.read_bytes()
+    assert b"torch/include/of_torch.h" in compiled
+    assert str(many.root).encode() not in compiled
+    assert not list((many.root / "cache").rglob(f"*{building.TORCH_HEADERS}*"))
+
+
+def test_headers_that_do_not_compile_ahead_cost_only_time(many: Torch) -> None:
+    (building.SHIM / building.TORCH_HEADERS).write_text("#error\n")
+    assert build(many).exists()
+
+
 def test_a_cache_that_cannot_be_written_says_what_to_do(small: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
     (small.root / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(small.root / "file"))

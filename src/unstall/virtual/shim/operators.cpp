@@ -1,7 +1,3 @@
-// As torch is built: otherwise its header asserts on data that only a debug build of torch keeps.
-#ifndef NDEBUG
-#define NDEBUG
-#endif
 #include "operators.h"
 
 #include "kernels.h"
