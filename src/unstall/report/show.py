@@ -76,7 +76,7 @@ def document(
         caveat: What to know about the source; empty if nothing.
     """
     finding = numbered(result)[number]
-    blocks: list[Block] = [Prose((_figures(result, finding),))]
+    blocks: list[Block] = [] if finding.fault else [Prose((_figures(result, finding),))]
     if caveat:
         blocks.append(Prose((words(Span(caveat, "warning")),)))
     blocks += [_source(role, where, found) for role, where, found in excerpts if where.line is not None]
