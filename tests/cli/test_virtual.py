@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from cli.command import Cli
 from traces import TraceBuilder
 
+from unstall.answers.explain import explain as report_of
 from unstall.cli import parse
-from unstall.cli._virtual import command_with_gpu, part_asked_for, read_run
+from unstall.cli._ending import ending
+from unstall.cli._virtual import command_with_gpu, options_of, part_asked_for, read_run
 from unstall.diagnose.explain import explain
+from unstall.document.formats import render
 from unstall.launching.launch import Exit
 from unstall.locate.steps import find_steps
-from unstall.timeline.columns import HostKind, Timeline
+from unstall.timeline.columns import Faults, HostKind, Timeline
 from unstall.virtual.run_folder import TIMELINE
 
 
@@ -78,6 +84,46 @@ def test_a_warm_up_of_all_steps_is_told_how_many_there_are_and_what_to_give() ->
         "this is the whole run, since --warmup 12 leaves none of its 10 steps to explain: give --warmup 9 or less"
     )
     assert len(find_steps(part)) == 10
+
+
+def _faulted(timeline: Timeline) -> Timeline:
+    """The run, in whose first launch a device failed."""
+    text = len(timeline.strings)
+    row = {"call": int(np.flatnonzero(timeline.host.kind == HostKind.LAUNCH)[0]), "replay": -1, "noticed": -1}
+    row |= {"iteration": 1, "details": text}
+    none = Faults.none()
+    columns = {f.name: np.array([row.get(f.name, 0)], getattr(none, f.name).dtype) for f in fields(Faults)}
+    return replace(timeline, strings=(*timeline.strings, '{"check":"wrong"}'), faults=Faults(**columns))
+
+
+@pytest.mark.parametrize("asked", [[], ["--warmup", "4", "--steps", "3"], ["--after", "100"]])
+def test_a_run_in_which_a_device_failed_is_shown_whole(asked: list[str]) -> None:
+    run = _faulted(_run(10))
+    assert part_asked_for(run, parse(["run", *asked, "train.py"])) is run
+
+
+def test_the_end_of_a_run_in_which_a_device_failed_says_no_more_than_where_to_look() -> None:
+    args, report = parse(["run", "--gpu", "h200", "train.py"]), report_of(_faulted(_run(10)))
+    said = render(ending(args, Path("train.trace.json.gz"))(report.document()), "text")
+    assert "unstall show b1\nunstall open\n\nall of it: " in said
+
+
+def test_blame_is_for_a_virtual_gpu_so_far(unstall: Cli) -> None:
+    outcome = unstall("run", "--blame", "train.py")
+    assert outcome.code == 2
+    assert "--blame needs --gpu so far" in outcome.err
+
+
+def test_blame_changes_nothing_that_a_virtual_gpu_is_asked_for() -> None:
+    plain, blaming = (options_of(parse(["run", *more, "--gpu", "h200", "train.py"])) for more in ([], ["--blame"]))
+    assert plain == blaming
+
+
+def test_budgets_of_a_run_in_which_a_device_failed_cannot_be_checked(unstall: Cli, tmp_path: Path) -> None:
+    _faulted(_run(3)).save(tmp_path / "run.timeline")
+    outcome = unstall("explain", tmp_path / "run.timeline", "--max-idle", "100%", "-q")
+    assert outcome.code == 3
+    assert "the budgets cannot be checked: a device failed" in outcome.err
 
 
 def _stepless() -> Timeline:

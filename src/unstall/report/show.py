@@ -87,7 +87,7 @@ def document(
         apply: The command that applies the patch.
         caveat: What to know about the source, or "".
     """
-    blocks: list[Block] = [Prose((_figures(result, finding),))]
+    blocks: list[Block] = [] if finding.fault else [Prose((_figures(result, finding),))]
     if caveat:
         blocks.append(Prose((words(Span(caveat, "warning")),)))
     blocks += [_source(role, where, found) for role, where, found in excerpts if where.line is not None]

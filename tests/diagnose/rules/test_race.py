@@ -125,3 +125,23 @@ def test_a_race_of_calls_that_are_not_in_the_timeline_is_still_told() -> None:
 
     assert finding.title == "Race: written twice, in no order"
     assert finding.where.file is None
+
+
+def test_races_of_a_pair_of_lines_are_one_on_however_many_streams() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 10, "train"):
+        for number in range(12):
+            with trace.frame("train.py", 12, "fill"), trace.op("aten::normal_"):
+                trace.launch("normal", 50)
+            with trace.frame("train.py", 13, "total"), trace.op("aten::sum"):
+                trace.launch("sum", 50, stream=20 + number)
+    timeline = trace.timeline()
+    calls, s7 = launches(timeline), stream(timeline, 7)
+    rows = [
+        (RaceKind.READ_EARLY, calls[2 * i], calls[2 * i + 1], s7, stream(timeline, 20 + i), 4096, 1) for i in range(12)
+    ]
+    (finding,) = races_in(with_races(timeline, *rows))
+
+    assert finding.count == 12
+    assert "aten::sum at train.py:13 on 12 streams (20, 21, 22, …) reads 4.00 KiB" in finding.saw
+    assert "let 12 streams (20, 21, 22, …) wait for stream 7" in finding.fix

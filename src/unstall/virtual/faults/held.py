@@ -18,6 +18,8 @@ def held_table(happened: Happened, allocated: Allocated, host_row: I32, host: Ho
     """
     record, size = live(happened, allocated, device, until)
     row = host_row[record]
+    operator = np.append(host.op, np.int32(-1))[row]
+    row = np.where(operator >= 0, operator, row)  # in place of the call of cudaMalloc within it
     known = np.maximum(row, 0)
     width = int(host.name.max(initial=0)) + 1
     key = np.where(row >= 0, host.stack[known].astype(np.int64) * width + host.name[known], -1 - width)
