@@ -1,14 +1,16 @@
 """What `unstall run --blame` names and what it costs: planted faults, and steps with and without it. On a GPU.
 
-    python -m benchmarks.blame [--only cost|faults] [--seconds 60] [--out FILE]
+    python -m benchmarks.blame [--only cost|faults] [--seconds 60] [--parts] [--late] [--out FILE]
 
 Faults: each program of tests/blaming/programs has one line with the comment `# the fault`. It is run as it is, for the
-line in the traceback of Python, and with --blame.
+line in the traceback of Python, and with --blame. With --late it is run with --blame only, as if the first marks, which
+are put whatever they cost, had been put long before.
 
-Cost: one process for each way to run (as it is, with --blame, with CUDA_LAUNCH_BLOCKING=1), all with the same three
-programs: an inference that is bound by launches, a training that is bound by the device, and that inference as replays
-of a CUDA graph. They time a few steps in turns, on the same two cores. Figures are medians of the ratios of neighbours,
-and ratios of medians. Results must be equal bit for bit.
+Cost: one process for each way to run (as it is, with --blame, with CUDA_LAUNCH_BLOCKING=1), all with the same
+programs: an inference that is bound by launches, a training and a chain of elementwise operators that are bound by the
+device, and that inference as replays of a CUDA graph. They time a few steps in turns, on the same two cores. Figures
+are medians of the ratios of neighbours, and ratios of medians. Results must be equal bit for bit. With --parts there
+are parts of --blame, too: callbacks that return at once, the ring without marks, marks for 1 % of the time, all marks.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -35,9 +37,17 @@ from benchmarks.on_device import measured_on, why_skipped
 FAULTS = Path(__file__).parents[1] / "tests" / "blaming" / "programs"
 _AT_A_TIME = 6
 _WAYS = ("plain", "blame", "blocking")
-_STEPS = {"inference": 4, "training": 1, "replays": 20}
-_SHARES = {"inference": 0.5, "training": 0.25, "replays": 0.25}
+_ALL_MARKS = 2**32 - 1
+_PARTS: dict[str, tuple[float, int] | None] = {  # the share of the time that marks get, and how many come first
+    "callbacks": None,
+    "ring": (0.0, 0),
+    "marks 0.01": (0.01, 0),
+    "all marks": (0.0, _ALL_MARKS),
+}
+_STEPS = {"inference": 4, "training": 1, "elementwise": 2, "replays": 20}
+_SHARES = {"inference": 0.5, "training": 0.2, "elementwise": 0.15, "replays": 0.15}
 """Of the time for the cost."""
+_NO_FIRST_MARKS = "from unstall.blaming import _blame; _blame.budget(0.02, 0); "
 Row = dict[str, Any]
 
 
@@ -46,6 +56,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", choices=("cost", "faults", "one", "worker"), help="one part")
     parser.add_argument("--seconds", type=float, default=60.0, help="for the cost")
     parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
+    parser.add_argument("--parts", action="store_true", help="the cost of the parts of --blame")
+    parser.add_argument("--late", action="store_true", help="faults without the first marks")
     parser.add_argument("--rings", type=Path, help="a folder for the rings of the faults")
     parser.add_argument("--way", help="of a worker")
     parser.add_argument("--program", type=Path, help="the one fault")
@@ -60,28 +72,34 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     result: Row = measured_on()
     if args.only != "cost":
-        result["faults"] = rows = faults(args.rings)
+        result["faults"] = rows = faults(args.rings, late=args.late)
         result["named"] = {way: sum(row[way] == row["true"] for row in rows) for way in ("line", "python")}
     if args.only != "faults":
-        result["cost"] = cost(args.seconds)
+        result["cost"] = cost(args.seconds, (*_WAYS, *_PARTS) if args.parts else _WAYS)
     if args.out:
         args.out.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 
-def faults(rings: Path | None = None) -> list[Row]:
+def faults(rings: Path | None = None, *, late: bool = False) -> list[Row]:
     """Returns for each planted fault the true line, Python's, and ours. Several run at a time."""
     programs = sorted(FAULTS.glob("*.py"))
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        rows = list(pool.map(lambda program: _fault(program, rings), programs))
+    with ThreadPoolExecutor(_AT_A_TIME) as pool, tempfile.TemporaryDirectory() as folder:
+        copies = Path(folder) if late else None
+        rows = list(pool.map(lambda program: _fault(program, rings, copies), programs))
+    told = ("fault", "true", "python", "line", "iteration", "iteration_to", "suspects", "lines", "why")
     for row in rows:
-        told = {name: row.get(name) for name in ("fault", "true", "python", "line", "iteration", "suspects", "why")}
-        print(json.dumps(told), flush=True)
+        print(json.dumps({name: row.get(name) for name in told}), flush=True)
     return rows
 
 
-def _fault(program: Path, rings: Path | None) -> Row:
+def _fault(program: Path, rings: Path | None, copies: Path | None) -> Row:
     true = next(n for n, line in enumerate(program.read_text().splitlines(), 1) if line.endswith("# the fault"))
+    python = None if copies else _traceback(program)
+    if copies:
+        copy = copies / program.name
+        copy.write_text(_NO_FIRST_MARKS + program.read_text())
+        program = copy
     command = [sys.executable, "-m", "benchmarks.blame", "--only", "one", "--program", str(program)]
     ran = subprocess.run(
         [*command, *(["--rings", str(rings)] if rings else [])],
@@ -92,7 +110,7 @@ def _fault(program: Path, rings: Path | None) -> Row:
     )
     lines = [line for line in ran.stdout.splitlines() if line.startswith("= ")]
     blamed: Row = json.loads(lines[-1][2:]) if lines else {"line": None, "why": ran.stderr[-2000:]}
-    return {"fault": program.stem, "true": true, "python": _traceback(program), **blamed}
+    return {"fault": program.stem, "true": true, "python": python, **blamed}
 
 
 def _traceback(program: Path) -> int | None:
@@ -102,8 +120,6 @@ def _traceback(program: Path) -> int | None:
 
 
 def _blamed(program: Path, rings: Path | None) -> Row:
-    import msgspec
-
     from unstall.blaming.supervise import make_folder, supervise
 
     folder = make_folder()
@@ -123,10 +139,16 @@ def _blamed(program: Path, rings: Path | None) -> Row:
     return {
         "line": where.line if where else None,
         "iteration": result.suspects[0].iteration,
+        "iteration_to": result.suspects[0].iteration_to,
         "suspects": len(result.suspects),
+        "lines": sum(1 + len(suspect.others) for suspect in result.suspects),
         "exit": ended.exit.code,
         "seconds": round(took, 2),
-        "result": msgspec.to_builtins(result),
+        "error": result.error,
+        "work": result.suspects[0].work,
+        "noticed": result.noticed.where.line if result.noticed and result.noticed.where else None,
+        "noticed_by": result.noticed.call if result.noticed else None,
+        "later_ns": result.noticed.later_ns if result.noticed else None,
     }
 
 
@@ -149,26 +171,25 @@ def _dump(folder: Path, to: Path) -> None:
     to.write_text("\n".join(lines) + "\n")
 
 
-def cost(seconds: float) -> Row:
-    """Returns what a step takes by that of a plain run, for each program and way."""
-    workers = {way: _Worker(way) for way in _WAYS}
+def cost(seconds: float, ways: Sequence[str]) -> Row:
+    """Returns what a step takes by that of a plain run, for each program and way. The first way is the plain one."""
+    workers = {way: _Worker(way) for way in ways}
     try:
-        facts = {way: worker.ask("facts") for way, worker in workers.items()}
         rows = {name: _in_turns(workers, name, seconds * share) for name, share in _SHARES.items()}
         sums = {name: {way: worker.ask(f"sum {name}") for way, worker in workers.items()} for name in _STEPS}
         over = {way: worker.ask("end") for way, worker in workers.items()}
     finally:
         for worker in workers.values():
             worker.process.kill()
-    result: Row = {"facts": facts, "over": over}
+    result: Row = {"over": over}
     for name, times in rows.items():
-        equal = len({sums[name][way] for way in _WAYS}) == 1
+        equal = len(set(sums[name].values())) == 1
         result[name] = {
             "equal": equal,
             "sums": sums[name],
             "step_ms": {w: statistics.median(t) for w, t in times.items()},
         }
-        for way in _WAYS[1:]:
+        for way in ways[1:]:
             ratios = sorted(mine / plain for mine, plain in zip(times[way], times["plain"], strict=True))
             result[name][way] = {
                 "ratio": statistics.median(ratios),
@@ -181,12 +202,12 @@ def cost(seconds: float) -> Row:
 
 
 def _in_turns(workers: Mapping[str, _Worker], name: str, seconds: float) -> dict[str, list[float]]:
-    times: dict[str, list[float]] = {way: [] for way in _WAYS}
+    times: dict[str, list[float]] = {way: [] for way in workers}
     for worker in workers.values():
         worker.ask(f"time {name}")
     chance, end = random.Random(1), time.monotonic() + seconds
     while time.monotonic() < end:
-        for way in chance.sample(_WAYS, len(_WAYS)):
+        for way in chance.sample(list(workers), len(workers)):
             times[way].append(workers[way].ask(f"time {name}"))
     return times
 
@@ -213,21 +234,25 @@ class _Worker:
 
 
 def _work(way: str) -> int:
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-2:])
-    folder = Path(tempfile.mkdtemp(dir="/dev/shm")) if way == "blame" else None
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm")) if way not in ("plain", "blocking") else None
     if folder:
         from unstall.blaming.child import start
 
         start(folder)
     import torch
 
+    torch.cuda.init()
+    if way in _PARTS:
+        _leave(_PARTS[way])
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = False
     steps: dict[str, Callable[[], Any]] = {
         "inference": _inference(),
         "training": _training(),
+        "elementwise": _elementwise(),
         "replays": _replays(_inference()),
     }
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-2:])
     last: dict[str, Any] = {}
     gc.collect()
     gc.disable()
@@ -244,14 +269,22 @@ def _work(way: str) -> int:
             answer = (time.perf_counter() - began) / _STEPS[name] * 1e3
         elif what == "sum":
             answer = last[name].double().sum().item().hex()
-        elif what == "facts":
-            answer = (folder / "blame.json").read_text() if folder and (folder / "blame.json").exists() else ""
         elif what == "end":
             answer = _end(folder)
         print("= " + json.dumps(answer), flush=True)
         if what == "end":
             break
     return 0
+
+
+def _leave(marks: tuple[float, int] | None) -> None:
+    """Leaves this part of --blame: marks for a share of the time; None if callbacks are to return at once."""
+    from unstall.blaming import _blame
+
+    if marks is None:
+        _blame.error(1, 0)  # after an error nothing is noted
+    else:
+        _blame.budget(*marks)
 
 
 def _end(folder: Path | None) -> object:
@@ -312,6 +345,26 @@ def _training() -> Callable[[], Any]:
         loss.backward()
         optimizer.step()
         return loss.detach()
+
+    return step
+
+
+def _elementwise() -> Callable[[], Any]:
+    """Short kernels, one a line, which take longer than their launches."""
+    import torch
+
+    x = torch.linspace(-2, 2, 1 << 23, device="cuda")
+
+    def step() -> Any:
+        y = x
+        for _ in range(10):
+            y = y * 1.25
+            y = y + x
+            y = torch.tanh(y)
+            y = y - 0.5
+            y = y.abs()
+            y = y.clamp(0.0, 1.0)
+        return y
 
     return step
 

@@ -28,12 +28,15 @@ class Device:
     marks: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     put: dict[int, int] = field(default_factory=dict)
     refuses: bool = False
+    keeps_up: bool = False
 
     def write(self, stream: int, slot: int, value: int) -> int:
         """Takes a mark, as cuStreamWriteValue32 does."""
         if self.refuses:
             return 801
         self.marks.setdefault(stream, []).append((self.put.get(stream, 0), slot, value))
+        if self.keeps_up:
+            self.does(stream, self.put.get(stream, 0))
         return 0
 
     def launched(self, stream: int) -> None:

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the ring is the
 
 from blaming.device import Device, device, kernel, record, run, wait  # noqa: E402
 
+from unstall.blaming import _blame  # noqa: E402
 from unstall.blaming.culprit import unfinished  # noqa: E402
 
 STREAMS = 3
@@ -97,3 +98,47 @@ def test_marks_are_put_only_where_the_line_changes() -> None:
     with device() as on:
         run(on, ["for _ in range(100): " + kernel(0), kernel(0)])
         assert on.marks == {0: [(100, 0, 100)]}
+
+
+ONE_AT_A_TIME = (1e-6, 0, 10_000)
+"""A budget for one mark in ten seconds, and a thousand of them in advance."""
+
+
+def marks_of_20_lines(budget: tuple[float, int, int], *, keeps_up: bool) -> int:
+    with device() as on:
+        on.keeps_up = keeps_up
+        _blame.budget(*budget)
+        run(on, [kernel(0)] * 20)
+        return len(on.marks.get(0, []))
+
+
+def test_a_device_that_keeps_up_is_marked_seldom() -> None:
+    assert marks_of_20_lines(ONE_AT_A_TIME, keeps_up=True) == 1
+
+
+def test_a_device_that_is_behind_is_marked_at_each_line() -> None:
+    assert marks_of_20_lines(ONE_AT_A_TIME, keeps_up=False) == 19
+
+
+def test_a_device_that_is_behind_is_marked_no_more_than_time_was_saved_for() -> None:
+    assert marks_of_20_lines((1e-6, 0, 1_000_000), keeps_up=False) == 10
+
+
+def test_the_first_marks_are_put_whatever_they_cost() -> None:
+    assert marks_of_20_lines((0.0, 5, 0), keeps_up=True) == 5
+
+
+@settings(max_examples=20)  # each has a file of its own
+@given(st.integers(2, 20), st.integers(0, 20), st.data())
+def test_with_few_marks_the_true_line_is_among_those_up_to_the_next_mark(
+    lines: int, marks: int, data: st.DataObject
+) -> None:
+    fails = data.draw(st.integers(0, lines - 1))
+    with device() as on:
+        _blame.budget(0.0, marks)
+        run(on, [kernel(0)] * lines)
+        on.does(0, fails)
+        (only,) = unfinished(on.ring())
+    exact = fails < marks
+    assert fails + 1 in only.entries["number"]
+    assert not exact or len(only.entries) == 1

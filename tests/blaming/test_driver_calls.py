@@ -27,10 +27,10 @@ ring, fake = Path(sys.argv[1]), ctypes.CDLL("libcuda.so.1")
 _blame.open(str(ring), sys.argv[2] if len(sys.argv) > 2 else "", whose_files())
 _blame.load("libcuda.so.1")
 _blame.follow()
-LAUNCH, SYNCHRONIZE, IS_CAPTURING, END_CAPTURE, BEGIN_CAPTURE = 307, 126, 499, 497, 495
+LAUNCH, GRAPH_LAUNCH, SYNCHRONIZE, END_CAPTURE, BEGIN_CAPTURE = 307, 514, 126, 497, 495
 
 def call(number, stream=7, symbol=b"kernel", result=0):
-    at = {LAUNCH: 40}.get(number, 0)
+    at = {LAUNCH: 40, GRAPH_LAUNCH: 8}.get(number, 0)
     parameters = bytearray(64)
     struct.pack_into("<Q", parameters, at, stream)
     return fake.fake_call(number, bytes(parameters), symbol, result)
@@ -39,15 +39,6 @@ def told():
     return [suspect.where.line for suspect in verdict(read_ring(ring)).suspects]
 
 """
-
-
-@pytest.fixture(scope="module")
-def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the driver, which is CUPTI too."""
-    folder = tmp_path_factory.mktemp("fake")
-    source = Path(__file__).parent / "fake_driver.c"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libcuda.so.1", source], check=True)
-    return folder
 
 
 def ran(fake: Path, lines: str, pinned: str = "") -> str:
@@ -82,19 +73,6 @@ print(told())
 """,
         )
         == "[2]"
-    )
-
-
-def test_an_error_of_a_call_about_captures_is_seen(fake: Path) -> None:
-    assert (
-        ran(
-            fake,
-            """call(LAUNCH)
-call(IS_CAPTURING, result=710)
-print(told(), verdict(read_ring(ring)).noticed.call)
-""",
-        )
-        == "[1] cuStreamIsCapturing"
     )
 
 
@@ -164,8 +142,25 @@ print(read_ring(ring).header["marks"])
 """
 
 
-def test_a_graph_gets_a_mark_for_16_pieces_of_work_at_most(fake: Path) -> None:
-    assert int(ran(fake, GRAPH)) == 1 + 79 // 16 + 1
+def test_a_graph_gets_a_mark_for_64_pieces_of_work_at_most(fake: Path) -> None:
+    assert int(ran(fake, GRAPH)) == 1 + 79 // 64 + 1
+
+
+def test_of_several_replays_without_a_mark_between_them_the_first_and_the_last_are_told(fake: Path) -> None:
+    lines = """call(BEGIN_CAPTURE)
+fake.fake_capture(7)
+call(LAUNCH)
+call(END_CAPTURE)
+fake.fake_run(7, 1)
+fake.fake_capture(0)
+_blame.budget(0.0, 0)
+for _ in range(3): call(GRAPH_LAUNCH)
+call(LAUNCH)
+call(SYNCHRONIZE, result=710)
+(suspect,) = verdict(read_ring(ring)).suspects
+print(suspect.where.line, suspect.replayed.line, suspect.replay, suspect.replay_to)
+"""
+    assert ran(fake, lines) == "3 8 1 3"
 
 
 def test_a_second_run_marks_each_line_of_a_graph(fake: Path) -> None:

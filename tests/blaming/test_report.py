@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from unstall.blaming.assertions import Assertions
@@ -68,8 +69,21 @@ def test_one_line_is_certain() -> None:
     assert is_certain(fault())
 
 
-def test_of_two_lines_the_first_is_only_likely() -> None:
-    assert "most likely train.py:15" in " ".join(text(fault(Line("train.py", 16, "step"))).split())
+def test_of_two_lines_without_a_mark_between_them_both_may_have_failed() -> None:
+    told = " ".join(text(fault(Line("train.py", 16, "step"))).split())
+    assert "in the work of train.py:15 or of 1 other line:" in told
+
+
+def test_of_two_streams_the_first_is_only_likely() -> None:
+    one = fault()
+    told = msgspec.structs.replace(one, suspects=(*one.suspects, Suspect(where=Line("train.py", 20, "step"))))
+    assert "most likely train.py:15" in " ".join(text(told).split())
+
+
+def test_of_several_iterations_the_first_and_the_last_are_told() -> None:
+    one = fault()
+    first = msgspec.structs.replace(one.suspects[0], iteration_to=33)
+    assert "the 31st to 33rd time that it ran" in text(msgspec.structs.replace(one, suspects=(first,)))
 
 
 def test_two_lines_come_with_the_command_that_finds_the_one() -> None:

@@ -73,6 +73,23 @@ def test_two_lines_whose_kernels_may_have_asserted_are_both_told() -> None:
     assert [line.line for line in suspect.others] == [2]
 
 
+def test_without_a_mark_between_them_several_iterations_of_a_line_are_told() -> None:
+    with device() as on:
+        _blame.budget(0.0, 2)
+        run(on, ["for _ in range(4):", " " + kernel(0, "vectorized_gather_kernel"), " " + kernel(0, "add")])
+        on.does(0, 2)
+        (suspect,) = verdict(on.ring(), assertion=NAMED).suspects
+    assert (suspect.iteration, suspect.iteration_to, suspect.others) == (2, 4, ())
+
+
+def test_a_line_whose_kernel_has_not_asserted_is_no_other_line() -> None:
+    with device() as on:
+        on.refuses = True
+        run(on, [kernel(0, "vectorized_gather_kernel"), kernel(0, "add"), kernel(0, "vectorized_gather_kernel")])
+        (suspect,) = verdict(on.ring(), assertion=NAMED).suspects
+    assert [line.line for line in suspect.others] == [3]
+
+
 @pytest.mark.parametrize(
     ("kernel_name", "may"),
     [

@@ -112,11 +112,8 @@ static const struct {
     {295, 436, WAIT, 0, 8},                                  /* cuStreamWaitEvent */
 };
 
-/* Calls besides those of work whose errors are seen: of memory, and whether a stream is in capture. */
-static const uint16_t other_calls[] = {
-    243, 244, 245, 33, 38, 39, 294, 371, 549, 550, 551, 552,
-    499, 500, 536, 537, 629, 630, 729, 730,
-};
+/* Calls of memory, whose errors are seen besides those of work. */
+static const uint16_t other_calls[] = {243, 244, 245, 33, 38, 39, 294, 371, 549, 550, 551, 552};
 
 /* Calls that return 0 when work is done. */
 enum { STREAM_DONE = 1, CONTEXT_DONE, EVENT_DONE };
@@ -146,7 +143,6 @@ static struct {
 } calls[MOST_CALLS]; /* by callback id */
 
 static void *subscriber;
-static _Atomic int within;        /* threads in a callback */
 static _Atomic int detach_wanted; /* the thread that sets it to 0 finalizes CUPTI, so that it happens once */
 static _Atomic int capturing;     /* captures under way */
 static __thread int busy;         /* in a callback: our own calls of the driver are not followed */
@@ -166,8 +162,6 @@ static struct {
 
 /* Set by the program's threads that wait for a backward pass; autograd's own have no Python frames. */
 static _Atomic int32_t backward_stack = NO_PYTHON;
-
-static uint64_t (*sequence_peek)(void);
 
 /* An error that leaves the context unusable, so that every later call returns it. */
 static int
@@ -238,6 +232,13 @@ static int
 wait_for_stream(uint64_t stream)
 {
     return cuda.StreamSynchronize((void *)(uintptr_t)stream);
+}
+
+static uint32_t
+written_by_device(uint32_t slot)
+{
+    const volatile uint32_t *at = slots.instead ? slots.instead : slots.host;
+    return slots.state > 0 ? at[slot] : 0;
 }
 
 static int capture_tried; /* since open() */
@@ -326,9 +327,6 @@ begin_work(uint32_t id, const CallbackData *data)
         work.stack = backward_stack;
         work.backward = work.stack >= 0;
     }
-    else if (sequence_peek) {
-        work.sequence = sequence_peek();
-    }
     if (work.capture) {
         try_capture();
     }
@@ -413,7 +411,6 @@ static void
 around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
 {
     (void)nothing, (void)domain;
-    within++;
     if (data->site != ENTER && detach_wanted) {
         finalize_once();
     }
@@ -436,7 +433,6 @@ around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
         }
         busy = 0;
     }
-    within--;
 }
 
 static int
@@ -498,11 +494,11 @@ forked(void)
     marks_forked();
     frames_forked();
     pthread_mutex_init(&slots.lock, NULL);
-    within = detach_wanted = capturing = 0;
+    detach_wanted = capturing = 0;
     subscriber = NULL;
 }
 
-static PyObject *test_write; /* a test's device */
+static PyObject *test_write; /* a test's device, which writes to the file */
 
 static int
 write_in_test(uint64_t stream, uint32_t slot, uint32_t value)
@@ -511,6 +507,13 @@ write_in_test(uint64_t stream, uint32_t slot, uint32_t value)
     int code = result ? (int)PyLong_AsLong(result) : -1;
     Py_XDECREF(result);
     return code;
+}
+
+static uint32_t
+written_in_test(uint32_t slot)
+{
+    uint64_t bytes;
+    return ((const volatile uint32_t *)marks_slots(&bytes))[slot];
 }
 
 PyDoc_STRVAR(open_doc,
@@ -553,7 +556,8 @@ open_(PyObject *self, PyObject *arguments)
         Py_DECREF(path);
         return NULL;
     }
-    Driver driver = {write == Py_None ? write_on_device : write_in_test, wait_for_stream};
+    Driver driver = {write == Py_None ? write_on_device : write_in_test, wait_for_stream,
+                     write == Py_None ? written_by_device : written_in_test};
     Py_XDECREF(test_write);
     test_write = Py_NewRef(write);
     if (!watched) {
@@ -571,6 +575,23 @@ open_(PyObject *self, PyObject *arguments)
         return NULL;
     }
     slots.state = capture_tried = 0;
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(budget_doc,
+"budget(share, first, cost_ns=0) -> None\n\nFor tests and benchmarks: put the first marks at once, then so many that they\n"
+"take this share of the time. `cost_ns`: what a mark takes; 0 to measure it.");
+
+static PyObject *
+budget(PyObject *self, PyObject *arguments)
+{
+    (void)self;
+    double share;
+    unsigned first, cost = 0;
+    if (!PyArg_ParseTuple(arguments, "dI|I", &share, &first, &cost)) {
+        return NULL;
+    }
+    marks_budget((uint32_t)(share * 1e6), first, cost);
     Py_RETURN_NONE;
 }
 
@@ -765,6 +786,7 @@ supported(PyObject *self, PyObject *nothing)
 static PyMethodDef methods[] = {
     {"load", load, METH_O, load_doc},
     {"open", open_, METH_VARARGS, open_doc},
+    {"budget", budget, METH_VARARGS, budget_doc},
     {"when_failed", when_failed, METH_O, when_failed_doc},
     {"follow", follow, METH_NOARGS, follow_doc},
     {"look", look, METH_NOARGS, look_doc},

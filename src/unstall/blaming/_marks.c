@@ -1,15 +1,17 @@
 /* What each stream was given to do, by line, and the marks that tell how far the device came.
 
    Each call that puts work on a stream gets an entry with a number in a ring. If the work is another line's than the
-   work before it on that stream, the stream first gets a mark: the device writes the number of that earlier work into
-   the stream's slot once it has done it. After a fault, the first entry above the slot's number is of the line that
-   never finished. Work that is captured has entries in a table that is not overwritten, and a slot for each capture
+   work before it on that stream, the stream first gets a mark, as far as the budget allows: the device writes the number
+   of that earlier work into the stream's slot once it has done it. After a fault, the work that never finished is among
+   the entries above the slot's number, up to the next mark. Work that is captured has entries in a table that is not overwritten, and a slot for each capture
    and stream.
 
    All lies in one file that is mapped into memory, so that it outlives the process. ring.py reads it. Nothing here knows
    CUDA: what a mark is made by is in `Driver`. No lock is held while that or Python is called. */
 
 #include "_ring.h"
+
+#include "../lines/_clock.h"
 
 #include <string.h>
 
@@ -92,6 +94,7 @@ slot_number(const Slot *slot)
 typedef struct {
     uint32_t slot, value;
     Entry *entry; /* before which it is put, or NULL */
+    int is_behind; /* whether the device had not come to the mark before it */
 } Mark;
 
 static Entry *
@@ -99,8 +102,7 @@ fill(Entry *entry, const Work *work, uint64_t number, uint32_t stream, uint32_t 
 {
     uint32_t kernel = places_kernel(work->symbol);
     *entry = (Entry){
-        .number = number, .time = work->time, .event = work->event, .sequence = work->sequence, .stream = stream,
-        .line = line, .stack = work->stack, .kernel = kernel, .thread = work->thread,
+        .number = number, .time = work->time, .event = work->event, .stream = stream, .line = line, .stack = work->stack, .kernel = kernel, .thread = work->thread,
         .visit = work->kind < RECORD ? visit_of(work, line, kernel ? kernel : KERNELS + work->kind) : 0,
         .kind = (uint16_t)work->kind, .backward = (uint16_t)work->backward,
     };
@@ -133,8 +135,11 @@ note(const Work *work, Mark *mark)
     uint64_t number = header->next;
     Entry *entry = fill((Entry *)part(AT_RING) + number % RING, work, number, stream, line);
     if (changes(work, line, on->last, on->line, on->marked)) {
-        *mark = (Mark){stream, on->last, entry};
-        on->marked = on->last;
+        int is_behind = on->marked && marks.driver.written(stream) != on->marked;
+        if (marks.pinned_count || budget_allows(work->time, is_behind)) {
+            *mark = (Mark){stream, on->last, entry, is_behind};
+            on->marked = on->last;
+        }
     }
     if (work->kind < RECORD) {
         on->last = (uint32_t)number;
@@ -161,13 +166,13 @@ note_captured(const Work *work, Mark *mark)
     Entry *entry = fill((Entry *)part(AT_CAPTURED) + number, work, number, stream, line);
     entry->slot = slot_number(slot);
     if (!slot->last) {
-        *mark = (Mark){slot_number(slot), BEGUN, entry};
+        *mark = (Mark){slot_number(slot), BEGUN, entry, 1};
         slot->first = number;
         slot->marked = number - 1;
     }
     else if (slot->last - slot->marked >= (marks.pinned_count ? 1 : GRAPH_GAP) &&
              changes(work, line, slot->last, slot->line, slot->marked)) {
-        *mark = (Mark){slot_number(slot), slot->last, entry};
+        *mark = (Mark){slot_number(slot), slot->last, entry, 1};
         slot->marked = slot->last;
     }
     slot->last = number;
@@ -178,8 +183,13 @@ note_captured(const Work *work, Mark *mark)
 static void
 put(uint64_t stream, const Mark *mark)
 {
+    uint64_t began = mark->is_behind ? 0 : now();
     int result = marks.driver.write(stream, mark->slot, mark->value);
+    uint64_t took = mark->is_behind ? 0 : now() - began;
     pthread_mutex_lock(&marks.lock);
+    if (took) {
+        budget_took(took);
+    }
     Header *header = marks.header;
     if (header) {
         header->marks++;
@@ -191,6 +201,14 @@ put(uint64_t stream, const Mark *mark)
             mark->entry->marked = result ? REFUSED + (uint32_t)result : MARKED;
         }
     }
+    pthread_mutex_unlock(&marks.lock);
+}
+
+void
+marks_budget(uint32_t share, uint32_t first, uint32_t cost)
+{
+    pthread_mutex_lock(&marks.lock);
+    budget_start(share, first, cost);
     pthread_mutex_unlock(&marks.lock);
 }
 
@@ -290,7 +308,7 @@ marks_end_capture(uint64_t context, uint64_t stream, uint64_t capture)
         Slot *slot = slot_of(capture, stream_of(&work));
         if (slot && marks.header->fields[CAPTURES] != REFUSED_CAPTURES) {
             slot->is_origin = 1;
-            mark = (Mark){slot_number(slot), FINISHED, NULL};
+            mark = (Mark){slot_number(slot), FINISHED, NULL, 1};
         }
     }
     pthread_mutex_unlock(&marks.lock);

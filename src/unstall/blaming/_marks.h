@@ -19,6 +19,8 @@ typedef struct {
     int (*write)(uint64_t stream, uint32_t slot, uint32_t value);
     /* Waits for all work on the stream. */
     int (*wait)(uint64_t stream);
+    /* Returns what the device has written into the slot. */
+    uint32_t (*written)(uint32_t slot);
 } Driver;
 
 typedef struct {
@@ -30,7 +32,6 @@ typedef struct {
     const char *symbol;  /* the kernel's name as it is linked, or NULL */
     int32_t stack;       /* frames_here_all() */
     uint32_t backward;   /* whether the stack is that of the call that waits for the backward pass */
-    uint64_t sequence;   /* autograd's sequence number, or 0 */
     uint32_t thread;
     uint64_t time;
 } Work;
@@ -42,6 +43,11 @@ int marks_open(const char *path, const Driver *driver, const char *pinned);
 
 /* Ends it; the file stays. The map stays too if a graph writes to it, or if `keep`. Returns whether it stays. */
 int marks_close(int keep);
+
+/* How often marks are put from now on: `first` of them at once, then so many that they take this share of the time. Without
+   it MARK_SHARE and FIRST_MARKS count. `cost`: of a mark in ns, 0 to measure it. */
+enum { MARK_SHARE = 20000, FIRST_MARKS = 1000 }; /* share: in millionths */
+void marks_budget(uint32_t share, uint32_t first, uint32_t cost);
 
 /* Whether work is noted: after marks_open, until the first error or marks_close. */
 int marks_on(void);

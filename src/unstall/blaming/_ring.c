@@ -103,6 +103,7 @@ marks_open(const char *path, const Driver *driver, const char *pinned)
     memset(marks.events, 0, sizeof marks.events);
     memset(marks.recent, 0, sizeof marks.recent);
     marks.driver = *driver;
+    budget_start(MARK_SHARE, FIRST_MARKS, 0);
     marks.epoch++;
     marks.header = (Header *)marks.map;
     marks.on = 1;

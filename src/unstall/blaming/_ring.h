@@ -14,11 +14,11 @@ enum {
     LINES = 65536, STACKS = 65536, CODES = 32768, KERNELS = 16384, TEXT = 8 << 20,
     CAPTURED = 65536, RING = 65536, OUTER = 6, PAGE = 4096, MOST_FRAMES = 96, MOST_PINNED = 64, MOST_PATH = 4096,
     LONGEST_NAME = 1024,
-    GRAPH_GAP = 16, /* a mark in a graph takes as long as two short kernels */
+    GRAPH_GAP = 64, /* a mark in a graph takes as long as two short kernels */
 };
 
 typedef struct {
-    uint64_t number, time, event, sequence;
+    uint64_t number, time, event;
     uint32_t stream, line; /* line 0: not known */
     int32_t stack;
     uint32_t kernel; /* 0: none */
@@ -77,7 +77,7 @@ typedef struct {
     uint32_t marks, refused, refusal, lost_streams, lost_captured, closed, process, spare;
 } Header;
 
-_Static_assert(sizeof(Header) == 400 && sizeof(Entry) == 72, "ring.py says what the file looks like");
+_Static_assert(sizeof(Header) == 400 && sizeof(Entry) == 64, "ring.py says what the file looks like");
 
 typedef struct {
     uint64_t event;
@@ -131,5 +131,11 @@ part(int which)
 /* These need the lock. */
 uint32_t places_line(int32_t stack);        /* the row of a stack's user's line; 0 if there is none */
 uint32_t places_kernel(const char *symbol); /* the row of a kernel; 0 if there is none */
+
+/* Marks get `share` millionths of the time from now on, besides the `first`. `cost`: of a mark in ns, 0 if it is to be
+   measured. */
+void budget_start(uint32_t share, uint32_t first, uint32_t cost);
+int budget_allows(uint64_t time, int is_behind); /* asked only if a mark is to be put then */
+void budget_took(uint64_t ns);                   /* how long a mark took while the device was not behind */
 
 #endif

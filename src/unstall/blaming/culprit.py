@@ -1,4 +1,4 @@
-"""Finds the work that never finished: on each stream, the first entry above the number that the device wrote."""
+"""Finds the work that never finished: on each stream, from the number that the device wrote to the next mark."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from unstall.blaming.ring import BEGUN, FINISHED, GRAPH, MARKED, NEVER, RECORD, 
 class Unfinished:
     """Work of one stream, or of one branch of a graph, up to the next mark.
 
-    The first entry is of the line that never finished. Without a mark behind it, entries of later lines follow.
-    `blocked`: the stream may only have waited for an event behind unfinished work of another stream. `is_last`: no mark
-    was put behind it, so it may have finished unseen. `replay`: the entry that launched the graph.
+    One of the entries never finished, and those behind it had not begun. `blocked`: the stream may only have waited for
+    an event behind unfinished work of another stream. `is_last`: no mark was put behind it, so it may have finished
+    unseen. `replays`: if the work is in a graph, the entries of which one launched it.
     """
 
     entries: Rows
     blocked: bool = False
     is_last: bool = False
-    replay: Any = None
+    replays: Rows | None = None
 
     @property
     def launch(self) -> Any:
         """The entry by which it was put on the stream."""
-        return self.entries[0] if self.replay is None else self.replay
+        return self.entries[0] if self.replays is None else self.replays[0]
 
 
 def unfinished(ring: Ring) -> list[Unfinished]:
@@ -54,9 +54,10 @@ def _on_stream(ring: Ring, stream: int) -> Iterator[Unfinished]:
     until = _next_mark(rows, first)
     of_window = rows[first:until]
     of_window = of_window[of_window["kind"] < RECORD]
-    graphs = list(_in_graphs(ring)) if of_window["kind"][0] == GRAPH else []
+    replays = of_window[of_window["kind"] == GRAPH]
+    graphs = list(_in_graphs(ring)) if len(replays) else []
     for entries_of_graph in graphs:
-        yield Unfinished(entries_of_graph, blocked, replay=of_window[0])
+        yield Unfinished(entries_of_graph, blocked, replays=replays)
     if not graphs:
         yield Unfinished(of_window, blocked, is_last=until == len(rows))
 

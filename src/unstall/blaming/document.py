@@ -59,8 +59,12 @@ def _summary(result: BlameResult, first: Suspect | None) -> str:
     cause = f": {result.cause}" if result.cause else ""
     if first is None or first.where is None:
         return f"{_capital(result.error)}{cause}. The line is not known."
-    likely = "" if is_certain(result) else "most likely "
-    return f"{_capital(result.error)} in the work of {likely}{_at(first.where)}{cause}."
+    where = _at(first.where)
+    if first.others:
+        where += f" or of {counted(len(first.others), 'other line')}"
+    elif not is_certain(result):
+        where = f"most likely {where}"
+    return f"{_capital(result.error)} in the work of {where}{cause}."
 
 
 def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[Block]:
@@ -84,9 +88,9 @@ def _source(suspect: Suspect) -> Block:
     assert suspect.where is not None
     where, reached = suspect.where, []
     if suspect.iteration:
-        reached.append(f"the {_ordinal(suspect.iteration)} time that it ran")
+        reached.append(f"the {_range(suspect.iteration, suspect.iteration_to)} time that it ran")
     if suspect.replay:
-        reached.append(f"in the {_ordinal(suspect.replay)} replay of its graph")
+        reached.append(f"in the {_range(suspect.replay, suspect.replay_to)} replay of its graph")
     if suspect.backward:
         reached.append("in the backward pass")
     head = words(Span(_place(where), "place"), *(Span(f", {each}", "dim") for each in reached))
@@ -154,6 +158,10 @@ def _at(line: Line) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def _range(first: int, last: int | None) -> str:
+    return f"{_ordinal(first)} to {_ordinal(last)}" if last else _ordinal(first)
 
 
 def _ordinal(number: int) -> str:

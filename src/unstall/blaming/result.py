@@ -28,21 +28,24 @@ class Tensor(msgspec.Struct, frozen=True):
 class Suspect(msgspec.Struct, frozen=True, kw_only=True):
     """A line whose work was put on a stream and never finished.
 
-    `iteration`: how often this line had been reached, this time included; None if that is not known. `work`: names of
-    kernels, or the kind of other work. `others`: lines whose work may have failed as well, since no mark stands between
-    them and this one. `replayed`: the line that replayed the graph which the work was captured in.
+    `iteration`: how often this line had been reached, this time included; None if that is not known. `iteration_to`:
+    the last time that may have failed, if several may. `work`: names of kernels, or the kind of other work. `others`:
+    lines whose work may have failed as well, since no mark stands between them and this one. `replayed`: the line that
+    replayed the graph which the work was captured in. `replay`, `replay_to`: how often, as for `iteration`.
     """
 
     where: Line | None
     called_from: tuple[Line, ...] = ()
     inner: Line | None = None
     iteration: int | None = None
+    iteration_to: int | None = None
     work: tuple[str, ...] = ()
     stream: str = ""
     backward: bool = False
     forward: tuple[Line, ...] = ()
     replayed: Line | None = None
     replay: int | None = None
+    replay_to: int | None = None
     others: tuple[Line, ...] = ()
     blocked: bool = False
 

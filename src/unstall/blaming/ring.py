@@ -20,7 +20,7 @@ MARKED = 1
 _STREAMS = 1024
 _PARTS = ("slots", "streams", "captures", "lines", "stacks", "codes", "kernels", "text", "captured", "ring")
 _ENTRY = [
-    *((name, "<u8") for name in ("number", "time", "event", "sequence")),
+    *((name, "<u8") for name in ("number", "time", "event")),
     *((name, "<u4") for name in ("stream", "line")),
     ("stack", "<i4"),
     *((name, "<u4") for name in ("kernel", "thread", "visit", "marked", "slot")),

@@ -15,10 +15,7 @@ from unstall.cupti.driver_calls import DRIVER
 
 _KINDS = {GRAPH: "graph replay", COPY: "copy", MEMSET: "memset"}
 _MOST_NAMES = 8
-_CAPTURE_INFO = dict.fromkeys((499, 500), "cuStreamIsCapturing") | dict.fromkeys(
-    (536, 537, 629, 630, 729, 730), "cuStreamGetCaptureInfo"
-)
-_CALLS = DRIVER | _CAPTURE_INFO | {0: "a call that is not followed"}
+_CALLS = DRIVER | {0: "a call that is not followed"}
 
 
 def verdict(ring: Ring, *, assertion: str = "", program: str = "") -> BlameResult:
@@ -59,35 +56,46 @@ def _by_assertion(found: list[tuple[Unfinished, Suspect]], assertion: str) -> li
 
 
 def _suspect(ring: Ring, each: Unfinished, assertion: str) -> Suspect:
-    first, lines = _failed(ring, each.entries, assertion)
-    of_line = each.entries[each.entries["line"] == first["line"]]
+    failed, lines = _failed(ring, each.entries, assertion)
+    first = failed[0]
     others = dict.fromkeys(int(line) for line in lines if line != first["line"])
     where, inner, outer = ring.stack(int(first["stack"]))
     stream = ring.tables["streams"][int(each.launch["stream"])]
-    replay = each.replay
+    replayed = each.replays if each.replays is not None else each.entries[:0]
+    iteration, iteration_to = _visits(failed if len(replayed) == 0 else failed[:0])
+    replay, replay_to = _visits(replayed)
     return Suspect(
         where=_line(where),
         called_from=_lines(outer),
         inner=_line(inner),
-        iteration=int(first["visit"] or of_line["visit"].max()) or None if replay is None else None,
-        work=_work(ring, of_line),
+        iteration=iteration,
+        iteration_to=iteration_to,
+        work=_work(ring, failed),
         stream=_stream_name(stream),
         backward=bool(first["backward"]),
-        replayed=_line(ring.place(int(replay["line"]))) if replay is not None else None,
-        replay=int(replay["visit"]) if replay is not None else None,
+        replayed=_line(ring.place(int(replayed["line"][0]))) if len(replayed) else None,
+        replay=replay,
+        replay_to=replay_to,
         others=_lines(ring.place(line) for line in others),
         blocked=each.blocked,
     )
 
 
-def _failed(ring: Ring, entries: Rows, assertion: str) -> tuple[Any, list[int]]:
-    """Returns the entry that failed, as far as can be told, and the lines that may have failed."""
-    fitting = [each for each in entries if fits(assertion, demangled(ring.kernel(int(each["kernel"]))))]
-    lines = list(dict.fromkeys(int(each["line"]) for each in entries))
-    if not fitting:
-        return entries[0], lines
-    of_fitting = list(dict.fromkeys(int(each["line"]) for each in fitting))
-    return fitting[0], of_fitting if len(of_fitting) == 1 else lines
+def _failed(ring: Ring, entries: Rows, assertion: str) -> tuple[Rows, list[int]]:
+    """Returns the entries of the line that failed, as far as can be told, and the lines that may have failed."""
+    fitting = entries[[fits(assertion, demangled(ring.kernel(int(each["kernel"])))) for each in entries]]
+    lines = list(dict.fromkeys(int(each["line"]) for each in (fitting if len(fitting) else entries)))
+    may_be = fitting if len(fitting) else entries
+    return may_be[may_be["line"] == may_be["line"][0]], lines
+
+
+def _visits(entries: Rows) -> tuple[int | None, int | None]:
+    """Returns how often the program had come to a line, and the same for the last of these entries if it is another."""
+    visits = entries["visit"][entries["visit"] > 0]
+    if not len(visits):
+        return None, None
+    first, last = int(visits.min()), int(visits.max())
+    return first, last if last > first else None
 
 
 def _work(ring: Ring, entries: Any) -> tuple[str, ...]:

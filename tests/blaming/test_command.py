@@ -1,0 +1,111 @@
+"""`unstall run --blame` from the command line to the report: on a driver that the program tells what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="CUPTI is followed on Linux alone"),
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="the driver of these tests is built by gcc"),
+]
+
+# Frames in <string> are nobody's, so work is of the lines that call these functions.
+TORCH = """
+__version__ = "2.fake"
+
+class cuda:
+    @staticmethod
+    def _lazy_call(act):
+        act()
+
+exec('''
+import ctypes, struct
+
+driver = ctypes.CDLL("libcuda.so.1")
+
+def launch(kernel, stream=7):
+    parameters = bytearray(64)
+    struct.pack_into("<Q", parameters, 40, stream)
+    if driver.fake_call(307, bytes(parameters), kernel, 0):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+def synchronize(stream=7):
+    if driver.fake_call(126, struct.pack("<Q", stream), None, 0):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+''')
+"""
+ASSERTION = (
+    "/pytorch/aten/src/ATen/native/cuda/Indexing.cu:16: gather_kernel: block: [55,0,0], thread: [16,0,0] "
+    "Assertion `ind < ind_dim_size` failed."
+)
+FAULT = f"""import os, torch
+torch.launch(b"add")
+torch.launch(b"gather_kernel")  # the fault
+torch.launch(b"mul")
+torch.driver.fake_run(7, 1)
+torch.driver.fake_die(710)
+print("so far so good", flush=True)
+os.write(2, b{ASSERTION + chr(10)!r})
+torch.synchronize()  # notices it
+"""
+TWO_STREAMS = """import torch
+torch.driver.fake_die(0)
+torch.launch(b"add", 7)
+torch.launch(b"mul", 8)
+torch.driver.fake_die(700)
+torch.synchronize()
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, fake: Path) -> Path:
+    """A folder with a torch of a few lines, and with a toolkit whose CUPTI is the driver of these tests."""
+    folder = tmp_path_factory.mktemp("home")
+    for name in ("torch", "lib64"):
+        (folder / name).mkdir()
+    (folder / "torch" / "__init__.py").write_text(TORCH)
+    (folder / "lib64" / "libcupti.so").symlink_to(fake / "libcuda.so.1")
+    return folder
+
+
+def blamed(home: Path, fake: Path, program: str, *options: str) -> subprocess.CompletedProcess[str]:
+    (home / "program.py").write_text(program)
+    return subprocess.run(
+        [sys.executable, "-m", "unstall", "run", "--blame", *options, home / "program.py"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LD_LIBRARY_PATH": str(fake), "CUDA_HOME": str(home)},
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_report_goes_to_stderr_and_the_program_keeps_its_output_and_exit_code(home: Path, fake: Path) -> None:
+    done = blamed(home, fake, FAULT)
+    assert (done.returncode, done.stdout) == (1, "so far so good\n")
+    assert f"in the work of {home}/program.py:3: an index is out of range" in " ".join(done.stderr.split())
+
+
+def test_the_line_that_noticed_and_the_assertion_are_data(home: Path, fake: Path) -> None:
+    told = json.loads(blamed(home, fake, FAULT, "--format", "json").stdout)
+    assert (told["noticed"]["where"]["line"], told["noticed"]["call"]) == (9, "cuStreamSynchronize")
+    assert told["assertion"] == ASSERTION
+
+
+def test_of_two_streams_both_lines_are_told_with_the_command_that_finds_the_one(home: Path, fake: Path) -> None:
+    told = " ".join(blamed(home, fake, TWO_STREAMS).stderr.split())
+    assert "program.py:3" in told
+    assert "program.py:4" in told
+    assert "--pin-down" in told
+
+
+def test_a_program_without_a_fault_is_told_to_have_none(home: Path, fake: Path) -> None:
+    done = blamed(home, fake, "import torch\ntorch.launch(b'add')\ntorch.synchronize()\n")
+    assert (done.returncode, done.stderr.strip()) == (0, "unstall: no fault was seen")
