@@ -46,7 +46,7 @@ int marks_close(int keep);
 
 /* How often marks are put from now on: `first` of them at once, then so many that they take this share of the time. Without
    it MARK_SHARE and FIRST_MARKS count. `cost`: of a mark in ns, 0 to measure it. */
-enum { MARK_SHARE = 20000, FIRST_MARKS = 1000 }; /* share: in millionths */
+enum { MARK_SHARE = 10000, FIRST_MARKS = 1000 }; /* share: in millionths */
 void marks_budget(uint32_t share, uint32_t first, uint32_t cost);
 
 /* Whether work is noted: after marks_open, until the first error or marks_close. */
