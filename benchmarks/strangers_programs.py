@@ -5,8 +5,8 @@ Usage: python -m benchmarks.strangers_programs FOLDER [--gpu h200] [--only NAME 
 FOLDER/programs.tsv names each program: its repository, commit, path, and its command. FOLDER/programs/NAME/ holds it as
 published, FOLDER/mended/NAME/ holds it as mended by what the report says, with `changes.txt`: how many tries it took,
 then what was changed, and which words asked for it. A file `command` there replaces the command. Both run in
-FOLDER/work, which holds their models and data. Without --gpu they run on this machine's GPU. Writes
-strangers_programs_virtual (or _device) as JSON and as Markdown. A program reaches its promise if its step
+FOLDER/work, which holds their models and data. What they print goes to FOLDER. Without --gpu they run on this machine's
+GPU. Writes strangers_programs_virtual (or _device) as JSON and as Markdown. A program reaches its promise if its step
 takes at most 15 % longer.
 """
 
@@ -15,7 +15,9 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -28,7 +30,6 @@ from unstall.figures import duration
 from unstall.result import Result
 
 TOLERANCE = 1.15  # of the promised step
-_LIMIT_S = 600  # of one run
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +53,13 @@ class Row:
         return self.ratio is not None and self.ratio <= TOLERANCE
 
 
-def measure(folder: Path, told: dict[str, str], options: Sequence[str]) -> Row:
-    """Runs one program twice: as published and as mended."""
+def measure(folder: Path, told: dict[str, str], options: Sequence[str], limit_s: int) -> Row:
+    """Runs one program twice: as published and as mended, each for `limit_s` at most."""
     name = told["name"]
-    before = _run(folder, "programs", told, options)
+    before = _run(folder, "programs", told, options, limit_s)
     changes = folder / "mended" / name / "changes.txt"
     tries, _, changed = changes.read_text().partition("\n") if changes.exists() else ("0", "", "")
-    after = _run(folder, "mended", told, options) if changes.exists() else None
+    after = _run(folder, "mended", told, options, limit_s) if changes.exists() else None
     return Row(
         name,
         f"{told['repository']} {told['commit'][:10]} {told['path']}",
@@ -89,7 +90,7 @@ def _step_ns(result: Result | None) -> int | None:
     return result.steps.mean_ns if result else None
 
 
-def _run(folder: Path, variant: str, told: dict[str, str], options: Sequence[str]) -> Result | None:
+def _run(folder: Path, variant: str, told: dict[str, str], options: Sequence[str], limit_s: int) -> Result | None:
     program = folder / variant / told["name"]
     own = program / "command"
     script, *arguments = shlex.split(own.read_text() if own.exists() else told["command"])
@@ -109,16 +110,20 @@ def _run(folder: Path, variant: str, told: dict[str, str], options: Sequence[str
         "--trace",
         str(trace),
     ]
-    try:
-        subprocess.run(
+    with (folder / f"{told['name']}.{variant}.log").open("wb") as log:
+        running = subprocess.Popen(
             [*command, str((program / script).absolute()), *arguments],
             cwd=folder / "work",
             stdin=subprocess.DEVNULL,
-            timeout=_LIMIT_S,
-            check=False,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        return None
+        try:
+            running.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)  # with its workers
+            running.wait()
     return msgspec.json.decode(report.read_bytes(), type=Result) if report.exists() else None
 
 
@@ -128,6 +133,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--gpu", help="a virtual GPU, in place of this machine's")
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--limit", type=int, default=600, help="seconds for one run; one that takes longer is killed")
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     given = parser.parse_args()
@@ -136,12 +142,17 @@ def main() -> None:
         programs = [
             each for each in csv.DictReader(file, delimiter="\t") if not given.only or each["name"] in given.only
         ]
-    rows = [measure(given.folder, each, options) for each in programs]
+    given.results.mkdir(parents=True, exist_ok=True)
     out = given.results / f"strangers_programs_{'virtual' if given.gpu else 'device'}"
-    out.with_suffix(".json").write_text(
-        json.dumps([asdict(row) | {"ratio": row.ratio} for row in rows], indent=1) + "\n"
-    )
-    out.with_suffix(".md").write_text(markdown(rows))
+    rows: list[Row] = []
+    for each in programs:
+        rows.append(row := measure(given.folder, each, options, given.limit))
+        times = [duration(time) if time else "no report" for time in (row.before_ns, row.promised_ns, row.got_ns)]
+        print(f"{row.name}: {' → '.join(times)}", flush=True)
+        # After each, so that a run that is cut off leaves what it had.
+        data = [asdict(row) | {"ratio": row.ratio} for row in rows]
+        out.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n")
+        out.with_suffix(".md").write_text(markdown(rows))
     print(markdown(rows))
 
 

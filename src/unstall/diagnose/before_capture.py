@@ -29,7 +29,7 @@ _NO_OPTIMIZER = {"optimizer", "lr"}  # files that hold no optimizer: optimizer.p
 CAPTURABLE = frozenset({"adadelta", "adam", "adamax", "adamw", "asgd", "nadam", "radam", "rmsprop", "rprop"})
 # Those that count no steps, and so need nothing to be captured.
 COUNTS_NO_STEPS = frozenset({"sgd"})
-_TENSOR_RATE = "lr=torch.tensor(…, device='cuda'){fused} if a scheduler changes the learning rate"
+_TENSOR_RATE = "lr=torch.tensor(…, device='cuda'){fused} if a scheduler changes the learning rate at each step"
 
 
 def with_what_comes_first(run: Run, findings: Sequence[Finding]) -> list[Finding]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from unstall.diagnose.run import Group, Run
 from unstall.figures import duration
+from unstall.locate.engine import models
 from unstall.locate.functions import function_of, functions
 from unstall.timeline.ancestry import depths, nearest, sums_below
 from unstall.timeline.columns import I64, HostKind
@@ -127,6 +128,17 @@ def around(run: Run) -> list[int]:
             launches = count
         node = int(of.parent[node])
     return found
+
+
+def model_forward(run: Run) -> int:
+    """Returns the `forward` of the model with most idle time, a row of Stacks; -1 if the program calls none."""
+    calls, lost = _calls(run), run.lost_to("launch")
+    frame = run.places.frame[calls]
+    calls, frame = calls[frame >= 0], frame[frame >= 0]
+    of, mine = functions(run.timeline), models(run.places)[frame]
+    by_function = np.zeros(len(run.timeline.stacks), dtype=np.int64)
+    np.add.at(by_function, of.row[mine[mine >= 0]], lost[calls[mine >= 0]])
+    return int(by_function.argmax()) if by_function.any() else -1
 
 
 def _tiny_rows(run: Run) -> list[Group]:

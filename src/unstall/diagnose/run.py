@@ -14,6 +14,7 @@ from unstall.diagnose.accounts import Gaps
 from unstall.diagnose.activity import HostActivity
 from unstall.diagnose.queue_depth import depth_at_launch, depth_over_time
 from unstall.locate.framework_code import FrameworkCode
+from unstall.locate.frameworks import Framework, Option
 from unstall.locate.kinds import is_communication, named
 from unstall.locate.operations import has_operators
 from unstall.locate.places import Places
@@ -266,7 +267,10 @@ class Run:
         say = self.in_its_words
         wait = int(self.host_length[rows].sum()) if total_wait_ns is None else total_wait_ns
         where = self.where(group)
-        fix, safe_if = self._for_the_user(rule, group, where, fix, safe_if)
+        found = self.framework_code.option_for(rule, group.place, rows)
+        fix, safe_if = self._for_the_user(rule, found, where, fix, safe_if)
+        if found and not self.framework_code.shortens(*found, rows):
+            edit = None
         return Finding(
             rule=rule,
             title=say(title),
@@ -285,11 +289,15 @@ class Run:
             spans=self.spans_of(rows) if spans is None else spans,
         )
 
-    def _for_the_user(self, rule: str, group: Group, where: Where, fix: str, safe_if: str) -> tuple[str, str]:
+    def _for_the_user(
+        self, rule: str, found: tuple[Framework, Option] | None, where: Where, fix: str, safe_if: str
+    ) -> tuple[str, str]:
         """Returns the advice, and when it is safe, for what the user can change: no source of an installed package."""
-        if found := self.framework_code.option_for(rule, group.place, group.rows):
+        if found:
             framework, option = found
-            return f"{option.do} ({framework.name})", option.safe_if
+            fix, safe_if = f"{option.do} ({framework.name})", option.safe_if
+            if not option.at_the_line:
+                return fix, safe_if
         package = self.framework_code.package_of(where.file)
         if package is None or not _EDITS_THE_LINE.match(rule):
             return fix, safe_if

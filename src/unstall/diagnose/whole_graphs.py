@@ -1,8 +1,9 @@
-"""Chooses which function around a launch-bound stretch to capture: a whole step rather than a part of it."""
+"""Chooses which function around a launch-bound stretch to capture: a whole step rather than a part of it, unless a
+framework stands around the model."""
 
 from __future__ import annotations
 
-from unstall.diagnose.late_launches import around
+from unstall.diagnose.late_launches import around, divide, model_forward
 from unstall.diagnose.loops import goes_around_steps
 from unstall.diagnose.rules.launch_bound import launch_bound
 from unstall.diagnose.rules.tiny_kernels import tiny_kernels
@@ -21,12 +22,14 @@ _LOOP = 0.2  # of the step: a function around the steps must gain this much more
 def with_whole_graphs(run: Run, model: Model, findings: list[Finding]) -> list[Finding]:
     """Returns the findings, with the launch-bound one moved to the function whose graph gains most in a replay.
 
-    If several functions gain the same, the one with the fewest graphs is chosen, then the innermost. A function around
-    the steps, such as a script's `main`, cannot be captured as it is. Only the part that each step runs can be
-    captured.
+    Of functions that gain the same, the one with the fewest graphs is taken, then the innermost. A function around the
+    steps, such as a script's `main`, cannot be captured as it is: only the part that each step runs can. If a
+    framework's own code is among the launches, the function is the forward of the model.
     """
-    functions = around(run)[:_MOST_FUNCTIONS]
     stretch = [finding for finding in findings if finding.rule == "launch-bound"]
+    if len(stretch) == 1 and (forward := _only_the_model(run)) >= 0:
+        return _moved(run, forward, findings)
+    functions = around(run)[:_MOST_FUNCTIONS]
     if len(functions) < 2 or len(stretch) != 1 or not (stretch[0].edit or "").startswith("graph:"):
         return findings
     base = model.undistorted_step_ns
@@ -43,8 +46,19 @@ def with_whole_graphs(run: Run, model: Model, findings: list[Finding]) -> list[F
             best, best_ns, fewest = function, step_ns, graphs
     if best == functions[0]:
         return findings
+    return _moved(run, best, findings)
+
+
+def _moved(run: Run, function: int, findings: list[Finding]) -> list[Finding]:
     others = [finding for finding in findings if finding.rule not in _RULES]
-    return [*others, *launch_bound(run, best), *tiny_kernels(run, best)]
+    return [*others, *launch_bound(run, function), *tiny_kernels(run, function)]
+
+
+def _only_the_model(run: Run) -> int:
+    """Returns the model's forward, a row of Stacks, if no more than that can be captured; else -1."""
+    (late,) = divide(run)[0]
+    option = run.framework_code.option_for("launch-bound", late.group.place, late.group.rows)
+    return model_forward(run) if option is not None and option[1].of_model else -1
 
 
 def _edit(run: Run, function: int) -> str:

@@ -10,19 +10,20 @@ import numpy as np
 
 from unstall.frameworks import is_installed, top_module
 from unstall.locate.frameworks import FRAMEWORKS, Framework, Option
+from unstall.locate.functions import named_functions
 from unstall.locate.places import Places, programs
 from unstall.timeline.ancestry import depths, nearest
 from unstall.timeline.columns import I32, I64, Bool
 from unstall.timeline.grouping import by_text
 
-_LONGEST = 4096  # characters of a file and a function that are looked at
 _MOSTLY = 0.5  # of a finding's events
+_SOME = 0.1  # of them, which are enough to keep the others around them out of a graph
 _OF_LAUNCHES = ("launch-bound", "tiny-kernels")
 
 
 @dataclass(frozen=True, eq=False)
 class FrameworkCode:
-    """Answers for one run, which are kept."""
+    """Finds whose code the frames of a run are, and which option of a framework helps there. Answers are cached."""
 
     places: Places
     _found: dict[str, Bool] = field(default_factory=dict)
@@ -30,10 +31,10 @@ class FrameworkCode:
     def option_for(self, rule: str, place: int, rows: I64) -> tuple[Framework, Option] | None:
         """Returns the option that helps against most of these host rows of a finding at `place`, or None.
 
-        If frameworks call each other, as the Trainer calls Accelerate, the user has the options of the outermost. Of
-        its options that of the innermost frame counts. The framework's code must stand between the event and the
-        user's own: a callback of the user's that the framework calls is the user's. What launches is the framework's
-        loop, whoever wrote the model.
+        If frameworks call each other, as the Trainer calls Accelerate, only the outermost framework's options count. Of
+        these, the option of the innermost frame is returned. The framework's code must be between the event and the
+        user's code. A callback of the user's that the framework calls is the user's code. Launches belong to the
+        framework's loop, whoever wrote the model.
         """
         places, stacks = self.places, self.places.timeline.stacks
         options = [(each, option) for each in FRAMEWORKS for option in each.options if re.fullmatch(option.rules, rule)]
@@ -45,18 +46,26 @@ class FrameworkCode:
         ranked = []
         for framework, option in options:
             mine = self._matching(option.frame)
-            if not mine.any() or (users_loop and not framework.has_loop):
+            if not mine.any() or (users_loop and not framework.has_loop and not option.of_model):
                 continue
             barrier = places.is_user_frame if option.directly else self._own & (not of_launches)
             found = np.append(nearest(stacks.parent, mine | barrier), -1)[stack]
             helped = found[np.append(mine, False)[found]]
-            if len(helped) > _MOSTLY * len(rows):
+            if len(helped) > (_SOME if option.of_model else _MOSTLY) * len(rows):
                 ranked.append((float(np.median(self._depth[helped])), framework, option))
         if not ranked:
             return None
         outermost = min(ranked, key=lambda each: each[0])[1]
         _, _, best = max((each for each in ranked if each[1] is outermost), key=lambda each: each[0])
         return outermost, best
+
+    def shortens(self, framework: Framework, option: Option, rows: I64) -> bool:
+        """Returns whether following an option makes a step shorter for these host rows."""
+        if not option.own_loop or framework.loop is None:
+            return option.shortens
+        stacks = self.places.timeline.stacks
+        inside = np.append(nearest(stacks.parent, self._matching(framework.loop)) >= 0, False)
+        return option.shortens and inside[self.places.timeline.host.stack[rows]].mean() <= _MOSTLY
 
     def package_of(self, file: str | None) -> str | None:
         """Returns the installed package that a file is part of, or None if the file is the user's own.
@@ -89,21 +98,8 @@ class FrameworkCode:
         mine: Bool = self.places.is_user_frame & own[timeline.stacks.line]
         return mine
 
-    @cached_property
-    def _functions(self) -> tuple[list[str], I64]:
-        """("file: function" of each distinct function, the index of each row of Stacks among them)."""
-        timeline, lines = self.places.timeline, self.places.timeline.lines
-        keys = lines.file.astype(np.int64) * (len(timeline.strings) + 1) + lines.function
-        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
-        named = [
-            f"{timeline.text(int(lines.file[i]))}: {timeline.text(int(lines.function[i]))}" for i in first.tolist()
-        ]
-        return named, which[timeline.stacks.line].astype(np.int64)
-
     def _matching(self, frame: str) -> Bool:
         if frame not in self._found:
-            named, which = self._functions
-            pattern = re.compile(frame)
-            found = np.array([pattern.search(each[:_LONGEST]) is not None for each in named], dtype=np.bool_)
-            self._found[frame] = found[which]
+            timeline = self.places.timeline
+            self._found[frame] = named_functions(timeline, re.compile(frame))[timeline.stacks.line]
         return self._found[frame]

@@ -22,8 +22,12 @@ class Option:
         do: What to do, by options or calls of the framework.
         safe_if: The condition under which `do` keeps the program correct.
         names: What `do` relies on, as "module:object", or "module:object(parameter)".
-        directly: Whether the frame must be the innermost one outside of torch. Then a loop's option does not apply to
-            events inside the model that the loop calls.
+        directly: Whether the frame must be the innermost one outside of torch: not the model that a loop calls.
+        of_model: Whether the graph that it advises holds the model's forward and backward alone. What the framework
+            itself does around them cannot be captured.
+        shortens: Whether a step gets shorter by it, as by the edit of the finding.
+        at_the_line: Whether `do` changes the finding's own line, or what that passes.
+        own_loop: Whether it can be followed only if the user's own loop runs the steps, not the framework's.
     """
 
     rules: str
@@ -32,6 +36,10 @@ class Option:
     safe_if: str
     names: tuple[str, ...] = ()
     directly: bool = False
+    of_model: bool = False
+    shortens: bool = True
+    own_loop: bool = False
+    at_the_line: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,7 @@ FRAMEWORKS = (
                     "transformers:TrainingArguments(per_device_train_batch_size)",
                     "transformers:DataCollatorWithPadding(max_length)",
                 ),
+                of_model=True,
             ),
         ),
     ),
@@ -125,14 +134,19 @@ FRAMEWORKS = (
             Option(
                 "launch-bound|tiny-kernels",
                 r"transformers/generation/",
-                "give generate() a cache of fixed size and keep it (past_key_values=transformers.StaticCache(…), "
-                "disable_compile=True), and capture the model: model.forward = unstall.graphed(model.forward); use a "
-                "larger batch",
+                "capture the model, with a cache and a mask of one length, that of the longest prompt and its new "
+                "tokens: model.forward = unstall.graphed(model.forward); model.create_masks_for_generate = lambda "
+                "attention_mask, **_: torch.nn.functional.pad(attention_mask, (0, length - attention_mask.shape[1]), "
+                "value=1); make cache = transformers.StaticCache(config=model.config, max_cache_len=length) once for "
+                "each batch size, and for each call cache.reset() and generate(…, past_key_values=cache, "
+                "disable_compile=True); use a larger batch",
                 "the model has no sliding window and there is no beam search; docs/fix.md has the details",
                 (
                     "transformers:StaticCache(max_cache_len)",
                     "transformers:GenerationConfig.disable_compile",
+                    "transformers.masking_utils:create_masks_for_generate(attention_mask)",
                 ),
+                of_model=True,
             ),
             Option(
                 _READS,
@@ -141,6 +155,7 @@ FRAMEWORKS = (
                 "larger batch, so that each look serves more tokens; without a streamer, which reads each token too",
                 "the prompts are independent, and padded on the left",
                 directly=True,
+                shortens=False,
             ),
         ),
     ),
@@ -198,6 +213,7 @@ FRAMEWORKS = (
                 "in your LightningModule's __init__, self.net.forward = unstall.graphed(self.net.forward) for the "
                 "network in it; the step's other launches stay; a larger batch",
                 _SHAPES,
+                of_model=True,
             ),
         ),
     ),
@@ -228,9 +244,11 @@ FRAMEWORKS = (
             Option(
                 "launch-bound|tiny-kernels",
                 r"accelerate/",
-                "before accelerator.prepare, model.forward = unstall.graphed(model.forward); a larger batch",
+                "before accelerator.prepare, model.forward = unstall.graphed(model.forward); pad all batches to one "
+                "length; a larger batch",
                 _SHAPES,
                 ("accelerate:Accelerator.prepare",),
+                of_model=True,
             ),
         ),
     ),
@@ -253,8 +271,9 @@ FRAMEWORKS = (
                 r"diffusers/schedulers/",
                 "give the scheduler timesteps in CPU memory: scheduler.set_timesteps(n, device='cpu'), and numbers "
                 "(t.item()) to its step(); only the model takes a tensor on the device",
-                "your own loop calls the scheduler",
+                "your own loop calls the scheduler: a pipeline's cannot be told",
                 ("diffusers:EulerDiscreteScheduler.set_timesteps(device)",),
+                own_loop=True,
             ),
             Option(
                 "launch-bound|tiny-kernels",
@@ -265,6 +284,7 @@ FRAMEWORKS = (
                 "pipe.transformer likewise",
                 "shapes recur: the same image size and batch",
                 ("diffusers:UNet2DModel.forward(timestep)",),
+                of_model=True,
             ),
         ),
     ),
@@ -301,6 +321,23 @@ FRAMEWORKS = (
                 "all parameters",
                 "model and average are on the same device",
                 ("timm.utils:ModelEmaV3(foreach)",),
+            ),
+        ),
+    ),
+    Framework(
+        "torch.nn.Transformer",
+        has_loop=False,
+        step="one call of the module",
+        users_line="transformer(src, tgt, tgt_mask=mask)",
+        options=(
+            Option(
+                _READS,
+                r"torch/nn/modules/transformer\.py: .*_detect_is_causal_mask$",
+                "pass tgt_is_causal (src_is_causal, or is_causal to an encoder) with each mask: without it, the mask "
+                "is compared with a causal one on the host",
+                "it is True only for a causal mask",
+                ("torch.nn:Transformer.forward(tgt_is_causal)", "torch.nn:TransformerEncoder.forward(is_causal)"),
+                at_the_line=True,
             ),
         ),
     ),

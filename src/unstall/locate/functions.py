@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from unstall.timeline.ancestry import depths
-from unstall.timeline.columns import I32, I64, Timeline
+from unstall.timeline.columns import I32, I64, Bool, Timeline
 from unstall.timeline.grouping import distinct
+
+_LONGEST = 4096  # characters of a file and a function that are looked at
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -24,6 +27,17 @@ def function_of(timeline: Timeline) -> I64:
     lines = timeline.lines
     named = lines.file.astype(np.int64) * (len(timeline.strings) + 1) + lines.function
     return distinct(np.where(lines.exact, named + len(lines), np.arange(len(lines))))[1]
+
+
+def named_functions(timeline: Timeline, pattern: re.Pattern[str]) -> Bool:
+    """Returns, for each row of Lines, whether "file: function" matches."""
+    lines, text = timeline.lines, timeline.text
+    keys = lines.file.astype(np.int64) * (len(timeline.strings) + 1) + lines.function
+    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    told = [f"{text(int(lines.file[i]))}: {text(int(lines.function[i]))}"[-_LONGEST:] for i in first.tolist()]
+    matching = np.array([pattern.search(each) is not None for each in told], dtype=np.bool_)
+    found: Bool = matching[which] if len(first) else np.zeros(len(lines), dtype=np.bool_)
+    return found
 
 
 def functions(timeline: Timeline) -> Functions:

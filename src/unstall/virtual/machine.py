@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from unstall.errors import UnstallError, UsageError
 from unstall.guest import active, step_hooks
 from unstall.guest.imports import around_import
-from unstall.guest.step_source import EXPLICIT, FORWARD, OPTIMIZER, StepSource
+from unstall.guest.step_source import FORWARD, OPTIMIZER, StepSource
 from unstall.launching.children import arming_children
 from unstall.virtual.options import ENVIRONMENT, MachineOptions
 from unstall.virtual.program_clock import ProgramClock
@@ -134,12 +134,14 @@ class Machine:
         if kind in (OPTIMIZER, FORWARD) and self._watches and not self._sees_steps:
             # From now on a graph serves calls of a function. Calls that run without the graph are step boundaries, too.
             self._sees_steps = True
-            self._watched.callback(self._stop_seeing_steps, step_hooks.install(self.step_boundary))
+            self._watched.callback(self._stop_seeing_steps, step_hooks.install(self._note_boundary))
+        self._note_boundary(kind, who)
+        self.on_step(kind, who)
+
+    def _note_boundary(self, kind: str, who: int) -> None:
         now = self.now_ns()
         for watch in self._watches:
             watch.step_boundaries.append((StepSource(kind, who), now))
-        if kind == EXPLICIT or not self._sees_steps:
-            self.on_step(kind, who)
 
     def end(self, why: str) -> None:
         for watch in list(self._watches):

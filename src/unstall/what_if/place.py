@@ -9,6 +9,7 @@ from difflib import get_close_matches
 import numpy as np
 
 from unstall.errors import UsageError
+from unstall.locate.engine import of_the_engine
 from unstall.locate.places import Places
 from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import Bool
@@ -85,15 +86,15 @@ class EditPlace:
             timeline.text(int(file)) == self.file and timeline.text(int(function)) == self.function
             for file, function in zip(lines.file, lines.function, strict=True)
         ]
-        below = np.array(wanted, dtype=np.bool_)[stacks.line] if len(stacks) else np.zeros(0, np.bool_)
-        below = nearest(stacks.parent, below) >= 0
+        itself = np.array(wanted, dtype=np.bool_)[stacks.line] if len(stacks) else np.zeros(0, np.bool_)
+        below = nearest(stacks.parent, itself) >= 0
         host = timeline.host
         source = np.where(host.forward >= 0, host.forward, np.arange(len(host)))
         found = np.zeros(len(host), dtype=np.bool_)
         of_operator = np.where(host.op >= 0, host.stack[np.maximum(host.op, 0)], -1)
         for stack in (host.stack, host.stack[source], of_operator):
             found |= (stack >= 0) & below[np.maximum(stack, 0)] if len(below) else False
-        return found
+        return found | of_the_engine(places, found, itself)
 
     def __str__(self) -> str:
         if self.function is not None:

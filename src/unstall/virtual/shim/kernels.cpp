@@ -8,7 +8,11 @@
 #include <ATen/ops/pixel_shuffle_native.h>
 #include <ATen/ops/pixel_unshuffle_native.h>
 
+#include <ATen/Parallel.h>
+
+#include <atomic>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 
 namespace unstall {
@@ -80,6 +84,13 @@ const About& about(const OperatorHandle& op) {
 }
 
 } // namespace
+
+void compute_as_first_thread() {
+  static const auto first = std::this_thread::get_id();
+  static std::atomic<int> threads{at::get_num_threads()};
+  if (std::this_thread::get_id() == first) threads = at::get_num_threads();
+  else if (int wanted = threads; at::get_num_threads() != wanted) at::set_num_threads(wanted);
+}
 
 void redirect(const OperatorHandle& op, Stack* stack) {
   call(about(op), op, stack);

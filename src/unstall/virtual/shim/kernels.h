@@ -23,10 +23,15 @@
 
 namespace unstall {
 
+// Has this thread compute with as many threads as the program's first one: with another number, sums are added up in
+// another order. A thread that torch starts, such as autograd's, has the number that was set last, by any thread.
+void compute_as_first_thread();
+
 // Runs `compute` as work of the virtual GPU: its time and its operators are not the program's.
 template <class F>
 auto computed(F&& compute) {
   Computing computing;
+  compute_as_first_thread();
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   return compute();
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unstall.locate.kinds import is_no_code
 from unstall.replay.program import Code
@@ -32,9 +33,10 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
     A stretch ends at a wait, a blocking copy, a copy to or from pageable memory, an event, or a launch of another
     thread. It also ends at work that a graph would not remove: data loading, allocation, long work outside any
-    operator. If all launches of an operator are in the graph, the operator's work before the first and after the last
-    launch is removed too. If the edit has a place, the work of its function and of that function's callees is also
-    removed. The function's caller stays unchanged.
+    operator. If everything that an operator launches is in the graph, its work before the first launch and after the
+    last is removed too. If the edit has a place, so is the work of its function and of what that calls. The caller of
+    the function stays unchanged, and so do operators between that are not the function's, such as those that add
+    gradients to `.grad`.
     """
     program = subject.program
     do, ops = program.instructions, program.ops
@@ -56,7 +58,8 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     going = whole if place is not None else whole & (subject.timeline.host.kind == HostKind.OP)
     goes = subject.share_of_work(going) * ~breaks
     work = (work * (1 - goes)).astype(np.int64)
-    call[inside] = work[inside] = 0
+    call[inside] = 0
+    work[inside] = (do.work * _beside(subject, place))[inside]
     call[first] = _CALL_NS + _CALL_NS_A_NODE * counts
     which = np.searchsorted(first, np.flatnonzero(stretch >= 0), side="right") - 1
     ends[stretch >= 0] = do.ops[last][which]
@@ -130,6 +133,17 @@ def _of_one_stretch(subject: Subject, stretch: I64) -> Bool:
         chosen[events[some]] = first == last
     whole = np.append(subject.steps.end, np.iinfo(np.int64).max)[np.searchsorted(subject.steps.start, host.start)]
     return chosen & (host.end < whole) & np.isin(host.kind, (HostKind.OP, HostKind.PYTHON))
+
+
+def _beside(subject: Subject, place: EditPlace | None) -> NDArray[np.float64]:
+    """By instruction: the share of the work before it that belongs to operators outside of the place. They launch
+    nothing, as otherwise they would end the stretch."""
+    host, top = subject.timeline.host, subject.places.top_op
+    if place is None:
+        return np.zeros(len(subject.program.instructions))
+    inside = subject.host_rows(place)
+    launching = np.isin(top, np.unique(top[(host.kind >= HostKind.LAUNCH) | inside]))
+    return subject.share_of_work((host.kind == HostKind.OP) & ~inside & (top >= 0) & ~launching)
 
 
 def _breaks(subject: Subject) -> Bool:

@@ -10,6 +10,7 @@ import torch
 
 from unstall.fix.graphs.call_arguments import Key, as_in, modes
 from unstall.fix.graphs.guarded_graph import GuardedGraph, PendingBackward
+from unstall.fix.graphs.static_inputs import clones_of
 
 _ONE_BACKWARD = "a graphed function's graph holds no backward of its backward (create_graph=True)"
 _REMEDY = "use it without unstall.graphed there"
@@ -63,14 +64,9 @@ class _Replay(torch.autograd.Function):
         # A tensor gets None if no result that depends on it got a gradient: an optimizer tells None from zeros.
         reached: set[int] = set()
         reached.update(*(places for places, given in zip(graph.reached, grads, strict=True) if given is not None))
-        found = [(results[place], place in reached) for place in graph.flows_to]
-        return (
-            None,
-            None,
-            None,
-            None,
-            *(grad.detach().clone() if comes and grad is not None else None for grad, comes in found),
-        )
+        found = [results[place] if place in reached else None for place in graph.flows_to]
+        clones = iter(clones_of([grad for grad in found if grad is not None]))
+        return (None, None, None, None, *(None if grad is None else next(clones) for grad in found))
 
 
 _replay_node: Callable[..., tuple[torch.Tensor, ...]] = _Replay.apply

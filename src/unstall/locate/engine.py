@@ -1,0 +1,89 @@
+"""Work of autograd's engine that stands for no forward operator: sums of gradients between two nodes, and the whole
+backward pass if operators were not recorded."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from unstall.locate.functions import named_functions
+from unstall.locate.places import Places
+from unstall.timeline.ancestry import nearest, outermost
+from unstall.timeline.columns import I32, I64, Bool, HostKind
+from unstall.timeline.grouping import groups
+
+_MODULE_CALL = re.compile(r"torch/nn/modules/module\.py: (Module\.)?_call_impl$")
+_FORWARD = re.compile(r"[ .]forward$")
+_BACKWARD = re.compile(r"torch/(_tensor|autograd/(__init__|graph))\.py: .*\b(backward|_engine_run_backward|grad)$")
+_LEAF = re.compile(r"\bAccumulateGrad$")
+
+
+def models(places: Places) -> I32:
+    """Returns, for each row of Stacks, the `forward` of the module that the program calls around it, or -1.
+
+    It is the outermost one inside a call of a torch module, a row of Stacks.
+    """
+    timeline, stacks = places.timeline, places.timeline.stacks
+    called = nearest(stacks.parent, named_functions(timeline, _MODULE_CALL)[stacks.line]) >= 0
+    forward = places.is_user_frame & named_functions(timeline, _FORWARD)[stacks.line]
+    return outermost(stacks.parent, forward & called, np.zeros(len(stacks), dtype=np.bool_))
+
+
+def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
+    """Returns which host rows are the engine's own work for a function's backward pass.
+
+    Args:
+        places: Where the rows are.
+        chosen: The rows that are the function's, with the backward operators of its operators.
+        function: By row of Stacks: whether that frame is the function itself.
+
+    Between two backward operators of the function it is the function's. Gradients that are added to `.grad` are not:
+    they leave the function. If no backward operator is known, the backward pass is that of the model that ran last.
+    """
+    timeline, host = places.timeline, places.timeline.host
+    found = np.zeros(len(host), dtype=np.bool_)
+    stack = np.maximum(host.stack, 0)
+    stacks = timeline.stacks
+    if not len(stacks):
+        return found
+    in_backward = nearest(stacks.parent, named_functions(timeline, _BACKWARD)[stacks.line]) >= 0
+    backward = (host.stack >= 0) & in_backward[stack]
+    known = bool((host.forward >= 0).any())
+    for _, rows in groups(host.thread):
+        mine = rows[np.argsort(host.start[rows], kind="stable")]
+        if known:
+            found[mine] = _between(places, mine, chosen) & backward[mine]
+        elif backward[mine[host.kind[mine] == HostKind.LAUNCH]].all():
+            found[mine] = backward[mine] & _of_the_last_model(places, mine, function)
+    return found
+
+
+def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
+    """By row of one thread, in order: whether it has no forward operator, and its neighbours that have one are
+    chosen."""
+    timeline, host = places.timeline, places.timeline.host
+    linked = host.forward[mine] >= 0
+    ends = np.flatnonzero(linked)
+    if not len(ends):
+        return linked
+    at = np.searchsorted(ends, np.arange(len(mine)))
+    before, after = mine[ends[np.maximum(at - 1, 0)]], mine[ends[np.minimum(at, len(ends) - 1)]]
+    inside = ~linked & (at > 0) & (at < len(ends)) & chosen[before] & chosen[after]
+    inside &= np.isin(host.kind[mine], (HostKind.OP, HostKind.LAUNCH)) & (host.stack[before] == host.stack[after])
+    top = places.top_op[mine]
+    leaf = np.array([_LEAF.search(name) is not None for name in timeline.strings], dtype=np.bool_)
+    found: Bool = inside & ~((top >= 0) & leaf[host.name[np.maximum(top, 0)]])
+    return found
+
+
+def _of_the_last_model(places: Places, mine: I64, function: Bool) -> Bool:
+    """By row of one of autograd's threads: whether the model that launched last before it is this function."""
+    host = places.timeline.host
+    launches = np.flatnonzero((host.kind == HostKind.LAUNCH) & (host.stack >= 0))
+    model = models(places)[host.stack[launches]]
+    launches, model = launches[model >= 0], model[model >= 0]
+    order = np.argsort(host.start[launches], kind="stable")
+    at = np.searchsorted(host.start[launches[order]], host.start[mine], side="right") - 1
+    found: Bool = (at >= 0) & function[model[order[np.maximum(at, 0)]]] if len(order) else np.zeros(len(mine), np.bool_)
+    return found
