@@ -435,7 +435,7 @@ def test_arguments_are_in_the_trace_only_where_they_were_asked_for(made: Folder)
 def test_what_a_run_was_told_of_steps_and_of_the_users_files_stays_in_its_trace(folder: Path) -> None:
     recording = Folder(folder)
     recording.armed()
-    settings = Settings.from_json(Settings(str(folder), step="batch", user=["src/*"]).to_json())
+    settings = Settings.from_json(Settings(str(folder), step="batch", user=("src/*",)).to_json())
     recording.journal.write("settings", settings=settings.metadata())
     recording.window(_ZERO)
     recording.kernel("gemm", _ZERO + 1, _ZERO + 2, 0)

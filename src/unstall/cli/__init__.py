@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 _ALONE = ("-h", "--help", "--version")
+_FIRST = "unstall demo shows how it works, unstall run SCRIPT records and explains a program"
 _INTERRUPTED = 128 + 2  # SIGINT
 _NOBODY_READS = 128 + 13  # SIGPIPE, which has no name on Windows
 _NO_PLACE = 2  # the same as for UsageError
@@ -69,7 +70,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """
     given = list(sys.argv[1:] if argv is None else argv)
     if not given:
-        build_parser().error("say what to do: unstall run SCRIPT records and explains a program; --help lists the rest")
+        build_parser().error(f"say what to do: {_FIRST}; --help lists the rest")
     if why := refused(given[0]):
         from unstall.errors import UsageError
 
@@ -105,7 +106,10 @@ def build_parser(only: str = "") -> argparse.ArgumentParser:
     from unstall.cli._arguments import FilledHelp
 
     parser = argparse.ArgumentParser(
-        prog="unstall", description="See, fix and predict what stalls your GPU.", allow_abbrev=False
+        prog="unstall",
+        description="See, fix and predict what stalls your GPU.",
+        epilog=f"To begin: {_FIRST}.",
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"unstall {__version__}")
     subparsers = parser.add_subparsers(metavar="VERB", required=True)

@@ -93,7 +93,7 @@ def settings_of(args: argparse.Namespace, folder: Path) -> Settings:
         keep_arguments=args.keep_arguments,
         stop=args.stop,
         step=args.step,
-        user=args.user,
+        user=tuple(args.user),
     )
 
 

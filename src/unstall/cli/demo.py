@@ -13,6 +13,7 @@ recorded runs instead, which come with unstall.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
@@ -170,23 +171,25 @@ def _tell_of_both(before: Report, after: Report) -> None:
 
 
 def _next(folder: Path, report: Path, why: str | None) -> Iterator[str]:
-    """Yields what to type next."""
+    """Yields what to type next. `why` is why nothing ran on the virtual GPU, if so."""
     from unstall.cli._recording import has_gpu
     from unstall.virtual.shim.installed import CPU_WHEEL
 
     page = report.name if report.parent == folder.absolute() else str(report)
-    own = "unstall run --gpu h200 SCRIPT" if why is None and not has_gpu() else "unstall run SCRIPT"
+    gpu = "" if has_gpu() or why is not None else "--gpu h200 "
     commands = {
         shlex.join(["cd", str(folder)]): "",
         shlex.join(["unstall", "open", page]): "the report, with a timeline",
         f"unstall show 1 train{TRACE_ENDING}": "a finding, with its source",
         "diff train.py mended.py": "what was changed",
-        own: "your own program",
+        f"unstall run {gpu}SCRIPT": f"your own program{'' if gpu or has_gpu() else ', on a machine with a GPU'}",
     }
     width = max(map(len, commands))
     yield from (f"{command:{width}}  # {about}" if about else command for command, about in commands.items())
-    if why and CPU_WHEEL in why:
-        yield from ("# to run both here:", CPU_WHEEL, shlex.join(["unstall", *RUN, "train.py"]))
+    if has_gpu() and why:
+        yield from ("# the first program on this machine's GPU:", "unstall run train.py")
+    elif why and importlib.util.find_spec("torch") is None:
+        yield from ("# the first program on a virtual GPU here:", CPU_WHEEL, shlex.join(["unstall", *RUN, "train.py"]))
 
 
 def _say(text: str) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 from unstall.errors import UsageError
@@ -39,7 +38,7 @@ class Settings:
     keep_arguments: bool = False
     stop: bool = False
     step: str | None = None
-    user: Sequence[str] = ()
+    user: tuple[str, ...] = ()
 
     def metadata(self) -> dict[str, object]:
         """Returns the settings that a trace stores: all except the folder."""
@@ -52,7 +51,8 @@ class Settings:
     @classmethod
     def from_json(cls, text: str) -> Settings:
         """Parses the output of `to_json`. Raises ValueError or TypeError for anything else."""
-        return cls(**json.loads(text))
+        settings = cls(**json.loads(text))
+        return replace(settings, user=tuple(settings.user))
 
 
 def check_choices(recorder: str, lines: str, *, shapes: bool) -> None:
