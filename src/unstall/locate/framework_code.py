@@ -65,7 +65,7 @@ class FrameworkCode:
             return option.shortens
         stacks = self.places.timeline.stacks
         inside = np.append(nearest(stacks.parent, self._matching(framework.loop)) >= 0, False)
-        return option.shortens and inside[self.places.timeline.host.stack[rows]].mean() <= _MOSTLY
+        return option.shortens and bool(inside[self.places.timeline.host.stack[rows]].mean() <= _MOSTLY)
 
     def package_of(self, file: str | None) -> str | None:
         """Returns the installed package that a file is part of, or None if the file is the user's own.
