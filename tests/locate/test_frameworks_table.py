@@ -94,6 +94,54 @@ def test_a_trainers_loop_is_not_captured_but_the_model_that_it_calls() -> None:
     assert "capture it" not in text
 
 
+def read_by_a_scheduler(*, pipeline: bool) -> TraceBuilder:
+    """Steps in which a scheduler of diffusers reads a value, called by a pipeline or by the user's own loop."""
+    trace = TraceBuilder()
+    loop = "diffusers/pipelines/ddpm/pipeline_ddpm.py" if pipeline else "sample.py"
+    with trace.frame("sample.py", 3, "main"), trace.frame(loop, 90, "__call__"):
+        for _ in range(3):
+            with trace.step():
+                trace.launch("gemm", 100)
+                with trace.frame("diffusers/schedulers/scheduling_ddpm.py", 400, "step"):
+                    trace.item()
+                trace.work(50)
+    return trace
+
+
+def test_nothing_is_promised_for_what_only_the_users_own_loop_can_change() -> None:
+    inside, own = (only(read_by_a_scheduler(pipeline=each), "sync-item") for each in (True, False))
+    assert inside.fix == own.fix
+    assert (inside.edit, inside.gain_ns) == (None, None)
+    assert own.edit is not None
+    assert own.gain_ns
+
+
+def test_nor_for_what_makes_more_of_a_step_and_not_a_shorter_one() -> None:
+    trace = TraceBuilder()
+    with trace.frame("chat.py", 3, "main"), trace.frame("transformers/generation/utils.py", 3000, "_sample"):
+        for _ in range(3):
+            with trace.step():
+                trace.launch("gemm", 100)
+                trace.item()
+                trace.work(50)
+    finding = only(trace, "sync-item")
+    assert finding.fix.startswith("generate() looks each token")
+    assert finding.edit is None
+
+
+def test_advice_for_a_line_within_a_package_is_to_override_that() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 30, "main"), trace.frame("lightning/pytorch/demos/transformer.py", 78, "forward"):
+        for _ in range(3):
+            with trace.step(), trace.frame("torch/nn/modules/transformer.py", 1245, "_detect_is_causal_mask"):
+                trace.launch("gemm", 100)
+                trace.item()
+                trace.work(50)
+    text = advice(trace)
+    assert text.startswith("leave lightning as it is, and change what your line train.py:30 passes to it")
+    assert "pass tgt_is_causal" in text
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
 def test_each_framework_says_what_its_step_is_and_its_patterns_compile(framework: Framework) -> None:
     assert framework.step

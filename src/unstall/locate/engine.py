@@ -53,7 +53,7 @@ def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
     for _, rows in groups(host.thread):
         mine = rows[np.argsort(host.start[rows], kind="stable")]
         if known:
-            found[mine] = _between(places, mine, chosen) & backward[mine]
+            found[mine] = _between(places, mine, chosen) & (backward | (host.stack < 0))[mine]
         elif backward[mine[host.kind[mine] == HostKind.LAUNCH]].all():
             found[mine] = backward[mine] & _of_the_last_model(places, mine, function)
     return found
