@@ -247,6 +247,19 @@ for number in range(100_000):
     optimizer.step()
 print("all steps")
 """
+_GRAPHED = """\
+import torch, unstall
+weight = torch.ones(4, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+@unstall.graphed
+def step():
+    weight.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+for number in range(1_000):
+    step()
+print("all steps")
+"""
 _CALLS = """\
 import unstall, torch
 for number in range(100_000):
@@ -260,6 +273,7 @@ print("all steps")
     ("program", "options", "printed", "said"),
     [
         (_TRAINS, "--steps 2", "at exit\n", "--stop ended the program after 6 steps"),
+        (_GRAPHED, "--steps 9", "", "--stop ended the program after 13 steps"),
         (_CALLS.format("unstall.step()"), "--after 0.001 --for 0.001", "", "--stop ended the program after "),
         (
             _TRAINS.replace("100_000", "20"),

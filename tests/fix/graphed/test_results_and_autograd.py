@@ -13,6 +13,7 @@ import torch
 from fix.graphed.harness import batches, grad_of, mlp, on_tape
 
 from unstall.fix.graphs.autograd import stream_warnings
+from unstall.fix.graphs.static_inputs import Clones
 
 
 def _both(function: Callable[..., Any], **options: Any) -> tuple[Any, Any]:
@@ -406,3 +407,34 @@ def test_running_statistics_are_written_as_in_eager_where_autograd_notices_nothi
         return [*found, *model.get_buffer("1.running_mean").tolist(), *grads]
 
     assert losses(lambda model: on_tape(model, strict=False)) == pytest.approx(losses(lambda model: model), rel=1e-5)
+
+
+def test_gradients_of_all_parameters_are_cloned_by_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once: list[int] = []
+
+    def counted(tensors: Any, by: float, cloned: Any = torch._foreach_mul) -> Any:
+        at_once.append(len(tensors))
+        return cloned(tensors, by)
+
+    monkeypatch.setattr(torch, "_foreach_mul", counted)
+    model = mlp().eval()
+    fast = on_tape(model)
+    for x, _ in batches(4):
+        fast(x).square().sum().backward()
+    model.zero_grad()
+    plain, (x, _) = mlp().eval(), batches(5)[4]
+    plain(x).square().sum().backward()
+    at_once.clear()
+    fast(x).square().sum().backward()
+    assert at_once == [6]
+    for mine, theirs in zip(plain.parameters(), model.parameters(), strict=True):
+        assert torch.equal(grad_of(theirs), grad_of(mine))
+
+
+def test_clones_of_a_few_others_and_of_gaps_are_those_of_clone() -> None:
+    whole = torch.arange(12.0).reshape(3, 4)
+    tensors = [whole, whole[:, :2], whole.t(), whole.double(), torch.tensor([1, 2]), torch.tensor([1j]), whole + 1]
+    for mine, theirs in zip(tensors, Clones(tensors).made(), strict=True):
+        assert torch.equal(theirs, mine)
+        assert theirs.stride() == mine.clone().stride()
+        assert theirs.data_ptr() != mine.data_ptr()

@@ -41,3 +41,7 @@ def test_no_other_thread_may_wait_beside_a_global_capture(told: dict[str, Any]) 
 
 def test_random_numbers_of_the_host_stay_as_they_are_whatever_threads_draw(told: dict[str, Any]) -> None:
     assert told["random beside"] is True
+
+
+def test_sums_have_the_same_bits_on_all_threads(told: dict[str, Any]) -> None:
+    assert told["sums of threads"] is True

@@ -15,7 +15,7 @@ from unstall.fix.graphs.examine.reachable_state import ReachableState
 from unstall.fix.graphs.graphed_stats import GraphStats
 from unstall.fix.graphs.outputs import Outputs
 from unstall.fix.graphs.static_call import FunctionKind, StaticCall, differentiable, reached_from
-from unstall.fix.graphs.static_inputs import Sharing
+from unstall.fix.graphs.static_inputs import Clones, Sharing
 from unstall.fix.graphs.verify import Times
 from unstall.fix.tensors.storages import lies_in, storage_of
 
@@ -72,6 +72,9 @@ class GuardedGraph:
         self.flows_to = sorted(
             no_places.union(*self.reached)
         )  # indices in `wanted` of tensors that a result depends on
+        found = captured.results[1][1] if through_autograd else ()
+        self.given = [place for place in self.flows_to if found[place] is not None]  # those with a gradient
+        self.gradients = Clones([found[place] for place in self.given])
         self.outputs = Outputs(result, static_call.inputs.tensors, seen.externals, reachable.known)
         captured.results[0] = (self.outputs.result, exit_grads)
         reachable.known.clear()

@@ -9,7 +9,7 @@ from unstall.fix.tensors.storages import storage_of
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
-_FEW = 3  # tensors that are copied as fast one by one
+_FEW = 3  # tensors; fewer are cloned as fast one by one
 _COPIED_TOGETHER = frozenset((*_FLOATS, *_INTEGERS))  # torch has a kernel that copies several tensors of these
 
 
@@ -116,20 +116,31 @@ def copy_of(tensor: torch.Tensor) -> torch.Tensor:
     return torch._neg_view(other.neg_()) if tensor.is_neg() else other
 
 
-def clones_of(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Returns clones without autograd, made by one kernel for many of them."""
-    tensors = [tensor.detach() for tensor in tensors]
-    if len(tensors) < _FEW or not all(tensor.dtype in _COPIED_TOGETHER and _is_dense(tensor) for tensor in tensors):
-        return [tensor.clone() for tensor in tensors]
-    clones = [torch.empty_like(tensor) for tensor in tensors]
-    by_dtype: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
-    for tensor, clone in zip(tensors, clones, strict=True):
-        ours, theirs = by_dtype.setdefault(tensor.dtype, ([], []))
-        ours.append(clone)
-        theirs.append(tensor)
-    for ours, theirs in by_dtype.values():
-        torch._foreach_copy_(ours, theirs)
-    return clones
+class Clones:
+    """Clones tensors of a graph's memory, many of them by one kernel."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self.tensors = [tensor.detach() for tensor in tensors]
+        places: dict[torch.dtype, list[int]] = {}
+        for place, tensor in enumerate(self.tensors):
+            if tensor.dtype in _FLOATS and _is_dense(tensor):
+                places.setdefault(tensor.dtype, []).append(place)
+        self._together = [
+            (mine, [self.tensors[place] for place in mine]) for mine in places.values() if len(mine) >= _FEW
+        ]
+        together = {place for mine, _ in self._together for place in mine}
+        self._alone = [place for place in range(len(tensors)) if place not in together]
+
+    def made(self) -> list[torch.Tensor]:
+        """Returns clones without autograd, on the current stream."""
+        clones = list(self.tensors)
+        with torch.no_grad():
+            for places, tensors in self._together:
+                for place, clone in zip(places, torch._foreach_mul(tensors, 1), strict=True):
+                    clones[place] = clone
+            for place in self._alone:
+                clones[place] = self.tensors[place].clone()
+        return clones
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

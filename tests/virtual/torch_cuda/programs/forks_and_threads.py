@@ -105,9 +105,26 @@ def random_beside() -> object:
     return torch.equal(torch.rand(3), expected)
 
 
+def sums_of_threads() -> bool:
+    """Whether a product has the same bits on a thread that is to compute with one thread, as a loader's."""
+    torch.manual_seed(0)
+    one, other = torch.randn(10, 16, device="cuda"), torch.randn(16, 512, device="cuda")
+    expected, found = (one @ other).cpu(), []
+
+    def product() -> None:
+        torch.set_num_threads(1)
+        found.append((one @ other).cpu())
+
+    thread = threading.Thread(target=product)
+    thread.start()
+    thread.join()
+    return torch.equal(found[0], expected)
+
+
 fact("inherited", inherited)
 fact("busy threads", busy_threads)
 for mode in MODES:
     for elsewhere in (False, True):
         fact(f"{mode} {elsewhere}", lambda mode=mode, elsewhere=elsewhere: captured_beside(mode, elsewhere))
 fact("random beside", random_beside)
+fact("sums of threads", sums_of_threads)

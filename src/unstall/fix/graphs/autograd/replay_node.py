@@ -10,7 +10,6 @@ import torch
 
 from unstall.fix.graphs.call_arguments import Key, as_in, modes
 from unstall.fix.graphs.guarded_graph import GuardedGraph, PendingBackward
-from unstall.fix.graphs.static_inputs import clones_of
 
 _ONE_BACKWARD = "a graphed function's graph holds no backward of its backward (create_graph=True)"
 _REMEDY = "use it without unstall.graphed there"
@@ -53,7 +52,7 @@ class _Replay(torch.autograd.Function):
             return _backward_of_another_run(ctx, grads)
         graph: GuardedGraph = ctx.graph
         ctx.pending.done = graph.static_call.can_run_again or not _is_kept()
-        static, results = graph.captured.results[1]
+        static = graph.captured.results[1][0]
         graph.static_call.device.order()
         for mine, given in zip(static, grads, strict=True):
             if given is None:
@@ -64,9 +63,14 @@ class _Replay(torch.autograd.Function):
         # A tensor gets None if no result that depends on it got a gradient: an optimizer tells None from zeros.
         reached: set[int] = set()
         reached.update(*(places for places, given in zip(graph.reached, grads, strict=True) if given is not None))
-        found = [results[place] if place in reached else None for place in graph.flows_to]
-        clones = iter(clones_of([grad for grad in found if grad is not None]))
-        return (None, None, None, None, *(None if grad is None else next(clones) for grad in found))
+        clones = dict(zip(graph.given, graph.gradients.made(), strict=True))
+        return (
+            None,
+            None,
+            None,
+            None,
+            *(clones[place] if place in clones and place in reached else None for place in graph.flows_to),
+        )
 
 
 _replay_node: Callable[..., tuple[torch.Tensor, ...]] = _Replay.apply
