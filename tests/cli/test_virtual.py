@@ -108,12 +108,6 @@ def test_the_end_of_a_run_in_which_a_device_failed_says_no_more_than_where_to_lo
     assert "unstall show b1\nunstall open\n\nall of it: " in said
 
 
-def test_blame_is_for_a_virtual_gpu_so_far(unstall: Cli) -> None:
-    outcome = unstall("run", "--blame", "train.py")
-    assert outcome.code == 2
-    assert "--blame needs --gpu so far" in outcome.err
-
-
 def test_blame_changes_nothing_that_a_virtual_gpu_is_asked_for() -> None:
     plain, blaming = (options_of(parse(["run", *more, "--gpu", "h200", "train.py"])) for more in ([], ["--blame"]))
     assert plain == blaming

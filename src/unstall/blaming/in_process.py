@@ -31,7 +31,10 @@ def blame() -> Blaming:
 
 
 class Blaming:
-    """One `with` block. `report`: its fault, or that there was none; None before the block has ended."""
+    """One `with` block.
+
+    `report` is None until the block has ended. Then it tells the block's fault, or says that the block had none.
+    """
 
     def __init__(self) -> None:
         self.report: Blame | None = None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def earlier_run(args: argparse.Namespace, rank: int | None) -> Report | None:
-    """Explains the run of --against before the program runs: a trace, a saved timeline or a saved result.
+    """Explains the file of --against, before the program runs. The file is a trace, a saved timeline or a saved result.
 
     If there are several ranks, only the first rank does this. Raises UsageError if the file is none of these.
     """

@@ -39,7 +39,7 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--host",
         choices=HOST_CLOCKS,
-        help="what says how long the host's own work takes: a model, or this machine's clock (default: modelled)",
+        help="time of the host's own work: from a model, or as measured on this machine (default: modelled)",
     )
 
 

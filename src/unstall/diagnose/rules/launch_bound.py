@@ -13,6 +13,7 @@ from unstall.result import Finding
 from unstall.timeline.columns import I64, HostKind
 
 _MOSTLY = 0.5
+_MOST_LINES = 3
 _FAR_AHEAD = 2  # ops queued: fewer are not worth mentioning
 
 
@@ -66,17 +67,17 @@ def _tiny(run: Run, late: Late, lost: I64) -> list[str]:
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
-    """Returns the lines at which most of the idle time ends, if there are several."""
-    exposed = int(lost[group.rows].sum())
+    """Returns the lines at which most of the idle time ends, except the finding's own line."""
+    exposed, own = int(lost[group.rows].sum()), run.where(group)
     parts = sorted(
         ((int(lost[part.rows].sum()), run.where(part)) for part in run.lines(group.rows)), key=lambda part: -part[0]
     )
-    shares = [(share(cost, exposed), f"{at.file}:{at.line} {at.function}") for cost, at in parts[:3] if at.file]
-    if len(parts) < 2 or not shares:
-        return []
-    (most, place), *others = shares
-    rest = (f"{at} ({less})" for less, at in others)
-    return [", ".join([f"this function includes {place} ({most} of the idle time)", *rest])]
+    shares = [
+        f"{share(cost, exposed)} of the idle time is in {at.file}:{at.line} {at.function}"
+        for cost, at in parts[:_MOST_LINES]
+        if at.file and (at.file, at.line) != (own.file, own.line)
+    ]
+    return [f"{', '.join(shares)}"] if shares and len(parts) > 1 else []
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
