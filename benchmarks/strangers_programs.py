@@ -26,6 +26,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.on_device import measured_on
 from unstall.figures import duration
 from unstall.result import Result
 
@@ -144,14 +145,15 @@ def main() -> None:
         ]
     given.results.mkdir(parents=True, exist_ok=True)
     out = given.results / f"strangers_programs_{'virtual' if given.gpu else 'device'}"
+    where: dict[str, object] = {"device": f"virtual {given.gpu}"} if given.gpu else dict(measured_on())
     rows: list[Row] = []
     for each in programs:
         rows.append(row := measure(given.folder, each, options, given.limit))
         times = [duration(time) if time else "no report" for time in (row.before_ns, row.promised_ns, row.got_ns)]
         print(f"{row.name}: {' → '.join(times)}", flush=True)
         # After each, so that a run that is cut off leaves what it had.
-        data = [asdict(row) | {"ratio": row.ratio} for row in rows]
-        out.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n")
+        told = {"programs": [asdict(row) | {"ratio": row.ratio} for row in rows]}
+        out.with_suffix(".json").write_text(json.dumps(where | told, indent=1) + "\n")
         out.with_suffix(".md").write_text(markdown(rows))
     print(markdown(rows))
 
