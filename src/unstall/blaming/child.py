@@ -70,9 +70,10 @@ def unavailable() -> str | None:
 
 
 def whose_files() -> tuple[tuple[str, int], ...]:
-    """Returns whose a file is, as `_marks.h` has it: by the first part that is in its path, or at its start after ^.
+    """Returns patterns of paths, each with the owner of the files that it matches: the first match counts.
 
-    It agrees with `unstall.frameworks`, for files as the interpreter names them.
+    A pattern matches anywhere in a path, or only at the path's start if the pattern begins with ^. The owners
+    agree with those of `unstall.frameworks`.
     """
     packages = tuple(f"{kind}-packages/{name}/" for kind in ("site", "dist") for name in sorted(FRAMEWORKS))
     standard = {f"^{path}/" for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name))}

@@ -105,8 +105,8 @@ def add_output_group(
         metavar="FILE",
         action="append",
         default=[],
-        help=f"also write {it} to FILE; .html .json .md or .txt at its end picks the format, "
-        "any other ending leaves that to --format; may be repeated",
+        help=f"also write {it} to FILE, as .html, .json, .md or .txt by its ending (else as --format says); "
+        "may be repeated",
     )
     group.add_argument("--format", choices=formats, help=prints)
     group.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")

@@ -23,7 +23,8 @@ _OF_LAUNCHES = ("launch-bound", "tiny-kernels")
 
 @dataclass(frozen=True, eq=False)
 class FrameworkCode:
-    """Finds whose code the frames of a run are, and which option of a framework helps there. Answers are cached."""
+    """Tells the user's frames of a run from frameworks' frames, and finds options of frameworks that help. Caches the
+    answers."""
 
     places: Places
     _found: dict[str, Bool] = field(default_factory=dict)

@@ -1,4 +1,8 @@
-"""Groups call stacks by function. If frames have the lines that ran, all lines of a function call are one group."""
+"""Groups call stacks by function.
+
+A recorder may give each frame the line that ran. Then the frames of one function differ by line, and are
+grouped here.
+"""
 
 from __future__ import annotations
 

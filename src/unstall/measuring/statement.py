@@ -29,8 +29,9 @@ _MODULES = {
 
 
 def functions(statements: Sequence[str], setup: str, names: dict[str, object]) -> dict[str, Callable[[], object]]:
-    """Returns a function for each statement, by the statement's text. If a statement ends in an expression, its
-    function returns the expression's value.
+    """Returns a dict from each statement's text to a function that runs the statement.
+
+    If a statement ends in an expression, its function returns the expression's value.
 
     `names` are the globals of the setup and of all functions. The setup runs once. Well-known modules such as `np` are
     imported if a text uses their names. Raises UsageError if a text is not Python, if a statement is there twice, or if

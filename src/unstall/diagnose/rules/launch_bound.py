@@ -77,7 +77,7 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
         for cost, at in parts[:_MOST_LINES]
         if at.file and (at.file, at.line) != (own.file, own.line)
     ]
-    return [f"{', '.join(shares)}"] if shares and len(parts) > 1 else []
+    return [f"{', '.join(shares)}, which this function runs"] if shares and len(parts) > 1 else []
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
