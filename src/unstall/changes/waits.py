@@ -80,6 +80,7 @@ def _notable(sides: Sides, change: WaitChange) -> bool:
     return any(time.beyond_noise and not sides.negligible(time.change) for time in times)
 
 
-def _order(change: WaitChange) -> tuple[int, list[str]]:
+def _order(change: WaitChange) -> tuple[int, list[str], int, list[float]]:
     size = max(abs(change.wait_ns.change), abs(change.exposed_ns.change))
-    return -size, sorted(map(str, (change.where_a, change.where_b)))
+    where = sorted(map(str, (change.where_a, change.where_b)))
+    return -size, where, -abs(change.wait_ns.change), sorted((change.count.a, change.count.b))
