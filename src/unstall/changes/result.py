@@ -97,7 +97,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Waits at one place, under one operator (outside operators: one call's name). `where_a` is null for new waits."""
+    """How the waits at one place changed, under one operator or, outside of operators, in one CUDA function.
+
+    `where_a` is null for new waits.
+    """
 
     status: Status
     where_a: Where | None

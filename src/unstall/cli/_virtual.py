@@ -34,7 +34,9 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("a virtual GPU, in place of a real one")
     group.add_argument("--gpu", metavar="NAME[:N]", help="run on a virtual GPU, such as h200, or on N of them: h200:2")
     group.add_argument(
-        "--numerics", choices=NUMERICS, help="compute all tensors, or all but the large ones (default: real)"
+        "--numerics",
+        choices=NUMERICS,
+        help="real computes all tensors, skip all but the large ones (default: real)",
     )
     group.add_argument(
         "--host",

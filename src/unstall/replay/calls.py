@@ -49,8 +49,8 @@ def find_capacity(timeline: Timeline, queue: Queued) -> tuple[int, Bool]:
 def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[InstructionRows]:
     """Returns the instructions of every launch.
 
-    A launch that blocks has a second instruction for its wait. A launch that returns after its ops have begun has a
-    second instruction for the rest of its call. `full` says for each op whether its launch waited for room.
+    If a launch blocks, a second instruction is its wait. If a call is still at work when its ops begin, a second
+    instruction is its work from then on. `full` says for each op whether its launch waited for room in the queue.
     """
     host = timeline.host
     first = np.flatnonzero(~queue.follows & (queue.launch >= 0))

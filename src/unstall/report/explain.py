@@ -138,8 +138,8 @@ def _meaning(result: Result) -> tuple[Words, ...]:
     steps = result.steps.count
     gains = [gain_of(result, finding) for finding in costly(result)]
     guessed = result.replay is not None and result.replay.undistorted_by == "usual cost"
-    beside = ", apart from the error of the step time, which is estimated" if guessed else ""
-    own = f". It is good to{_error(result)}{beside}" if _error(result) else ""
+    beside = ". The step time without the recorder is an estimate: its error comes on top" if guessed else ""
+    own = f",{_error(result)}{beside}" if _error(result) else ""
     beyond = f", {IN_PLAN}: only with others" if IN_PLAN in gains else ""
     unknown = ", or - if not known" if "" in gains else ""
     said = (

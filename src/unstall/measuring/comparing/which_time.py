@@ -1,9 +1,9 @@
 """Chooses the time to compare if the caller gives none, and says why.
 
 The device's time shows which kernel is better. It does not show the cost of a host-bound function: a CUDA graph saves
-host time, not device time. A program pays the time per call, back to back (throughput). So if any function is
-launch-bound or does not use the device, all are compared by throughput. Otherwise they are compared by the device's
-time, which is free of the host's noise. All inputs of a table are compared by the same time.
+host time, not device time. In a program, calls follow each other without a gap, so it pays their throughput. If any
+function is launch-bound or does not use the device, all are compared by throughput. Otherwise they are compared by the
+device's time, which is free of the host's noise. All inputs of a table are compared by the same time.
 """
 
 from __future__ import annotations

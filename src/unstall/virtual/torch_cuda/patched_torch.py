@@ -39,7 +39,7 @@ GLOO = (
 
 
 class StorageShim(Protocol):
-    """The functions of the shim that this module calls."""
+    """The part of the shim that this module uses."""
 
     def resize_storage(self, storage: torch.UntypedStorage, bytes: int) -> None: ...
 

@@ -198,7 +198,7 @@ def _stops(subject: Subject, stretch: I64) -> list[str]:
     steps = len(program.step_starts)
     if graphs <= steps:
         return []
-    why = f"a graph cannot contain a wait, and the host waits {_times(between / steps)} from first to last"
+    why = f"a graph cannot contain a wait, and the host waits {_times(between / steps)} between these launches"
     other = "a graph cannot contain the work in between"
     each = "" if subject.steps.unit == "the run" else " a step"
     return [f"This needs {graphs / steps:.3g} graphs{each}, not one: {why if between else other}"]
