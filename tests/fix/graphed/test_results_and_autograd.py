@@ -277,6 +277,23 @@ def test_a_warning_is_said_as_often_as_in_eager() -> None:
         assert (fast.stats().hits > 0) == (filtering == "default")
 
 
+def test_a_warning_of_each_line_once_is_none_of_each_call() -> None:
+    """Libraries make Python forget what it has shown: then eager calls show it again by chance."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        warnings.simplefilter("default", append=True)  # forgets
+        warnings.warn("said by the program", UserWarning, stacklevel=1)
+        return x.exp()
+
+    fast = on_tape(function, strict=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for x, _ in batches(6):
+            fast(x)
+    assert sum(each.category is UserWarning for each in caught) > 1
+    assert fast.stats().hits
+
+
 @pytest.mark.skipif(
     not hasattr(torch._C, "_warn_on_accumulate_grad_stream_mismatch"), reason="this torch warns of no streams"
 )

@@ -35,7 +35,7 @@ class ObservedCall:
     random: bool = False  # whether it uses an RNG of the device
     may_fault: bool = False  # whether values can make it fail, as an index out of bounds does
     asks_whether_captured: bool = False  # whether it asks if it is being captured; it may then behave differently
-    warns: str = ""  # a warning that was shown
+    warns: str = ""  # a warning that each call shows
     moves: bool = False  # whether the memory of one of `externals` was replaced
     steps: list[Boundary] = field(default_factory=list)  # step boundaries that a recording saw, in order
     launches: int = 0

@@ -142,11 +142,13 @@ class ObserverMode(TorchDispatchMode):
         self.refuse("synchronize() waits for the device", "wait after the call, not inside", waits=True)
         self.stop_if_refused()
 
-    def is_programs_warning(self, warning: str) -> bool:
-        """Notes a warning. Returns False for torch's warnings of waits, which are turned on only to find the waiting
-        line."""
+    def is_programs_warning(self, warning: str, again: bool) -> bool:
+        """Notes a warning that each call would show.
+
+        Returns False for torch's warnings of waits, which are turned on only to find the waiting line.
+        """
         if SYNCHRONIZING not in warning:
-            self.seen.warns = self.seen.warns or warning
+            self.seen.warns = self.seen.warns or (warning if again else "")
             return True
         if not self.seen.refusals:  # otherwise an operator on that line was already noted
             self.refuse("the host waits for the device", "do that outside the graph", waits=True)

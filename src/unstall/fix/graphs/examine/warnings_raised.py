@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,9 +17,9 @@ from unstall.guest.steps import ignoring_steps
 
 
 @contextmanager
-def listening_to_warnings(is_shown: Callable[[str], bool]) -> Iterator[None]:
-    """Calls `is_shown` with the text of each warning in this thread. If `is_shown` returns False, the warning is
-    hidden."""
+def listening_to_warnings(is_shown: Callable[[str, bool], bool]) -> Iterator[None]:
+    """Calls `is_shown` for each warning in this thread, with its text and with whether the next one like it will be
+    shown too. If `is_shown` returns False, the warning is hidden."""
     plain = warnings.showwarning
     thread = threading.get_ident()
 
@@ -30,7 +31,9 @@ def listening_to_warnings(is_shown: Callable[[str], bool]) -> Iterator[None]:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        if threading.get_ident() != thread or is_shown(str(message)):
+        if threading.get_ident() != thread or is_shown(
+            str(message), not _is_noted(str(message), category, filename, lineno)
+        ):
             plain(message, category, filename, lineno, file, line)
 
     warnings.showwarning = show
@@ -39,6 +42,20 @@ def listening_to_warnings(is_shown: Callable[[str], bool]) -> Iterator[None]:
     finally:
         if warnings.showwarning is show:
             warnings.showwarning = plain
+
+
+def _is_noted(text: str, category: type[Warning], filename: str, line: int) -> bool:
+    """Returns whether Python has noted a warning that it is about to show, and so will not show it again.
+
+    Python notes it, unless the filter says `always`, in `__warningregistry__` of the module that warns. Libraries make
+    Python forget all notes, by `warnings.catch_warnings` for instance, so it may show a warning again by chance.
+    """
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename != filename:
+        frame = frame.f_back
+    noted = frame.f_globals.get("__warningregistry__") or {}
+    once = getattr(warnings, "onceregistry", {})
+    return any(noted.get((text, category, at)) for at in (line, 0)) or bool(once.get((text, category)))
 
 
 @contextmanager
@@ -63,5 +80,5 @@ def always_warning(message: str, *, beside: str = "") -> Iterator[None]:
 @contextmanager
 def silent_proof() -> Iterator[None]:
     """Hides warnings and ignores step boundaries. Used for runs that only prove something."""
-    with listening_to_warnings(lambda _: False), ignoring_steps():
+    with listening_to_warnings(lambda *_: False), ignoring_steps():
         yield
