@@ -6,8 +6,8 @@ FOLDER/programs.tsv names each program: its repository, commit, path, and its co
 published, FOLDER/mended/NAME/ holds it as mended by what the report says, with `changes.txt`: how many tries it took,
 then what was changed, and which words asked for it. A file `command` there replaces the command. Both run in
 FOLDER/work, which holds their models and data. What they print goes to FOLDER. Without --gpu they run on this machine's
-GPU. Writes strangers_programs_virtual (or _device) as JSON and as Markdown. A program reaches its promise if its step
-takes at most 15 % longer.
+GPU. Writes strangers_programs_virtual (or _device) as JSON and as Markdown. All times are of a step without the
+recorder, as in `unstall run --against`. A program reaches its promise if its step takes at most 15 % longer.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.on_device import measured_on
+from unstall.changes.promise import step_ns
 from unstall.figures import duration
 from unstall.result import Result
 
@@ -64,9 +65,9 @@ def measure(folder: Path, told: dict[str, str], options: Sequence[str], limit_s:
     return Row(
         name,
         f"{told['repository']} {told['commit'][:10]} {told['path']}",
-        _step_ns(before),
-        before.plan[-1].step_ns if before and before.plan else _step_ns(before),
-        _step_ns(after),
+        step_ns(before) if before else None,
+        before.plan[-1].step_ns if before and before.plan else None,
+        step_ns(after) if after else None,
         int(tries),
         " ".join(changed.split()),
     )
@@ -85,10 +86,6 @@ def markdown(rows: Sequence[Row]) -> str:
         ratio = f"{row.ratio:.2f}" if row.ratio else "-"
         lines.append(f"| {row.name} | {' | '.join(times)} | {ratio} | {row.tries} | {row.changed} |")
     return "\n".join(lines) + "\n"
-
-
-def _step_ns(result: Result | None) -> int | None:
-    return result.steps.mean_ns if result else None
 
 
 def _run(folder: Path, variant: str, told: dict[str, str], options: Sequence[str], limit_s: int) -> Result | None:
