@@ -155,6 +155,9 @@ class TapeDevice:
         self.heads: dict[int, set[int]] = {0: set()}
         self.captures = self.pools = 0
 
+    def on_capture_stream(self) -> Any:
+        return nullcontext()
+
     def capture_stream(self) -> Any:
         return nullcontext()
 

@@ -50,6 +50,11 @@ def test_autograd_goes_through_a_module(facts: dict[str, Any]) -> None:
     assert facts["module_through_autograd"] == [[True] * 8, 6]
 
 
+def test_a_replays_backward_runs_on_the_stream_that_gradients_are_added_on(facts: dict[str, Any]) -> None:
+    """Otherwise the host makes one stream wait for the other at each parameter."""
+    assert facts["results_that_outlive_the_next_call"] == [[True] * 8, 6]
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [

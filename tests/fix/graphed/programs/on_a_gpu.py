@@ -110,6 +110,32 @@ def module_through_autograd() -> Any:
     return same, fast.stats().hits
 
 
+@fact
+def results_that_outlive_the_next_call() -> Any:
+    """As a training loop's `outputs` do: they keep the AccumulateGrad nodes of the calls that were proved."""
+    model = mlp()
+    fast = unstall.graphed(model)
+    accumulated: list[int] = []
+
+    def note(_: torch.Tensor) -> None:
+        accumulated.append(torch.cuda.current_stream().cuda_stream)
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(note)
+    same = []
+    for x, y in batches(8):
+        result = fast(x)  # the one before is alive
+        loss = torch.nn.functional.cross_entropy(result, y)
+        accumulated.clear()
+        replayed: list[int] = []
+        if result.grad_fn is not None:
+            result.grad_fn.register_prehook(lambda _, to=replayed: to.append(torch.cuda.current_stream().cuda_stream))
+        loss.backward()
+        model.zero_grad()
+        same.append(set(accumulated) == set(replayed))
+    return same, fast.stats().hits
+
+
 def item(x: torch.Tensor) -> torch.Tensor:
     return x * x.sum().item()
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
+from unstall.fix.graphs.autograd.stream_warnings import is_of_capture_stream
 from unstall.fix.graphs.call_arguments import Key, as_in, modes
 from unstall.fix.graphs.guarded_graph import GuardedGraph, PendingBackward
 
@@ -29,15 +31,13 @@ class _Replay(torch.autograd.Function):
         pending: PendingBackward,
         called_in: Key,
         inputs: list[torch.Tensor],
+        outputs: list[torch.Tensor],
         *_: torch.Tensor,
     ) -> Any:
-        """`inputs` are the call's inputs. After them come the tensors that gradients flow to."""
-        graph.replay()
-        graph.leave(inputs)
+        """`inputs` are the call's inputs, `outputs` its results. After them come the tensors that gradients flow to."""
         ctx.graph, ctx.pending, ctx.inputs = graph, pending, inputs
         ctx.modes, ctx.versions = called_in, graph.versions(inputs)
         ctx.set_materialize_grads(False)
-        outputs = list(map(graph.outputs.copy_for_autograd, graph.differentiable()))
         # Saved but never read, so that autograd raises as in eager: after a write to them, or at a second backward.
         kept = graph.static_call.kept.of(inputs, outputs)
         ctx.addresses = list(map(_pointers, kept))
@@ -69,6 +69,7 @@ class _Replay(torch.autograd.Function):
             None,
             None,
             None,
+            None,
             *(clones[place] if place in clones and place in reached else None for place in graph.flows_to),
         )
 
@@ -92,7 +93,7 @@ def _backward_of_another_run(ctx: Any, grads: tuple[torch.Tensor | None, ...]) -
         if modes() != ctx.modes or graph.versions(ctx.inputs) != ctx.versions or not graph.guards_hold():
             raise RuntimeError(f"{_ONE_BACKWARD}, and what it relies on has changed since the call: {_REMEDY}")
         found = static_call.gradients(ctx.inputs, grads, create_graph=create_graph)
-    return (None, None, None, None, *(found[place] for place in graph.flows_to))
+    return (None, None, None, None, None, *(found[place] for place in graph.flows_to))
 
 
 def replayed_through_autograd(graph: GuardedGraph, inputs: list[torch.Tensor]) -> Any:
@@ -101,8 +102,16 @@ def replayed_through_autograd(graph: GuardedGraph, inputs: list[torch.Tensor]) -
     pending = PendingBackward()
     graph.pending = weakref.ref(pending)
     wanted = graph.static_call.wanted_of(inputs)
+    flows_to = [wanted[place] for place in graph.flows_to]
     called_in = modes()
-    with torch.enable_grad():  # if it is off here, the function turned it on
-        outputs = _replay_node(graph, pending, called_in, inputs, *(wanted[place] for place in graph.flows_to))
+    graph.replay()
+    graph.leave(inputs)
+    with torch.no_grad():
+        results = list(map(graph.outputs.copy_for_autograd, graph.differentiable()))
+    # A backward runs on the stream that was current when its node was made. For each gradient that goes on to a node of
+    # another stream, the host makes that stream wait: 74 times for a small BERT, which takes longer than its backward.
+    at_home = graph.static_call.device.on_capture_stream() if is_of_capture_stream(flows_to) else nullcontext()
+    with torch.enable_grad(), at_home:  # if autograd is off here, the function turned it on
+        outputs = _replay_node(graph, pending, called_in, inputs, results, *flows_to)
     through = {id(mine): output for mine, output in zip(graph.differentiable(), outputs, strict=True)}
     return graph.outputs.copies(inputs, through)

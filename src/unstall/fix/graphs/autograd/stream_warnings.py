@@ -1,4 +1,4 @@
-"""Silences torch's warning about AccumulateGrad stream mismatches that CUDA graphs cause.
+"""Knows which AccumulateGrad nodes belong to the capture stream, and silences torch's warning about them.
 
 The first calls of a function run on the capture stream. A leaf has one AccumulateGrad node. The node belongs to the
 stream that was current when the node was made, and lives as long as an autograd graph refers to it.
@@ -14,11 +14,12 @@ from contextlib import contextmanager
 
 import torch
 
-from unstall.fix.graphs.autograd.nodes import nodes_behind
+from unstall.fix.graphs.autograd.nodes import is_leaf, nodes_behind
 
 _set = getattr(torch._C, "_set_warn_on_accumulate_grad_stream_mismatch", None)
 _warns = getattr(torch._C, "_warn_on_accumulate_grad_stream_mismatch", None)
 _metadata_of = operator.attrgetter("metadata")  # a property, which torch's types call a method
+_MARK = "unstall"
 _lock = threading.RLock()  # a node may die, and be counted, at any allocation
 _silent = 0
 _before = True
@@ -51,6 +52,12 @@ def no_stream_warnings() -> Iterator[None]:
         _speak()
 
 
+def is_of_capture_stream(tensors: Iterable[torch.Tensor]) -> bool:
+    """Returns whether the first leaf among these has a node of the capture stream that is still alive."""
+    leaf = next((tensor for tensor in tensors if is_leaf(tensor)), None)
+    return leaf is not None and _MARK in _metadata_of(torch.autograd.graph.get_gradient_edge(leaf).node)
+
+
 class _Lifetime:
     """An object in a node's metadata. It is collected with the node."""
 
@@ -61,7 +68,7 @@ def silence_nodes_of(results: Iterable[torch.Tensor]) -> None:
         if not hasattr(node, "variable"):
             continue
         metadata: dict[str, object] = _metadata_of(node)
-        if "unstall" not in metadata:
-            metadata["unstall"] = lifetime = _Lifetime()
+        if _MARK not in metadata:
+            metadata[_MARK] = lifetime = _Lifetime()
             _silence()
             weakref.finalize(lifetime, _speak).atexit = False

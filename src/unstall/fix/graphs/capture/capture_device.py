@@ -53,6 +53,9 @@ class CaptureDevice(Protocol):
         """Makes the capture stream current. Work on it runs after all earlier work of the previously current stream,
         and before that stream's later work."""
 
+    def on_capture_stream(self) -> AbstractContextManager[object]:
+        """Makes the capture stream current without any order of work, for what launches nothing itself."""
+
     def capture(
         self, pool: Pool, generators: list[torch.Generator], run: Callable[[], _T]
     ) -> tuple[ReplayableGraph, _T, int | None]:
@@ -152,6 +155,9 @@ class CudaDevice:
                 yield
         finally:
             current.wait_stream(self._stream)
+
+    def on_capture_stream(self) -> AbstractContextManager[object]:
+        return torch.cuda.stream(self._stream)
 
     def capture(
         self, pool: Pool, generators: list[torch.Generator], run: Callable[[], _T]
