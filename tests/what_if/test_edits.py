@@ -160,6 +160,21 @@ def test_a_graph_ends_at_a_copy_that_blocks() -> None:
     assert captured(run(body), "graph") == [3, 4] * 4
 
 
+def test_a_graph_ends_at_an_upload_even_from_pinned_memory() -> None:
+    """A replay would copy what was in the memory of the captured batch."""
+
+    def body(trace: TraceBuilder) -> None:
+        small(trace, 3)
+        trace.copy("HtoD", 2, memory="Pinned")
+        small(trace, 4)
+
+    assert captured(run(body), "graph") == [3, 4] * 4
+    assert edited(subject_of(run(body)), "graph").notes == (
+        "This needs 2 graphs a step, not one: a graph cannot contain an upload, "
+        "and the host uploads 1 time between these launches",
+    )
+
+
 def test_a_graph_ends_with_its_step() -> None:
     assert captured(run(lambda trace: small(trace, 3), steps=2), "graph") == [3, 3]
 

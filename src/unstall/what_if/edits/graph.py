@@ -11,6 +11,7 @@ from unstall.locate.kinds import is_no_code
 from unstall.replay.program import Code
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostKind
 from unstall.timeline.grouping import groups
+from unstall.what_if.copy_waits import launching
 from unstall.what_if.place import EditPlace, parse_function
 from unstall.what_if.subject import SYNCS, Subject
 
@@ -31,8 +32,8 @@ def prepare(text: str | None) -> EditPlace | None:
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
     """Makes one graph of each longest stretch of capturable launches within the steps.
 
-    A stretch ends at a wait, a blocking copy, a copy to or from pageable memory, an event, or a launch of another
-    thread. It also ends at work that a graph would not remove: data loading, allocation, long work outside any
+    A stretch ends at a wait, an upload, a copy that blocks, a download to pageable memory, an event, or a launch of
+    another thread. It also ends at work that a graph would not remove: data loading, allocation, long work outside any
     operator. If everything that an operator launches is in the graph, its work before the first launch and after the
     last is removed too. If the edit has a place, so is the work of its function and of what that calls. The caller of
     the function stays unchanged, and so do operators between that are not the function's, such as those that add
@@ -166,42 +167,65 @@ def _launching(subject: Subject) -> Bool:
 
 
 def _uncapturable(subject: Subject) -> Bool:
-    """Returns copies that the host waits for in the call or in the same operation, and launches of existing graphs."""
-    timeline, program = subject.timeline, subject.program
-    do, operation = program.instructions, subject.places.operation
-    host = timeline.host
+    """Returns copies that the host waits for in the call or in the same operation, uploads, and launches of existing
+    graphs.
+
+    A graph would read the host memory of an upload that was captured at each replay: not that of the next batch.
+    """
+    do, operation = subject.program.instructions, subject.places.operation
+    host = subject.timeline.host
     known = do.host >= 0
     around = np.full(len(do), -1, dtype=np.int64)
     around[known] = operation[do.host[known]]
-    waits = np.isin(do.code, SYNCS)
-    crossing = np.isin(timeline.device.direction, (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST))
-    copies = np.zeros(len(do), dtype=np.bool_)
-    copies[program.launcher[crossing[program.ops.device]]] = True
-    waited = copies & (around >= 0) & np.isin(around, around[waits & (around >= 0)])
+    waits = _waits(subject)
+    waited = (
+        _copying(subject, CopyDirection.DEVICE_TO_HOST) & (around >= 0) & np.isin(around, around[waits & (around >= 0)])
+    )
     blocking = np.append(waits[1:] & do.goes_on[1:], False)
     graphs = known.copy()
     graphs[known] = host.kind[do.host[known]] == HostKind.GRAPH_LAUNCH
-    chosen: Bool = waited | blocking | graphs
+    chosen: Bool = _uploads(subject) | waited | blocking | graphs
     return chosen
+
+
+def _waits(subject: Subject) -> Bool:
+    chosen: Bool = np.isin(subject.program.instructions.code, SYNCS)
+    return chosen
+
+
+def _uploads(subject: Subject) -> Bool:
+    return _copying(subject, CopyDirection.HOST_TO_DEVICE)
+
+
+def _copying(subject: Subject, direction: CopyDirection) -> Bool:
+    """Returns which instructions launch copies in this direction."""
+    program = subject.program
+    return launching(program, (subject.timeline.device.direction == direction)[program.ops.device])
 
 
 def _stops(subject: Subject, stretch: I64) -> list[str]:
     """Returns reasons why the captured stretches of one step are separate."""
     program = subject.program
-    waits = np.flatnonzero(np.isin(program.instructions.code, SYNCS))
-    graphs = between = 0
+    waits, uploads = (np.append(0, np.cumsum(each)) for each in (_waits(subject), _uploads(subject)))
+    graphs = waited = uploaded = 0
     for start, end in zip(program.step_starts, program.step_ends, strict=True):
         captured = start + np.flatnonzero(stretch[start : end + 1] >= 0)
         if len(captured):
+            first, last = captured[0], captured[-1]
             graphs += len(np.unique(stretch[captured]))
-            between += int(np.searchsorted(waits, captured[-1]) - np.searchsorted(waits, captured[0]))
+            waited, uploaded = waited + int(waits[last] - waits[first]), uploaded + int(uploads[last] - uploads[first])
     steps = len(program.step_starts)
     if graphs <= steps:
         return []
-    why = f"a graph cannot contain a wait, and the host waits {_times(between / steps)} between these launches"
-    other = "a graph cannot contain the work in between"
+    why = "a graph cannot contain the work in between"
+    if waited:
+        why = f"a graph cannot contain a wait, and the host waits {_times(waited / steps)} between these launches"
+    elif uploaded:
+        why = (
+            f"a graph cannot contain an upload, and the host uploads {_times(uploaded / steps)} between these launches"
+        )
     each = "" if subject.steps.unit == "the run" else " a step"
-    return [f"This needs {graphs / steps:.3g} graphs{each}, not one: {why if between else other}"]
+    return [f"This needs {graphs / steps:.3g} graphs{each}, not one: {why}"]
 
 
 def _times(count: float) -> str:
