@@ -44,6 +44,8 @@ _OWN = frozenset({"test", "tests", "this", "code", "idlelib", "turtledemo"})
 _FORMER_STDLIB = frozenset({"asynchat", "asyncore", "distutils", "imp", "lib2to3", "smtpd"})
 # Code typed into IPython has a file name in angle brackets too, but is the user's.
 _GENERATED = re.compile(r"(^|/)torchinductor_|(^|/)\.?triton/cache/|^<(?!ipython-input-)")
+MODULE_CALL = re.compile(r"torch/nn/modules/module\.py: (Module\.)?_(wrapped_)?call_impl$")
+"""Matches "file: function" of torch's frames around a module's own `forward`. torch 2.1 and later have two of them."""
 _INSTALLED = re.compile(r"^.{0,4096}(?:site-packages|dist-packages|lib/python\d+\.\d+)/")
 
 

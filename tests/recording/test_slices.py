@@ -116,6 +116,18 @@ def test_frames_that_a_call_is_the_first_of_began_within_200_us_before_it() -> N
     assert _shown(found)[-1] == (1, 1_150_000, 1_300_001, first)
 
 
+def test_torchs_outermost_call_of_a_module_counts_too() -> None:
+    """It tells the model from the modules that it is made of."""
+    module = (_TORCH, 1775, "_call_impl"), (_TORCH, 1764, "_wrapped_call_impl")
+    layer, model, train = (("net.py", 9, "forward"), ("net.py", 5, "forward"), (_TRAIN, 2, "<module>"))
+    places = LinePlaces(stacks={0: (*module, layer, *module, model, *module, train)})
+    found = slices.of_calls(_calls([(1, 100, 110)]), np.array([0], np.int32), places)
+    assert [found.frames[frame] for frame in found.frame.tolist()] == [
+        *(train, module[1], model, layer),
+        *reversed(module),
+    ]
+
+
 def test_no_calls_have_no_slices() -> None:
     assert len(slices.of_calls(_calls([]), np.zeros(0, np.int32), LinePlaces())) == 0
     assert len(slices.of_calls(_calls([(1, 2, 3)]), np.array([-1], np.int32), LinePlaces())) == 0

@@ -7,13 +7,13 @@ import re
 
 import numpy as np
 
+from unstall.frameworks import MODULE_CALL
 from unstall.locate.functions import named_functions
 from unstall.locate.places import Places
 from unstall.timeline.ancestry import nearest, outermost
 from unstall.timeline.columns import I32, I64, Bool, HostKind
 from unstall.timeline.grouping import groups
 
-_MODULE_CALL = re.compile(r"torch/nn/modules/module\.py: (Module\.)?_call_impl$")
 _FORWARD = re.compile(r"[ .]forward$")
 _BACKWARD = re.compile(r"torch/(_tensor|autograd/(__init__|graph))\.py: .*\b(backward|_engine_run_backward|grad)$")
 _LEAF = re.compile(r"\bAccumulateGrad$")
@@ -25,7 +25,7 @@ def models(places: Places) -> I32:
     It is the outermost one inside a call of a torch module, a row of Stacks.
     """
     timeline, stacks = places.timeline, places.timeline.stacks
-    called = nearest(stacks.parent, named_functions(timeline, _MODULE_CALL)[stacks.line]) >= 0
+    called = nearest(stacks.parent, named_functions(timeline, MODULE_CALL)[stacks.line]) >= 0
     forward = places.is_user_frame & named_functions(timeline, _FORWARD)[stacks.line]
     return outermost(stacks.parent, forward & called, np.zeros(len(stacks), dtype=np.bool_))
 

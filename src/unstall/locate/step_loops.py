@@ -6,11 +6,10 @@ import re
 
 import numpy as np
 
+from unstall.frameworks import MODULE_CALL
 from unstall.locate.frameworks import FRAMEWORKS
 from unstall.timeline.ancestry import outermost
 from unstall.timeline.columns import I64, HostKind, Timeline
-
-_MODULE_CALL = re.compile(r"torch/nn/modules/module\.py: .*\b_wrapped_call_impl$")
 
 
 def calls_from_loops(timeline: Timeline) -> I64:
@@ -29,7 +28,7 @@ def calls_from_loops(timeline: Timeline) -> I64:
     ]
     loops = [re.compile(each.loop) for each in FRAMEWORKS if each.loop is not None]
     is_loop = np.array([any(loop.search(name) for loop in loops) for name in functions], np.bool_)[stacks.line]
-    is_call = np.array([_MODULE_CALL.search(name) is not None for name in functions], np.bool_)[stacks.line]
+    is_call = np.array([MODULE_CALL.search(name) is not None for name in functions], np.bool_)[stacks.line]
     calls = is_call & (stacks.parent >= 0) & is_loop[np.maximum(stacks.parent, 0)]
     rows = np.flatnonzero((host.stack >= 0) & (host.kind != HostKind.ANNOTATION))
     if not calls.any() or not len(rows):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from unstall.cupti.decode import outermost
-from unstall.frameworks import is_framework
+from unstall.frameworks import MODULE_CALL, is_framework
 from unstall.lines.clock import FILE
 from unstall.lines.places import Frame, LinePlaces
 from unstall.lines.reference import ENTRY, HEADER, HEADER_BYTES, MAGIC, NOWHERE
@@ -48,7 +48,8 @@ def of_calls(
     """Makes slices from the stacks of calls. `calls` are sorted by thread and start. `stack` is -1 for a call without a
     stack.
 
-    The user's frames count, and frameworks' frames inside the innermost user frame. If a call has frames that the
+    The user's frames count, frameworks' frames inside the innermost user frame, and torch's outermost call of a module,
+    which tells the model from the modules that it is made of. If a call has frames that the
     previous call did not have, the new frames begin 200 µs before the call. They begin later if the previous call ended
     later, or if something else on the thread began or ended later, at one of the `moments` (threads, times in ns).
     """
@@ -96,7 +97,8 @@ def _chain(stack: tuple[Frame, ...], frames: dict[Frame, int]) -> list[int]:
     """Returns the numbers of the frames in a stack that count, outermost first."""
     users = [not is_framework(file) for file, _, _ in stack]
     innermost = users.index(True) if True in users else len(stack)
-    kept = [frame for row, frame in enumerate(stack) if row <= innermost or users[row]]
+    model = max((row for row, (file, _, name) in enumerate(stack) if MODULE_CALL.search(f"{file}: {name}")), default=-1)
+    kept = [frame for row, frame in enumerate(stack) if row <= innermost or users[row] or row == model]
     return [frames.setdefault(frame, len(frames)) for frame in reversed(kept)]
 
 
