@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
-from itertools import starmap
+from itertools import combinations, starmap
 
 import torch
 
@@ -16,6 +16,7 @@ from unstall.fix.graphs.static_inputs import copies_of
 from unstall.fix.tensors.nesting import tensors_in
 
 _ROUNDINGS = 1024  # epsilons of the largest value by which sums in another order may differ
+_SPREADS = 8  # times the largest difference between three replays, by which a replay may differ from eager
 _SECONDS = 0.3  # approximate time for measuring
 _FEW = 5  # rounds
 _NOISELESS = 1e-3  # relative spread below which times are a simulation's, not a device's
@@ -51,14 +52,17 @@ def check(static_call: StaticCall, captured: Captured, inputs: list[torch.Tensor
     """Compares a replay with eager. Raises `Refused` if the values differ. Does not restore the program's state.
 
     Returns whether replays from one state give the same bits. Kernels that add up in varying order give other bits in
-    each run, eager or replayed. With such kernels, a replay may differ from eager by rounding. It may also do so if the
-    function asks whether it is being captured. All other differences come from the host and raise `Refused`.
+    each run, eager or replayed. With such kernels, a replay may differ from eager by rounding, or by as much as replays
+    differ from each other: more than rounding, if large terms cancel. It may differ by rounding, too, if the function
+    asks whether it is being captured. All other differences come from the host and raise `Refused`.
     """
     eager, replayed = _eager(static_call, inputs, saved), _replayed(static_call, captured, inputs, saved)
     if _same(eager, replayed):
         return True
     anew = _replayed(static_call, captured, inputs, saved)
     far = [place for place, pair in enumerate(_pairs(eager, replayed)) if not _within_rounding(*pair)]
+    if far and not _same(replayed, anew):
+        far = _beyond(eager, [replayed, anew, _replayed(static_call, captured, inputs, saved)], far)
     if not far and static_call.seen.asks_whether_captured:
         return _same(replayed, anew)
     if far or _same(replayed, anew) or _same(eager, _eager(static_call, inputs, saved)):
@@ -92,6 +96,20 @@ def _within_rounding(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
         return False
     largest = float(mine.detach().abs().max())
     return largest_difference(mine, theirs) <= _ROUNDINGS * float(torch.finfo(mine.dtype).eps) * largest
+
+
+def _beyond(eager: Outcome, replays: list[Outcome], places: list[int]) -> list[int]:
+    """Returns those of the places at which eager differs from the first replay by far more than replays do."""
+    mine, runs = eager.tensors(), [replay.tensors() for replay in replays]
+    if any(len(run) != len(mine) for run in runs):
+        return places
+    return [
+        place
+        for place in places
+        if mine[place].shape != runs[0][place].shape
+        or not largest_difference(mine[place], runs[0][place])
+        <= _SPREADS * max(largest_difference(one[place], other[place]) for one, other in combinations(runs, 2))
+    ]
 
 
 def _names(static_call: StaticCall, captured: Captured, outcome: Outcome) -> list[str]:
