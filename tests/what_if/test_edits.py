@@ -118,9 +118,9 @@ def test_a_download_that_is_waited_for_stays_a_wait() -> None:
 # graph
 
 
-def small(trace: TraceBuilder, count: int = 10) -> None:
+def small(trace: TraceBuilder, count: int = 10, length: float = 2) -> None:
     for _ in range(count):
-        trace.launch("gemm", 2)
+        trace.launch("gemm", length)
 
 
 def captured(trace: TraceBuilder, *edits: str) -> list[int]:
@@ -131,10 +131,15 @@ def captured(trace: TraceBuilder, *edits: str) -> list[int]:
 
 
 def test_small_kernels_as_a_graph_follow_each_other_at_once() -> None:
-    assert step_us(run(small)) == us(10 * 5)
+    ten = run(lambda trace: small(trace, 10, 4))
+    assert step_us(ten) == us(10 * 5)
     # A graph has gaps of 0.22 µs at most, and the stream of these runs none.
-    assert step_us(run(small), "graph") == us(10 * 2)
-    assert captured(run(small), "graph") == [10] * 4
+    assert step_us(ten, "graph") == us(10 * 4)
+    assert captured(ten, "graph") == [10] * 4
+
+
+def test_a_graph_of_less_than_its_call_takes_is_bound_by_the_host() -> None:
+    assert step_us(run(small), "graph") == us(20 + 10 * 0.5)
 
 
 def test_a_graph_ends_at_a_wait() -> None:

@@ -54,6 +54,8 @@ def no_stream_warnings() -> Iterator[None]:
 
 def is_of_capture_stream(tensors: Iterable[torch.Tensor]) -> bool:
     """Returns whether the first leaf among these has a node of the capture stream that is still alive."""
+    if not _silent:  # no such node lives
+        return False
     leaf = next((tensor for tensor in tensors if is_leaf(tensor)), None)
     return leaf is not None and _MARK in _metadata_of(torch.autograd.graph.get_gradient_edge(leaf).node)
 
