@@ -10,8 +10,8 @@ from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.subject import Subject
 
 FETCH_NS = 1_000_000
-"""What it takes the host to fetch a batch that workers have ready, while it is busy with Python. Quartiles of batches of
-1 and of 4 small tensors on an H100's host: 0.6 to 1.0 ms and 1.4 to 2.0; 0.1 while it is idle
+"""What it takes the host to fetch a batch that workers have ready, while it is busy with Python. Medians on an H100's
+host: 0.6 ms for a batch of one small tensor, 1.1 of four, 3.8 of two large ones; 0.1 ms while the host waits
 (`python -m benchmarks.ready_batches`). So workers gain nothing for batches that take less to make."""
 
 
