@@ -96,7 +96,7 @@ def _undistorted(
             for _ in range(enough):
                 step()
                 unstall.step()
-        rows.append({**_told(recording.timeline()), **steps_told(read(recording._recorded()[0]))})
+        rows.append({**_told(recording.timeline()), **steps_told(read(recording._settings.folder))})
         if traces and not number:
             traces.mkdir(exist_ok=True)
             recording.save(traces / f"{re.sub(r'[^a-z0-9]+', '_', name.lower())}-{recorder}.trace.json.gz")

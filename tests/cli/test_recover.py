@@ -15,6 +15,7 @@ from cli.command import Cli
 from recording.folders import Folder
 
 from unstall import load
+from unstall.cupti.trial import FIRST_STEPS
 from unstall.recording.journal import Journal, read
 
 pytest.importorskip("unstall.cupti._cupti", reason="its C extension is not built", exc_type=ImportError)
@@ -75,6 +76,21 @@ def test_the_folder_stays_and_gives_the_trace_its_name(unstall: Cli, temporary: 
         "unstall-left-2.trace.json.gz",
         "unstall-left.trace.json.gz",
     ]
+
+
+def test_a_recording_of_an_idle_device_gives_way_to_that_of_the_first_steps(unstall: Cli, temporary: Path) -> None:
+    (temporary / "unstall-idle").mkdir()
+    recording = Folder(temporary / "unstall-idle")
+    recording.journal.write("armed", at=0, pid=_ENDED)
+    recording.window(20_000)
+    recording.write()
+    _left(recording.path, FIRST_STEPS)
+    assert unstall("recover", recording.path, "train.json").code == 0
+    timeline = load("train.json")
+    assert [timeline.strings[name] for name in timeline.device.name] == ["gemm"]
+    assert timeline.meta.shortfall == (
+        "this is how the program began, since nothing ran on the device later, during the recording"
+    )
 
 
 def test_what_failed_in_a_recording_is_said(unstall: Cli, temporary: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli.command import Cli, Outcome
@@ -297,6 +299,38 @@ def test_ranks_end_together_and_so_not_after_seconds(tmp_path: Path, gpu: list[s
     assert "--stop ends all ranks after the same step, but --after and --for are seconds" in outcome.err
 
 
+_IDLE_LATER = """\
+from pathlib import Path
+from recording.folders import Folder
+from unstall.guest import active
+
+folder = Path(active.current()._journal._path).parent
+later = Folder(folder)
+later.window(20_000)
+later.write()
+(folder / "{name}").mkdir()
+began = Folder(folder / "{name}")
+began.armed()
+began.window(1_000)
+began.kernel("gemm", 5_000, 8_000, began.call("cuLaunchKernel", 3_000, 4_000))
+began.write()
+"""
+
+
+@pytest.mark.parametrize(("name", "by"), [("first", ""), ("before", ", recorded with cupti")])
+def test_a_recording_of_an_idle_device_gives_way_to_that_of_how_the_program_began(
+    tmp_path: Path, name: str, by: str
+) -> None:
+    pytest.importorskip("unstall.cupti._cupti", reason="its C extension is not built", exc_type=ImportError)
+    (tmp_path / "train.py").write_text(_IDLE_LATER.format(name=name))
+    outcome = _run(tmp_path, "-o", "report.json", "train.py", PYTHONPATH=str(Path(__file__).parents[1]))
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["source"]["device_ops"] == 1
+    said = f"This is how the program began{by}, since nothing ran on the device later, during the recording. "
+    assert report["verdict"]["text"].startswith(said)
+    assert (outcome.code, list((tmp_path / "kept").iterdir())) == (0, [])
+
+
 @pytest.fixture
 def recording(tmp_path: Path) -> Settings:
     """The settings of a recording whose journal a test writes."""
@@ -460,7 +494,7 @@ def test_a_program_without_steps_is_told_what_steps_are(recording: Settings, suc
     _happened(recording, ("armed", {}), ("over", {"phase": "warmup", "steps": 0, "torch": True}))
     why = why_nothing(read(recording.folder), recording, succeeded=succeeded)
     assert why is not None
-    assert why.startswith(f"nothing was recorded: {said}")
+    assert why.startswith(said)
     assert why.endswith(": call unstall.step() at the end of each step")
 
 
@@ -479,14 +513,27 @@ def test_why_nothing_was_recorded(recording: Settings, events: list[tuple[str, d
     _happened(recording, *events)
     said = why_nothing(read(recording.folder), recording, succeeded=True)
     assert said is not None
-    assert said.startswith(f"nothing was recorded: {why}")
+    assert said.startswith(why)
+
+
+@pytest.mark.parametrize("asked", [{"recorder": "torch"}, {"recorder": "torch", "after_s": 1}, {"shapes": True}])
+@pytest.mark.parametrize("succeeded", [True, False])
+def test_a_program_without_steps_is_told_that_recorder_torch_needs_one(
+    tmp_path: Path, asked: dict[str, Any], succeeded: bool
+) -> None:
+    recording = Settings(folder=str(tmp_path), **asked)
+    _happened(recording, ("armed", {}), _over("warmup", 0))
+    why = why_nothing(read(tmp_path), recording, succeeded=succeeded)
+    assert why is not None
+    assert why.startswith("recorder torch begins only at a step, and the program ")
+    assert why.endswith(": call unstall.step() at the end of each step")
 
 
 def test_where_seconds_were_asked_for_seconds_are_told(tmp_path: Path) -> None:
     recording = Settings(folder=str(tmp_path), after_s=90)
     _happened(recording, ("armed", {}), _over("warmup", 700))
     assert why_nothing(read(tmp_path), recording, succeeded=True) == (
-        "nothing was recorded: the program ended after 700 steps, before the 90 s of --after were over: try --after 0"
+        "the program ended after 700 steps, before the 90 s of --after were over: try --after 0"
     )
 
 
@@ -504,7 +551,7 @@ def test_of_a_program_without_steps_too(tmp_path: Path, cuda: bool, succeeded: b
     _happened(recording, ("armed", {}), ("over", over))
     said = why_nothing(read(tmp_path), recording, succeeded=succeeded)
     assert said is not None
-    assert said.startswith(f"nothing was recorded: {why}")
+    assert said.startswith(why)
 
 
 def test_a_window_that_was_cut_short_is_something(recording: Settings) -> None:

@@ -1,4 +1,4 @@
-"""A recorder that only writes down what is asked of it, a clock that is set by hand, and a session of both."""
+"""A recorder that only writes down what is asked of it, a clock that is set by hand, and sessions of both."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from unstall.cupti.trial import BEFORE_STEPS, FIRST_STEPS
+from unstall.recording.first_steps import FirstSteps, settings_of, stand_in_settings_of
 from unstall.recording.journal import Event, Journal, read
 from unstall.recording.session import Session
 from unstall.recording.settings import Settings
@@ -84,3 +86,37 @@ class Driven:
     def events(self, name: str) -> list[Event]:
         """The journal's events of this name."""
         return [event for event in read(self._folder) if event["event"] == name]
+
+
+class Begun(Driven):
+    """A session that records its first steps, in a program that has just initialised CUDA."""
+
+    def __init__(
+        self, folder: Path, first: Logging | None = None, stand_in: Logging | None = None, **settings: Any
+    ) -> None:
+        super().__init__(folder, None, None, **settings)
+        self.first = first or Logging(self.log, "first")
+        before = None if stand_in is None else self._recorded(stand_in_settings_of(self.options), stand_in)
+        self.session._first_steps = self._recorded(settings_of(self.options), self.first, before)
+        self.session.begin()
+        self.session._cuda_begins()
+
+    def _recorded(self, settings: Settings, recorder: Logging, stand_in: FirstSteps | None = None) -> FirstSteps:
+        return FirstSteps(settings, lambda of: Journal(of.folder), lambda: recorder, stand_in=stand_in, now=self.clock)
+
+    def train(self, steps: int, micro_batches: int) -> None:
+        """A training loop that accumulates gradients."""
+        for _ in range(steps):
+            self.steps(micro_batches, took_ms=10, kind="loader")
+            self.steps(1, took_ms=10, kind="optimizer")
+
+    def of_first(self, name: str) -> list[Event]:
+        """The events of this name in the journal of the first steps."""
+        return self._events_in(FIRST_STEPS, name)
+
+    def before_steps(self, name: str) -> list[Event]:
+        """The events of this name in the journal of the stand-in."""
+        return self._events_in(BEFORE_STEPS, name)
+
+    def _events_in(self, folder: str, name: str) -> list[Event]:
+        return [event for event in read(self._folder / folder) if event["event"] == name]

@@ -7,39 +7,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from recording.recorders import Driven, Logging
+from recording.recorders import Begun, Logging
 
-from unstall.cli._recording import first_steps_instead, why_nothing
+from unstall.cli._recording import why_nothing
 from unstall.cupti.trial import FIRST_STEPS
 from unstall.guest import active
-from unstall.recording.first_steps import FirstSteps, recorded_first_steps, settings_of, steps_among
-from unstall.recording.journal import Event, Journal, read
+from unstall.recording.first_steps import (
+    recorded_beginnings,
+    steps_among,
+)
+from unstall.recording.journal import Journal, read
 from unstall.recording.session import Phase
 from unstall.recording.settings import Settings
-
-
-class _Begun(Driven):
-    """A session that records its first steps, in a program that has just initialised CUDA."""
-
-    def __init__(self, folder: Path, first: Logging | None = None, **settings: int) -> None:
-        super().__init__(folder, None, None, **settings)
-        self.first = first or Logging(self.log, "first")
-        within = settings_of(Settings(str(folder), **settings))  # type: ignore[arg-type]
-        self.session._first_steps = FirstSteps(
-            within, lambda of: Journal(of.folder), lambda: self.first, now=self.clock
-        )
-        self._root = folder
-        self.session.begin()
-        self.session._cuda_begins()
-
-    def train(self, steps: int, micro_batches: int) -> None:
-        """A training loop that accumulates gradients."""
-        for _ in range(steps):
-            self.steps(micro_batches, took_ms=10, kind="loader")
-            self.steps(1, took_ms=10, kind="optimizer")
-
-    def of_first(self, name: str) -> list[Event]:
-        return [event for event in read(self._root / FIRST_STEPS) if event["event"] == name]
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +32,7 @@ def _ended() -> object:
 @pytest.mark.parametrize("steps", range(1, 9))
 @pytest.mark.parametrize("kind", ["explicit", "optimizer", "loader", "forward"])
 def test_a_program_of_a_few_steps_leaves_them(tmp_path: Path, kind: str, steps: int) -> None:
-    run = _Begun(tmp_path)
+    run = Begun(tmp_path)
     run.steps(steps, took_ms=100, kind=kind)
     run.clock.ns += 100_000_000
     run.session.end("exit")
@@ -63,17 +42,17 @@ def test_a_program_of_a_few_steps_leaves_them(tmp_path: Path, kind: str, steps: 
     assert recorded["by"] == kind
     assert recorded["steps"] >= 1
     assert len(run.of_first("mark")) == recorded["steps"] + recorded["settling"] + 1
-    assert recorded_first_steps(tmp_path) == tmp_path / FIRST_STEPS
+    assert recorded_beginnings(tmp_path) == [tmp_path / FIRST_STEPS]
 
 
 def test_a_program_without_steps_leaves_all_of_it(tmp_path: Path) -> None:
-    run = _Begun(tmp_path)
+    run = Begun(tmp_path)
     run.session.end("exit")
     assert [(event["by"], event["steps"]) for event in run.of_first("recorded")] == [("block", 0)]
 
 
 def test_the_first_steps_end_before_plain_steps_are_timed_and_the_recording_is_as_ever(tmp_path: Path) -> None:
-    run = _Begun(tmp_path, warmup=3, steps=5)
+    run = Begun(tmp_path, warmup=3, steps=5)
     run.steps(9, took_ms=100)
     assert (run.session.phase, run.log) == (Phase.WARMUP, ["first start", "first stop"])
     assert [(event["steps"], event["settling"]) for event in run.of_first("recorded")] == [(6, 2)]
@@ -84,34 +63,31 @@ def test_the_first_steps_end_before_plain_steps_are_timed_and_the_recording_is_a
 
 
 def test_a_program_that_ends_while_plain_steps_are_timed_leaves_the_first_steps(tmp_path: Path) -> None:
-    run = _Begun(tmp_path)
+    run = Begun(tmp_path)
     Journal(tmp_path).write("armed")
     run.steps(12, took_ms=1)
     run.session.end("exit")
     missing = why_nothing(read(tmp_path), Settings(str(tmp_path)), succeeded=True)
     assert missing is not None
-    instead = first_steps_instead(tmp_path, missing)
-    assert instead is not None
-    folder, shortfall = instead
-    assert folder == tmp_path / FIRST_STEPS
-    assert shortfall.startswith("this is how the program began, since the program ended after 12 steps, while steps ")
+    assert missing.startswith("the program ended after 12 steps, while steps ")
+    assert recorded_beginnings(tmp_path) == [tmp_path / FIRST_STEPS]
 
 
 def test_a_large_warm_up_does_not_prolong_the_first_steps(tmp_path: Path) -> None:
-    run = _Begun(tmp_path, warmup=100)
+    run = Begun(tmp_path, warmup=100)
     run.steps(9, took_ms=1)
     assert run.log == ["first start", "first stop"]
 
 
 def test_long_steps_end_them_early(tmp_path: Path) -> None:
-    run = _Begun(tmp_path)
+    run = Begun(tmp_path)
     run.steps(2, took_ms=40_000)
     assert run.log == ["first start", "first stop"]
 
 
 def test_the_clock_of_one_of_several_ranks_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    run = _Begun(tmp_path)
+    run = Begun(tmp_path)
     run.steps(8, took_ms=40_000)
     assert run.log == ["first start"]
     run.steps(1, took_ms=40_000)
@@ -120,7 +96,7 @@ def test_the_clock_of_one_of_several_ranks_does_not(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("micro_batches", [2, 9, 40])
 def test_micro_batches_are_no_steps(tmp_path: Path, micro_batches: int) -> None:
-    run = _Begun(tmp_path, warmup=3, steps=5)
+    run = Begun(tmp_path, warmup=3, steps=5)
     run.train(8, micro_batches)
     assert run.log == ["first start"]
     run.train(1, micro_batches)
@@ -130,7 +106,7 @@ def test_micro_batches_are_no_steps(tmp_path: Path, micro_batches: int) -> None:
 
 
 def test_a_journal_of_first_steps_that_never_began_is_closed(tmp_path: Path) -> None:
-    run = _Begun(tmp_path, Logging([], "first", any_thread=False))
+    run = Begun(tmp_path, Logging([], "first", any_thread=False))
     first = run.session._first_steps
     assert first is not None
     run.session.end("exit")
@@ -153,7 +129,7 @@ class _OfItsThread(Logging):
 def test_first_steps_of_one_thread_are_ended_by_that_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    run = _Begun(tmp_path, _OfItsThread([], "first", any_thread=False), warmup=3, steps=50)
+    run = Begun(tmp_path, _OfItsThread([], "first", any_thread=False), warmup=3, steps=50)
     in_use = SimpleNamespace(cuda=lambda: True, machine=dict, wait_to_leave=lambda: None)
     monkeypatch.setattr("unstall.recording.first_steps.device", in_use)
     begun, over = threading.Event(), threading.Event()
@@ -179,20 +155,20 @@ def test_first_steps_of_one_thread_are_ended_by_that_thread(
 
 
 def test_the_programs_own_profiler_ends_them(tmp_path: Path) -> None:
-    run = _Begun(tmp_path)
+    run = Begun(tmp_path)
     run.steps(2, took_ms=1)
     run.session._give_way()
     assert run.log == ["first start", "first stop"]
 
 
 def test_a_recording_by_time_ends_them_first(tmp_path: Path) -> None:
-    run = _Begun(tmp_path)
+    run = Begun(tmp_path)
     assert run.session.start_by_time()
     assert run.log == ["first start", "first stop", "own start"]
 
 
 def test_a_recorder_of_the_programs_thread_begins_at_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = _Begun(tmp_path, Logging([], "first", any_thread=False))
+    run = Begun(tmp_path, Logging([], "first", any_thread=False))
     assert run.first.log == []
     in_use = SimpleNamespace(cuda=lambda: True, machine=dict, wait_to_leave=lambda: None)
     monkeypatch.setattr("unstall.recording.first_steps.device", in_use)
@@ -204,7 +180,7 @@ def test_a_recorder_of_the_programs_thread_begins_at_a_step(tmp_path: Path, monk
 
 @pytest.mark.parametrize("broken", ["start", "stop"])
 def test_what_fails_leaves_the_recording_as_it_would_be(tmp_path: Path, broken: str) -> None:
-    run = _Begun(tmp_path, Logging([], "first", broken=broken))
+    run = Begun(tmp_path, Logging([], "first", broken=broken))
     run.steps(9 + 1 + 5 + 6 + 4, took_ms=100)
     assert run.log == ["own start", "own stop"]
     assert run.events("failed") == []

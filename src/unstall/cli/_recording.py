@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _AMD_DRIVER = Path("/dev/kfd")
 _OF_PYTHON = "Python did not load unstall's sitecustomize as it started"
-_NOTHING = "nothing was recorded: "
 _SEEN = (
     "that unstall sees, which are an optimizer's, and with CUDA a DataLoader's or, from Python 3.12 on, a model's: "
     "call unstall.step() at the end of each step"
 )
+_TORCH_WAITS = "recorder torch begins only at a step, and "
 _UNSEEN = f"the program took no steps {_SEEN}"
 _ENDED_EARLY = f"the program ended before any step {_SEEN}"
 
@@ -65,9 +65,7 @@ class Teller:
 
 
 def try_cupti(settings: Settings) -> None:
-    """If the recording may use CUPTI, tries CUPTI here, so that the program does not have to start a process for it."""
-    if settings.recorder == "torch" or settings.shapes:
-        return
+    """Tries CUPTI here, so that the program does not have to start a process for it."""
     from unstall.cupti.recorder import try_ahead
 
     with suppress(OSError):  # the program tries it itself then
@@ -80,27 +78,18 @@ def failure(events: Sequence[Event]) -> str | None:
 
 
 def why_nothing(events: Sequence[Event], settings: Settings, *, succeeded: bool) -> str | None:
-    """Returns why nothing was recorded, and what to do. None if something was recorded. `succeeded`: the program exited
-    with 0."""
+    """Returns why the recording did not begin, and what to do; None if it began. `succeeded`: the program exited with
+    0."""
     last = {event["event"]: event for event in events}
     if "window" in last:
         return None
     if "failed" in last or "waiting" in last:
-        return f"{_NOTHING}{(last.get('failed') or last['waiting']).get('why')}"
+        return f"{(last.get('failed') or last['waiting']).get('why')}"
     if "armed" not in last:
-        return f"{_NOTHING}{_OF_PYTHON}"
+        return _OF_PYTHON
     if "over" not in last:
-        return f"{_NOTHING}the program was killed, or left by os._exit or exec, before the recording began"
-    return f"{_NOTHING}{_too_early(last['over'], settings, succeeded)}"
-
-
-def first_steps_instead(folder: Path, missing: str) -> tuple[Path, str] | None:
-    """Returns the folder of the program's recorded first steps, and the shortfall of a trace of these steps. Returns
-    None if there are none. `missing` is the result of `why_nothing`."""
-    from unstall.recording.first_steps import recorded_first_steps
-
-    first = recorded_first_steps(folder)
-    return (first, f"this is how the program began, since {missing.removeprefix(_NOTHING)}") if first else None
+        return "the program was killed, or left by os._exit or exec, before the recording began"
+    return _too_early(last["over"], settings, succeeded)
 
 
 def lacks_gpu(events: Sequence[Event], *, succeeded: bool) -> bool:
@@ -167,6 +156,9 @@ def _too_early(over: Event, settings: Settings, succeeded: bool) -> str:
     if not steps:
         if not over.get("torch", True):
             return f"the program {'did not import torch' if succeeded else 'ended before it had imported torch'}"
+        unseen = _UNSEEN if succeeded else _ENDED_EARLY
+        if settings.by_torch:
+            return f"{_TORCH_WAITS}{unseen}"
         if (settings.after_s is not None or settings.for_s is not None) and not over.get("cuda", True):
             did = "did not initialise CUDA" if succeeded else "ended before it had initialised CUDA"
             return (
@@ -175,7 +167,7 @@ def _too_early(over: Event, settings: Settings, succeeded: bool) -> str:
             )
         if settings.after_s is not None:
             return f"the program ended {_before_after(settings.after_s)}"
-        return _UNSEEN if succeeded else _ENDED_EARLY
+        return unseen
     ended = f"the program ended after {counted(steps, 'step')}"
     if over.get("phase") == "warmup" and settings.after_s is not None:
         return f"{ended}, {_before_after(settings.after_s)}"

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     if args.folder is None:
         return _list(Path(tempfile.gettempdir()))
     from unstall.cli._output import check_replaced
-    from unstall.cli._recording import failure, first_steps_instead, say, why_nothing
+    from unstall.cli._recording import failure, say, why_nothing
     from unstall.cli.run import free_trace_name
     from unstall.files import check_targets
     from unstall.recording.journal import read
@@ -54,15 +54,14 @@ def run(args: argparse.Namespace) -> int:
     events = read(folder) if folder.is_dir() else []
     if not events:
         raise UsageError(f"{folder}: this is no folder that unstall recorded to; `unstall recover` lists those")
-    missing = why_nothing(events, _settings(folder, events), succeeded=False)
-    instead = first_steps_instead(folder, missing) if missing is not None else None
-    if missing is not None and instead is None:
-        raise TraceError(f"{folder}: {missing}")
     trace = Path(args.trace) if args.trace else free_trace_name(folder.resolve().name, None, Path())
     check_targets([str(trace)], [])
     check_replaced(trace)
-    write_trace(instead[0] if instead else folder, trace, shortfall=instead[1] if instead else None)
-    if (failed := failure(events)) and not instead:
+    try:
+        shortfall = write_trace(folder, trace, missing=why_nothing(events, _settings(folder, events), succeeded=False))
+    except TraceError as error:
+        raise TraceError(f"{folder}: {error}") from error
+    if not shortfall and (failed := failure(events)):
         say(f"the recording is not whole: {failed}")
     say(f"the trace is in {trace}")
     return 0
@@ -100,12 +99,12 @@ def _program(events: Sequence[Event]) -> str:
 
 def _recorded(folder: Path, events: Sequence[Event]) -> bool:
     """Returns whether anything was recorded. The recorder torch writes to disk only once its window is over."""
-    from unstall.recording.first_steps import recorded_first_steps
+    from unstall.recording.first_steps import recorded_beginnings
     from unstall.recording.torch_profiler import FILE
 
     window = next((event for event in events if event["event"] == "window"), None)
     there = window is not None and (window.get("recorder") != "torch" or (folder / FILE).exists())
-    return there or recorded_first_steps(folder) is not None
+    return there or bool(recorded_beginnings(folder))
 
 
 def _runs(events: Sequence[Event]) -> bool:

@@ -43,7 +43,6 @@ from unstall.cli._progress import working
 from unstall.cli._recording import (
     Teller,
     failure,
-    first_steps_instead,
     how_it_failed,
     lacks_gpu,
     rank_of,
@@ -269,30 +268,24 @@ def _write(settings: Settings, trace: Path, events: Sequence[Event], *, succeede
     `succeeded`: the program exited with 0.
     """
     folder = Path(settings.folder)
-    missing, shortfall, recorded = why_nothing(events, settings, succeeded=succeeded), None, folder
-    if missing is not None and (instead := first_steps_instead(folder, missing)):
-        missing, (recorded, shortfall) = None, instead
-    failed = None if shortfall else failure(events)
-    if missing is None:
-        try:
-            from unstall.recording.trace.write import write_trace
+    written = True
+    try:
+        from unstall.recording.trace.write import write_trace
 
-            with working("writing the trace", quiet=quiet):
-                write_trace(recorded, trace, shortfall=shortfall)
-        except TraceError as error:
-            missing = str(error)
-        except BaseException:
-            say(f"what was recorded is kept in {folder}; unstall recover {folder} writes its trace")
-            raise
-        if failed:
+        with working("writing the trace", quiet=quiet):
+            shortfall = write_trace(folder, trace, missing=why_nothing(events, settings, succeeded=succeeded))
+        if not shortfall and (failed := failure(events)):
             say(f"the recording is not whole: {failed}")
+    except TraceError as error:
+        say(str(error))
+        written = False
+    except BaseException:
+        say(f"what was recorded is kept in {folder}; unstall recover {folder} writes its trace")
+        raise
     shutil.rmtree(folder, ignore_errors=True)
-    if missing is not None:
-        say(missing)
-        return None
-    if not quiet:
+    if written and not quiet:
         say(f"the trace is in {trace}")
-    return trace
+    return trace if written else None
 
 
 def _write_virtual(

@@ -12,8 +12,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-FIRST_STEPS = "first"
-"""The name of the folder for a program's first steps. It lies in the folder of the recording."""
+FIRST_STEPS, BEFORE_STEPS = "first", "before"
+"""The names of the folders for a program's first steps, and for what it does before them if the recorder torch has to
+wait for a step. They lie in the folder of the recording."""
 
 _TRIED = "cupti_tried.json"
 _LONGEST_S = 60.0  # subscribing initialises the driver, which takes seconds on a machine with many GPUs
@@ -37,12 +38,12 @@ def why_not(extension: str, library: Path, folder: Path) -> str | None:
     """Returns the reason why this libcupti must not be loaded into this process, or None if it may be loaded.
 
     The library is tried once, and the result is kept. If `try_ahead` has written the result to `folder`, reads the
-    result from there. If `folder` is for a program's first steps, the result may also be in the parent folder.
+    result from there. If `folder` is for how a program begins, the result may also be in the parent folder.
     `extension` is the file of the C extension that loads the library.
     """
     name = str(library)
-    # The folder of a program's first steps lies in the recording's own. Around any other, strangers may write.
-    for each in (folder, folder.parent) if folder.name == FIRST_STEPS else (folder,):
+    # These two folders lie in the recording's own. Around any other, strangers may write.
+    for each in (folder, folder.parent) if folder.name in (FIRST_STEPS, BEFORE_STEPS) else (folder,):
         if name not in _results:
             with suppress(OSError, ValueError, TypeError):
                 _results.update(json.loads((each / _TRIED).read_text()))

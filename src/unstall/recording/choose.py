@@ -22,7 +22,7 @@ def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
     Raises UnstallError if a requested recorder or line clock does not work here.
     """
     folder = Path(settings.folder)
-    if settings.recorder == "torch" or (settings.recorder == "auto" and settings.shapes):
+    if settings.by_torch:
         return _torch(settings, folder, None)
     lines = _lines_with_cupti(settings, folder)  # first, because a recorder is CUPTI's only client once made
     try:

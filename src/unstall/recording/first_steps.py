@@ -3,6 +3,8 @@
 It begins when CUDA is initialised. It ends after as many steps as are recorded, with some for warm-up. Then the session
 continues. It is a separate recording, in a folder within the session's folder. The modules `session` and `window`
 describe its journal entries.
+
+The recorder torch begins only at a step. Until there is one, a stand-in records with cupti, in a folder of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from unstall.cupti.trial import FIRST_STEPS
+from unstall.cupti.trial import BEFORE_STEPS, FIRST_STEPS
 from unstall.guest import device
 from unstall.guest.ranks import is_one_of_several
 from unstall.guest.step_source import AT_THE_END, StepSource, StepSources
@@ -39,12 +41,17 @@ class FirstSteps:
         make_recorder: MakeRecorder,
         make_line_clock: MakeLineClock = lambda: None,
         *,
+        stand_in: FirstSteps | None = None,
         now: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """`settings` are those of `settings_of`, as are the recorders that are made."""
+        """`settings` are those of `settings_of`, as are the recorders that are made.
+
+        `stand_in` records until the first step boundary, if the recorder cannot begin before.
+        """
         self._settings = settings
         self._open_journal = open_journal
         self._make = make_recorder, make_line_clock
+        self._stand_in = stand_in
         self._now = now
         self._journal: Journal | None = None
         self._made: RecordedWindow | None = None
@@ -56,7 +63,7 @@ class FirstSteps:
         self._warmup = _warmup_of(settings)
 
     def begin(self, *, at_a_step: bool) -> None:
-        """Begins, unless it began before. A recorder that can begin only at a step needs `at_a_step`."""
+        """Begins, unless it began before. If the recorder can begin only at a step, the stand-in begins elsewhere."""
         if self._tried:
             return
         try:
@@ -66,6 +73,8 @@ class FirstSteps:
                 make_recorder, make_line_clock = self._make
                 self._made = RecordedWindow(self._journal, make_recorder(), make_line_clock())
             if not (at_a_step or self._made.any_thread):
+                if self._stand_in is not None:
+                    self._stand_in.begin(at_a_step=False)
                 return
             self._tried = True
             self._made.start()
@@ -85,6 +94,8 @@ class FirstSteps:
 
         `asked_to_end`: the reason why another thread waits for the end, or None.
         """
+        if self._stand_in is not None:
+            self._stand_in.end("done")
         if not self._tried and device.cuda() is not None:
             self.begin(at_a_step=True)
         if self._window is None:
@@ -102,6 +113,8 @@ class FirstSteps:
 
     def end(self, why: str, wait: Callable[[], None] | None = None) -> None:
         """Stops recording, if it has begun. `wait` waits for the device."""
+        if self._stand_in is not None:
+            self._stand_in.end(why, wait)
         window, self._window, self._tried = self._window, None, True
         if self._journal is None:
             return
@@ -121,6 +134,8 @@ class FirstSteps:
 
     def forked(self) -> None:
         """Called in a forked child, which is not recorded."""
+        if self._stand_in is not None:
+            self._stand_in.forked()
         window, self._window, self._tried = self._window, None, True
         if window is not None:
             window.forked()
@@ -182,7 +197,15 @@ def settings_of(settings: Settings) -> Settings:
     return replace(settings, folder=str(Path(settings.folder) / FIRST_STEPS))
 
 
-def recorded_first_steps(folder: Path) -> Path | None:
-    """Returns the folder of the first steps within a recording's folder; None if they were not recorded."""
-    first = folder / FIRST_STEPS
-    return first if any(event["event"] == "window" for event in read(first)) else None
+def stand_in_settings_of(settings: Settings) -> Settings:
+    """Returns the settings for recording what the program does before its first step, if the recorder torch is to
+    record its steps."""
+    folder = Path(settings.folder) / BEFORE_STEPS
+    return replace(settings, folder=str(folder), recorder="cupti", shapes=False)
+
+
+def recorded_beginnings(folder: Path) -> list[Path]:
+    """Returns the folders, within a recording's folder, of the program's first steps and of what it did before, if they
+    were recorded."""
+    folders = (folder / FIRST_STEPS, folder / BEFORE_STEPS)
+    return [each for each in folders if any(event["event"] == "window" for event in read(each))]

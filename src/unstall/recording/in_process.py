@@ -131,10 +131,10 @@ class Recording:
         Raises:
             UsageError: If the block has not ended, nothing was recorded, or `path` cannot be written.
         """
-        folder, shortfall = self._recorded()
+        missing = self._missing()
         from unstall.recording.trace.write import write_trace
 
-        write_trace(folder, Path(path), shortfall=shortfall)
+        write_trace(Path(self._settings.folder), Path(path), missing=missing, of="block")
 
     def timeline(self) -> Timeline:
         """Read the recording.
@@ -173,9 +173,9 @@ class Recording:
 
         return explain(self.timeline())
 
-    def _recorded(self) -> tuple[Path, str | None]:
-        """Returns the recording's folder and its shortfall. Raises UsageError if it is not filled yet, or is already
-        removed."""
+    def _missing(self) -> str | None:
+        """Returns why there is only a recording of how the block began; None if there is more. Raises UsageError if
+        there is no recording yet, or none any more."""
         if not self._ended:
             raise UsageError("the recording has not ended: ask for it after its `with` block")
         if not self.close.alive:
@@ -188,12 +188,11 @@ class Recording:
             if event["event"] == "failed":
                 raise UsageError(f"nothing was recorded: {event['why']}")
         if not any(event["event"] == "recorded" for event in events):
-            from unstall.recording.first_steps import recorded_first_steps
+            from unstall.recording.first_steps import recorded_beginnings
 
-            first = recorded_first_steps(Path(self._settings.folder))
-            if first is not None:
-                return first, (
-                    "this is how the block began, since it ended before the recording did, which begins after "
+            if recorded_beginnings(Path(self._settings.folder)):
+                return (
+                    "it ended before the recording did, which begins after "
                     f"warmup={self._settings.warmup} steps and {LEAST_NS / 1e9:g} s or more of steps that are only "
                     "timed: record the whole block, without steps=, or let it take more steps"
                 )
@@ -204,7 +203,7 @@ class Recording:
                 "record the whole block, without steps=, or let it take more steps and call unstall.step() after each"
                 + instead
             )
-        return Path(self._settings.folder), None
+        return None
 
 
 def _lacks_gpu() -> bool:

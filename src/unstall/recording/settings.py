@@ -40,6 +40,11 @@ class Settings:
     step: str | None = None
     user: tuple[str, ...] = ()
 
+    @property
+    def by_torch(self) -> bool:
+        """Whether these settings ask for the recorder torch, which begins only at a step of the program."""
+        return self.recorder == "torch" or (self.recorder == "auto" and self.shapes)
+
     def metadata(self) -> dict[str, object]:
         """Returns the settings that a trace stores: all except the folder."""
         return {name: value for name, value in asdict(self).items() if name != "folder"}

@@ -1,324 +1,62 @@
-"""Writes a recording's folder as a trace file."""
+"""Writes the trace of a run: of its recording or, if that holds no work of the device, of how the program began."""
 
 from __future__ import annotations
 
-import itertools
-import os
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from unstall import chrome_trace
-from unstall.chrome_trace import Text
-from unstall.cupti.call_stacks import BACKWARD, LOADING
-from unstall.cupti.decode import Activity, read_activity
-from unstall.cupti.layouts import Kind
+from unstall.cupti.trial import BEFORE_STEPS
 from unstall.errors import TraceError
-from unstall.line_digests import UNKNOWN, LineDigests
-from unstall.lines.places import LinePlaces, read_places
-from unstall.recording import journal
-from unstall.recording.clocks import throttled
-from unstall.recording.journal import Event
-from unstall.recording.plain import Plain
-from unstall.recording.trace import events as trace_file
-from unstall.recording.trace import slices, torch_profile
-from unstall.recording.trace.on_device import DeviceWork, on_device
-from unstall.recording.trace.plain_step import PlainStep, plain_step
-from unstall.timeline.columns import I32, I64
+from unstall.recording.first_steps import recorded_beginnings
 
-_SCHEMA = "unstall.recording/1"
-_WARMUP = 1  # steps; used for a recording that was cut short
-_STEP = "unstall.step#{}"
-_BEGINS = ("threading.py", "_bootstrap")  # outermost frame of a thread
+if TYPE_CHECKING:
+    from unstall.recording.trace.recorded import Recorded
+
+_NOTHING = "nothing was recorded: "
+_NO_WORK = "nothing ran on the device later, during the recording"
 
 
-def write_trace(folder: Path, path: Path, *, shortfall: str | None = None) -> None:
-    """Writes the contents of a recording's folder as a trace (.json or .json.gz), even if the recording was cut short.
+def write_trace(folder: Path, path: Path, *, missing: str | None = None, of: str = "program") -> str | None:
+    """Writes what was recorded to `folder` as a trace (.json or .json.gz), even if it was cut short.
 
-    `shortfall`: a clause for the trace that says what was to be recorded and was not.
+    Args:
+        folder: The recording's folder.
+        path: The trace's file.
+        missing: Why the recording did not begin, if it did not. How the program began may have been recorded.
+        of: A word for what was recorded.
 
-    Raises TraceError if nothing was recorded, UsageError if `path` cannot be written.
+    Returns:
+        The trace's shortfall: if the trace is of how the program began, a clause that says so, and why. Else None.
+
+    Raises:
+        TraceError: Nothing was recorded.
+        UsageError: `path` cannot be written.
     """
-    story = _Story(chrome_trace.readable(journal.read(folder)), shortfall)
-    if story.recorder is None:
-        raise TraceError("nothing was recorded: the recording had not begun")
-    places = read_places(folder, story.started_in)
-    digests = _digests(places, LineDigests(story.started_in, story.began_s))
-    if story.recorder == "torch":
-        profile = torch_profile.read_profile(folder)
-        text = Text(profile.zero_ns)
-        off_ns = torch_profile.CLOCK_OFF_NS
-        clocked = slices.of_clock(folder, places, profile.calls, off_ns) if story.lines else slices.NONE
-        more = itertools.chain(_steps(story, text), trace_file.slice_events(clocked, story.process, text))
-        head = {**profile.head, "unstall": {**story.metadata(_plain_step(story, profile.on_device)), **digests}}
-        chrome_trace.write(path, head, itertools.chain(profile.events, more))
-        return
-    activity = read_activity(folder)
-    text = Text(story.zero_ns)
-    ours = {**story.metadata(_plain_step(story, _on_device(activity))), **digests}
-    head = {**_head(story, activity), "unstall": ours}
-    chrome_trace.write(path, head, _cupti_events(folder, story, activity, places, text))
+    beginnings = recorded_beginnings(folder)
+    if missing is not None and not beginnings:
+        raise TraceError(f"{_NOTHING}{missing}")
+    from unstall.recording.trace.recorded import read_recorded  # here, since it imports numpy
+
+    why = missing
+    found: tuple[Recorded, str | None] | None = None
+    for each in beginnings if missing is not None else [folder, *beginnings]:
+        try:
+            recorded = read_recorded(each)
+        except TraceError as error:
+            why = why or str(error).removeprefix(_NOTHING)
+            continue
+        if found is None or recorded.device_ops:
+            found = recorded, None if each == folder else _shortfall(recorded, each, of, why)
+        if recorded.device_ops:
+            break
+        why = why or (f"the recording failed: {recorded.failed}" if recorded.failed else _NO_WORK)
+    if found is None:
+        raise TraceError(f"{_NOTHING}{why}")
+    recorded, shortfall = found
+    recorded.write(path, shortfall)
+    return shortfall
 
 
-def _digests(places: LinePlaces, digest: LineDigests) -> dict[str, object]:
-    """Returns the digests of all source lines that are known, by file and line."""
-    found: dict[str, dict[int, int]] = {}
-    for file, line, _ in {*itertools.chain(*places.stacks.values()), *places.lines.values()}:
-        if (value := digest(file, line)) != UNKNOWN:
-            found.setdefault(file, {})[line] = value
-    return {"digests": chrome_trace.readable(found)} if found else {}
-
-
-def _cupti_events(folder: Path, story: _Story, activity: Activity, places: LinePlaces, text: Text) -> Iterator[str]:
-    calls = activity.calls
-    if story.lines == "calls":
-        shown = slices.of_calls(calls, _with_backward(activity, places), places, _moments(story, activity))
-    elif story.lines is not None:
-        shown = slices.of_clock(folder, places, calls)
-    else:
-        shown = slices.NONE
-    yield from chrome_trace.thread_names(_thread_names(calls, places, story.process), story.process, text)
-    yield from _steps(story, text)
-    yield from _loading(activity, places, story.process, text)
-    yield from trace_file.slice_events(shown, story.process, text)
-    yield from trace_file.call_events(activity, story.process, text)
-    yield from trace_file.device_events(activity, text)
-    yield from trace_file.wait_events(activity, text)
-    yield from trace_file.overhead_events(activity, text)
-
-
-def _plain_step(story: _Story, on_device: DeviceWork) -> PlainStep | None:
-    """Returns the step time without recording, if it was timed. `on_device` are the recorded device ops."""
-    measured = [Plain(**_without(event, "event", "at")) for event in story.all("plain")]
-    if not measured:
-        return None
-    # Uses everything that was recorded, not only between the boundaries: the device may lag many steps behind the host.
-    steps, recorded_ns = len(story.all("mark")) - 1, np.diff(np.array(story.boundaries, np.int64)).astype(np.int64)
-    return plain_step(measured, recorded_ns, on_device.own_time_ns / max(steps, 1))
-
-
-def _on_device(activity: Activity) -> DeviceWork:
-    tables = [activity.tables[kind] for kind in (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET)]
-
-    def column(name: str, *of: np.ndarray) -> I64:
-        return np.concatenate([each[name].astype(np.int64) for each in of])
-
-    start, end, correlation = (column(name, *tables) for name in ("start", "end", "correlation"))
-    return on_device((start, end, correlation), (column("correlation", activity.calls), column("end", activity.calls)))
-
-
-def _backward_spans(places: LinePlaces) -> list[int]:
-    return [number for number, name in places.spans.items() if name == BACKWARD]
-
-
-def _with_backward(activity: Activity, places: LinePlaces) -> I32:
-    """Returns the stack of each call. Calls on autograd's threads, which run no Python, get the stack of the current
-    backward().
-
-    Python knows these threads, because they may run Python. Their calls therefore look like calls from unknown code.
-    """
-    calls, spans = activity.calls, activity.spans
-    stack = calls["stack"].astype(np.int32)
-    spans = spans[np.isin(spans["what"], _backward_spans(places))]
-    spans = spans[np.argsort(spans["start"], kind="stable")]
-    python = list(places.threads | _ended(calls, places))
-    lost = np.flatnonzero((stack < 0) & ~np.isin(calls["thread"], python))
-    lost = lost[np.argsort(calls["start"][lost], kind="stable")]
-    # Later spans overwrite earlier ones: calls within a nested backward(), as in checkpoints, belong to that.
-    for span in spans:
-        first, stop = np.searchsorted(calls["start"][lost], (span["start"], span["end"]))
-        within = lost[first:stop]
-        stack[within[calls["end"][within] <= span["end"]]] = span["stack"]
-    return stack
-
-
-def _ended(calls: np.ndarray, places: LinePlaces) -> dict[int, str]:
-    """Returns threads that `threading` started, as their stacks show, and that ended before their names were read."""
-    begun = [number for number, frames in places.stacks.items() if frames[-1:] and frames[-1][::2] == _BEGINS]
-    threads = np.unique(calls["thread"][np.isin(calls["stack"], begun)]).tolist()
-    return dict.fromkeys((each for each in threads if each not in places.threads), "a thread that ended")
-
-
-def _thread_names(calls: np.ndarray, places: LinePlaces, process: int) -> dict[int, str]:
-    """Returns names of the threads that made calls."""
-    threads = np.unique(calls["thread"]).tolist()
-    known = places.threads | _ended(calls, places)
-    return {each: known.get(each, "native") for each in threads} | (
-        {process: places.threads.get(process, "MainThread")} if process in threads else {}
-    )
-
-
-def _moments(story: _Story, activity: Activity) -> tuple[I64, I64]:
-    """Returns (threads, times) at which something is known to have begun or ended: steps, and spans of watched
-    functions."""
-    spans, boundaries = activity.spans, np.array(story.boundaries, np.int64)
-    threads = np.concatenate([spans["thread"], spans["thread"], np.full(len(boundaries), story.driver)])
-    times = np.concatenate([spans["start"].astype(np.int64), spans["end"].astype(np.int64), boundaries])
-    return threads.astype(np.int64), times
-
-
-def _steps(story: _Story, text: Text) -> Iterator[str]:
-    for number, (start, end) in enumerate(itertools.pairwise(story.boundaries)):
-        yield text.span("user_annotation", _STEP.format(number), story.process, story.driver, start, end, "")
-
-
-def _loading(activity: Activity, places: LinePlaces, process: int, text: Text) -> Iterator[str]:
-    """Yields the waits for a DataLoader's next batch."""
-    loading = [number for number, name in places.spans.items() if name == LOADING]
-    for span in activity.spans[np.isin(activity.spans["what"], loading)].tolist():
-        start, end, _, _, thread = span[:5]
-        yield text.span("user_annotation", LOADING, process, thread, start, end, "")
-
-
-def _head(story: _Story, activity: Activity) -> dict[str, object]:
-    """Returns the fields before the events, in Kineto's form."""
-    cuda = str(story.machine.get("cuda") or "").split(".")
-    devices: list[dict[str, object]] = story.machine.get("devices") or []
-    head: dict[str, object] = {
-        "schemaVersion": 1,
-        "deviceProperties": [
-            {"id": device.get("index", row), "name": device.get("name", "")} for row, device in enumerate(devices)
-        ],
-        "cupti_version": activity.cupti_version,
-        "displayTimeUnit": "ms",
-        "baseTimeNanoseconds": story.zero_ns,
-        "torch_version": story.machine.get("torch"),
-    }
-    if len(cuda) >= 2 and cuda[0].isdecimal() and cuda[1].isdecimal():
-        head["cuda_runtime_version"] = int(cuda[0]) * 1000 + int(cuda[1]) * 10
-    rank, size = (str(story.machine.get(name)) for name in ("rank", "world_size"))  # from the environment, so any text
-    if rank.isdecimal():
-        head["distributedInfo"] = {"rank": int(rank), "world_size": int(size) if size.isdecimal() else None}
-    return head
-
-
-@dataclass(frozen=True, slots=True)
-class _Story:
-    """The journal of a recording, parsed."""
-
-    events: list[Event]
-    shortfall: str | None = None
-
-    @property
-    def recorder(self) -> str | None:
-        return self._last("window").get("recorder")
-
-    @property
-    def lines(self) -> str | None:
-        """How lines were recorded; None if they were not."""
-        return self._last("window").get("lines")
-
-    @property
-    def process(self) -> int:
-        return int(self._last("armed").get("pid", 0))
-
-    @property
-    def driver(self) -> int:
-        """The thread that runs the steps: the thread that set most boundaries."""
-        threads = Counter(event["thread"] for event in self.all("mark") if event.get("thread"))
-        return int(next((thread for thread, _ in threads.most_common(1)), self.process))
-
-    @property
-    def started_in(self) -> str:
-        return str(self._last("armed").get("folder") or os.getcwd())  # noqa: PTH109 - as text
-
-    @property
-    def began_s(self) -> float:
-        """The `time.time` at which the program was armed. 0 in recordings by older versions."""
-        return float(self._last("armed").get("began_s", 0))
-
-    @property
-    def machine(self) -> dict[str, Any]:
-        facts: dict[str, Any] = self._last("machine").get("facts") or {}
-        return facts
-
-    @property
-    def zero_ns(self) -> int:
-        return int(self._last("window").get("at", 0))
-
-    @property
-    def boundaries(self) -> list[int]:
-        """Times of the step boundaries in ns, without warm-up steps."""
-        marks = [event["at"] for event in self.events if event["event"] == "mark"]
-        recorded = self._last("recorded")
-        return marks[recorded.get("settling", 0 if len(marks) < 3 else _WARMUP) :]
-
-    def metadata(self, plain: PlainStep | None) -> dict[str, object]:
-        """Returns the trace's "unstall" field."""
-        by = self._last("recorded").get("by") or next(
-            (event.get("kind") for event in self.events if event["event"] == "mark"), None
-        )
-        clocks = {event["which"]: event["devices"] for event in self.all("clocks")}
-        return {
-            "schema": _SCHEMA,
-            "recorder": self.recorder,
-            "lines": "exact" if self.lines else "def" if self._last("window").get("stacks") else "none",
-            "lines_by": self.lines,
-            "step_marks": by if by in ("optimizer", "loader", "forward", "explicit", "time") else None,
-            **(_of_plain(plain) if plain else {}),
-            **({"shortfall": self.shortfall} if self.shortfall else {}),
-            "settings": self._last("settings").get("settings", {}),
-            "machine": self.machine,
-            "memory": {event["which"]: event["counters"] for event in self.all("memory")},
-            "clocks": clocks,
-            "facts": {event["of"]: event["facts"] for event in self.all("facts")},
-            "notes": [*self._notes(clocks), *(plain.notes if plain else [])],
-            **({"arguments": _without(self._last("arguments"), "event", "at")} if self.all("arguments") else {}),
-        }
-
-    def _notes(self, clocks: dict[str, list[dict[str, object]]]) -> list[str]:
-        notes = []
-        if instead := self._last("window").get("instead"):
-            notes.append(f"recorded with torch.profiler, since {instead}")
-        ours = {device.get("uuid") for device in self.machine.get("devices") or []}
-        before, after = (
-            [clock for clock in clocks.get(which, []) if not ours or str(clock.get("uuid", "")) in _uuids(ours)]
-            for which in ("before", "after")
-        )
-        notes += throttled(before, after)  # type: ignore[arg-type]
-        for event in self.all("facts"):
-            notes += _losses(event["facts"])
-        if not self._last("recorded"):
-            notes.append("the recording was cut short: the program ended within it")
-        if self._last("over").get("why") == "profiler":
-            notes.append("the recording ended as the program's own torch.profiler began")
-        notes += [f"the recording is not whole: {event['why']}" for event in self.all("failed")]
-        return notes
-
-    def all(self, name: str) -> list[Event]:
-        return [event for event in self.events if event["event"] == name]
-
-    def _last(self, name: str) -> Event:
-        return next((event for event in reversed(self.events) if event["event"] == name), {})
-
-
-def _of_plain(plain: PlainStep) -> dict[str, object]:
-    stretches = {each.which: _without(asdict(each), "which", "marks_ns") for each in plain.stretches}
-    return {"plain_step_ns": round(plain.ns), "plain": stretches}
-
-
-def _uuids(ours: Iterable[object]) -> set[str]:
-    """Returns UUIDs as the driver writes them: torch omits the "GPU-" prefix."""
-    return {text for uuid in ours for text in (str(uuid), f"GPU-{uuid}")}
-
-
-def _losses(facts: dict[str, object]) -> list[str]:
-    notes = []
-    if facts.get("refused"):
-        notes.append("not all was recorded: there was no room for it")
-    if facts.get("strange"):
-        notes.append(f"records of CUPTI are not as they should be: kind and size {facts['strange']}")
-    entries, capacity = facts.get("entries"), facts.get("capacity")
-    if isinstance(entries, int) and isinstance(capacity, int) and entries > capacity:
-        notes.append(f"of {entries:,} changes of line the first {entries - capacity:,} were dropped")
-    if facts.get("ended_by"):
-        notes.append(f"lines were not followed to the end: {facts['ended_by']}")
-    return notes
-
-
-def _without(event: Event, *names: str) -> Event:
-    return {name: value for name, value in event.items() if name not in names}
+def _shortfall(recorded: Recorded, folder: Path, of: str, why: str | None) -> str:
+    by = f", recorded with {recorded.recorder}" if folder.name == BEFORE_STEPS else ""
+    return f"this is how the {of} began{by}, since {why}"
