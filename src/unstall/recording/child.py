@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from unstall.recording.first_steps import FirstSteps, settings_of
+from unstall.recording.first_steps import FirstSteps, settings_of, stand_in_settings_of
 from unstall.recording.journal import Journal
 from unstall.recording.recorder import Recorder
 from unstall.recording.session import Session
@@ -42,9 +42,13 @@ def begin(
 
 def first_steps_for(settings: Settings) -> FirstSteps:
     """Returns a recording of the first steps, with the recorder that these settings choose."""
-    within = settings_of(settings)
-    chosen = Chosen(within)
-    return FirstSteps(within, open_journal, chosen.recorder, chosen.line_clock)
+    stand_in = _first_steps(stand_in_settings_of(settings)) if settings.by_torch else None
+    return _first_steps(settings_of(settings), stand_in)
+
+
+def _first_steps(settings: Settings, stand_in: FirstSteps | None = None) -> FirstSteps:
+    chosen = Chosen(settings)
+    return FirstSteps(settings, open_journal, chosen.recorder, chosen.line_clock, stand_in=stand_in)
 
 
 def open_journal(settings: Settings) -> Journal:

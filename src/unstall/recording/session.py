@@ -42,6 +42,7 @@ from unstall.recording.window import MakeLineClock, MakeRecorder, RecordedWindow
 
 _LAST_READ_S = 2.0  # wait for the device to reach the last timed step, when the program ends
 BY_TIME = "time"
+_NO_STEP = "recorder {} begins only at a step, and none has come: call unstall.step() at the end of each"
 
 
 class Phase(enum.Enum):
@@ -147,18 +148,21 @@ class Session:
         self._journal.close()
 
     def start_by_time(self) -> bool:
-        """Starts to record from a thread of our own, because no boundaries came. Returns whether recording started."""
+        """Starts to record from a thread of our own, because no boundaries came. Returns whether something is recorded,
+        which `stop_by_time` is to end."""
         if not self._waits_for_a_boundary():  # asked before, too: during our turn a boundary is lost
             return False
         with self._turn.waited_for():
             if not self._waits_for_a_boundary():
                 return False
             try:
-                if self._first_steps is not None:  # a thread of our own must not query the device
-                    self._first_steps.end("time", wait=lambda: None)
+                if self._settings.by_torch:
+                    self._wait_for(_NO_STEP.format("torch"))
+                    return True  # the first steps' stand-in records
+                self._end_first_steps_by_time()
                 window = self._make_window()
                 if not window.any_thread:
-                    self._wait_for(f"a step: recorder {window.name} cannot begin without one (call unstall.step())")
+                    self._wait_for(_NO_STEP.format(window.name))
                     return False
                 self._start(window, BY_TIME)
             except Exception as error:
@@ -167,9 +171,17 @@ class Session:
         return True
 
     def stop_by_time(self) -> None:
-        """Ends the recording that `start_by_time` began."""
+        """Ends what `start_by_time` began, or left to the first steps' stand-in."""
         if self.phase is Phase.RECORDING and self._chosen is None:
             self.end("done")
+        elif self._waits_for_a_boundary():
+            with self._turn.waited_for():
+                if self._waits_for_a_boundary():
+                    self._end_first_steps_by_time()
+
+    def _end_first_steps_by_time(self) -> None:
+        if self._first_steps is not None:  # a thread of our own must not query the device
+            self._first_steps.end("time", wait=lambda: None)
 
     def _waits_for_a_boundary(self) -> bool:
         return self.phase is Phase.WARMUP and not self.seen
