@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -130,7 +131,7 @@ def test_first_steps_of_one_thread_are_ended_by_that_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     run = Begun(tmp_path, _OfItsThread([], "first", any_thread=False), warmup=3, steps=50)
-    in_use = SimpleNamespace(cuda=lambda: True, machine=dict, wait_to_leave=lambda: None)
+    in_use = SimpleNamespace(cuda=lambda: True, wait_to_leave=lambda: None)
     monkeypatch.setattr("unstall.recording.first_steps.device", in_use)
     begun, over = threading.Event(), threading.Event()
 
@@ -167,10 +168,34 @@ def test_a_recording_by_time_ends_them_first(tmp_path: Path) -> None:
     assert run.log == ["first start", "first stop", "own start"]
 
 
+def test_a_recording_by_time_that_is_due_as_cuda_is_initialised_needs_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[Callable[[], None]] = []
+    monkeypatch.setattr("unstall.recording.by_time.start_thread", threads.append)
+    run = Begun(tmp_path, after_s=0, for_s=0)
+    assert run.log == ["own start"]
+    for act in threads:
+        act()
+    assert run.log == ["own start", "own stop"]
+    assert [(event["by"], event["steps"]) for event in run.events("recorded")] == [("time", 0)]
+
+
+def test_one_that_is_due_later_leaves_the_beginning_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[Callable[[], None]] = []
+    monkeypatch.setattr("unstall.recording.by_time.start_thread", threads.append)
+    run = Begun(tmp_path, after_s=1, for_s=0)
+    assert run.log == ["first start"]
+    run.clock.ns += 2_000_000_000
+    for act in threads:
+        act()
+    assert run.log == ["first start", "first stop", "own start", "own stop"]
+
+
 def test_a_recorder_of_the_programs_thread_begins_at_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Begun(tmp_path, Logging([], "first", any_thread=False))
     assert run.first.log == []
-    in_use = SimpleNamespace(cuda=lambda: True, machine=dict, wait_to_leave=lambda: None)
+    in_use = SimpleNamespace(cuda=lambda: True, wait_to_leave=lambda: None)
     monkeypatch.setattr("unstall.recording.first_steps.device", in_use)
     run.steps(1, took_ms=1)
     assert run.first.log == ["first start"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ _STOOD_IN = ["stand-in start", "stand-in stop"]
 
 @pytest.fixture(autouse=True)
 def _cuda_is_used(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    in_use = SimpleNamespace(cuda=lambda: True, machine=dict, synchronize=lambda: None, wait_to_leave=lambda: None)
+    in_use = SimpleNamespace(cuda=lambda: True, synchronize=lambda: None, wait_to_leave=lambda: None)
     monkeypatch.setattr("unstall.recording.first_steps.device", in_use)
     yield
     recording = active.current()
@@ -119,6 +119,16 @@ def test_by_time_it_records_for_as_long_as_the_recording_would(tmp_path: Path) -
     ]
     run.steps(1 + 3 + 9 + 1 + 5 + 6, took_ms=100)
     assert run.log == ["own start", "own stop"]
+
+
+def test_by_time_it_begins_as_cuda_is_initialised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[Callable[[], None]] = []
+    monkeypatch.setattr("unstall.recording.by_time.start_thread", threads.append)
+    run = _torch(tmp_path, after_s=0, for_s=0)
+    assert run.first.log == ["stand-in start"]
+    for act in threads:
+        act()
+    assert run.first.log == _STOOD_IN
 
 
 def test_a_time_that_is_over_ends_no_first_steps(tmp_path: Path) -> None:

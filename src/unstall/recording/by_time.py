@@ -35,19 +35,30 @@ class ByTime:
         self._begin, self._end = begin, end
         self._over = threading.Event()
 
-    def start(self) -> None:
-        """Starts the timer. Call this only once CUDA is initialised.
+    @property
+    def is_due(self) -> bool:
+        """Whether nothing is left to wait for."""
+        after_s = self._after_s
+        return after_s is not None and self._passed_s() >= after_s and self._is_wanted() and self._may_begin()
+
+    def start(self, *, begun: bool = False) -> None:
+        """Starts the timer. Call this only once CUDA is initialised. `begun`: the window has begun, as it was due.
 
         Before that, a program may fork its workers, and a thread of ours must not run then.
         """
-        if self._is_wanted():
-            start_thread(self._watch)
+        if begun or self._is_wanted():
+            start_thread(lambda: self._watch(begun))
 
     def stop(self) -> None:
         """Cancels the timer, since there is nothing left to wait for."""
         self._over.set()
 
-    def _watch(self) -> None:
+    def _watch(self, begun: bool) -> None:
+        if begun or self._begins():
+            self._over.wait(_FOR_S if self._for_s is None else self._for_s)
+            self._end()
+
+    def _begins(self) -> bool:
         if self._after_s is None:
             self._over.wait(_PATIENCE_S)
             self._wait_for_work()
@@ -55,10 +66,8 @@ class ByTime:
             self._over.wait(max(0.0, self._after_s - self._passed_s()))
         while self._is_wanted() and not self._may_begin():
             if self._over.wait(_LOOK_S):
-                return
-        if self._begin():
-            self._over.wait(_FOR_S if self._for_s is None else self._for_s)
-            self._end()
+                return False
+        return self._begin()
 
     def _wait_for_work(self) -> None:
         """Returns once two checks in a row saw memory being allocated: a program may prepare its data for a long time.

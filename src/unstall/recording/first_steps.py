@@ -123,7 +123,6 @@ class FirstSteps:
             return
         try:
             ended_ns = self._now()
-            self._journal.write("machine", facts=device.machine())  # it may have begun before torch was ready
             window.stop(wait or (device.synchronize if why == "done" else device.wait_to_leave))
             self._tell(None if why == "done" else ended_ns)
             self._journal.write("over", why=why, phase="recording", steps=len(self._marks))

@@ -153,22 +153,7 @@ class Session:
         if not self._waits_for_a_boundary():  # asked before, too: during our turn a boundary is lost
             return False
         with self._turn.waited_for():
-            if not self._waits_for_a_boundary():
-                return False
-            try:
-                if self._settings.by_torch:
-                    self._wait_for(_NO_STEP.format("torch"))
-                    return True  # the first steps' stand-in records
-                self._end_first_steps_by_time()
-                window = self._make_window()
-                if not window.any_thread:
-                    self._wait_for(_NO_STEP.format(window.name))
-                    return False
-                self._start(window, BY_TIME)
-            except Exception as error:
-                self._fail(error)
-                return False
-        return True
+            return self._waits_for_a_boundary() and self._begin_by_time()
 
     def stop_by_time(self) -> None:
         """Ends what `start_by_time` began, or left to the first steps' stand-in."""
@@ -179,6 +164,24 @@ class Session:
                 if self._waits_for_a_boundary():
                     self._end_first_steps_by_time()
 
+    def _begin_by_time(self) -> bool:
+        try:
+            if self._settings.by_torch:
+                self._wait_for(_NO_STEP.format("torch"))
+                if self._first_steps is not None:
+                    self._first_steps.begin(at_a_step=False)  # their stand-in
+                return True
+            self._end_first_steps_by_time()
+            window = self._make_window()
+            if not window.any_thread:
+                self._wait_for(_NO_STEP.format(window.name))
+                return False
+            self._start(window, BY_TIME)
+        except Exception as error:
+            self._fail(error)
+            return False
+        return True
+
     def _end_first_steps_by_time(self) -> None:
         if self._first_steps is not None:  # a thread of our own must not query the device
             self._first_steps.end("time", wait=lambda: None)
@@ -187,12 +190,14 @@ class Session:
         return self.phase is Phase.WARMUP and not self.seen
 
     def _cuda_begins(self) -> None:
-        self._by_time.start()
-        if self._first_steps is None or self.phase is not Phase.WARMUP:
-            return
+        begun = False
         with self._turn.if_free() as free:
-            if free and not self._watching.own_profiler_is_on:
-                self._first_steps.begin(at_a_step=False)
+            if free and self.phase is Phase.WARMUP:
+                if self._by_time.is_due:  # at once, else the work of a short program would be over
+                    begun = self._begin_by_time()
+                elif self._first_steps is not None and not self._watching.own_profiler_is_on:
+                    self._first_steps.begin(at_a_step=False)
+        self._by_time.start(begun=begun)
 
     def _end(self, why: str) -> None:
         if self.phase is Phase.RECORDING and self._window is not None:  # otherwise another thread is ending it

@@ -75,6 +75,8 @@ class RecordedWindow:
         that raises."""
         self._wait = wait
         self._undo.close()
+        with suppress(Exception):
+            self._journal.write("machine", facts=device.machine())  # it may have begun before torch was ready
         self._observe("after")
         for recorder in filter(None, (self._recorder, self._lines)):
             self._journal.write("facts", of=recorder.name, facts=recorder.facts())
