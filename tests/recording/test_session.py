@@ -281,6 +281,16 @@ def test_without_marks_a_time_is_recorded(tmp_path: Path) -> None:
     assert run.events("plain") == []
 
 
+def test_the_machine_is_told_again_at_the_end_since_torch_may_not_have_been_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Driven(tmp_path)
+    run.session.start_by_time()
+    monkeypatch.setattr("unstall.guest.device.machine", lambda: {"devices": [{"name": "H200"}]})
+    run.session.stop_by_time()
+    assert [event["facts"]["devices"] for event in run.events("machine")] == [[], [{"name": "H200"}]]
+
+
 def test_a_time_is_not_recorded_where_marks_have_come(tmp_path: Path) -> None:
     run = Driven(tmp_path, warmup=3)
     run.steps(1, took_ms=100)
