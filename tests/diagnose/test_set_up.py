@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from findings import result_of
 from traces import TraceBuilder
 
+from unstall.document.json import encode
 from unstall.result import Finding, Result
 
 _SHORT = {"schema": "unstall.recording/1", "lines": "exact", "shortfall": "the run has 2 steps, too few"}
@@ -37,6 +39,11 @@ def test_what_only_the_beginning_had_is_not_worth_changing_nor_planned() -> None
     assert the(result, "pageable-copy").harmless
     assert result.plan is not None
     assert not any("train.py:3" in step.edit for step in result.plan)
+
+
+def test_its_result_is_written_and_read() -> None:
+    result = two_steps()
+    assert msgspec.json.decode(encode(result), type=Result) == result
 
 
 def test_of_two_steps_later_on_it_may_come_in_each_other_one() -> None:

@@ -12,7 +12,7 @@ _SEVERAL = 3  # steps; of two in a row, something may happen in each other one
 def is_set_up(finding: Finding, timeline: Timeline, steps: Steps) -> bool:
     """Returns whether all of it happens in the first of several steps: there is nothing to mend in later ones."""
     several = len(steps) >= (2 if begins_with_program(timeline) else _SEVERAL)
-    return several and bool(finding.spans) and max(finding.spans)[0] < steps.start[1]
+    return several and bool(finding.spans) and max(finding.spans)[0] < int(steps.start[1])
 
 
 def was_set_up(finding: Finding, timeline: Timeline, steps: Steps) -> bool:
