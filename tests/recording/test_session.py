@@ -100,6 +100,18 @@ def test_the_plain_step_is_the_mean_of_before_and_after(tmp_path: Path) -> None:
     assert active.current() is None
 
 
+@pytest.mark.parametrize(("timed", "kept"), [(4, None), (5, 5), (9, 5), (10, 10), (39, 20)])
+def test_plain_steps_that_the_programs_end_cuts_short_count_in_powers_of_two(
+    tmp_path: Path, timed: int, kept: int | None
+) -> None:
+    """They are for a report of the program's first steps."""
+    run = Driven(tmp_path, warmup=3, steps=5)
+    run.session.begin()
+    run.steps(3 + timed, took_ms=2)
+    run.session.end("exit")
+    assert [(plain["steps"], plain["host_ns"]) for plain in run.events("plain")] == ([(kept, 2e6)] if kept else [])
+
+
 @pytest.mark.parametrize(("took_ms", "steps"), [(1, 200), (2, 160), (8, 40), (100, 5), (1200, 5), (3000, 3)])
 def test_plain_steps_are_enough_for_a_figure_and_no_more(tmp_path: Path, took_ms: float, steps: int) -> None:
     run = Driven(tmp_path, warmup=1, steps=5)

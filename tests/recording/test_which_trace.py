@@ -80,3 +80,26 @@ def test_a_recording_that_failed_is_not_said_to_be_of_an_idle_device(tmp_path: P
     assert write_trace(tmp_path / "run", tmp_path / "trace.json") == (
         "this is how the program began, since the recording failed: the disk is full"
     )
+
+
+@pytest.mark.parametrize(("by", "expected"), [("optimizer", 2_000), ("loader", None)])
+def test_first_steps_have_the_plain_step_time_that_the_session_got_to(
+    tmp_path: Path, by: str, expected: int | None
+) -> None:
+    run = _made(tmp_path / "run", "absent")
+    run.journal.write("phase", phase="plain_before", by=by)
+    run.journal.write(
+        "plain", which="before", steps=2, host_ns=2_000, device_ns=None, marks_ns=[20_000, 22_000, 24_000]
+    )
+    first = tmp_path / "run" / FIRST_STEPS
+    first.mkdir()
+    recording = Folder(first)
+    recording.armed()
+    recording.window(1_000)
+    recording.marks(2_000, 5_000, 8_000)
+    recording.journal.write("recorded", by="optimizer", steps=2, settling=0)
+    recording.kernel("first", 5_000, 8_000, recording.call("cuLaunchKernel", 3_000, 4_000))
+    recording.write()
+    trace = tmp_path / "trace.json"
+    write_trace(tmp_path / "run", trace, missing="it was over too soon", of="program")
+    assert json.loads(trace.read_text())["unstall"].get("plain_step_ns") == expected

@@ -42,6 +42,7 @@ class Stretch:
         self._marks_ns = [at_ns]
         self._first = device.timing_event()
         self._last: device.TimingEvent | None = None
+        self._so_far = 0  # steps until `_last`, if the stretch is not finished
         self.finished = False
 
     def add(self, at_ns: int, least_steps: int) -> bool:
@@ -54,14 +55,21 @@ class Stretch:
             enough = (took_ns >= LEAST_NS and _doublings(steps, least_steps)) or (
                 steps >= _MOST_STEPS or (took_ns >= _MOST_NS and steps >= LEAST_STEPS)
             )
-        if enough:
+        if enough or (not self._by_count and _doublings(steps, least_steps)):
             self._last = device.timing_event() if self._first is not None else None
+            self._so_far = steps
+        self.finished = enough
+        return enough
+
+    def cut(self) -> None:
+        """Ends the stretch where it was last long enough to be worth something, if it ever was."""
+        if not self.finished and self._so_far:
+            self._marks_ns = self._marks_ns[: self._so_far + 1]
             self.finished = True
-        return self.finished
 
     def read(self) -> Plain | None:
         """Returns the measurement; None until the device has reached the end of the last step."""
-        if self._last is not None and not self._last.query():
+        if not self.finished or (self._last is not None and not self._last.query()):
             return None
         steps = len(self._marks_ns) - 1
         device_ns = None
@@ -117,6 +125,11 @@ class PlainSteps:
     def add(self, at_ns: int, least_steps: int = LEAST_STEPS) -> bool:
         """Adds a step to the stretch. Returns whether the stretch is finished."""
         return self._stretch is not None and self._stretch.add(at_ns, least_steps)
+
+    def cut(self) -> None:
+        """Ends the stretch early, as the program ends. The steps timed so far are kept if they are enough."""
+        if self._stretch is not None:
+            self._stretch.cut()
 
     def keep(self, wait_s: float = 0.0) -> None:
         """Ends the stretch. Writes it to the journal if it is finished, nothing spoilt it, and the device reaches its

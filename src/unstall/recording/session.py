@@ -206,6 +206,9 @@ class Session:
         if self.phase is Phase.PLAIN_AFTER:
             self._conclude(why, wait_s=_LAST_READ_S)
         elif self.phase is not Phase.OVER:
+            if self.phase is Phase.PLAIN_BEFORE:
+                self._plain.cut()
+                self._plain.keep(_LAST_READ_S)
             self._over(why)
         elif why != "done":  # the program ends before `--stop` has ended it
             self._stopping.cancel()

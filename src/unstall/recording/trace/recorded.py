@@ -57,9 +57,17 @@ class Recorded:
         chrome_trace.write(path, {**self.head, "unstall": {**self.head["unstall"], **told}}, self.events)
 
 
-def read_recorded(folder: Path) -> Recorded:
-    """Reads a recording's folder, even if the recording was cut short. Raises TraceError if nothing was recorded."""
+def read_recorded(folder: Path, session: Path | None = None) -> Recorded:
+    """Reads a recording's folder, even if the recording was cut short.
+
+    `session`: the folder of the session that this recording began. The session may have timed steps of the same kind
+    without recording.
+
+    Raises TraceError if nothing was recorded.
+    """
     story = _Story(chrome_trace.readable(journal.read(folder)))
+    if session is not None and session != folder:
+        story = story.with_plain_steps(chrome_trace.readable(journal.read(session)))
     if story.recorder is None:
         raise TraceError("nothing was recorded: the recording had not begun")
     places = read_places(folder, story.started_in)
@@ -222,6 +230,13 @@ class _Story:
     """The journal of a recording, parsed."""
 
     events: list[Event]
+
+    def with_plain_steps(self, session: list[Event]) -> _Story:
+        """Returns the same story with the plain steps of a session, if its boundaries are of the same kind."""
+        begun = next((event for event in reversed(session) if event.get("phase") == "plain_before"), {})
+        if begun.get("by") != self._last("recorded").get("by"):
+            return self
+        return _Story([*self.events, *(event for event in session if event["event"] == "plain")])
 
     @property
     def recorder(self) -> str | None:

@@ -41,7 +41,7 @@ def write_trace(folder: Path, path: Path, *, missing: str | None = None, of: str
     found: tuple[Recorded, str | None] | None = None
     for each in beginnings if missing is not None else [folder, *beginnings]:
         try:
-            recorded = read_recorded(each)
+            recorded = read_recorded(each, session=folder)
         except TraceError as error:
             why = why or str(error).removeprefix(_NOTHING)
             continue
