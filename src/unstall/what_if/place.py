@@ -79,16 +79,29 @@ class EditPlace:
             chosen &= (top >= 0) & (timeline.host.name[np.maximum(top, 0)] == name)
         return chosen
 
-    def _in_function(self, places: Places) -> Bool:
-        timeline = places.timeline
-        lines, stacks = timeline.lines, timeline.stacks
+    def while_it_runs(self, places: Places) -> Bool:
+        """Returns which host events are within calls of the function, bool by host row: not the backward pass of its
+        operators, if that runs after it has returned."""
+        stacks, stack = places.timeline.stacks, places.timeline.host.stack
+        below = np.append(nearest(stacks.parent, self._itself(places)) >= 0, False)
+        chosen: Bool = (stack >= 0) & below[stack]
+        return chosen
+
+    def _itself(self, places: Places) -> Bool:
+        """Returns which rows of Stacks are frames of the function."""
+        timeline, lines = places.timeline, places.timeline.lines
         wanted = [
             timeline.text(int(file)) == self.file and timeline.text(int(function)) == self.function
             for file, function in zip(lines.file, lines.function, strict=True)
         ]
-        itself = np.array(wanted, dtype=np.bool_)[stacks.line] if len(stacks) else np.zeros(0, np.bool_)
+        stacks = timeline.stacks
+        return np.array(wanted, dtype=np.bool_)[stacks.line] if len(stacks) else np.zeros(0, np.bool_)
+
+    def _in_function(self, places: Places) -> Bool:
+        timeline = places.timeline
+        stacks, host = timeline.stacks, timeline.host
+        itself = self._itself(places)
         below = nearest(stacks.parent, itself) >= 0
-        host = timeline.host
         source = np.where(host.forward >= 0, host.forward, np.arange(len(host)))
         found = np.zeros(len(host), dtype=np.bool_)
         of_operator = np.where(host.op >= 0, host.stack[np.maximum(host.op, 0)], -1)

@@ -18,6 +18,9 @@ from unstall.what_if.subject import SYNCS, Subject
 # What a call of `unstall.graphed` takes the host: 145 to 425 µs for the graphs of four models with 252 to 540 nodes, on
 # an H100 without a profiler. A bare replay takes 3 to 8 µs (benchmarks/graph_nodes.py).
 _CALL_NS, _CALL_NS_A_NODE = 20_000, 500
+_BACKWARD_NS_A_NODE = 2_500
+"""The same for a node of a backward pass that autograd runs after the call. The call then makes a node of autograd's
+graph, and its backward hands a gradient to each parameter: 0.55 to 0.65 ms for two models with 193 and 287 nodes."""
 # Measured on an H200 with CUDA 13 without a profiler (benchmarks/device_delays.py), and as the difference between the
 # plain times of graphs and the total length of their ops when launched one by one (benchmarks/whatif_programs.py).
 _GAP_NS = 220  # between two kernels of a graph; on a stream it is 700 to 900 ns
@@ -63,7 +66,10 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     work = (work * (1 - goes)).astype(np.int64)
     call[inside] = 0
     work[inside] = (do.work * _beside(subject, place))[inside]
-    call[first] = _CALL_NS + _CALL_NS_A_NODE * counts
+    of_autograd = np.zeros(len(first), dtype=np.bool_)
+    if place is not None:
+        of_autograd = ~place.while_it_runs(subject.places)[do.host[first]]
+    call[first] = _CALL_NS + np.where(of_autograd, _BACKWARD_NS_A_NODE, _CALL_NS_A_NODE) * counts
     which = np.searchsorted(first, np.flatnonzero(stretch >= 0), side="right") - 1
     ends[stretch >= 0] = do.ops[last][which]
     captured = (stretch >= 0)[program.launcher]
