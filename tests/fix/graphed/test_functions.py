@@ -339,7 +339,22 @@ def sum_in_any_order(x: torch.Tensor) -> torch.Tensor:
     return total
 
 
+@torch.library.custom_op("unstall_tests::rounded_now_and_then", mutates_args=())
+def rounded_now_and_then(x: torch.Tensor) -> torch.Tensor:
+    return torch.nextafter(x, x + 1) if _ORDER.random() < 0.5 else x.clone()
+
+
 _ORDER = random.Random(3)
+
+
+def test_bits_that_differ_only_now_and_then_are_looked_for_in_several_runs() -> None:
+    served = []
+    for _ in range(5):
+        fast = on_tape(lambda x: rounded_now_and_then(x.exp()).neg(), strict=False)
+        for _ in range(6):
+            fast(torch.ones(3))
+        served.append(fast.stats().hits > 0)
+    assert all(served)
 
 
 def test_a_replay_may_differ_from_eager_by_as_much_as_replays_do() -> None:
