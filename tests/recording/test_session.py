@@ -100,6 +100,16 @@ def test_the_plain_step_is_the_mean_of_before_and_after(tmp_path: Path) -> None:
     assert active.current() is None
 
 
+def test_steps_after_the_recording_in_which_a_graph_is_proved_are_not_plain(tmp_path: Path) -> None:
+    run = Driven(tmp_path, warmup=3, steps=2)
+    run.steps(3 + 3 + 3 + 1, took_ms=100)
+    with proving():
+        run.steps(1, took_ms=900)
+    run.steps(2, took_ms=100)
+    assert run.session.phase is Phase.OVER
+    assert [plain["which"] for plain in run.events("plain")] == ["before"]
+
+
 @pytest.mark.parametrize(("timed", "kept"), [(4, None), (5, 5), (9, 5), (10, 10), (39, 20)])
 def test_plain_steps_that_the_programs_end_cuts_short_count_in_powers_of_two(
     tmp_path: Path, timed: int, kept: int | None

@@ -91,6 +91,7 @@ def test_first_steps_have_the_plain_step_time_that_the_session_got_to(
     run.journal.write(
         "plain", which="before", steps=2, host_ns=2_000, device_ns=None, marks_ns=[20_000, 22_000, 24_000]
     )
+    run.journal.write("over", why="exit", phase="plain_before", steps=3)
     first = tmp_path / "run" / FIRST_STEPS
     first.mkdir()
     recording = Folder(first)

@@ -320,6 +320,8 @@ class Session:
 
     def _time_after(self, source: StepSource, at_ns: int) -> None:
         if source == self._chosen and not self._plain.finished:
+            if self._steps.note_proofs(source):
+                self._plain.spoil()
             if self._plain.begun:
                 self._plain.add(at_ns)
             else:  # the step that refills the device's queue is left out

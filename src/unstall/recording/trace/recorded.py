@@ -233,10 +233,11 @@ class _Story:
 
     def with_plain_steps(self, session: list[Event]) -> _Story:
         """Returns the same story with the plain steps of a session, if its boundaries are of the same kind."""
-        begun = next((event for event in reversed(session) if event.get("phase") == "plain_before"), {})
-        if begun.get("by") != self._last("recorded").get("by"):
+        timed = _Story(session)
+        begun = [event.get("by") for event in timed.all("phase") if event["phase"] == "plain_before"]
+        if begun[-1:] != [self._last("recorded").get("by")]:
             return self
-        return _Story([*self.events, *(event for event in session if event["event"] == "plain")])
+        return _Story([*self.events, *timed.all("plain")])
 
     @property
     def recorder(self) -> str | None:
