@@ -20,12 +20,16 @@ class CountedSteps(StepSources):
         """Returns how many boundaries of the source counted after the last proof."""
         return self.count(source) - self._proving.get(source, 0)
 
+    def proved(self) -> bool:
+        """Returns whether a helper proved something since the last call."""
+        proofs, before = steps.proofs(), self._proofs
+        self._proofs = proofs
+        return proofs != before
+
     def note_proofs(self, source: StepSource) -> bool:
         """Returns whether a helper proved something since the last call. If so, `since_proof` counts from here on.
         After 200 boundaries of the source, returns False."""
-        proofs, before = steps.proofs(), self._proofs
-        self._proofs = proofs
-        if proofs == before or self.count(source) > _MOST_PROVING:
+        if not self.proved() or self.count(source) > _MOST_PROVING:
             return False
         self._proving = self.counts()
         return True

@@ -14,6 +14,9 @@ from unstall.guest import device
 from unstall.recording.journal import Journal
 
 LEAST_STEPS, LEAST_NS = 3, 300_000_000
+_SETTLING_STEPS, _SETTLING_NS = 8, 150_000_000
+"""Short steps are timed anew after this long. On an H100, a loop that replays a graph took 1.2 to 1.9 ms a step for the
+first 100 ms after each recording, and then 0.76."""
 _MOST_STEPS = 200
 _MOST_NS = 5_000_000_000
 _LOOK_AGAIN_S = 0.001
@@ -31,6 +34,16 @@ class Plain:
     marks_ns: tuple[int, ...]
 
 
+@dataclass(slots=True)
+class _Timed:
+    """Boundaries of steps, and events of the device at the first and at the last that may count."""
+
+    marks_ns: list[int]
+    first: device.TimingEvent | None
+    last: device.TimingEvent | None = None
+    steps: int = 0  # until `last`
+
+
 class Stretch:
     """Consecutive steps without recording. The host's time is taken at every boundary, the device's at the first and
     last."""
@@ -39,44 +52,46 @@ class Stretch:
         """`by_count`: no clock decides how many steps are enough."""
         self._which = which
         self._by_count = by_count
-        self._marks_ns = [at_ns]
-        self._first = device.timing_event()
-        self._last: device.TimingEvent | None = None
-        self._so_far = 0  # steps until `_last`, if the stretch is not finished
+        self._timed = _Timed([at_ns], device.timing_event())
+        self._settling: _Timed | None = None  # what was timed before the steps settled
         self.finished = False
 
     def add(self, at_ns: int, least_steps: int) -> bool:
         """Adds a step. Returns whether the stretch now has enough steps, over enough time."""
-        self._marks_ns.append(at_ns)
-        steps, took_ns = len(self._marks_ns) - 1, at_ns - self._marks_ns[0]
+        timed = self._timed
+        timed.marks_ns.append(at_ns)
+        steps, took_ns = len(timed.marks_ns) - 1, at_ns - timed.marks_ns[0]
+        look = not self._by_count and _doublings(steps, least_steps)
         if self._by_count:
             enough = steps >= least_steps
         else:
-            enough = (took_ns >= LEAST_NS and _doublings(steps, least_steps)) or (
+            enough = (took_ns >= LEAST_NS and look) or (
                 steps >= _MOST_STEPS or (took_ns >= _MOST_NS and steps >= LEAST_STEPS)
             )
-        if enough or (not self._by_count and _doublings(steps, least_steps)):
-            self._last = device.timing_event() if self._first is not None else None
-            self._so_far = steps
+        if enough or look:
+            timed.last = device.timing_event() if timed.first is not None else None
+            timed.steps = steps
+        if look and not enough and self._settling is None and steps >= _SETTLING_STEPS and took_ns >= _SETTLING_NS:
+            self._settling, self._timed = timed, _Timed([at_ns], device.timing_event())
+            return False
         self.finished = enough
         return enough
 
     def cut(self) -> None:
         """Ends the stretch where it was last long enough to be worth something, if it ever was."""
-        if not self.finished and self._so_far:
-            self._marks_ns = self._marks_ns[: self._so_far + 1]
-            self.finished = True
+        if not self.finished:
+            self._timed = self._timed if self._timed.steps or self._settling is None else self._settling
+            self.finished = self._timed.steps > 0
 
     def read(self) -> Plain | None:
         """Returns the measurement; None until the device has reached the end of the last step."""
-        if not self.finished or (self._last is not None and not self._last.query()):
+        timed = self._timed
+        if not self.finished or (timed.last is not None and not timed.last.query()):
             return None
-        steps = len(self._marks_ns) - 1
-        device_ns = None
-        if self._first is not None and self._last is not None:
-            device_ns = self._first.elapsed_time(self._last) * 1e6 / steps
-        host_ns = (self._marks_ns[-1] - self._marks_ns[0]) / steps
-        return Plain(self._which, steps, host_ns, device_ns, tuple(self._marks_ns))
+        marks_ns, device_ns = timed.marks_ns[: timed.steps + 1], None
+        if timed.first is not None and timed.last is not None:
+            device_ns = timed.first.elapsed_time(timed.last) * 1e6 / timed.steps
+        return Plain(self._which, timed.steps, (marks_ns[-1] - marks_ns[0]) / timed.steps, device_ns, tuple(marks_ns))
 
     def read_within(self, wait_s: float) -> Plain | None:
         """Returns the measurement; None if the device does not reach the end of the last step within `wait_s`

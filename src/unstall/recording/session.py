@@ -320,9 +320,10 @@ class Session:
 
     def _time_after(self, source: StepSource, at_ns: int) -> None:
         if source == self._chosen and not self._plain.finished:
-            if self._steps.note_proofs(source):
-                self._plain.spoil()
+            proved = self._steps.proved()
             if self._plain.begun:
+                if proved:
+                    self._plain.spoil()
                 self._plain.add(at_ns)
             else:  # the step that refills the device's queue is left out
                 self._plain.begin("after", at_ns, by_count=self._stopping.by_count)
