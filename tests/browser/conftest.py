@@ -33,12 +33,15 @@ def chromium() -> Iterator[object]:
 
 @pytest.fixture
 def opened(chromium: object, tmp_path: Path) -> Iterator[Open]:
-    """Opens a page's text from a file; afterwards it must have logged no error and fetched nothing."""
+    """Opens a file, or a page's text from one; afterwards it must have logged no error and fetched nothing."""
     pages: list[Opened] = []
 
-    def opens(html: str, *, width: int = 1280, height: int = 800, theme: str = "light", ready: str = READY) -> Opened:
-        file = tmp_path / f"report{len(pages)}.html"
-        file.write_text(html, encoding="utf-8")
+    def opens(
+        html: str | Path, *, width: int = 1280, height: int = 800, theme: str = "light", ready: str = READY
+    ) -> Opened:
+        file = html if isinstance(html, Path) else tmp_path / f"report{len(pages)}.html"
+        if isinstance(html, str):
+            file.write_text(html, encoding="utf-8")
         pages.append(Opened.at(chromium, file, width, height, theme, ready))
         return pages[-1]
 

@@ -5,6 +5,7 @@ import "./style/timeline.css";
 import type { Comparison } from "./comparison";
 import { decodeBlock, decodeResult } from "./decode";
 import { h } from "./dom";
+import { type Editor, useEditor } from "./editor";
 import { helpDialog, listenToKeys } from "./keys";
 import { diffPage } from "./page/diff";
 import { explainPage } from "./page/explain";
@@ -31,6 +32,7 @@ async function start(root: HTMLElement): Promise<void> {
   const result = await decodeResult(dataOf("result-data"));
   const blocks = dataOf("picture-data").split("\n").filter(Boolean);
   const pictures = await Promise.all(blocks.map(async (block) => pictureOf(await decodeBlock(block))));
+  useEditor((result as { editor?: Editor }).editor);
   let page: Page | null = null;
   const help = helpDialog(pictures.length > 1);
   const shell = { tooltip: new Tooltip(), theme: watchTheme(() => page?.timelines?.recolour()), help: () => help.showModal() };

@@ -18,9 +18,10 @@ from unstall.document.shown import Shown
 from unstall.errors import TraceError
 from unstall.read.live import Profile
 from unstall.report.diff import document
+from unstall.report.editor import with_links
 from unstall.report.pictures import pictures_of
 from unstall.report.promise import promised
-from unstall.report.scrub import files_of, scrub_diff, scrubber
+from unstall.report.scrub import files_compared, files_of, scrub_diff, scrubber
 from unstall.timeline.columns import Timeline
 
 
@@ -65,10 +66,13 @@ class Difference(Shown):
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the document of the comparison."""
         runs = [each.run for each in (self.a, self.b) if each.run is not None]
+
+        def files() -> set[str]:
+            return {file for run in runs for file in files_of(run.timeline)} | files_compared(self.result)
+
         if not scrub_paths:
-            return document(self.result, pictures_of(runs))
-        files = {file for run in runs for file in files_of(run.timeline)}
-        of_a, of_b = (scrubber(each.result, files) for each in (self.a, self.b))
+            return with_links(document(self.result, pictures_of(runs)), files)
+        of_a, of_b = (scrubber(each.result, files()) for each in (self.a, self.b))
         result = scrub_diff(self.result, self.a.result, self.b.result)
         return document(result, pictures_of(runs, lambda text: of_b(of_a(text))))
 

@@ -10,9 +10,10 @@ from unstall.diagnose.explain import Diagnosis
 from unstall.document.document import Document
 from unstall.document.shown import Shown
 from unstall.errors import TraceError
+from unstall.report.editor import with_links
 from unstall.report.explain import document
 from unstall.report.pictures import pictures_of
-from unstall.report.scrub import files_of, scrub, scrubber
+from unstall.report.scrub import files_of, paths_of, scrub, scrubber
 from unstall.result import SCHEMA, Result
 
 MAX_BYTES = 256 << 20
@@ -24,10 +25,13 @@ class Report(Shown, Diagnosis):
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the document of the report."""
         result, runs = self.result, () if self.run is None else (self.run,)
+
+        def files() -> set[str]:
+            return {file for run in runs for file in files_of(run.timeline)} | paths_of(result)
+
         if not scrub_paths:
-            return document(result, pictures_of(runs))
-        files = {file for run in runs for file in files_of(run.timeline)}
-        return document(scrub(result, files), pictures_of(runs, scrubber(result, files)))
+            return with_links(document(result, pictures_of(runs)), files)
+        return document(scrub(result, files()), pictures_of(runs, scrubber(result, files())))
 
 
 class _Schema(msgspec.Struct):

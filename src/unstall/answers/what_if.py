@@ -9,6 +9,7 @@ from unstall.diagnose.what_if import Forecast, what_if
 from unstall.document.document import Document
 from unstall.document.json import map_texts
 from unstall.document.shown import Shown
+from unstall.report.editor import with_links
 from unstall.report.pictures import pictures_of
 from unstall.report.scrub import files_of, scrubber_of
 from unstall.report.what_if import document
@@ -22,7 +23,7 @@ class Answer(Shown, Forecast):
         """Returns the document of the answer."""
         runs = self.before, self.after
         if not scrub_paths:
-            return document(self.result, pictures_of(runs))
+            return with_links(document(self.result, pictures_of(runs)), lambda: files_of(self.before.timeline))
         shorten = scrubber_of(self.result.source.path, files_of(self.before.timeline))
         return document(map_texts(self.result, shorten), pictures_of(runs, shorten))
 

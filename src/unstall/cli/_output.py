@@ -41,8 +41,11 @@ def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str |
     `others` are outputs in addition to those of `-o`. A file must have a known format and an existing folder, and must
     be neither an input nor another output.
     """
-    for path in args.output:
-        format_of(path, args.format)
+    formats = [format_of(path, args.format) for path in args.output]
+    if "html" in formats:
+        from unstall.report import editor
+
+        editor.chosen()
     check_targets([*args.output, *(path for path in others if path)], inputs)
 
 

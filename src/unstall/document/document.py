@@ -8,6 +8,7 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -184,13 +185,22 @@ class Annotation(msgspec.Struct, frozen=True):
     line: int | None = None
 
 
+def _nothing_more(path: Path) -> Mapping[str, object]:
+    return {}
+
+
 class Page(msgspec.Struct, frozen=True):
     """Content of the interactive HTML page in addition to the data: more fields, pictures that are drawn on demand,
-    and a waterfall above the rest."""
+    and a waterfall above the rest. `fields_at` returns the fields that a page written to a path has besides."""
 
     fields: Mapping[str, object]
     draw: Callable[[], Sequence[bytes]]
     waterfall: Waterfall | None = None
+    fields_at: Callable[[Path], Mapping[str, object]] = _nothing_more
+
+    def written_to(self, path: Path) -> Page:
+        """Returns the page as a file at `path`."""
+        return msgspec.structs.replace(self, fields={**self.fields, **self.fields_at(path)})
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):

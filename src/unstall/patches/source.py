@@ -62,6 +62,22 @@ def read_source(file: str, folders: Sequence[Path], *, by_ending: bool = False) 
     return why
 
 
+def path_below(file: str, folder: Path) -> Path | None:
+    """Returns where the file of Python is that a trace calls `file`, with all links followed; None if it is not below
+    the folder. The file is not opened."""
+    if not file.endswith(".py") or "\0" in file:
+        return None
+    root = folder.resolve()
+    for name in _names(file, root, by_ending=False):
+        try:
+            path = (root / name).resolve(strict=True)
+            if path.is_relative_to(root) and path.is_file():
+                return path
+        except (OSError, RuntimeError):
+            continue
+    return None
+
+
 def excerpt(source: Source | str, line: int, around: int = _AROUND) -> Excerpt:
     """Returns the lines around a line, numbered from 1."""
     if isinstance(source, str):

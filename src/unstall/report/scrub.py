@@ -46,7 +46,7 @@ def files_of(timeline: Timeline) -> set[str]:
 
 def scrubber(result: Result, other_paths: Iterable[str] = ()) -> Scrub:
     """Returns a function that shortens the paths of this result, and `other_paths`, anywhere in a text."""
-    return scrubber_of(result.source.path, {*_paths(result), *other_paths})
+    return scrubber_of(result.source.path, {*paths_of(result), *other_paths})
 
 
 def scrubber_of(source: str, paths: Iterable[str]) -> Scrub:
@@ -61,7 +61,8 @@ def scrubber_of(source: str, paths: Iterable[str]) -> Scrub:
     return lambda text: pattern.sub(lambda match: changed[match[0]], text)
 
 
-def _paths(result: Result) -> set[str]:
+def paths_of(result: Result) -> set[str]:
+    """Returns every path of source that the result names."""
     wheres = [finding.where for finding in result.findings] + [line.where for line in result.lines]
     faults = [finding.fault for finding in result.findings if finding.fault]
     wheres += [where for fault in faults for where in (fault.replayed_at, fault.noticed_at) if where]
@@ -99,14 +100,14 @@ def _common_folder(paths: list[list[str]]) -> int:
 
 def scrub_diff(result: DiffResult, a: Result, b: Result) -> DiffResult:
     """Returns `result` with every path shortened, in texts too; `a` and `b` are the results that it compares."""
-    files = _files_compared(result)
+    files = files_compared(result)
     for run in (a, b):
         files |= {file for line in run.lines if (file := line.where.file)}
     of_a, of_b = scrubber(a, files), scrubber(b, files)
     return map_texts(result, lambda text: of_b(of_a(text)))
 
 
-def _files_compared(result: DiffResult) -> set[str]:
+def files_compared(result: DiffResult) -> set[str]:
     """Returns every path that the comparison names."""
     changes: list[WaitChange | CopyChange | KernelChange | LineChange]
     changes = [*result.waits, *result.copies, *result.kernels, *result.lines]

@@ -2,9 +2,10 @@
 
 import type { AnyChange, Comparison, CopyChange, Count, KernelChange, LineChange, Time, WaitChange } from "../comparison";
 import { h, replaceChildren } from "../dom";
+import { editorLink } from "../editor";
 import { duration, exact, grouped, perStep, signed, size } from "../format";
 import { placeText, type Where } from "../result";
-import { place } from "./findings";
+import { fileAndLine, place } from "./findings";
 import { scrollable } from "./table";
 
 const SHOWN_AT_FIRST = 12;
@@ -203,9 +204,9 @@ function bothPlaces({ where_a: a, where_b: b }: AnyChange): HTMLElement {
   const known = [a, b].filter((where) => where !== null && placeText(where) !== "");
   if (!known[0]) return h("span", { class: "muted" }, "no source line known");
   if (!a || !b || !known[1] || placeText(a) === placeText(b)) return place(known[0]);
-  const at = place({ ...a, function: null, op: null });
+  const at = fileAndLine(a);
   if (a.file !== b.file || b.line === null) return h("span", { class: "both" }, at, " → ", place(b));
-  return h("span", { class: "both" }, at, " → ", h("span", { class: "code" }, String(b.line)), " ", h("span", { class: "inside" }, [b.function, b.op].filter(Boolean).join(" · ")));
+  return h("span", { class: "both" }, at, " → ", h("span", { class: "code" }, String(b.line)), editorLink(b.file, b.line), " ", h("span", { class: "inside" }, [b.function, b.op].filter(Boolean).join(" · ")));
 }
 
 function detail(text: string): HTMLElement | false {

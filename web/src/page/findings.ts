@@ -1,8 +1,9 @@
 /** What is worth changing, in the result's order, and what only looks as if it were. */
 
 import { h } from "../dom";
+import { editorLink } from "../editor";
 import { duration, exact, isNothing, often, percent, plural } from "../format";
-import { costly, type Finding, hasDeviceWork, over, placeText, type Result, unit, type Where } from "../result";
+import { type Caller, costly, type Finding, hasDeviceWork, over, placeText, type Result, unit, type Where } from "../result";
 import type { Tooltip } from "../tooltip";
 import { command, whatIfCommand } from "./command";
 import { undistortedBy } from "./plan";
@@ -75,7 +76,7 @@ function article(
     h(
       "summary",
       { "data-number": number },
-      h("span", { class: "finding-title" }, h("b", {}, finding.title), place(finding.where)),
+      h("span", { class: "finding-title" }, h("b", {}, finding.title), place(finding.where, null)),
       !finding.wrong && figures(finding, result, tooltip),
     ),
     h(
@@ -85,12 +86,13 @@ function article(
       ...fact("Do", finding.fix),
       ...fact("Safe if", finding.safe_if),
       ...(finding.edit ? [h("dt", {}, "Try it"), h("dd", {}, command(whatIfCommand(result.source.path, [finding.edit], undistortedBy(result))))] : []),
-      ...fact("From", finding.where.called_from && `${finding.where.called_from.file}:${finding.where.called_from.line} ${finding.where.called_from.function}`),
+      ...from(finding.where.called_from),
     ),
     h(
       "p",
       { class: "finding-foot" },
       show && finding.spans.length > 0 && h("button", { class: "primary", click: () => show(finding.title, finding.spans) }, "Show on timeline"),
+      editorLink(finding.where.file, finding.where.line, "Open in"),
       h("span", { class: "code rule" }, finding.rule),
       h("span", {}, finding.wrong ? `${plural(finding.count, "time")} in the whole run` : often(finding.count, finding.steps_seen, steps)),
       h("span", {}, `${finding.confidence} confidence`),
@@ -103,13 +105,24 @@ function fact(term: string, text: string | null | undefined): HTMLElement[] {
   return text ? [h("dt", {}, term), h("dd", {}, text)] : [];
 }
 
-export function place(where: Where): HTMLElement {
+function from(caller: Caller | null): HTMLElement[] {
+  if (!caller) return [];
+  const { file, line } = caller;
+  return [h("dt", {}, "From"), h("dd", {}, `${file}:${line} ${caller.function}`, editorLink(file, line))];
+}
+
+/** A place, and a link that opens it, unless it is within what a click unfolds. */
+export function place(where: Where, link = editorLink(where.file, where.line)): HTMLElement {
+  const inside = [where.function, where.op].filter((part) => part && part !== placeText(where)).join(" · ");
+  return h("span", { class: "place" }, h("span", {}, fileAndLine(where), link), inside !== "" && h("span", { class: "inside" }, inside));
+}
+
+/** A file and line, with its folder apart. */
+export function fileAndLine(where: Where): HTMLElement {
   const at = placeText(where);
   const note = where.line_is === "def" ? " (the function's def line)" : "";
-  const inside = [where.function, where.op].filter((part) => part && part !== at).join(" · ");
   const folder = where.file === null ? "" : at.slice(0, at.lastIndexOf("/") + 1);
-  const text = h("span", { class: "code", title: `${at}${note}` }, folder !== "" && h("span", { class: "folder" }, folder), at.slice(folder.length));
-  return h("span", { class: "place" }, text, inside !== "" && h("span", { class: "inside" }, inside));
+  return h("span", { class: "code", title: `${at}${note}` }, folder !== "" && h("span", { class: "folder" }, folder), at.slice(folder.length));
 }
 
 function figures(finding: Finding, result: Result, tooltip: Tooltip): HTMLElement {

@@ -1,6 +1,7 @@
 /** The panel about the selected event. */
 
 import { h, replaceChildren } from "../dom";
+import { linkOfText } from "../editor";
 import { duration, exact, plural } from "../format";
 import { detailOf, durationOf, kindText, nameOf, placeOf } from "./describe";
 import { callOf, laneOf, opsOf, type Picture, stackOf } from "./picture";
@@ -29,7 +30,10 @@ export function showDetails(panel: HTMLElement, picture: Picture, run: string, e
     ["Duration", `${duration(ns)} (${exact(ns)})`],
     ["End", exact(end[event]! - picture.window[0])],
   ];
-  if (place) facts.push(["Line", h("button", { class: "link code", click: () => actions.search(place), title: "Find all events of this line" }, place)]);
+  if (place) {
+    const find = h("button", { class: "link code", click: () => actions.search(place), title: "Find all events of this line" }, place);
+    facts.push(["Line", h("span", {}, find, linkOfText(place))]);
+  }
   if (detailOf(picture, event)) facts.push(["More", detailOf(picture, event)]);
   facts.push(...links(picture, event, actions));
 
@@ -65,7 +69,7 @@ function links(picture: Picture, event: number, actions: DetailsActions): [strin
 }
 
 function stackList(stack: string[]): HTMLElement {
-  const frames = stack.slice(0, MOST_FRAMES).map((frame) => h("li", {}, frame));
+  const frames = stack.slice(0, MOST_FRAMES).map((frame) => h("li", {}, frame, linkOfText(frame)));
   const more = stack.length - frames.length;
   return h(
     "div",

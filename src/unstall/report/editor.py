@@ -1,0 +1,85 @@
+"""Links from the HTML page to the user's editor: which editor, and which files they may lead to.
+
+The page shows them only where it was written, since the paths are those of this machine. It holds no absolute path for
+that: it knows a digest of its own address, and each file's path relative to its folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from unstall.document.document import Document
+from unstall.errors import UsageError
+from unstall.patches.source import path_below
+
+SETTING = "UNSTALL_EDITOR"
+"""The environment variable that names the editor; the default is the first of EDITORS."""
+NONE = "none"
+
+
+class Editor(NamedTuple):
+    """An editor's name, and the address that opens a line in it. `{path}` is absolute, without its first slash."""
+
+    name: str
+    address: str
+
+
+EDITORS: Mapping[str, Editor] = {
+    "vscode": Editor("VS Code", "vscode://file/{path}:{line}"),
+    "vscode-insiders": Editor("VS Code Insiders", "vscode-insiders://file/{path}:{line}"),
+    "vscodium": Editor("VSCodium", "vscodium://file/{path}:{line}"),
+    "cursor": Editor("Cursor", "cursor://file/{path}:{line}"),
+    "windsurf": Editor("Windsurf", "windsurf://file/{path}:{line}"),
+    "zed": Editor("Zed", "zed://file/{path}:{line}"),
+    "pycharm": Editor("PyCharm", "pycharm://open?file=/{path}&line={line}"),
+}
+
+
+def chosen() -> Editor | None:
+    """Returns the editor that the environment names; None for "none". Raises UsageError for an unknown one."""
+    name = os.environ.get(SETTING) or next(iter(EDITORS))
+    if name != NONE and name not in EDITORS:
+        raise UsageError(f"{SETTING} is {name!r}: make it one of {', '.join([*EDITORS, NONE])}")
+    return EDITORS.get(name)
+
+
+def with_links(document: Document, files: Callable[[], Iterable[str]]) -> Document:
+    """Returns the document with a page that opens these files, as the run calls them, if they are below the current
+    folder."""
+    page = document.page
+    if page is None:
+        return document
+    return msgspec.structs.replace(
+        document, page=msgspec.structs.replace(page, fields_at=lambda path: _fields(path, files()))
+    )
+
+
+def _fields(page: Path, files: Iterable[str]) -> Mapping[str, object]:
+    editor = chosen()
+    if editor is None:
+        return {}
+    page = page.resolve()
+    known = {file: _relative(found, page) for file in set(files) if (found := path_below(file, Path()))}
+    paths = {file: path for file, path in sorted(known.items()) if path is not None}
+    return {"editor": {**editor._asdict(), "page": digest(page), "paths": paths}} if paths else {}
+
+
+def _relative(path: Path, page: Path) -> str | None:
+    """Returns the path relative to the page's folder, with forward slashes; None from another drive of Windows."""
+    try:
+        return Path(os.path.relpath(path, page.parent)).as_posix()
+    except ValueError:
+        return None
+
+
+def digest(page: Path) -> int:
+    """Returns FNV-1a, in 32 bits, of the path in the page's address: `web/src/editor.ts` has the same."""
+    value = 0x811C9DC5
+    for byte in f"/{page.as_posix().lstrip('/')}".encode(errors="replace"):
+        value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
+    return value
