@@ -88,11 +88,13 @@ class TraceBuilder:
         wake_us: float = 0,  # from an event's being reached to the start of what waits for it
         queue: int = 1022,  # ops outstanding on a device when a launch blocks
         devices: Sequence[str] = ("NVIDIA H200",),
+        multiprocessors: int | None = None,  # of each device
         unstall: Event | None = None,  # what the file says of a recorder of unstall's own
     ) -> None:
         self.events: list[Event] = []  # as in the file, but for "ts" and "dur": ns
         self.stacks, self.sync_records, self.devices = stacks, sync_records, devices
         self.operators, self.unstall = operators, unstall
+        self._size = {} if multiprocessors is None else {"numSms": multiprocessors}
         self._enter, self._launch, self._latency, self._queue = ns(enter_us), ns(launch_us), ns(latency_us), queue
         self._wake = ns(wake_us)
         self._thread = _Thread(MAIN)
@@ -221,6 +223,7 @@ class TraceBuilder:
         host_us: float | None = None,
         call: str = "cudaLaunchKernel",
         category: str = "cuda_runtime",
+        grid: Sequence[int] | None = None,
     ) -> Call:
         """One kernel; the call blocks while the launch queue is full."""
         start = self.now
@@ -229,7 +232,8 @@ class TraceBuilder:
         begin, end = self._run(device, stream, ns(device_us))
         correlation = self._number("correlation")
         self._host(category, call, start, self._linked(correlation))
-        self._device("kernel", kernel, begin, end, device, stream, correlation)
+        shape = {} if grid is None else {"grid": list(grid)}
+        self._device("kernel", kernel, begin, end, device, stream, correlation, **shape)
         return Call(start, self.now, begin, end)
 
     def memset(self, device_us: float = 1, *, stream: int = 7, device: int = 0) -> Call:
@@ -340,7 +344,7 @@ class TraceBuilder:
         shift = 1000 * shift_us
         return {
             "schemaVersion": 1,
-            "deviceProperties": [{"id": i, "name": name} for i, name in enumerate(self.devices)],
+            "deviceProperties": [{"id": i, "name": name, **self._size} for i, name in enumerate(self.devices)],
             "displayTimeUnit": "ms",
             "baseTimeNanoseconds": 0,
             **({} if self.unstall is None else {"unstall": self.unstall}),
@@ -432,7 +436,7 @@ class TraceBuilder:
         self._event(category, name, start, self.now, PROCESS, self._thread.number, args)
 
     def _device(
-        self, category: str, name: str, start: int, end: int, device: int, stream: int, correlation: int, **args: int
+        self, category: str, name: str, start: int, end: int, device: int, stream: int, correlation: int, **args: object
     ) -> None:
         operators = self._thread.operators
         linked = {"External id": operators[-1]} if operators else {}

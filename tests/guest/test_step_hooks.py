@@ -386,7 +386,7 @@ def test_on_a_gpu_plain_steps_are_timed_by_the_device(run: Callable[..., Driven]
     (device,) = machine["facts"]["devices"]
     assert device["index"] == 0
     assert "NVIDIA" in device["name"]
-    assert {"uuid", "pci_bus_id", "total_memory"} <= device.keys()
+    assert {"uuid", "pci_bus_id", "total_memory", "multi_processor_count"} <= device.keys()
     before, after = driven.events("memory")
     assert after["counters"]["reserved_bytes.all.peak"] >= 4 * 4096 * 4096
     assert before["counters"].keys() == after["counters"].keys()

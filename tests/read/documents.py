@@ -54,6 +54,11 @@ def times(most: int, digits: int = 3) -> st.SearchStrategy[Any]:
     return st.one_of(st.integers(0, most), decimals)
 
 
+GRIDS = st.one_of(
+    st.tuples(*[st.integers(1, 300)] * 3).map(list),
+    st.lists(st.sampled_from([0, -1, 1, 2**16, 2**31 - 1, 2**31, 2**70, "2", None, True]), max_size=4),
+    st.sampled_from([None, 7, "1,1,1", {}]),
+)
 CLOCKS = st.sampled_from([10, 2**42 - 2, 2**43, 1_719_384_759_837_462])  # µs: how late the file's clock may be
 
 ARGS = {
@@ -63,6 +68,7 @@ ARGS = {
     "device": IDS,
     "stream": IDS,
     "bytes": IDS,
+    "grid": GRIDS,
     "original_stream": IDS,
     "copy kind": st.sampled_from(["HtoD", "DtoH", "DtoD", "PtoP", "UtoU", 1, 9, 77]),
     "src kind": MEMORY_KINDS,
@@ -110,7 +116,7 @@ def events(*, dirty: bool, clock: int, digits: int = 3) -> st.SearchStrategy[Any
         {},
         optional={
             key: either(value, ODD_TEXT if value is NAMES else BROKEN_VALUE if value is NESTED else ODD_NUMBER)
-            if value is not DIMS
+            if value not in (DIMS, GRIDS)
             else value
             for key, value in ARGS.items()
         },

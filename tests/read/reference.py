@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from decimal import ROUND_FLOOR, Decimal
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -195,6 +196,7 @@ def args_of(args: Row, category: str) -> Row:
         "device": device if is_device and device < 2**31 else -1,
         "stream": stream if is_device else -1,
         "bytes": known("bytes") if is_device else -1,
+        "blocks": blocks_of(args.get("grid")) if is_device else -1,
         "sequence": known("Sequence number") if is_op else -1,
         "forward_thread": known("Fwd thread id") if is_op else -1,
         "stack": (text_of(args.get("Call stack")) or None) if is_op else None,
@@ -209,6 +211,14 @@ def args_of(args: Row, category: str) -> Row:
             known("wait_on_stream"),
         )
     return row
+
+
+def blocks_of(grid: Any) -> int:
+    if not isinstance(grid, list) or len(grid) != 3:
+        return -1
+    if any(isinstance(length, bool) or not isinstance(length, int) for length in grid):
+        return -1
+    return min(prod(grid), 2**31 - 1) if all(0 < length < 2**31 for length in grid) else -1
 
 
 def text_of(value: Any) -> str:
@@ -266,7 +276,17 @@ def spelled_out(events: Events) -> Reading:
     } | {
         name: getattr(events, name).tolist()
         for name in (
-            *("duration", "external", "correlation", "device", "stream", "bytes", "sequence", "forward_thread"),
+            *(
+                "duration",
+                "external",
+                "correlation",
+                "device",
+                "stream",
+                "bytes",
+                "blocks",
+                "sequence",
+                "forward_thread",
+            ),
         )
     }
     found = Reading(labels=events.thread_names, zero=events.meta.zero_ns)

@@ -162,6 +162,19 @@ def test_shapes_are_json_in_its_shortest_form(tmp_path: Path) -> None:
     assert events.shapes[0] == events.shapes[1]
 
 
+def test_a_kernel_has_its_number_of_blocks(tmp_path: Path) -> None:
+    events = trace(
+        tmp_path,
+        '"ts": 1, "cat": "kernel", "args": {"grid": [4, 2, 3], "block": [128, 1, 1]}',
+        '"ts": 2, "cat": "kernel", "args": {"grid": [4,2,3]}',
+        '"ts": 3, "cat": "kernel"',
+        f'"ts": 4, "cat": "kernel", "args": {{"grid": [4, 2, {" " * 99}3]}}',
+        '"ts": 5, "cat": "cpu_op", "args": {"grid": [4, 2, 3]}',
+    )
+
+    assert events.blocks.tolist() == [24, 24, -1, -1, -1]
+
+
 def test_threads_and_processes_have_names(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     names = [
@@ -185,6 +198,7 @@ def test_what_a_trace_says_of_itself(tmp_path: Path) -> None:
         unstall={"plain_step_ns": 40_000_000, "more": "to come"},
     ).meta
     assert meta.devices == ("NVIDIA H100", "NVIDIA H200")
+    assert meta.multiprocessors == (0, 132)
     assert (meta.cuda, meta.torch) == ("12.4", "2.6.0+cu124")
     assert (meta.rank, meta.world_size) == (3, 8)
     assert meta.has_stacks

@@ -155,6 +155,26 @@ def test_a_plain_step_time_that_is_none_is_refused(plain_step_ns: int) -> None:
         loaded(packed(content | {"timeline.json": msgspec.json.encode(header)}))
 
 
+def test_a_timeline_of_an_older_version_knows_no_grids_and_no_multiprocessors(saved: bytes) -> None:
+    content = members(saved)
+    header = msgspec.json.decode(content["timeline.json"])
+    del header["meta"]["multiprocessors"], content["device.blocks.npy"]
+    older = loaded(packed(content | {"timeline.json": msgspec.json.encode(header)}))
+
+    assert older.device.blocks.tolist() == [-1, -1]
+    assert older.meta.multiprocessors == ()
+
+
+@pytest.mark.parametrize("count", [-1, 2**31])
+def test_a_number_of_multiprocessors_that_is_none_is_refused(saved: bytes, count: int) -> None:
+    content = members(saved)
+    header = msgspec.json.decode(content["timeline.json"])
+    header["meta"]["multiprocessors"] = [132, count]
+
+    with pytest.raises(TraceError, match="multiprocessors"):
+        loaded(packed(content | {"timeline.json": msgspec.json.encode(header)}))
+
+
 def harmless(saved: bytes, damaged: bytes) -> bool:
     """Whether a damaged file is refused, or the damage was in nothing that matters."""
     try:

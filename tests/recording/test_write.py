@@ -36,7 +36,8 @@ def made(folder: Path) -> Folder:
     """A recording that has begun."""
     recording = Folder(folder)
     recording.armed()
-    recording.journal.write("machine", at=1, facts={"torch": "2.13.0", "cuda": "13.0", "devices": [{"name": "H200"}]})
+    devices = [{"name": "H200", "multi_processor_count": 132}]
+    recording.journal.write("machine", at=1, facts={"torch": "2.13.0", "cuda": "13.0", "devices": devices})
     recording.window(_ZERO)
     return recording
 
@@ -94,8 +95,7 @@ def test_a_kernel_has_its_name_stream_times_and_the_line_that_launched_it(made: 
         parents.append(_place(timeline, row))
         row = int(host.parent[row])
     assert parents[1:] == [("train.py", 12, "step"), ("train.py", 40, "<module>")]
-    event = next(event for event in _document(made)["traceEvents"] if event.get("cat") == "kernel")
-    assert event["args"]["grid"] == [4, 2, 1]
+    assert (device.blocks.tolist(), timeline.meta.multiprocessors) == ([8], (132,))
 
 
 def test_the_users_lines_have_digests_by_which_a_comparison_knows_them(folder: Path, tmp_path: Path) -> None:

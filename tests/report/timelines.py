@@ -122,6 +122,7 @@ class Recording:
                 bytes=device[7],
                 direction=(device[8] // 8).astype(np.int8),
                 host_memory=(device[8] % 8).astype(np.int8),
+                blocks=np.full(device.shape[1], -1, np.int32),
             ),
             waits=waits or no_waits(),
             threads=Threads(
@@ -246,6 +247,7 @@ def large(events: int) -> Timeline:
         bytes=np.full(ops, -1, np.int64),
         direction=small,
         host_memory=small,
+        blocks=np.full(ops, -1, np.int32),
     )
     return Timeline(
         strings=shell.strings,

@@ -25,7 +25,7 @@ _MEMORY = (  # of torch.cuda.memory_stats: the caching allocator's bytes, and ho
     "num_alloc_retries",
     "num_ooms",
 )
-_PROPERTIES = ("name", "uuid", "pci_domain_id", "pci_bus_id", "pci_device_id", "total_memory")
+_PROPERTIES = ("name", "uuid", "pci_domain_id", "pci_bus_id", "pci_device_id", "total_memory", "multi_processor_count")
 
 
 class TimingEvent(Protocol):

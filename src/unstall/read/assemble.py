@@ -264,4 +264,5 @@ def _device(events: Events, kind: I8, rows: I64, streams: Streams, stream: I32, 
         bytes=events.bytes[rows],
         direction=direction,
         host_memory=memory,
+        blocks=events.blocks[rows],
     )

@@ -6,8 +6,9 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -22,6 +23,8 @@ from unstall.timeline.columns import I32, I64, DeviceKind, HostKind, Meta
 
 _UNKNOWN_U32 = 2**32 - 1  # CUPTI's value for an unknown stream or event
 _MOST_I32 = 2**31 - 1
+_Length: TypeAlias = Annotated[int, msgspec.Meta(gt=0, le=_MOST_I32)]
+_LONGEST_GRID = 80  # characters, with white space
 _HOST = 0  # c10::DeviceType of host memory
 
 
@@ -80,6 +83,20 @@ def _shortest_json(text: bytes) -> str:
         return msgspec.json.format(text, indent=-1).decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return text.decode("utf-8", "replace")
+
+
+class _Grids(dict[bytes, int]):
+    """Maps the JSON of a grid to its number of thread blocks, -1 if it is no grid. There are few distinct ones."""
+
+    def __missing__(self, grid: bytes) -> int:
+        if len(grid) > _LONGEST_GRID:
+            return -1  # and is not kept
+        try:
+            blocks = prod(msgspec.json.decode(grid, type=tuple[_Length, _Length, _Length]))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            blocks = -1
+        self[grid] = blocks = min(blocks, _MOST_I32)
+        return blocks
 
 
 class _Lanes(dict[tuple[str, str | int, str | int], int]):
@@ -164,7 +181,13 @@ class EventTable:
         self._lanes = _Lanes(text)
         self._lane, self._name = _Column(np.int32), _Column(np.int32)
         self._start, self._duration, self._external, self._correlation = (_Column() for _ in range(4))
-        self._device = _Sparse(device=attrgetter("device"), stream=_stream, bytes=attrgetter("bytes"))
+        grids = _Grids()
+        self._device = _Sparse(
+            device=attrgetter("device"),
+            stream=_stream,
+            bytes=attrgetter("bytes"),
+            blocks=lambda a: grids[bytes(a.grid)],
+        )
         self._autograd = _Sparse(sequence=attrgetter("sequence"), thread=attrgetter("forward_thread"))
         self._stack = _Sparse(text=lambda a: text[a.stack])
         self._shapes = _Sparse(text=lambda a: text[bytes(a.shapes if a.shapes is not NO_JSON else a.old_shapes)])
@@ -274,6 +297,7 @@ class EventTable:
             device=_narrow(self._device.dense("device", count)),
             stream=self._device.dense("stream", count),
             bytes=self._device.dense("bytes", count),
+            blocks=_narrow(self._device.dense("blocks", count)),
             sequence=self._autograd.dense("sequence", count),
             forward_thread=self._autograd.dense("thread", count),
             stack=_narrow(self._stack.dense("text", count)),

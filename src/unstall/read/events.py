@@ -26,9 +26,10 @@ class Events:
     thread: I32  # text
     external: I64  # "External id": the operator's id, on calls and device ops too
     correlation: I64
-    device: I32  # only of device ops and waits, like the next two
+    device: I32  # only of device ops and waits, like the next three
     stream: I64
     bytes: I64
+    blocks: I32  # thread blocks of a kernel's grid
     sequence: I64  # autograd's sequence number; only of operators and annotations, like the next three
     forward_thread: I64  # "Fwd thread id": greater than 0 on backward operators
     stack: I32  # text: "Call stack", innermost frame first, ";" between frames

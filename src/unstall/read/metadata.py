@@ -27,6 +27,11 @@ class _Device(Struct):
     name: str = ""
 
 
+class _Size(Struct):
+    id: int
+    multiprocessors: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = msgspec.field(default=0, name="numSms")
+
+
 class _Distributed(Struct):
     rank: int | None = None
     world_size: int | None = None
@@ -110,12 +115,15 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
     short = _value(members, "unstall", _Short) or _Short()
     predicted = _value(members, "unstall", _Predicted) or _Predicted()
     settings = _value(members, "unstall", _Settings)
+    named = _value(members, "deviceProperties", list[_Device]) or []
+    sized = _value(members, "deviceProperties", list[_Size]) or []
     told = settings.settings if settings else _Told()
     torch = _TORCH.search(before) or _TORCH.search(after or b"")
     return Meta(
         path=str(path),
         reader="kineto",
-        devices=_devices(_value(members, "deviceProperties", list[_Device]) or []),
+        devices=_by_device([(each.id, each.name) for each in named], ""),
+        multiprocessors=_by_device([(each.id, each.multiprocessors) for each in sized], 0),
         torch=torch["version"].decode() if torch else None,
         cuda=_version(_value(members, "cuda_runtime_version", int)),
         rank=distributed.rank,
@@ -196,10 +204,10 @@ def _value(members: dict[str, Raw], key: str, type_: type[_Value]) -> _Value | N
         return None
 
 
-def _devices(devices: list[_Device]) -> tuple[str, ...]:
-    """Returns the devices' names, indexed by device id."""
-    names = {device.id: device.name for device in devices if 0 <= device.id < _MOST_DEVICES}
-    return tuple(names.get(i, "") for i in range(max(names, default=-1) + 1))
+def _by_device(facts: list[tuple[int, _Value]], unknown: _Value) -> tuple[_Value, ...]:
+    """Returns a fact of each device, indexed by device id."""
+    known = {device: fact for device, fact in facts if 0 <= device < _MOST_DEVICES}
+    return tuple(known.get(i, unknown) for i in range(max(known, default=-1) + 1))
 
 
 def _version(number: int | None) -> str | None:

@@ -31,6 +31,7 @@ class Args(Struct, gc=False, frozen=True):
     device: Id = -1
     stream: Id = -1
     correlation: Id = -1
+    grid: Raw = NO_JSON  # of a kernel: [x, y, z] in thread blocks
     old_external: Id = field(default=-1, name="external id")
     bytes: Id = -1
     copy_kind: int | str = field(default="", name="copy kind")  # a text; CUPTI's number if the recorder has no text

@@ -138,6 +138,7 @@ class Device:
     bytes: I64
     direction: I8  # CopyDirection
     host_memory: I8  # HostMemory
+    blocks: I32  # thread blocks of a kernel's grid; -1 if not known
 
     def __len__(self) -> int:
         return len(self.start)
@@ -329,6 +330,7 @@ class Meta:
     path: str
     reader: str
     devices: tuple[str, ...] = ()  # model names, by device index
+    multiprocessors: tuple[int, ...] = ()  # SMs, by device index; 0 if not known
     torch: str | None = None
     cuda: str | None = None
     rank: int | None = None

@@ -73,7 +73,7 @@ _NOT_ALWAYS: dict[str, Any] = {
     "held": Held.none,
     "collectives": Collectives.none,
 }  # tables that files of older versions lack
-_NEWER_COLUMNS = frozenset({"lines.digest"})  # that files of older versions lack; -1 stands in
+_NEWER_COLUMNS = frozenset({"lines.digest", "device.blocks"})  # that files of older versions lack; -1 stands in
 _DTYPES = {"I8": np.int8, "I32": np.int32, "I64": np.int64, "Bool": np.bool_}
 _TEXT = "strings"
 _UNREADABLE = (
@@ -166,6 +166,8 @@ def load(path: Path) -> Timeline:
     plain_ns = header.meta.plain_step_ns
     if plain_ns is not None and not 0 < plain_ns < MOST_NS:
         raise TraceError(f"{path}: meta.plain_step_ns is {plain_ns}, which is no time")
+    if not all(0 <= count < 2**31 for count in header.meta.multiprocessors):
+        raise TraceError(f"{path}: meta.multiprocessors holds what is no count")
     timeline = Timeline(strings=tuple(header.strings), meta=header.meta, **tables)
     _check_indices(timeline, path)
     return timeline

@@ -107,3 +107,59 @@ def test_a_device_that_mostly_idles_is_told_of_none() -> None:
 
 def test_kernels_of_next_to_no_time_are_not_told() -> None:
     assert found(run_of(SGEMM, device_us=2), "fp32-products") == []
+
+
+def batch_of(
+    *grids: list[int] | None, multiprocessors: int | None = 132, streams: int = 1, beside: int = 0
+) -> TraceBuilder:
+    """Three steps of kernels of 100 µs with these grids, on each of so many streams, and of one of `beside` µs with a
+    block per SM on another stream."""
+    trace = TraceBuilder(multiprocessors=multiprocessors)
+    for _ in range(3):
+        with trace.step(), trace.frame("model/net.py", 30, "forward"), trace.op("aten::mm"):
+            if beside:
+                trace.launch(NVJET, beside, stream=99, grid=[132, 1, 1])
+            for grid in grids:
+                for stream in range(streams):
+                    trace.launch(NVJET, 100, stream=stream, grid=grid)
+    return trace
+
+
+def test_kernels_of_few_blocks_speak_for_a_larger_batch() -> None:
+    finding = only(batch_of([8, 8, 1], [16, 1, 1], [66, 1, 1], [1000, 1, 1]), "small-grids")
+
+    assert place(finding) == ("model/net.py", 30, "forward")
+    assert finding.saw.startswith("9 kernels of at most 66 blocks, on 132 SMs, take 75.0 % of the busy time; longest ")
+    assert (finding.count, finding.exposed_ns) == (9, 300_000)
+    assert "larger batch" in finding.fix
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        batch_of(
+            [67, 1, 1], [128, 1, 1]
+        ),  # may fill the device with a block per SM, as products do that loop over tiles
+        batch_of([8, 1, 1], [200, 1, 1], [200, 1, 1]),  # a third of the time
+        batch_of([8, 1, 1], None, None),
+        batch_of([8, 1, 1], multiprocessors=None),
+        batch_of([8, 1, 1], multiprocessors=0),
+        batch_of([66, 1, 1], streams=4),  # together they fill it
+        batch_of([8, 1, 1], beside=80),  # the device is full meanwhile
+    ],
+)
+def test_a_device_that_is_full_or_of_which_that_is_not_known_is_told_of_none(trace: TraceBuilder) -> None:
+    assert trials(trace) == set()
+
+
+def test_small_kernels_of_two_streams_are_small_together() -> None:
+    assert trials(batch_of([16, 1, 1], streams=2)) == {"small-grids"}
+
+
+def test_each_device_has_its_own_number_of_multiprocessors() -> None:
+    trace = TraceBuilder(multiprocessors=132)  # of device 0 alone
+    for _ in range(3):
+        with trace.step():
+            trace.launch(NVJET, 100, grid=[8, 1, 1], device=2**31 - 1)
+
+    assert trials(trace) == set()

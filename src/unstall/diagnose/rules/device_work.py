@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from unstall.diagnose.run import Group, Run, costliest
@@ -19,6 +20,7 @@ from unstall.timeline.columns import I64, Bool, DeviceKind, HostKind
 _WORTH = 0.03  # of the window: device time of the kernels in question
 _BUSY = 0.5  # of the window: with less the device's work does not hold a step up
 _ROW = 4  # elementwise kernels one after the other on a stream; two or three are an activation and its bias
+_MOST = 0.5  # of the busy time: kernels with blocks for at most half of the SMs
 _LONGEST_NAME = 72  # characters of a kernel's name that are printed
 
 # Matrix products and convolutions whose inputs are fp32, and which multiply in fp32 rather than TF32: by the names of
@@ -41,13 +43,15 @@ _OPTIMIZER_FILE = re.compile(r"(?:.*/)?torch/optim/")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One change to try: its texts, and the kernels that suggest it."""
+    """One change to try: its texts, and the kernels that suggest it. `saw` is said of them instead of their number and
+    their share of the time."""
 
     rule: str
     title: str
     fix: str
     safe_if: str
     ops: I64  # device rows
+    saw: str = ""
 
 
 def device_work(run: Run) -> list[Finding]:
@@ -109,22 +113,64 @@ def _trials(run: Run) -> Iterator[Trial]:
         "rounding may differ; shapes change rarely (each new one compiles again)",
         _rows(run, ops(_ELEMENTWISE) & ~of_optimizer, kernels),
     )
+    yield from _larger_batch(run, kernels)
+
+
+def _larger_batch(run: Run, kernels: Bool) -> Iterator[Trial]:
+    """Yields a trial if kernels that leave half of the SMs without a block take most of the busy time.
+
+    With few blocks less than there are SMs, a kernel may well fill the device: matrix products that loop over their
+    tiles have about a block per SM at any size. With half, all blocks of twice the batch run at once.
+    """
+    device = run.timeline.device
+    sms = _multiprocessors(run)
+    small = kernels & (device.blocks > 0) & (2 * device.blocks.astype(np.int64) <= sms)
+    taken, busy = _alone(run, np.flatnonzero(small)), sum(msgspec.structs.astuple(run.accounts.busy_ns))
+    if not small.any() or taken < _MOST * busy:
+        return
+    length = (device.end - device.start)[small]
+    # Kernels of several streams fill the device together.
+    room = sum(int(sms[device.device == number].max()) * at.total for number, at in run.work(small).items())
+    if 2 * int(device.blocks[small] @ length) > room:
+        return
+    most, of = int(device.blocks[small].max()), int(sms[small].max())
+    yield Trial(
+        "small-grids",
+        "Kernels leave half of the device's SMs without work: a larger batch costs little more time",
+        "try a larger batch, and measure samples per second: twice as many blocks still run at once",
+        "the larger batch fits into memory, and the model trains as well with it (another learning rate may be needed)",
+        np.flatnonzero(small),
+        f"{counted(int(small.sum()), 'kernel')} of at most {counted(most, 'block')}, on {of} SMs, take "
+        f"{share(taken, busy)} of the busy time",
+    )
+
+
+def _multiprocessors(run: Run) -> I64:
+    """Returns the number of SMs of each op's device; 0 if it is not known."""
+    known = np.array((*run.timeline.meta.multiprocessors, 0), np.int64)
+    device = run.timeline.device.device
+    of_ops: I64 = known[np.where((device >= 0) & (device < len(known)), device, -1)]
+    return of_ops
+
+
+def _alone(run: Run, ops: I64) -> int:
+    """Returns ns of the window in which these device rows run and no other does."""
+    others = run.ops_inside.copy()
+    others[ops] = False
+    return run.alone(ops, run.work(others))
 
 
 def _finding(run: Run, trial: Trial) -> Finding:
-    taken, group = _taken(run, trial.ops), _costliest(run, trial.ops)
-    device = run.timeline.device
-    alone = np.setdiff1d(np.flatnonzero(run.ops_inside), trial.ops)
-    beside = np.zeros(len(device), dtype=np.bool_)
-    beside[alone] = True
+    group = _costliest(run, trial.ops)
+    saw = trial.saw or f"{counted(len(trial.ops), 'kernel')}, {share(_taken(run, trial.ops), run.wall)} of the time"
     return run.finding(
         trial.rule,
         group,
         title=trial.title,
-        saw=f"{counted(len(trial.ops), 'kernel')}, {share(taken, run.wall)} of the time; {_mostly(run, trial.ops)}",
+        saw=f"{saw}; {_mostly(run, trial.ops)}",
         fix=trial.fix,
         safe_if=trial.safe_if,
-        total_exposed_ns=run.alone(trial.ops, run.work(beside)),
+        total_exposed_ns=_alone(run, trial.ops),
         total_wait_ns=0,
         count=len(trial.ops),
         confidence="medium",
@@ -188,5 +234,7 @@ def _spans(run: Run, ops: I64) -> tuple[tuple[int, int], ...]:
     return costliest(device.start[ops], device.end[ops], (device.end - device.start)[ops])
 
 
-DEVICE_WORK = ("fp32-products", "tf32-products", "layout-copies", "unfused-optimizer", "elementwise-rows")
+DEVICE_WORK = (
+    *("fp32-products", "tf32-products", "layout-copies", "unfused-optimizer", "elementwise-rows", "small-grids"),
+)
 """The rules of this file's findings."""

@@ -210,7 +210,12 @@ def _head(story: _Story, activity: Activity) -> dict[str, object]:
     head: dict[str, object] = {
         "schemaVersion": 1,
         "deviceProperties": [
-            {"id": device.get("index", row), "name": device.get("name", "")} for row, device in enumerate(devices)
+            {
+                "id": device.get("index", row),
+                "name": device.get("name", ""),
+                "numSms": device.get("multi_processor_count", 0),
+            }
+            for row, device in enumerate(devices)
         ],
         "cupti_version": activity.cupti_version,
         "displayTimeUnit": "ms",

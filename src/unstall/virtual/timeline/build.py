@@ -136,6 +136,7 @@ def _device(ran: Ran, row_of: I32, names: I32, simulation: Simulation, host: Hos
         bytes=ran.bytes[order],
         direction=ran.direction[order],
         host_memory=ran.memory[order],
+        blocks=np.full(len(order), -1, np.int32),
     )
 
 
