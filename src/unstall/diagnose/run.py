@@ -32,6 +32,7 @@ from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I32, I64, Bool, Timeline
 from unstall.timeline.grouping import groups, members
 from unstall.timeline.intervals import Intervals
+from unstall.what_if.place import graph_of
 
 _MOST_SPANS = 100
 _EDITS_THE_LINE = re.compile(r"sync-|.*-copy$|launch-bound$|tiny-kernels$")  # rules whose advice changes that line
@@ -334,7 +335,7 @@ class Run:
         has_lines = len(self.timeline.stacks) > 0
         if edit == "graph":
             if where.file is not None:
-                return f"{edit}:{where.file}:{where.function}"
+                return graph_of(where.file, where.function)
             return None if has_lines else edit
         if where.file is None:
             if where.op:

@@ -12,6 +12,7 @@ from unstall.replay.steady import steady_step_ns
 from unstall.result import Finding
 from unstall.what_if.edits import parse
 from unstall.what_if.model import Model
+from unstall.what_if.place import graph_of
 from unstall.what_if.predict import WORTH
 
 _RULES = ("launch-bound", "tiny-kernels")
@@ -36,8 +37,10 @@ def with_whole_graphs(run: Run, model: Model, findings: list[Finding]) -> list[F
     best, edit = functions[0], stretch[0].edit or ""
     best_ns, fewest = _with(model, edit)
     for function in functions[1:]:
-        if edit == (edit := _edit(run, function)):
+        other = _edit(run, function)
+        if other is None or edit == other:
             continue
+        edit = other
         step_ns, graphs = _with(model, edit)
         around_steps = goes_around_steps(run, edit)
         gained = best_ns - step_ns
@@ -61,10 +64,10 @@ def _only_the_model(run: Run) -> int:
     return model_forward(run) if option is not None and option[1].of_model else -1
 
 
-def _edit(run: Run, function: int) -> str:
-    lines = run.timeline.lines
-    line = run.timeline.stacks.line[function]
-    return f"graph:{run.timeline.text(int(lines.file[line]))}:{run.timeline.text(int(lines.function[line]))}"
+def _edit(run: Run, function: int) -> str | None:
+    timeline = run.timeline
+    line = timeline.stacks.line[function]
+    return graph_of(timeline.text(int(timeline.lines.file[line])), timeline.text(int(timeline.lines.function[line])))
 
 
 def _with(model: Model, edit: str) -> tuple[float, int]:

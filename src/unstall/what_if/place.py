@@ -127,6 +127,13 @@ def parse_line(text: str) -> EditPlace:
     return EditPlace(file=None if file == "-" else file, line=None if line == "-" else int(line), op=match["op"])
 
 
+def graph_of(file: str | None, function: str | None) -> str | None:
+    """Returns the edit "graph:FILE:FUNCTION"; None if these names, which may be forged, would be read as others."""
+    text = f"{file}:{function}"
+    match = _FUNCTION.fullmatch(text) if file and function and not function.isdecimal() else None
+    return f"graph:{text}" if match and match["function"] == function else None
+
+
 def parse_function(text: str) -> EditPlace:
     """Parses FILE:FUNCTION. Raises UsageError."""
     if (match := _FUNCTION.fullmatch(text)) is None:
