@@ -151,7 +151,7 @@ def main() -> None:
         # After each, so that a run that is cut off leaves what it had.
         told = {"programs": [asdict(row) | {"ratio": row.ratio} for row in rows]}
         out.with_suffix(".json").write_text(json.dumps(where | told, indent=1) + "\n")
-        out.with_suffix(".md").write_text(markdown(rows))
+        out.with_suffix(".md").write_text(f"{', '.join(map(str, where.values()))}\n\n{markdown(rows)}")
     print(markdown(rows))
 
 

@@ -35,8 +35,8 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--pin-down",
         action="store_true",
-        help="if several lines may have failed, unstall runs the program again, and waits for the GPU after each of "
-        "them",
+        help="run the program a second time if several lines may have failed, and then wait for the GPU after each "
+        "of these lines",
     )
 
 

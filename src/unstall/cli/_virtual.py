@@ -36,7 +36,7 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--numerics",
         choices=NUMERICS,
-        help="real computes all tensors, skip all but the large ones (default: real)",
+        help="whether values are computed of all tensors (real, the default) or only of small ones (skip)",
     )
     group.add_argument(
         "--host",

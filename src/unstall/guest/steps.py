@@ -18,8 +18,8 @@ from unstall.guest.step_source import EXPLICIT, LOADER
 class HandedOn:
     """An iterator whose items a helper passes to the program, one per step.
 
-    When the helper passes an item, it sets the step boundary (`item_handed_on`). The wrapped iterator itself sets no
-    boundary, on any thread and however far it prefetches.
+    When the helper passes an item, it sets the step boundary (`item_handed_on`). The iterator that it takes items from
+    sets none, even if that prefetches on other threads.
     """
 
     def __init__(self, items: Iterator[Any]) -> None:

@@ -58,7 +58,7 @@ def platform(timeline: Timeline) -> Platform:
 
 
 def in_words_of(key: Platform, text: str) -> str:
-    """Returns a text that was written in CUDA's terms in the terms of a platform."""
+    """Replaces CUDA's terms in a text by those of a platform."""
     for pattern, word in _WORDS[key]:
         text = pattern.sub(word, text)
     return text

@@ -46,7 +46,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = _Parser(prog="python -m unstall.virtual", description=__doc__, allow_abbrev=False)
     parser.add_argument("--gpu", metavar="NAME[:N]", default="h200", help="which GPU, and how many (default: h200)")
     parser.add_argument(
-        "--numerics", choices=NUMERICS, default="real", help="real computes all tensors, skip all but the large ones"
+        "--numerics",
+        choices=NUMERICS,
+        default="real",
+        help="whether values are computed of all tensors (real) or only of small ones (skip)",
     )
     parser.add_argument("--host", choices=HOST_CLOCKS, default="modelled", help="how long the host's own work takes")
     parser.add_argument("--trace", metavar="FILE", help="write the trace of the run to FILE")

@@ -75,12 +75,12 @@ def _saw(
     return f"{saw}; fixed alone it gains next to nothing, {there}"
 
 
-def _beyond(gain_ns: float, alone_ns: float, base_ns: float, error_ns: float, unit: str) -> list[str]:
+def _beyond(gain_ns: float, alone_ns: float, base_ns: float, error_ns: float) -> list[str]:
     """Returns why a step of the plan gains more than its finding does alone."""
     if gain_ns - alone_ns < max(WORTH * base_ns, alone_ns):
         return []
     alone = duration(round(alone_ns)) if alone_ns >= max(_NOTHING * base_ns, error_ns) else "next to nothing"
-    return [f"alone it gains {alone}: it holds {unit} up only once the changes before it are made"]
+    return [f"alone it gains {alone}; it gains this much only after the changes before it"]
 
 
 def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
@@ -136,7 +136,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
                 edit=p.edit.text,
                 step_ns=round(p.step_ns),
                 gain_ns=round(p.gain_ns),
-                notes=(*p.notes, *_beyond(p.gain_ns, gained[p.edit.text][1], base, model.error_ns, steps.unit)),
+                notes=(*p.notes, *_beyond(p.gain_ns, gained[p.edit.text][1], base, model.error_ns)),
             )
             for p in best
         ),

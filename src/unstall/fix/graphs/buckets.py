@@ -132,7 +132,10 @@ class Padded:
         return self.given.exchanged(tensors)
 
     def may_be_zeros(self) -> bool:
-        """Pads integers with zeros from now on. Returns False if zeros are used already or no integers are padded."""
+        """Makes zeros the padding of integers from now on.
+
+        Returns whether that changes this call: False if zeros were its padding already, or if it pads no integers.
+        """
         family = self.family
         pairs = zip(self.given.tensors, self.call.tensors, strict=True)
         grown = (own for own, larger in pairs if own.shape != larger.shape)
