@@ -234,7 +234,7 @@ def test_a_step_of_the_plan_that_gains_more_than_its_finding_does_alone_says_so(
     alone = {finding.edit: finding.gain_ns or 0 for finding in result.findings}
     beyond = [made for made in result.plan if made.gain_ns > 2 * alone[made.edit] + 2_000]
     assert beyond
-    assert all("; it gains this much only after the changes before it" in made.notes[-1] for made in beyond)
+    assert all("; after the changes above it, " in made.notes[-1] for made in beyond)
 
 
 _RESOURCES_OF = {

@@ -51,7 +51,8 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Noticed(msgspec.Struct, frozen=True, kw_only=True):
-    """The call that returned the error. `later_ns`: how long after the failing work was put on its stream."""
+    """The call that returned the error. `later_ns`: the time from the launch of the failing work until this call
+    returned."""
 
     where: Line | None
     call: str

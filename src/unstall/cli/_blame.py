@@ -35,8 +35,7 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--pin-down",
         action="store_true",
-        help="run the program a second time if several lines may have failed, and then wait for the GPU after each "
-        "of these lines",
+        help="if several lines may have failed, start a second run that waits for the GPU after each of these lines",
     )
 
 

@@ -36,7 +36,7 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--numerics",
         choices=NUMERICS,
-        help="whether values are computed of all tensors (real, the default) or only of small ones (skip)",
+        help="real: compute all tensors (default); skip: compute only small tensors",
     )
     group.add_argument(
         "--host",

@@ -131,7 +131,10 @@ def around(run: Run) -> list[int]:
 
 
 def model_forward(run: Run) -> int:
-    """Returns the `forward` of the model with most idle time, a row of Stacks; -1 if the program calls none."""
+    """Returns which row of Stacks is the model's `forward`, or -1 if the program calls no model.
+
+    Of several models, it is the one during which the device idles most.
+    """
     calls, lost = _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]
     calls, frame = calls[frame >= 0], frame[frame >= 0]

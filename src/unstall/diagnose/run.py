@@ -82,8 +82,7 @@ class Run:
 
     @cached_property
     def inside(self) -> Bool:
-        """Bool by host row: whether the event begins between the start of the first step and the host's end of the last
-        step."""
+        """Which host events begin within the steps: not before the first one, nor after the host has ended the last."""
         start = self.timeline.host.start
         chosen: Bool = (start >= self.steps.start[0]) & (start < self.steps.end[-1])
         return chosen

@@ -49,7 +49,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "--numerics",
         choices=NUMERICS,
         default="real",
-        help="whether values are computed of all tensors (real) or only of small ones (skip)",
+        help="real: compute all tensors; skip: compute only small tensors",
     )
     parser.add_argument("--host", choices=HOST_CLOCKS, default="modelled", help="how long the host's own work takes")
     parser.add_argument("--trace", metavar="FILE", help="write the trace of the run to FILE")

@@ -80,7 +80,7 @@ def _beyond(gain_ns: float, alone_ns: float, base_ns: float, error_ns: float) ->
     if gain_ns - alone_ns < max(WORTH * base_ns, alone_ns):
         return []
     alone = duration(round(alone_ns)) if alone_ns >= max(_NOTHING * base_ns, error_ns) else "next to nothing"
-    return [f"alone it gains {alone}; it gains this much only after the changes before it"]
+    return [f"alone it gains {alone}; after the changes above it, {duration(round(gain_ns))}"]
 
 
 def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
