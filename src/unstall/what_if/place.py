@@ -80,8 +80,10 @@ class EditPlace:
         return chosen
 
     def while_it_runs(self, places: Places) -> Bool:
-        """Returns which host events are within calls of the function, bool by host row: not the backward pass of its
-        operators, if that runs after it has returned."""
+        """Returns which host events happen while the function runs, bool by host row.
+
+        The backward pass of its operators counts only if it runs before the function returns.
+        """
         stacks, stack = places.timeline.stacks, places.timeline.host.stack
         below = np.append(nearest(stacks.parent, self._itself(places)) >= 0, False)
         chosen: Bool = (stack >= 0) & below[stack]

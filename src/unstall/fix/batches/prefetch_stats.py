@@ -56,7 +56,8 @@ class PrefetchStats(Printed):
 
 @dataclass(slots=True)
 class PrefetchCounters:
-    """Sums over batches. Only iterations add to them; the producer's thread stores times in each batch instead."""
+    """Sums over batches. Only the thread that iterates adds to them. The producer's thread puts its times into the
+    batches."""
 
     batches: int = 0
     bytes: int = 0
