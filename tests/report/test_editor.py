@@ -60,6 +60,12 @@ def test_paths_are_those_from_the_page_so_none_is_absolute(program: Path) -> Non
     assert found["page"] == editor.digest(program / "out/report.html")
 
 
+def test_a_page_beside_the_current_folder_has_no_links_since_they_would_spell_its_path(
+    program: Path, tmp_path: Path
+) -> None:
+    assert saved(naming("train.py"), str(tmp_path / "report.html")) is None
+
+
 @pytest.mark.parametrize(
     "file", ["gone.py", "../other.py", "models/../train.py", "notes.txt", "models", "out.py", "/etc/hosts", "In[3]"]
 )

@@ -49,8 +49,8 @@ def chosen() -> Editor | None:
 
 
 def with_links(document: Document, files: Callable[[], Iterable[str]]) -> Document:
-    """Returns the document with a page that opens these files, as the run calls them, if they are below the current
-    folder."""
+    """Returns the document with a page that opens these files, as the run calls them, if page and files are below the
+    current folder."""
     page = document.page
     if page is None:
         return document
@@ -63,7 +63,9 @@ def _fields(page: Path, files: Iterable[str]) -> Mapping[str, object]:
     editor = chosen()
     if editor is None:
         return {}
-    page = page.resolve()
+    page, folder = page.resolve(), Path().resolve()
+    if not page.is_relative_to(folder):  # a path from there to a file would spell this folder's own path
+        return {}
     known = {file: _relative(found, page) for file in set(files) if (found := path_below(file, Path()))}
     paths = {file: path for file, path in sorted(known.items()) if path is not None}
     return {"editor": {**editor._asdict(), "page": digest(page), "paths": paths}} if paths else {}
