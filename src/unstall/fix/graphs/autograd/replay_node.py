@@ -110,7 +110,11 @@ def replayed_through_autograd(graph: GuardedGraph, inputs: list[torch.Tensor]) -
         results = list(map(graph.outputs.copy_for_autograd, graph.differentiable()))
     # A backward runs on the stream that was current when its node was made. For each gradient that goes on to a node of
     # another stream, the host makes that stream wait: 74 times for a small BERT, which takes longer than its backward.
-    at_home = graph.static_call.device.on_capture_stream() if is_of_capture_stream(flows_to) else nullcontext()
+    at_home = (
+        graph.static_call.device.on_capture_stream()
+        if is_of_capture_stream(graph.static_call.differentiated)
+        else nullcontext()
+    )
     with torch.enable_grad(), at_home:  # if autograd is off here, the function turned it on
         outputs = _replay_node(graph, pending, called_in, inputs, results, *flows_to)
     through = {id(mine): output for mine, output in zip(graph.differentiable(), outputs, strict=True)}

@@ -19,7 +19,7 @@ from unstall.fix.graphs.autograd.nodes import is_leaf, nodes_behind
 _set = getattr(torch._C, "_set_warn_on_accumulate_grad_stream_mismatch", None)
 _warns = getattr(torch._C, "_warn_on_accumulate_grad_stream_mismatch", None)
 _metadata_of = operator.attrgetter("metadata")  # a property, which torch's types call a method
-_MARK = "unstall"
+_MARK, _OLDER = "unstall", "unstall: older"
 _lock = threading.RLock()  # a node may die, and be counted, at any allocation
 _silent = 0
 _before = True
@@ -52,12 +52,30 @@ def no_stream_warnings() -> Iterator[None]:
         _speak()
 
 
+def note_living_nodes(tensors: Iterable[torch.Tensor]) -> None:
+    """Marks the nodes of these leaves that something keeps alive, before a run on the capture stream: they are of other
+    streams."""
+    for leaf in tensors:
+        if leaf.requires_grad and is_leaf(leaf) and not leaf.is_inference():
+            metadata = _metadata_of(_node_of(leaf))
+            if _MARK not in metadata:
+                metadata[_OLDER] = None  # gone with the node, if nothing else holds that
+
+
 def is_of_capture_stream(tensors: Iterable[torch.Tensor]) -> bool:
-    """Returns whether the first leaf among these has a node of the capture stream that is still alive."""
+    """Returns whether the first leaf among these has a node that was made on the capture stream and is still alive."""
     if not _silent:  # no such node lives
         return False
     leaf = next((tensor for tensor in tensors if is_leaf(tensor)), None)
-    return leaf is not None and _MARK in _metadata_of(torch.autograd.graph.get_gradient_edge(leaf).node)
+    if leaf is None:
+        return False
+    metadata = _metadata_of(_node_of(leaf))
+    return _MARK in metadata and _OLDER not in metadata
+
+
+def _node_of(leaf: torch.Tensor) -> torch.autograd.graph.Node:
+    with torch.inference_mode(False):  # within it, torch finds no node
+        return torch.autograd.graph.get_gradient_edge(leaf).node
 
 
 class _Lifetime:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from unstall.fix.graphs.autograd.nodes import is_leaf, node_of
-from unstall.fix.graphs.autograd.stream_warnings import no_stream_warnings, silence_nodes_of
+from unstall.fix.graphs.autograd.stream_warnings import no_stream_warnings, note_living_nodes, silence_nodes_of
 from unstall.fix.graphs.call_arguments import CallArguments, arguments_of
 from unstall.fix.graphs.capture.capture_device import CaptureDevice
 from unstall.fix.graphs.disabled import graphs_disabled
@@ -61,6 +61,7 @@ def examined(device: CaptureDevice, function: Callable[..., Any], call: CallArgu
         [(tensor, tensor.data_ptr()) for tensor in (*reachable.tensors, *call.tensors) if is_plain(tensor)],
         [(tensor, tensor.requires_grad) for tensor in (*reachable.tensors, *call.tensors) if is_leaf(tensor)],
     )
+    note_living_nodes((*reachable.tensors, *call.tensors))
     grads = {id(tensor): tensor.grad for tensor in reachable.tensors if is_leaf(tensor)}
     with (
         device.capture_stream(),
