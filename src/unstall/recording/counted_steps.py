@@ -27,9 +27,13 @@ class CountedSteps(StepSources):
         return proofs != before
 
     def note_proofs(self, source: StepSource) -> bool:
-        """Returns whether a helper proved something since the last call. If so, `since_proof` counts from here on.
-        After 200 boundaries of the source, returns False."""
-        if not self.proved() or self.count(source) > _MOST_PROVING:
+        """Returns whether a helper proved something since the last call, and `since_proof` therefore counts from here
+        on."""
+        return self.proved() and self.begin_again(source)
+
+    def begin_again(self, source: StepSource) -> bool:
+        """Lets `since_proof` count from here on. After 200 boundaries of the source, returns False instead."""
+        if self.count(source) > _MOST_PROVING:
             return False
         self._proving = self.counts()
         return True

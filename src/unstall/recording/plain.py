@@ -66,7 +66,7 @@ class Stretch:
             enough = steps >= least_steps
         else:
             enough = (took_ns >= LEAST_NS and look) or (
-                steps >= _MOST_STEPS or (took_ns >= _MOST_NS and steps >= LEAST_STEPS)
+                (steps >= _MOST_STEPS and self._settling is not None) or (took_ns >= _MOST_NS and steps >= LEAST_STEPS)
             )
         if enough or look:
             timed.last = device.timing_event() if timed.first is not None else None

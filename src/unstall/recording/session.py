@@ -42,6 +42,8 @@ from unstall.recording.window import MakeLineClock, MakeRecorder, RecordedWindow
 
 _LAST_READ_S = 2.0  # wait for the device to reach the last timed step, when the program ends
 BY_TIME = "time"
+
+
 _NO_STEP = "recorder {} begins only at a step, and none has come: call unstall.step() at the end of each"
 
 
@@ -207,8 +209,9 @@ class Session:
             self._conclude(why, wait_s=_LAST_READ_S)
         elif self.phase is not Phase.OVER:
             if self.phase is Phase.PLAIN_BEFORE:
-                self._plain.cut()
-                self._plain.keep(_LAST_READ_S)
+                with suppress(Exception):  # after a fault the device cannot be asked
+                    self._plain.cut()
+                    self._plain.keep(_LAST_READ_S)
             self._over(why)
         elif why != "done":  # the program ends before `--stop` has ended it
             self._stopping.cancel()
@@ -286,8 +289,11 @@ class Session:
 
     def _time_before(self, source: StepSource, at_ns: int, first: bool) -> None:
         assert self._chosen is not None
-        proved = source == self._chosen and self._steps.note_proofs(source)
-        if proved or (first and self._steps.leader(source) == source) or self._steps.silent(self._chosen):
+        proved = source == self._chosen and self._steps.proved()
+        again = proved and self._steps.begin_again(source)
+        if proved and not again:
+            self._plain.spoil()
+        if again or (first and self._steps.leader(source) == source) or self._steps.silent(self._chosen):
             self._warm_up_again()
         elif source == self._chosen and self._plain.add(at_ns, max(LEAST_STEPS, self._settings.steps)):
             if self._may_begin():
@@ -364,7 +370,7 @@ class Session:
         window, self._window = self._window, None
         wait = device.synchronize if why == "done" else device.wait_to_leave
         # A thread of our own must not query the device: another may be capturing a CUDA graph.
-        window.stop(wait if self._chosen is not None else lambda: None)
+        window.stop(wait if why != "done" or self._chosen is not None else lambda: None)
         by = self._chosen.kind if self._chosen is not None else BY_TIME
         warmup = min(self._boundary, 1)
         self._journal.write("recorded", by=by, steps=self._boundary - warmup, settling=warmup, why=why)
