@@ -139,7 +139,7 @@ def test_small_kernels_as_a_graph_follow_each_other_at_once() -> None:
 
 
 def test_a_graph_of_less_than_its_call_takes_is_bound_by_the_host() -> None:
-    assert step_us(run(small), "graph") == us(20 + 10 * 0.5)
+    assert step_us(run(lambda trace: small(trace, 10, 1)), "graph") == us(10 + 10 * 0.4)
 
 
 def test_a_graph_ends_at_a_wait() -> None:

@@ -17,6 +17,7 @@ from unstall.what_if.predict import WORTH
 
 _RULES = ("launch-bound", "tiny-kernels")
 _MOST_FUNCTIONS = 16
+_FEWER = 0.02  # of the step: one graph may gain this much less than several
 _LOOP = 0.2  # of the step: a function around the steps must gain this much more, since it cannot be captured as it is
 
 
@@ -44,7 +45,7 @@ def with_whole_graphs(run: Run, model: Model, findings: list[Finding]) -> list[F
         step_ns, graphs = _with(model, edit)
         around_steps = goes_around_steps(run, edit)
         gained = best_ns - step_ns
-        fewer = graphs < fewest and not around_steps and gained > -WORTH * base
+        fewer = graphs < fewest and not around_steps and gained > -_FEWER * base
         if fewer or gained >= (_LOOP if around_steps else WORTH) * base:
             best, best_ns, fewest = function, step_ns, graphs
     if best == functions[0]:

@@ -31,8 +31,8 @@ USUAL_OF: dict[Recorder | None, RecorderCost] = {
     # Frames of the line clock cost some 60 ns each, too little to model.
     "torch": replace(USUAL, frame=0),
     # 2.5 to 6 µs per launch in all, in paired runs of three programs on an H200 (docs/recording.md). The part within
-    # the call was not measured separately. Per node of a graph: 1.1 to 1.8 µs in graphs of seven models on an H100, 0.8
-    # µs in graphs of additions (`python -m benchmarks.graph_nodes`).
+    # the call was not measured separately. Per node of a graph: 1.1 to 1.8 µs in recordings of seven models' graphs on
+    # an H100, 0.7 to 1.0 µs in graphs of additions (`python -m benchmarks.graph_nodes`).
     "cupti": RecorderCost(operator=0, frame=0, call=1200, launch=3100, node=1200, op=200),
     "virtual": RecorderCost(operator=0, frame=0, call=0, launch=0, node=0, op=0),  # its clock leaves overhead out
 }

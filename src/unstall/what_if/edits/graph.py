@@ -15,9 +15,9 @@ from unstall.what_if.copy_waits import launching
 from unstall.what_if.place import EditPlace, parse_function
 from unstall.what_if.subject import SYNCS, Subject
 
-# What a call of `unstall.graphed` takes the host: 145 to 425 µs for the graphs of four models with 252 to 540 nodes, on
-# an H100 without a profiler. A bare replay takes 3 to 8 µs (benchmarks/graph_nodes.py).
-_CALL_NS, _CALL_NS_A_NODE = 20_000, 500
+# What a call of `unstall.graphed` takes a host. An H100's took, without a profiler, 145, 192, 197 and 425 µs for the
+# graphs of four models with 252, 342, 406 and 540 nodes. A bare replay takes 3 to 8 µs (benchmarks/graph_nodes.py).
+_CALL_NS, _CALL_NS_A_NODE = 10_000, 400
 _BACKWARD_NS_A_NODE = 2_500
 """The same for a node of a backward pass that autograd runs after the call. The call then makes a node of autograd's
 graph, and its backward hands a gradient to each parameter: 0.55 to 0.65 ms for two models with 193 and 287 nodes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from unstall.locate.kinds import is_data_loading
 from unstall.timeline.columns import Bool
 from unstall.timeline.grouping import groups, union
@@ -20,7 +22,7 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Shortens the DataLoader's time to FETCH_NS a batch on average, and that of threads that only get its batches."""
+    """Shortens requests for batches to FETCH_NS at most, and the work of threads that only get batches likewise."""
     loading = is_data_loading(subject.timeline) & subject.host_rows(place)
     if not loading.any():
         return subject
@@ -28,16 +30,16 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
         "a batch must then be ready whenever it is asked for, and fetching it still takes the host about 1 ms: this is "
         "the most that loading ahead can gain"
     )
-    made = loading_faster(subject, loading, max(1.0, _ns_each(subject, loading) / FETCH_NS))
+    made = loading_faster(subject, loading, _factor(subject, loading))
     return made.with_program(made.program, note)
 
 
-def _ns_each(subject: Subject, loading: Bool) -> float:
-    """Returns the mean time of a request for a batch, in ns."""
+def _factor(subject: Subject, loading: Bool) -> float:
+    """Returns how many times shorter all requests together are if each takes FETCH_NS at most."""
     host = subject.timeline.host
-    total = count = 0
+    before = after = 0
     for _, mine in groups(host.thread):
         rows = mine[loading[mine]]
         start, end = union(host.start[rows], host.end[rows])
-        total, count = total + int((end - start).sum()), count + len(start)
-    return total / max(count, 1)
+        before, after = before + int((end - start).sum()), after + int(np.minimum(end - start, FETCH_NS).sum())
+    return before / max(after, 1)
