@@ -7,8 +7,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from unstall.errors import UsageError
 from unstall.files import write_atomically
 
@@ -45,5 +43,7 @@ def render(document: Document, name: str, *, top: int | None = None) -> str:
 def write(document: Document, path: str | Path, name: str, *, top: int | None = None) -> None:
     """Writes the document to a file. Raises UsageError if the file cannot be written."""
     if document.page is not None and name == "html":
+        import msgspec  # here, since --help needs only the names
+
         document = msgspec.structs.replace(document, page=document.page.written_to(Path(path)))
     write_atomically(path, render(document, name, top=top).encode(errors="replace"))

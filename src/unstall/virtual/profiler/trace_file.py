@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
@@ -63,7 +64,10 @@ def write_trace(
 def _head(meta: Meta, metadata: Mapping[str, object]) -> dict[str, object]:
     head: dict[str, object] = {
         "schemaVersion": 1,
-        "deviceProperties": [{"id": number, "name": name} for number, name in enumerate(meta.devices)],
+        "deviceProperties": [
+            {"id": number, "name": name, **({"numSms": count} if count else {})}
+            for number, (name, count) in enumerate(zip_longest(meta.devices, meta.multiprocessors[: len(meta.devices)]))
+        ],
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": meta.zero_ns,
         "with_stack": int(meta.has_stacks),
@@ -217,7 +221,7 @@ def _device(timeline: Timeline, text: Text) -> Iterator[str]:
     device, strings, numbers = timeline.device, timeline.strings, timeline.streams.stream.tolist()
     columns = _lists(device.kind, device.device, device.stream, device.start, device.end, device.name, device.launch)
     operators = timeline.host.op.tolist()
-    for *row, size in zip(*columns, device.bytes.tolist(), strict=True):
+    for *row, size, blocks in zip(*columns, device.bytes.tolist(), device.blocks.tolist(), strict=True):
         kind, index, stream, start, end, name, launch = row
         arguments = f'"device":{index},"context":1,"stream":{numbers[stream]}'
         if launch >= 0:
@@ -226,6 +230,8 @@ def _device(timeline: Timeline, text: Text) -> Iterator[str]:
                 arguments += f',"External id":{operators[launch] + 1}'
         if size >= 0:
             arguments += f',"bytes":{size}'
+        if blocks >= 0:
+            arguments += f',"grid":[{blocks},1,1]'
         category = _DEVICE_CATEGORIES[DeviceKind(kind)]
         yield text.span(category, strings[name], index, numbers[stream], start, end, arguments)
 
