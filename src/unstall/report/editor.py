@@ -66,17 +66,12 @@ def _fields(page: Path, files: Iterable[str]) -> Mapping[str, object]:
     page, folder = page.resolve(), Path().resolve()
     if not page.is_relative_to(folder):  # a path from there to a file would spell this folder's own path
         return {}
-    known = {file: _relative(found, page) for file in set(files) if (found := path_below(file, Path()))}
-    paths = {file: path for file, path in sorted(known.items()) if path is not None}
+    paths = {
+        file: Path(os.path.relpath(found, page.parent)).as_posix()
+        for file in sorted(set(files))
+        if (found := path_below(file, folder))
+    }
     return {"editor": {**editor._asdict(), "page": digest(page), "paths": paths}} if paths else {}
-
-
-def _relative(path: Path, page: Path) -> str | None:
-    """Returns the path relative to the page's folder, with forward slashes; None from another drive of Windows."""
-    try:
-        return Path(os.path.relpath(path, page.parent)).as_posix()
-    except ValueError:
-        return None
 
 
 def digest(page: Path) -> int:
