@@ -20,6 +20,7 @@ _MOVED = (
     "after the backward, or use the function without unstall.graphed"
 )
 
+_NOT_DIFFERENTIATED = (None,) * 5  # the arguments of `forward` before those that gradients flow to
 _pointers = torch.Tensor.data_ptr
 
 
@@ -65,11 +66,7 @@ class _Replay(torch.autograd.Function):
         reached.update(*(places for places, given in zip(graph.reached, grads, strict=True) if given is not None))
         clones = dict(zip(graph.given, graph.gradients.made(), strict=True))
         return (
-            None,
-            None,
-            None,
-            None,
-            None,
+            *_NOT_DIFFERENTIATED,
             *(clones[place] if place in clones and place in reached else None for place in graph.flows_to),
         )
 
@@ -93,7 +90,7 @@ def _backward_of_another_run(ctx: Any, grads: tuple[torch.Tensor | None, ...]) -
         if modes() != ctx.modes or graph.versions(ctx.inputs) != ctx.versions or not graph.guards_hold():
             raise RuntimeError(f"{_ONE_BACKWARD}, and what it relies on has changed since the call: {_REMEDY}")
         found = static_call.gradients(ctx.inputs, grads, create_graph=create_graph)
-    return (None, None, None, None, None, *(found[place] for place in graph.flows_to))
+    return (*_NOT_DIFFERENTIATED, *(found[place] for place in graph.flows_to))
 
 
 def replayed_through_autograd(graph: GuardedGraph, inputs: list[torch.Tensor]) -> Any:
