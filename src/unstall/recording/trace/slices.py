@@ -49,9 +49,9 @@ def of_calls(
     stack.
 
     The user's frames count, frameworks' frames inside the innermost user frame, and torch's outermost call of a module,
-    which tells the model from the modules that it is made of. If a call has frames that the
-    previous call did not have, the new frames begin 200 µs before the call. They begin later if the previous call ended
-    later, or if something else on the thread began or ended later, at one of the `moments` (threads, times in ns).
+    which tells the model from the modules that it is made of. If a call has frames that the previous call did not have,
+    the new frames begin 200 µs before the call. They begin later if the previous call ended later, or if something else
+    on the thread began or ended later, at one of the `moments` (threads, times in ns).
     """
     frames: dict[Frame, int] = {}
     known = sorted(places.stacks)
@@ -97,9 +97,14 @@ def _chain(stack: tuple[Frame, ...], frames: dict[Frame, int]) -> list[int]:
     """Returns the numbers of the frames in a stack that count, outermost first."""
     users = [not is_framework(file) for file, _, _ in stack]
     innermost = users.index(True) if True in users else len(stack)
-    model = max((row for row, (file, _, name) in enumerate(stack) if MODULE_CALL.search(f"{file}: {name}")), default=-1)
+    model = next((row for row in reversed(range(len(stack))) if not users[row] and _calls_a_module(stack[row])), -1)
     kept = [frame for row, frame in enumerate(stack) if row <= innermost or users[row] or row == model]
     return [frames.setdefault(frame, len(frames)) for frame in reversed(kept)]
+
+
+def _calls_a_module(frame: Frame) -> bool:
+    file, _, function = frame
+    return MODULE_CALL.search(f"{file}: {function}") is not None
 
 
 def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 0) -> Slices:
