@@ -8,16 +8,13 @@ and the device is idle when it returns. `unstall.replay.calls` takes from here w
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import json
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from benchmarks.on_device import measured_on, why_skipped
+from benchmarks.on_device import tell
 
 ROUNDS = 7
 QUEUED_MS = 20.0
@@ -25,16 +22,7 @@ MIB = 1 << 20
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, metavar="FILE")
-    out = parser.parse_args().out
-    if skipped := why_skipped():
-        print(skipped)
-        return
-    text = json.dumps({**measured_on(), "queued_ms": QUEUED_MS - 2, "calls": _calls()}, indent=1)
-    print(text)
-    if out:
-        out.write_text(text + "\n")
+    tell(__doc__, lambda: {"queued_ms": QUEUED_MS - 2, "calls": _calls()})
 
 
 def _calls() -> dict[str, dict[str, Any]]:

@@ -8,15 +8,13 @@ these of additions: see `unstall.what_if.undistort`.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.on_device import measured_on, why_skipped
+from benchmarks.on_device import tell
 
 if TYPE_CHECKING:
     import torch
@@ -26,12 +24,10 @@ ROUNDS, SETTLING = 30, 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, metavar="FILE")
-    out = parser.parse_args().out
-    if skipped := why_skipped():
-        print(skipped)
-        return
+    tell(__doc__, lambda: {"rows": _rows()})
+
+
+def _rows() -> list[dict[str, object]]:
     from unstall.cupti.recorder import Cupti
 
     graphs = {(nodes, lanes): _graph(nodes, lanes) for nodes in NODES for lanes in LANES}
@@ -42,7 +38,7 @@ def main() -> None:
         recorded = _times_us(graphs)
         recorder.stop()
     after = _times_us(graphs)
-    rows = [
+    return [
         {
             "nodes": nodes,
             "lanes": lanes,
@@ -52,10 +48,6 @@ def main() -> None:
         }
         for nodes, lanes in graphs
     ]
-    text = json.dumps({**measured_on(), "rows": rows}, indent=1)
-    print(text)
-    if out:
-        out.write_text(text + "\n")
 
 
 def _graph(nodes: int, lanes: int) -> torch.cuda.CUDAGraph:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import platform
 import time
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from pathlib import Path
 
 
 def why_skipped(*packages: str) -> str | None:
@@ -27,3 +31,18 @@ def measured_on() -> dict[str, object]:
         "python": platform.python_version(),
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def tell(about: str | None, figures: Callable[[], Mapping[str, object]]) -> None:
+    """The command line of a benchmark that only measures: prints its figures as JSON, with what they are of, and writes
+    them to the file of `--out`. Without a CUDA device it says why there are none."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, metavar="FILE")
+    out = parser.parse_args().out
+    if skipped := why_skipped():
+        print(skipped)
+        return
+    text = json.dumps({**measured_on(), **figures()}, indent=1)
+    print(text)
+    if out:
+        out.write_text(text + "\n")

@@ -8,27 +8,22 @@ of 120 requests, in µs. `unstall.what_if.edits.load_ahead` takes from here what
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from benchmarks.on_device import measured_on, why_skipped
+from benchmarks.on_device import tell
 
 STEP_S, SETTLING, REQUESTS = 0.006, 30, 120
 BATCH = 16
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, metavar="FILE")
-    out = parser.parse_args().out
-    if skipped := why_skipped():
-        print(skipped)
-        return
-    rows = [
+    tell(__doc__, lambda: {"batch": BATCH, "rows": _rows()})
+
+
+def _rows() -> list[dict[str, object]]:
+    return [
         {
             "tensors": tensors,
             "elements": elements,
@@ -40,10 +35,6 @@ def main() -> None:
         for tensors, elements in ((1, 40), (4, 40), (2, 50_000))
         for workers, pinned in ((0, False), (4, False), (4, True), (2, True))
     ]
-    text = json.dumps({**measured_on(), "batch": BATCH, "rows": rows}, indent=1)
-    print(text)
-    if out:
-        out.write_text(text + "\n")
 
 
 def _quartiles(
