@@ -97,7 +97,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
-    """How the waits at one place changed, under one operator or, outside of operators, in one CUDA function.
+    """The waits at one place, in run A and in run B: those of one operator, or of one CUDA function outside operators.
 
     `where_a` is null for new waits.
     """

@@ -11,8 +11,8 @@ _FAR_LESS = 2
 
 
 def growing(run: Run) -> I64:
-    """Returns host rows of the allocator calls by which the cache grows: calls in the first step, at places that call
-    far less later."""
+    """Returns host rows of the allocator calls by which the cache grows: the first step's, at places that make far
+    fewer such calls in later steps."""
     rows = run.activity.allocator_rows[run.inside[run.activity.allocator_rows]]
     if len(run.steps) < 2:
         return rows[:0]

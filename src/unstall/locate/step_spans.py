@@ -64,7 +64,7 @@ def steps_of(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: 
 
 
 def narrowed(timeline: Timeline, steps: Steps, first: int, last: int) -> Steps:
-    """Returns the steps with numbers from `first` to `last` - 1, with their own window."""
+    """Returns the steps with numbers from `first` to `last` - 1. Their window spans these steps only."""
     start, end = steps.start[first:last], steps.end[first:last]
     window_start, window_end = _window(timeline, start, end)
     return replace(steps, start=start, end=end, window_start=window_start, window_end=window_end)

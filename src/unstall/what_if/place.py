@@ -21,7 +21,7 @@ _FUNCTION = re.compile(r"(?P<file>.+):(?P<function>[^:]+)")
 
 @dataclass(frozen=True, slots=True)
 class EditPlace:
-    """A line, optionally with an outermost operator, or a function and everything it calls.
+    """What an edit changes: a line, or one operator at that line, or a function with all that it calls.
 
     Without recorded stacks there is no file, and the operator alone is the place.
     """

@@ -73,11 +73,11 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
         ((int(lost[part.rows].sum()), run.where(part)) for part in run.lines(group.rows)), key=lambda part: -part[0]
     )
     shares = [
-        f"{at.file}:{at.line} {at.function} {share(cost, exposed)}"
+        f"{share(cost, exposed)} is at {at.file}:{at.line} ({at.function})"
         for cost, at in parts[:_MOST_LINES]
         if at.file and (at.file, at.line) != (own.file, own.line)
     ]
-    return [f"idle time by line: {', '.join(shares)}"] if shares and len(parts) > 1 else []
+    return [f"of the idle time of this function and its callees, {', '.join(shares)}"] if shares and len(parts) > 1 else []
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:

@@ -36,9 +36,18 @@ _ADDED_S = 0.2  # to find out what events add to a candidate
 def takes(
     candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Sequence[float] = (), *, brief: bool = False
 ) -> Take:
-    """Returns the function that runs candidates in turn. `each_s`: a lower bound of each candidate's time per call on
-    the host, in s. `brief`: make as few warm-up calls as possible. Raises UsageError if the time `by` cannot be
-    measured here."""
+    """Returns the function that runs candidates in turn.
+
+    Args:
+        candidates: What is run.
+        adapter: The device.
+        by: The clock.
+        each_s: A lower bound of each candidate's time per call on the host, in s.
+        brief: Whether to make as few warm-up calls as possible.
+
+    Raises:
+        UsageError: If the clock that `by` names cannot be used here.
+    """
     if by == "device":
         return _worked(device_take(candidates, adapter), candidates, 1 if adapter.virtual or brief else _WARM - 1)
     return _on_host(candidates, adapter, by, each_s or [0.0] * len(candidates), brief=brief)
