@@ -44,8 +44,8 @@ def test_the_function_named_is_the_innermost_that_holds_most_of_it() -> None:
     finding = only(trace, "launch-bound")
     assert place(finding) == ("train.py", 12, "train")
     assert finding.count == 40
-    assert "model/net.py:30 encode" in finding.saw
-    assert "model/net.py:60 decode" in finding.saw
+    assert "at model/net.py:30 (encode)" in finding.saw
+    assert "at model/net.py:60 (decode)" in finding.saw
 
 
 def by_line(*, calls: int = 2) -> TraceBuilder:
