@@ -19,7 +19,7 @@ def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
     """Replaces `owner.name` by a wrapper that calls `call(original, *args, **kwargs)`. Returns a function that undoes
     this.
 
-    If other code has wrapped or kept the wrapper by then, the wrapper stays, but only calls the original.
+    If other code still has the wrapper when it is undone, the wrapper only calls the original from then on.
     """
     original = getattr(owner, name)
     armed = True

@@ -44,12 +44,16 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """A framework: what its step is, which of its calls the user's line makes, and its options.
+    """A training or inference framework.
 
-    `has_loop`: whether the loop over the steps is the framework's, not the user's.
-
-    `loop`: a pattern found in "file: function" of a frame. If no optimizer shows the steps, this frame's calls of a
-    model are the steps.
+    Attributes:
+        name: Its name.
+        step: What a step is, in words.
+        users_line: The call of the framework that stands in the user's program, in words.
+        options: What it offers against findings.
+        has_loop: Whether the framework has the loop over the steps, so that the user has none.
+        loop: A regular expression for the function with that loop, which is written as "file: function". Without an
+            optimizer, each call of a model from that function is a step.
     """
 
     name: str

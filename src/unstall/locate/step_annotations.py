@@ -1,4 +1,4 @@
-"""Finds steps by annotations: the recorder's, known programs', annotations that count up, and any that fit."""
+"""Finds steps by annotations: those of the recorder, those of known programs, and those whose names count up."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_the_lines_of_a_function_hold_it_together_and_the_costliest_is_named() -
     assert finding.where.line_is == "exact"
     assert finding.count == 40
     assert finding.edit == "graph:model/net.py:forward"
-    assert "25.7 % is at model/net.py:51 (forward)" in finding.saw
+    assert "25.7 % lies at its line 51" in finding.saw
 
 
 def test_within_generate_it_is_told_what_can_be_captured_there() -> None:

@@ -9,7 +9,7 @@ from unstall.diagnose.late_launches import Late, divide, usual_length
 from unstall.diagnose.loops import holds_the_loop, lines_of
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, share
-from unstall.result import Finding
+from unstall.result import Finding, Where
 from unstall.timeline.columns import I64, HostKind
 
 _MOSTLY = 0.5
@@ -73,11 +73,18 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
         ((int(lost[part.rows].sum()), run.where(part)) for part in run.lines(group.rows)), key=lambda part: -part[0]
     )
     shares = [
-        f"{share(cost, exposed)} is at {at.file}:{at.line} ({at.function})"
+        f"{share(cost, exposed)} {_seen_from(own, at)}"
         for cost, at in parts[:_MOST_LINES]
         if at.file and (at.file, at.line) != (own.file, own.line)
     ]
-    return [f"of the idle time of this function and its callees, {', '.join(shares)}"] if shares and len(parts) > 1 else []
+    return [", ".join(shares)] if shares and len(parts) > 1 else []
+
+
+def _seen_from(own: Where, at: Where) -> str:
+    """Returns where `at` lies. Of two functions of one name, only exact lines tell that they are one."""
+    if at.line_is == "exact" and (at.file, at.function) == (own.file, own.function):
+        return f"lies at its line {at.line}"
+    return f"lies in what it calls at {at.file}:{at.line} ({at.function})"
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:

@@ -40,7 +40,8 @@ class DeviceUuid:
 
 @dataclass(frozen=True, repr=False)
 class DeviceProperties:
-    """One device under the names of `_CudaDeviceProperties`. Sizes are bytes, clock rates kHz, the bus width bits."""
+    """The properties of a device, named as in torch's `_CudaDeviceProperties`. Sizes are bytes, clock rates kHz, the
+    bus width bits."""
 
     name: str
     major: int
