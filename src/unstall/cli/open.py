@@ -1,7 +1,7 @@
 """Open the last report in a browser.
 
-FILE is an HTML report, a trace or a saved result, by default that of the last run in this folder. If it is not HTML,
-an HTML report is written beside it first: train.report.html for train.trace.json.gz.
+FILE is an HTML report, a trace or a saved result. Without FILE, the last run in this folder is shown. If FILE is no
+HTML, an HTML report is written beside it first: train.report.html for train.trace.json.gz.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def signed(ns: int) -> str:
 
 
 def number(value: float) -> str:
-    """Returns a count per step, which need not be whole."""
+    """Returns the text of a count per step: "8", or "0.5" if something happens in every second step."""
     if value and value < 0.1:
         return "<0.1"
     return f"{value:,.1f}".removesuffix(".0")

@@ -1,4 +1,4 @@
-"""Copies between devices: `torch.cuda.comm` and `torch.cuda.nccl` within one process, as plain copies and additions.
+"""`torch.cuda.comm` and `torch.cuda.nccl` within one process. Their operations are made of copies and additions.
 
 The copies and their streams are those of torch/csrc/cuda/comm.cpp. NCCL's own kernels are not modelled.
 """

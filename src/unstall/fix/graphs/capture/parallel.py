@@ -63,8 +63,7 @@ class Dependencies:
         return tuple(sorted(after))
 
     def made(self, touched: Touched, place: int = -1) -> None:
-        """Notes that the operator at index `place` made new memory. -1: an operator only allocated, so nothing waits
-        for it."""
+        """Notes new memory: its last writer is the operator at index `place`. With -1 nothing has written to it yet."""
         for storage in touched.fresh:
             self._readers.pop(storage, None)
             if place >= 0:
