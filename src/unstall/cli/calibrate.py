@@ -1,7 +1,7 @@
 """Measure this machine's GPU, to use it as a virtual one elsewhere.
 
 Measures copies, launches, waits, and operators on many shapes. Writes the times to a JSON file, which `--gpu FILE`
-reads. It stops at the time limit. The calls that matter most come first.
+reads. It stops at the time limit. What matters most is measured first.
 """
 
 from __future__ import annotations

@@ -184,12 +184,18 @@ def _named(timeline: Timeline, kinds: tuple[HostKind, ...], pattern: re.Pattern[
 
 
 def stands_out(timeline: Timeline, calls: I64, tokens: I64, starts: I64, period: int) -> bool:
-    """Returns whether launches that do not repeat are around or between the repetitions, like an embedding and a head
-    around layers.
+    """Returns whether there are kernels that do not repeat around the repetitions, or between them, as an embedding and
+    a head stand around layers.
 
-    `calls` and `tokens` are the sequence of launches. `starts` are the indices where repetitions begin. Each is
-    `period` launches long. Kernels only before the first repetition may be preparation. Kernels only at one place
-    between repetitions may be a coincidence. So neither is enough. Copies are no part of a model.
+    It is not enough if such kernels come before the first repetition alone, which may be preparation, or at one place
+    between repetitions, which may be a coincidence. Copies do not count.
+
+    Args:
+        timeline: The run.
+        calls: Host rows of the launches, by time.
+        tokens: What each of them launches: equal numbers are equal kernels.
+        starts: The indices in `calls` at which repetitions begin.
+        period: The launches in a repetition.
     """
     if starts[0] > period:
         return True

@@ -73,18 +73,18 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
         ((int(lost[part.rows].sum()), run.where(part)) for part in run.lines(group.rows)), key=lambda part: -part[0]
     )
     shares = [
-        f"{share(cost, exposed)} is in {_seen_from(own, at)}"
+        f"{share(cost, exposed)} of the idle time lies {_seen_from(own, at)}"
         for cost, at in parts[:_MOST_LINES]
         if at.file and (at.file, at.line) != (own.file, own.line)
     ]
-    return [f"of all its idle time, {', '.join(shares)}"] if shares and len(parts) > 1 else []
+    return [", ".join(shares)] if shares and len(parts) > 1 else []
 
 
 def _seen_from(own: Where, at: Where) -> str:
     """Returns where `at` lies. Of two functions of one name, only exact lines tell that they are one."""
     if at.line_is == "exact" and (at.file, at.function) == (own.file, own.function):
-        return f"line {at.line}"
-    return f"{at.file}:{at.line} ({at.function}), which {own.function} calls"
+        return f"at line {at.line}"
+    return f"within calls of {at.file}:{at.line} ({at.function})"
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:

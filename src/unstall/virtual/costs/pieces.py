@@ -58,9 +58,8 @@ def without_bias(signature: Signature) -> tuple[Signature, Signature] | None:
 
 
 def in_one_format(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a convolution into copies of its arguments to the input's layout (NHWC or NCHW), and the call on the
-    copies.
-    """
+    """Splits a convolution whose arguments differ in layout (NHWC or NCHW) into pieces: first each argument is copied
+    into the input's layout, then the convolution runs on these copies."""
     backward = signature.name == "aten::convolution_backward"
     first = 1 if backward else 0
     x, weight, gradient = (signature.tensor(at) for at in (first, first + 1, 0))
