@@ -138,8 +138,10 @@ static const struct {
 
 enum { MOST_CALLS = 1024, LEGACY_STREAM = 1, PER_THREAD_STREAM = 2 };
 
+static const uint16_t unload_calls[] = {22, 680}; /* cuModuleUnload, cuLibraryUnload */
+
 static struct {
-    uint8_t work, per_thread, capture, done; /* work: 1 + the row of work_calls */
+    uint8_t work, per_thread, capture, done, unload; /* work: 1 + the row of work_calls */
 } calls[MOST_CALLS]; /* by callback id */
 
 static void *subscriber;
@@ -416,6 +418,9 @@ around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
     }
     else if (!busy && marks_on() && id < MOST_CALLS) {
         busy = 1;
+        if (calls[id].unload) { /* before and after it: another thread may launch meanwhile */
+            marks_unloaded();
+        }
         if (data->site != ENTER) {
             end_call(id, data);
         }
@@ -639,6 +644,10 @@ follow(PyObject *self, PyObject *nothing)
         calls[done_calls[i].id].per_thread = done_calls[i].per_thread;
         cupti.EnableCallback(1, subscriber, DRIVER_API, done_calls[i].id);
     }
+    for (size_t i = 0; i < sizeof unload_calls / sizeof *unload_calls; i++) {
+        calls[unload_calls[i]].unload = 1;
+        cupti.EnableCallback(1, subscriber, DRIVER_API, unload_calls[i]);
+    }
     for (size_t i = 0; i < sizeof other_calls / sizeof *other_calls; i++) {
         cupti.EnableCallback(1, subscriber, DRIVER_API, other_calls[i]);
     }
@@ -717,6 +726,7 @@ work(PyObject *self, PyObject *arguments)
     }
     Work work = {.kind = kind, .context = 1, .stream = stream, .symbol = symbol, .event = event, .capture = capture,
                  .stack = frames_here_all(), .thread = thread, .time = now()};
+    marks_unloaded(); /* the name lives as long as this call */
     int waits = marks_work(&work);
     return PyErr_Occurred() ? NULL : PyBool_FromLong(waits);
 }

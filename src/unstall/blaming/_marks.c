@@ -317,6 +317,14 @@ marks_end_capture(uint64_t context, uint64_t stream, uint64_t capture)
     }
 }
 
+void
+marks_unloaded(void)
+{
+    pthread_mutex_lock(&marks.lock);
+    places_unloaded();
+    pthread_mutex_unlock(&marks.lock);
+}
+
 int
 marks_error(int code, uint32_t call, int32_t stack, uint32_t thread, uint64_t time)
 {

@@ -70,6 +70,9 @@ void marks_event_done(uint64_t event);
 /* Before the call that ends the capture on this stream. */
 void marks_end_capture(uint64_t context, uint64_t stream, uint64_t capture);
 
+/* A module was unloaded, with the names of its kernels. */
+void marks_unloaded(void);
+
 /* The context of the first stream that got work; 0 if none did. */
 uint64_t marks_context(void);
 

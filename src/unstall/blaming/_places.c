@@ -169,7 +169,7 @@ places_line(int32_t stack)
     return ((Stack *)part(AT_STACKS))[stack].line;
 }
 
-/* Pointers to names may be used again for others, so they only say where to look first. */
+/* Pointers to names are those of loaded modules, until places_unloaded(). */
 uint32_t
 places_kernel(const char *symbol)
 {
@@ -178,11 +178,11 @@ places_kernel(const char *symbol)
     }
     Header *header = marks.header;
     Kernel *kernels = part(AT_KERNELS);
-    const char *text = part(AT_TEXT);
     RecentKernel *recent = &marks.recent[frames_hash(symbol) & (RECENT_KERNELS - 1)];
-    if (recent->symbol == symbol && !strncmp(text + kernels[recent->row].text, symbol, LONGEST_NAME)) {
+    if (recent->symbol == symbol) {
         return recent->row;
     }
+    const char *text = part(AT_TEXT);
     uint64_t hash = 0xCBF29CE484222325u;
     for (const char *at = symbol; *at && at < symbol + LONGEST_NAME; at++) {
         hash = (hash ^ (uint8_t)*at) * 0x100000001B3u;
@@ -205,6 +205,12 @@ places_kernel(const char *symbol)
     }
     *recent = (RecentKernel){symbol, row};
     return row;
+}
+
+void
+places_unloaded(void)
+{
+    memset(marks.recent, 0, sizeof marks.recent);
 }
 
 void

@@ -12,8 +12,9 @@
 enum {
     SLOTS = 16384, STREAMS = 1024, /* of the slots, the first STREAMS are those of streams */
     LINES = 65536, STACKS = 65536, CODES = 32768, KERNELS = 16384, TEXT = 8 << 20,
-    CAPTURED = 65536, RING = 65536, OUTER = 6, PAGE = 4096, MOST_FRAMES = 96, MOST_PINNED = 64, MOST_PATH = 4096,
+    CAPTURED = 65536, OUTER = 6, PAGE = 4096, MOST_FRAMES = 96, MOST_PINNED = 64, MOST_PATH = 4096,
     LONGEST_NAME = 1024,
+    RING = 16384, /* a stream's queue holds about 1,000 launches; more entries would not stay in the cache */
     GRAPH_GAP = 64, /* a mark in a graph takes as long as two short kernels */
 };
 
@@ -131,6 +132,7 @@ part(int which)
 /* These need the lock. */
 uint32_t places_line(int32_t stack);        /* the row of a stack's user's line; 0 if there is none */
 uint32_t places_kernel(const char *symbol); /* the row of a kernel; 0 if there is none */
+void places_unloaded(void);                 /* pointers to names may stand for other names from now on */
 
 /* Marks get `share` millionths of the time from now on, besides the `first`. `cost`: of a mark in ns, 0 if it is to be
    measured. */
