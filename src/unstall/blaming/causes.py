@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+LAUNCH_FAILED = 719
 ERRORS = {  # CUresult, in cuda.h
     214: "uncorrectable ECC error",
     220: "uncorrectable NVLink error",
@@ -17,7 +18,7 @@ ERRORS = {  # CUresult, in cuda.h
     716: "misaligned address",
     717: "invalid address space",
     718: "invalid program counter",
-    719: "launch failed",
+    LAUNCH_FAILED: "launch failed",
     721: "tensor memory leak",
 }
 ASSERTION = re.compile(

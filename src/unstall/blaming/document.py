@@ -6,6 +6,7 @@ import linecache
 from collections.abc import Iterator
 from typing import Literal
 
+from unstall.blaming.core_dump import document as core_dump
 from unstall.blaming.result import BlameResult, Line, Suspect
 from unstall.document.document import Annotation, Block, Bullets, Code, Document, Prose, Span, Words, words
 from unstall.document.plain import plain, short
@@ -72,6 +73,8 @@ def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[
         if first.where is not None:
             yield _source(first)
         yield Prose(tuple(_facts(result, first)))
+    if result.dump is not None:
+        yield Prose(tuple(core_dump.facts(result.dump)))
     yield Prose(tuple(_noticing(result)))
     if result.fix:
         yield Prose((words(Span("do: ", "dim"), _capital(result.fix) + "."),))
@@ -80,6 +83,8 @@ def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[
         yield Bullets(words("Other lines whose work had not finished"), others)
     if others and again:
         yield Prose((words("To find the one line: ", Span(again, "strong")),))
+    if result.no_dump:
+        yield Prose((words(Span(f"No core dump: {result.no_dump}.", "dim")),))
     if result.unmarked:
         yield Prose((words(Span(f"Not exact: {result.unmarked}.", "warning")),))
 
