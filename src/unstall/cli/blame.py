@@ -3,8 +3,8 @@
     unstall blame --core core_1795669120_host_4711.nvcudmp
     unstall blame --core FILE fault.json
 
-FILE is a GPU core dump, as CUDA's driver writes it. Nothing of it is run, and no file that it names is opened. RESULT is
-what `unstall run --blame -o fault.json` wrote: then the lines that launched the failed kernel are told as well.
+FILE is a GPU core dump, as CUDA's driver writes it. Nothing of it is run, and no file that it names is opened. RESULT
+is what `unstall run --blame -o fault.json` wrote: then the lines that launched the failed kernel are told as well.
 """
 
 from __future__ import annotations

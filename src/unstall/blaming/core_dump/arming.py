@@ -1,23 +1,20 @@
-"""Lets CUDA's driver write a core dump when a kernel fails, and finds it.
+"""Lets CUDA's driver write a core dump when a kernel fails.
 
 The driver reads its variables when the program initialises CUDA. They are set in the program, so nothing is called for
 it: a process that has initialised CUDA could not be forked any more. A dump has no memory, so it is small; the process
-goes on after it. If the program's own environment has such variables, these count, and its file is read.
+goes on after it. If the user has set such variables, these count.
 """
 
 from __future__ import annotations
 
 import ctypes
-import glob
-import re
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
-_ENABLE, _FILE, _FLAGS = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "CUDA_COREDUMP_FILE", "CUDA_COREDUMP_GENERATION_FLAGS"
+_ENABLE, FILE, _FLAGS = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "CUDA_COREDUMP_FILE", "CUDA_COREDUMP_GENERATION_FLAGS"
 _OURS = ("CUDA_COREDUMP_", "CUDA_ENABLE_COREDUMP", "CUDA_ENABLE_CPU_COREDUMP", "CUDA_ENABLE_USER_TRIGGERED_COREDUMP")
 _LEFT_OUT = ("nonrelocated_elf_images", "global_memory", "shared_memory", "local_memory", "constbank_memory", "abort")
-_USUAL_FILE = "core_%t_%h_%p.nvcudmp"
 _ENABLED_ON_EXCEPTION = 1  # CU_COREDUMP_ENABLE_ON_EXCEPTION in cuda.h
 
 
@@ -30,7 +27,7 @@ def arm(environment: MutableMapping[str, str], folder: Path) -> None:
     """Asks for a dump in `folder`, unless the environment has variables of CUDA's dumps already."""
     if not any(name.startswith(_OURS) for name in environment):
         environment[_ENABLE] = "1"
-        environment[_FILE] = str(folder / "core.%p")
+        environment[FILE] = str(folder / "core.%p")
         environment[_FLAGS] = ",".join(f"skip_{each}" for each in _LEFT_OUT)
 
 
@@ -53,15 +50,3 @@ def refusal(environment: Mapping[str, str], driver: Any = None) -> str:
     if error:
         return f"the driver cannot (error {error})"
     return "" if enabled else "the driver was initialised before it could be told to"
-
-
-def dump_of(environment: Mapping[str, str], process: int, since_s: float) -> Path | None:
-    """Returns the newest file that a process has written its dump to since then. `environment` is the process's."""
-    if not is_armed(environment):
-        return None
-    known = {"p": str(process), "%": "%"}
-    parts = re.split(r"%([pht%])", environment.get(_FILE) or _USUAL_FILE)
-    pattern = "".join(known.get(part, "*") if at % 2 else glob.escape(part) for at, part in enumerate(parts))
-    found = [path for name in glob.glob(pattern) if (path := Path(name)).is_file()]  # noqa: PTH207 - may be absolute
-    newest = max(found, key=lambda path: path.stat().st_mtime, default=None)
-    return newest if newest and newest.stat().st_mtime >= since_s else None

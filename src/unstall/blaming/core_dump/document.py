@@ -13,6 +13,7 @@ from unstall.document.shown import Shown
 from unstall.figures import counted
 
 _MOST_GRIDS = 8
+_UNNAMED = "(anonymous namespace)"
 
 
 class ShownCoreDump(Shown):
@@ -47,11 +48,11 @@ def facts(dump: CoreDump) -> Iterator[Words]:
 def _summary(dump: CoreDump) -> str:
     exception, failed = dump.exception, dump.failed
     if exception is not None:
-        kernel = f" in {short(failed.kernel, 100)}" if failed and failed.kernel else ""
+        kernel = f" in {_brief(failed.kernel)}" if failed and failed.kernel else ""
         source = _place(exception.at) if exception.at and exception.at.source else ""
         return f"{exception.name}{kernel}{f' at {source}' if source else ''}: {exception.words}."
     if dump.grids:
-        names = ", ".join(dict.fromkeys(short(grid.kernel, 100) or "an unknown kernel" for grid in dump.grids[:3]))
+        names = ", ".join(dict.fromkeys(_brief(grid.kernel) or "an unknown kernel" for grid in dump.grids[:3]))
         more = f" and {counted(len(dump.grids) - 3, 'other')}" if len(dump.grids) > 3 else ""
         return f"No exception. On the device ran {names}{more}."
     return "No exception, and no kernel ran: the device was idle or waited."
@@ -103,8 +104,19 @@ def _of_exception(exception: DeviceException) -> Iterator[Words]:
 
 
 def _place(at: Instruction) -> str:
-    offset = f"{short(at.function, 100)}+{at.offset:#x}"
+    offset = f"{_brief(at.function)}+{at.offset:#x}"
     return f"{plain(at.source[0].file)}:{at.source[0].line} ({offset})" if at.source else offset
+
+
+def _brief(name: str) -> str:
+    """Returns a function's name without the types of its result and arguments."""
+    depth = 0
+    for at, letter in enumerate(name):
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and depth == 0 and not name.startswith(_UNNAMED, at):
+            name = name[:at]
+            break
+    return short(name.removeprefix("void "), 100)
 
 
 def _source_of(exception: DeviceException | None) -> tuple[str | None, int | None]:

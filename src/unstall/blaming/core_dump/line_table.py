@@ -140,16 +140,15 @@ def _old_files(cursor: _Cursor) -> tuple[str, ...]:
         folders.append(folder)
     files = [""]
     while (name := cursor.string()) and len(files) < _MOST_FILES:
-        folder = cursor.leb()
-        cursor.leb(), cursor.leb()  # when it was written, and its size
-        files.append(_path(folders[folder] if folder < len(folders) else "", name))
+        of, _written, _size = cursor.leb(), cursor.leb(), cursor.leb()
+        files.append(_path(folders[of] if of < len(folders) else "", name))
     return tuple(files)
 
 
 def _files(cursor: _Cursor, strings: bytes, offset_bytes: int) -> tuple[str, ...]:
     folders = [name for name, _ in _entries(cursor, strings, offset_bytes)]
     found = _entries(cursor, strings, offset_bytes)
-    return tuple(_path(folders[folder] if folder < len(folders) else "", name) for name, folder in found)
+    return tuple(_path(folders[of] if of < len(folders) else "", name) for name, of in found)
 
 
 def _entries(cursor: _Cursor, strings: bytes, offset_bytes: int) -> Iterator[tuple[str, int]]:

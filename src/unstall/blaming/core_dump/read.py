@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from unstall.blaming.core_dump import tables
 from unstall.blaming.core_dump.code import Code
-from unstall.blaming.core_dump.elf import STRINGS, Elf, text
+from unstall.blaming.core_dump.elf import Elf, text
 from unstall.blaming.core_dump.exceptions import meaning
 from unstall.blaming.core_dump.result import CoreDump, Device, DeviceException, Grid, Index, Instruction
-from unstall.blaming.core_dump.tables import Table, table
+from unstall.blaming.core_dump.tables import table
 from unstall.blaming.demangle import demangled
 from unstall.errors import TraceError
 

@@ -78,7 +78,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 class CoreDump(msgspec.Struct, frozen=True, kw_only=True):
     """What ran when the dump was written. `grids`: those with an exception first. `elsewhere`: exceptions of which the
-    device did not say in which grid they were. `driver`, `cuda`, `written_s` are 0 or "" in dumps of drivers before 565.
+    device did not say in which grid they were. Drivers before 565 do not tell `driver`, `cuda` and `written_s`.
     """
 
     schema: Literal["unstall.core-dump/1"] = "unstall.core-dump/1"

@@ -1,8 +1,8 @@
 """The tables of a core dump, in the rows of NVIDIA's cudacoredump.h.
 
-A newer driver's rows are longer: their first fields are these. An older driver's lack the last fields, which are 0 then.
-Sections of one type are read together, as one table; a section says by its link and its number of which row of which
-section it is about.
+A newer driver's rows are longer: their first fields are these. An older driver's lack the last fields, which are 0
+then. Sections of one type are read together, as one table. A section says by its link and its number of which row of
+which section it is about.
 """
 
 from __future__ import annotations
