@@ -34,7 +34,8 @@ class Function:
     def instruction(self, address: int, warps: int = 0) -> Instruction:
         """Returns an instruction of this function by its address."""
         source = lines_at(self.module.line_table, self.at, address, self.module.line_strings)
-        return Instruction(function=demangled(self.linked), offset=address - self.at, source=source, warps=warps)
+        name, offset = demangled(self.linked), address - self.at
+        return Instruction(function=name, offset=offset, address=address, source=source, warps=warps)
 
 
 class Module:

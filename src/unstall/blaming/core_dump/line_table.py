@@ -40,6 +40,12 @@ class _Cursor:
         self.at += count
         return self.content[self.at - count : self.at]
 
+    def byte(self) -> int:
+        if self.at >= self.end:
+            raise ValueError("the line table is cut off")
+        self.at += 1
+        return self.content[self.at - 1]
+
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "little")
 
@@ -50,7 +56,7 @@ class _Cursor:
     def leb(self, *, signed: bool = False) -> int:
         value, shift = 0, 0
         while True:
-            byte = self.number(1)
+            byte = self.byte()
             value |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
@@ -123,12 +129,12 @@ def _head(cursor: _Cursor, strings: bytes, offset_bytes: int) -> _Unit:
     if version == 5:
         cursor.take(2)  # the size of addresses, and of segments
     cursor.number(offset_bytes)
-    shortest = cursor.number(1)
+    shortest = cursor.byte()
     cursor.take(2 if version >= 4 else 1)  # operations of an instruction, and whether rows are statements at first
-    line_base, line_range, operations = cursor.signed_byte(), cursor.number(1), cursor.number(1)
+    line_base, line_range, operations = cursor.signed_byte(), cursor.byte(), cursor.byte()
     if not line_range:
         raise ValueError("the line table divides by zero")
-    arguments = (0, *(cursor.number(1) for _ in range(operations - 1)))
+    arguments = (0, *(cursor.byte() for _ in range(operations - 1)))
     files = _files(cursor, strings, offset_bytes) if version == 5 else _old_files(cursor)
     return _Unit(shortest, line_base, line_range, arguments, files, cursor.end)
 
@@ -153,7 +159,7 @@ def _files(cursor: _Cursor, strings: bytes, offset_bytes: int) -> tuple[str, ...
 
 def _entries(cursor: _Cursor, strings: bytes, offset_bytes: int) -> Iterator[tuple[str, int]]:
     """Yields name and folder of the folders or files of version 5."""
-    form_of = [(cursor.leb(), cursor.leb()) for _ in range(cursor.number(1))]
+    form_of = [(cursor.leb(), cursor.leb()) for _ in range(cursor.byte())]
     count = cursor.leb()
     if count > _MOST_FILES:
         raise ValueError("the line table has too many files")
@@ -191,7 +197,7 @@ def _rows(cursor: _Cursor, unit: _Unit) -> Iterator[_Row]:
     """Runs the instructions up to the end of the sequence. The last row ends it."""
     address, file, line, inlined_at = 0, 1, 1, 0
     for _ in range(_MOST_STEPS):
-        operation = cursor.number(1)
+        operation = cursor.byte()
         if operation >= len(unit.arguments):
             steps, ahead = divmod(operation - len(unit.arguments), unit.line_range)
             address = (address + steps * unit.shortest) % _TOP
@@ -200,7 +206,7 @@ def _rows(cursor: _Cursor, unit: _Unit) -> Iterator[_Row]:
         elif operation == 0:
             length = cursor.leb()
             inner = _Cursor(cursor.take(length), 0, length)
-            kind = inner.number(1) if length else 0
+            kind = inner.byte() if length else 0
             if kind == _END:
                 yield _Row(address, 0, 0, 0)
                 return
