@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from unstall.blaming.core_dump.code import Module
+from unstall.blaming.core_dump.code import Code
 from unstall.blaming.core_dump.elf import Elf
 from unstall.blaming.core_dump.read import read_core_dump
 from unstall.blaming.core_dump.result import CoreDump
 
 FOLDER = Path(__file__).parents[2] / "data" / "core_dumps"
-NAMES = ("illegal", "assert", "spin", "graph", "value")
+NAMES = ("illegal", "assert", "spin", "graph", "value", "triton", "cupy")
 _SYMBOL_BYTES, _RELOCATION_BYTES, _FUNCTION = 24, 24, 2
 
 
@@ -39,7 +39,7 @@ def read(changed: bytes) -> CoreDump:
         return read_core_dump(Path(file.name))
 
 
-def loaded(addresses: dict[str, int]) -> Module:
+def loaded(addresses: dict[str, int]) -> Code:
     """The module of `lines.cu`, with functions at these addresses of the device: as a driver loads it."""
     elf = Elf(np.fromfile(FOLDER / "lines.cubin", np.uint8), "lines.cubin")
     (symbols,) = elf.of_type(2)
@@ -58,4 +58,4 @@ def loaded(addresses: dict[str, int]) -> Module:
         )
         if symbol in of_symbol:
             lines[where : where + 8] = np.frombuffer(of_symbol[symbol].to_bytes(8, "little"), np.uint8)
-    return Module(elf.content, "lines.cubin")
+    return Code([(elf.content, "lines.cubin")])

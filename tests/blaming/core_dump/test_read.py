@@ -10,6 +10,7 @@ from blaming.core_dump.dumps import FOLDER, content, dump, read
 
 from unstall.blaming.core_dump.elf import Elf
 from unstall.blaming.core_dump.read import read_core_dump
+from unstall.blaming.core_dump.result import SourceLine
 from unstall.errors import TraceError
 
 
@@ -19,6 +20,20 @@ def test_the_driver_and_the_device_are_told() -> None:
     assert [(each.name, each.architecture, each.multiprocessors) for each in found.devices] == [
         ("NVIDIA H200", "sm_90", 132)
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("triton", SourceLine("/home/me/kernels/tri.py", 13)),
+        ("cupy", SourceLine("/tmp/tmpm1f1nxek/38fdb9d9631aa12bcfcf451412b7e2669f659df5.cubin.cu", 5)),
+    ],
+)
+def test_the_line_of_the_kernels_source_is_told_if_it_was_compiled_with_lines(name: str, line: SourceLine) -> None:
+    exception = dump(name).exception
+    assert exception is not None
+    assert exception.at is not None
+    assert exception.at.source == (line,)
 
 
 def test_the_first_block_and_how_much_failed_are_told() -> None:
@@ -101,9 +116,8 @@ def _size(name: str, number: int) -> int:
 
 def test_sections_that_are_larger_than_the_file_together_are_refused() -> None:
     whole = content("spin")
-    blocks = [n for n in range(section("spin", 13), section("spin", 13) + 3)]
-    data = whole
-    for number in blocks:
+    first, data = section("spin", 13), whole
+    for number in range(first, first + 3):
         (at,) = struct.unpack_from("<Q", data, 40)
         piece = bytearray(data)
         struct.pack_into("<QQ", piece, at + number * 64 + 24, 0, len(whole) // 56 * 56)

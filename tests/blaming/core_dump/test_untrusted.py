@@ -19,7 +19,7 @@ _INTERESTING = [0, 1, 7, 0xFF, 0xFFFF, 2**31, 2**32 - 1, 2**63, 2**64 - 64, 2**6
 
 
 def _places(whole: bytes) -> list[tuple[int, int]]:
-    """Where bytes are that matter, as ranges: the header, headers of sections, and the content of tables and modules."""
+    """Ranges of bytes that matter: the header, headers of sections, and the content of tables and modules."""
     elf = Elf(np.frombuffer(whole, np.uint8), "")
     (headers,) = struct.unpack_from("<Q", whole, 40)
     telling = [n for n in range(1, len(elf.sections)) if elf.sections[n]["size"] and np.any(elf.data(n)[:256])]

@@ -1,7 +1,8 @@
-"""Makes GPU core dumps small enough to be kept: python shrink.py FROM.core TO.core.xz
+"""Makes GPU core dumps small enough to be kept: python shrink.py FROM.core TO.core.xz [FOLDER OTHER]
 
-Their layout stays: each section keeps its header and its place. Registers, predicates and other memory become zeros, and
-so does the code of modules that no grid was of. Checks that the dump is read the same.
+Their layout stays: each section keeps its header and its place. Registers, predicates and other memory become zeros,
+and so does the code of modules that no grid was of. FOLDER, where the program was, becomes OTHER, which is as long.
+Checks that the dump is read the same.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from unstall.blaming.core_dump import tables
 from unstall.blaming.core_dump.elf import STRINGS, Elf
 from unstall.blaming.core_dump.read import read_core_dump
+from unstall.blaming.core_dump.result import CoreDump
 
 KEPT = {
     tables.DEVICES,
@@ -33,10 +35,14 @@ KEPT = {
 
 
 def main() -> None:
-    source, target = map(Path, sys.argv[1:])
-    before = read_core_dump(source)
-    content = np.fromfile(source, np.uint8)
-    elf = Elf(content.copy(), str(source))
+    source, target = map(Path, sys.argv[1:3])
+    folder, other = map(str.encode, sys.argv[3:] or ("", ""))
+    if len(folder) != len(other):
+        raise SystemExit(f"{sys.argv[3]} and {sys.argv[4]} are not of the same length")
+    whole = source.read_bytes().replace(folder, other) if folder else source.read_bytes()
+    before = _read(whole)
+    content = np.frombuffer(bytearray(whole), np.uint8)
+    elf = Elf(np.frombuffer(whole, np.uint8), str(source))
     entries = {int(grid["entry"]) for grid in tables.table(elf, tables.GRIDS).rows}
     for number in range(1, len(elf.sections)):
         section = elf.sections[number]
@@ -47,13 +53,16 @@ def main() -> None:
             at = int(section["at"])
             content[at : at + len(data)] = 0
     target.write_bytes(lzma.compress(content.tobytes(), preset=9 | lzma.PRESET_EXTREME))
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(lzma.decompress(target.read_bytes()))
-        file.flush()
-        after = read_core_dump(Path(file.name))
-    if msgspec.structs.replace(after, file=before.file) != before:
+    if _read(lzma.decompress(target.read_bytes())) != before:
         raise SystemExit(f"{source}: not read the same any more")
     print(f"{target}: {target.stat().st_size:,} bytes of {source.stat().st_size:,}")
+
+
+def _read(content: bytes) -> CoreDump:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        return msgspec.structs.replace(read_core_dump(Path(file.name)), file="")
 
 
 if __name__ == "__main__":

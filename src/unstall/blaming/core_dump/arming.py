@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 _ENABLE, FILE, _FLAGS = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "CUDA_COREDUMP_FILE", "CUDA_COREDUMP_GENERATION_FLAGS"
-_OURS = ("CUDA_COREDUMP_", "CUDA_ENABLE_COREDUMP", "CUDA_ENABLE_CPU_COREDUMP", "CUDA_ENABLE_USER_TRIGGERED_COREDUMP")
 _LEFT_OUT = ("nonrelocated_elf_images", "global_memory", "shared_memory", "local_memory", "constbank_memory", "abort")
 _ENABLED_ON_EXCEPTION = 1  # CU_COREDUMP_ENABLE_ON_EXCEPTION in cuda.h
 
@@ -25,7 +24,7 @@ def is_armed(environment: Mapping[str, str]) -> bool:
 
 def arm(environment: MutableMapping[str, str], folder: Path) -> None:
     """Asks for a dump in `folder`, unless the environment has variables of CUDA's dumps already."""
-    if not any(name.startswith(_OURS) for name in environment):
+    if not any(name.startswith("CUDA_") and "COREDUMP" in name for name in environment):
         environment[_ENABLE] = "1"
         environment[FILE] = str(folder / "core.%p")
         environment[_FLAGS] = ",".join(f"skip_{each}" for each in _LEFT_OUT)

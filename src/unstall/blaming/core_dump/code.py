@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -44,25 +45,14 @@ class Module:
     def __init__(self, content: Bytes, what: str) -> None:
         self._elf = Elf(content, what)
 
-    def function(self, address: int) -> Function | None:
-        """Returns the function that an address is in."""
-        for symbols, strings in self._tables:
-            inside = np.uint64(address) - symbols["value"] < symbols["size"]
-            for symbol in symbols[inside][:1]:
-                return Function(self, text(strings, int(symbol["name"])), int(symbol["value"]))
-        return None
-
-    @cached_property
-    def _tables(self) -> list[tuple[NDArray[Any], Bytes]]:
-        """The functions that are loaded, each table with its names."""
-        found = []
+    def functions(self) -> Iterator[tuple[NDArray[Any], Bytes]]:
+        """Yields the symbols of functions that are loaded, and the table that has their names."""
         for number in self._elf.of_type(SYMBOLS):
             data, link = self._elf.data(int(number)), int(self._elf.sections[number]["link"])
             symbols = data[: len(data) // _SYMBOL.itemsize * _SYMBOL.itemsize].view(_SYMBOL)
-            functions = symbols[(symbols["info"] % 16 == _FUNCTION) & (symbols["value"] > 0)]
-            if len(functions) and 0 < link < len(self._elf.sections):
-                found.append((functions, self._elf.data(link)))
-        return found
+            is_function = (symbols["info"] % 16 == _FUNCTION) & (symbols["value"] > 0) & (symbols["size"] > 0)
+            if link < len(self._elf.sections):
+                yield symbols[is_function], self._elf.data(link)
 
     @cached_property
     def line_table(self) -> bytes:
@@ -78,28 +68,26 @@ class Module:
 
 
 class Code:
-    """All modules of a dump. One that is broken has no functions."""
+    """The functions of all modules. A module that is broken has none."""
 
     def __init__(self, modules: Iterable[tuple[Bytes, str]]) -> None:
-        self._unread = list(modules)
-        self._read: list[Module] = []
+        tables: list[NDArray[Any]] = [np.zeros(0, _SYMBOL)]
+        self._owners: list[tuple[Module, Bytes]] = []
+        for content, what in modules:
+            with suppress(TraceError):
+                module = Module(content, what)
+                for symbols, names in module.functions():
+                    tables.append(symbols)
+                    self._owners.append((module, names))
+        symbols = np.concatenate(tables)
+        order = np.argsort(symbols["value"], kind="stable")
+        self._symbols = symbols[order]
+        self._owner = np.repeat(np.arange(len(tables)) - 1, [len(table) for table in tables])[order]
 
     def function(self, address: int) -> Function | None:
         """Returns the function that an address is in."""
-        for module in self._modules():
-            try:
-                if (found := module.function(address)) is not None:
-                    return found
-            except TraceError:
-                continue
-        return None
-
-    def _modules(self) -> Iterable[Module]:
-        yield from self._read
-        while self._unread:
-            content, what = self._unread.pop()
-            try:
-                self._read.append(Module(content, what))
-            except TraceError:
-                continue
-            yield self._read[-1]
+        at = int(np.searchsorted(self._symbols["value"], np.uint64(address), side="right")) - 1
+        if at < 0 or address - int(self._symbols[at]["value"]) >= int(self._symbols[at]["size"]):
+            return None
+        module, names = self._owners[self._owner[at]]
+        return Function(module, text(names, int(self._symbols[at]["name"])), int(self._symbols[at]["value"]))

@@ -18,8 +18,11 @@ class SourceLine(msgspec.Struct, frozen=True):
 
 
 class Instruction(msgspec.Struct, frozen=True, kw_only=True):
-    """An instruction of a function on the device. `address`: where it was loaded. `source`: the line that it was made from, then the lines at which
-    that line's function was inlined; empty if the kernel was compiled without lines. `warps`: how many stood there."""
+    """An instruction of a function on the device. `address`: where it was loaded.
+
+    `source`: the line that it was made from, then the lines at which that line's function was inlined; empty if the
+    kernel was compiled without lines. `warps`: how many stood there.
+    """
 
     function: str
     offset: int
