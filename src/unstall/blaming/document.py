@@ -118,7 +118,8 @@ def _facts(result: BlameResult, suspect: Suspect) -> Iterator[Words]:
         yield _fact("forward", Span(_place(line), "place"))
     if suspect.replayed:
         yield _fact("replayed at", Span(_place(suspect.replayed), "place"))
-    for name in suspect.work[:3]:
+    failed = result.dump.failed if result.dump else None
+    for name in suspect.work[:3] if failed is None or failed.kernel not in suspect.work else ():
         yield _fact("kernel", Span(short(name, 150), "name"))
     if result.assertion:
         yield _fact("assertion", Span(short(result.assertion[result.assertion.find("Assertion ") :], 300), "name"))

@@ -82,6 +82,12 @@ def test_the_report_of_a_run_has_the_exception_and_its_instruction() -> None:
     assert "at: /home/me/kernels/tri.py:13 (scale+0x2d0)" in told
 
 
+def test_the_report_of_a_run_names_the_kernel_once() -> None:
+    suspect = Suspect(where=Line("train.py", 16, "step"), work=("scale",))
+    told = str(Blame(msgspec.structs.replace(FAULT, suspects=(suspect,), dump=dump("triton"))))
+    assert told.count("kernel: scale") == 1
+
+
 def test_the_report_of_a_run_says_why_there_is_no_dump() -> None:
     told = " ".join(str(Blame(msgspec.structs.replace(FAULT, no_dump="this driver cannot"))).split())
     assert "No core dump: this driver cannot." in told
