@@ -169,6 +169,12 @@ def test_a_driver_that_writes_no_core_dump_is_told_as_that(home: Path, fake: Pat
     assert "No core dump: the driver was initialised before it could be told to." in " ".join(done.stderr.split())
 
 
+def test_a_driver_that_would_write_all_memory_is_not_asked(home: Path, fake: Path) -> None:
+    told = json.loads(blamed(home, fake, WITH_A_DUMP, "--core-dump", "--format", "json", FAKE_VERSION="12000").stdout)
+    assert told["dump"] is None
+    assert told["no_dump"].startswith("this driver, of CUDA 12.0, writes none")
+
+
 def test_a_core_dump_needs_blame(home: Path, fake: Path) -> None:
     command = [sys.executable, "-m", "unstall", "run", "--core-dump", str(home / "program.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

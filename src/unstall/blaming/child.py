@@ -31,12 +31,11 @@ RING, STATE, ENDING, FORWARD = "blame.bin", "blame.json", "ending.json", "forwar
 
 
 def arm(settings: str | None) -> None:
-    """Lets this process be blamed: `settings` has the folder, the lines to wait after, and where a core
-    dump goes."""
+    """Lets this process be blamed: `settings` has the folder, the lines to wait after, and variables for
+    the driver."""
     wanted, began_s = json.loads(settings or "{}"), time.time()
     folder = Path(wanted["folder"])
-    if cores := wanted.get("cores"):
-        arming.arm(os.environ, Path(cores))
+    os.environ.update(wanted.get("variables", {}))
     start(folder, pinned=wanted.get("pinned", ""), anomaly=wanted.get("anomaly", False))
     process = os.getpid()
     atexit.register(lambda: _tell_ending(folder, began_s) if os.getpid() == process else None)

@@ -65,9 +65,8 @@ def supervise(
         UsageError: The program cannot be started.
     """
     assertions, began_s = Assertions(), time.time()
-    settings = json.dumps(
-        {"folder": str(folder), "pinned": pinned, "anomaly": anomaly, "cores": str(cores) if cores else ""}
-    )
+    variables, no_dump = arming.variables(os.environ, cores) if cores else ({}, "")
+    settings = json.dumps({"folder": str(folder), "pinned": pinned, "anomaly": anomaly, "variables": variables})
     with passed_on(assertions.see) as stderr:
         ended = launch(program, "unstall.blaming.child", settings, stdout_to_stderr=stdout_to_stderr, stderr=stderr)
     state = _state(folder)
@@ -75,15 +74,13 @@ def supervise(
         return Ended(ended, None, str(state["failed"]))
     if not (folder / RING).exists():
         return Ended(ended, None, "the program ended before it was armed")
-    ring, environment = read_ring(folder / RING), dict(os.environ)
-    if cores:
-        arming.arm(environment, cores)
-    core = find(environment, int(ring.header["process"]), began_s)
+    ring = read_ring(folder / RING)
+    core = find({**os.environ, **variables}, int(ring.header["process"]), began_s)
     result = verdict(ring, assertion=assertions.first, program=program[program[0] == "-m"], dump=core.dump)
     known = _ending(folder)
     result = msgspec.structs.replace(result, tensors=known.tensors, traceback=known.traceback)
     if result.error and core.dump is None and (cores or core.file):
-        no_dump = core.why or str(state.get("no_core_dump", "")) or "the driver wrote none"
+        no_dump = no_dump or core.why or str(state.get("no_core_dump", "")) or "the driver wrote none"
         result = msgspec.structs.replace(result, no_dump=no_dump)
     if (forward := _forward(folder)) and result.suspects:
         first = msgspec.structs.replace(result.suspects[0], forward=forward)

@@ -108,17 +108,19 @@ def _supervised(
 
     folder = make_folder()
     try:
-        with tempfile.TemporaryDirectory(prefix=CORES_PREFIX) as cores:  # no shared memory: a dump may be large
+        with tempfile.TemporaryDirectory(prefix=CORES_PREFIX, ignore_cleanup_errors=True) as cores:
             ended = supervise(
                 program,
                 folder,
                 pinned=pinned,
                 anomaly=anomaly,
-                cores=Path(cores) if with_dump else None,
+                cores=Path(cores) if with_dump else None,  # no shared memory: a dump may be large
                 stdout_to_stderr=bool(args.format),
             )
             if ended.core and args.core_dump_to:
                 shutil.copyfile(ended.core, args.core_dump_to)
+                if not args.quiet:
+                    say(f"the core dump is kept as {args.core_dump_to}")
             return ended
     finally:
         shutil.rmtree(folder, ignore_errors=True)

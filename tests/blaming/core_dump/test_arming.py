@@ -5,38 +5,62 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from blaming.core_dump.dumps import content
 
-from unstall.blaming.core_dump.arming import arm, is_armed, refusal
+from unstall.blaming.core_dump.arming import is_armed, refusal, variables
 from unstall.blaming.core_dump.find import find
 
 ARMED = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"
 FILE = "CUDA_COREDUMP_FILE"
 
 
+class Driver:
+    """The library of a driver of this version, as ctypes has it."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+
+    def cuDriverGetVersion(self, version: Any) -> int:  # noqa: N802 - the driver's
+        version._obj.value = self.version
+        return 0
+
+
 def test_an_armed_process_writes_no_memory_and_goes_on() -> None:
-    environment: dict[str, str] = {}
-    arm(environment, Path("/folder"))
-    flags = environment["CUDA_COREDUMP_GENERATION_FLAGS"].split(",")
+    found, why = variables({"HOME": "/home/me"}, Path("/folder"), Driver(13000))
+    flags = found["CUDA_COREDUMP_GENERATION_FLAGS"].split(",")
     assert {"skip_global_memory", "skip_abort"} <= set(flags)
-    assert environment[FILE] == "/folder/core.%p"
+    assert (found[FILE], is_armed(found), why) == ("/folder/core.%p", True, "")
+
+
+def test_a_driver_before_12_5_is_told_so_by_other_variables() -> None:
+    found, _ = variables({}, Path("/folder"), Driver(12040))
+    assert found["CUDA_ENABLE_LIGHTWEIGHT_COREDUMP"] == "1"
+    assert found["CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION"] == "0"
+
+
+def test_a_driver_before_12_1_is_not_asked() -> None:
+    assert variables({}, Path("/folder"), Driver(12000)) == (
+        {},
+        "this driver, of CUDA 12.0, writes none without memory; drivers since CUDA 12.1 do",
+    )
 
 
 @pytest.mark.parametrize("theirs", [{FILE: "mine"}, {ARMED: "0"}, {"CUDA_ENABLE_LIGHTWEIGHT_COREDUMP": "1"}])
 def test_variables_of_the_user_are_left_alone(theirs: dict[str, str]) -> None:
-    environment = dict(theirs)
-    arm(environment, Path("/folder"))
-    assert environment == theirs
+    found, why = variables(theirs, Path("/folder"), Driver(13000))
+    assert found == {}
+    assert ARMED in why
 
 
-def test_a_driver_before_12_1_is_told_as_the_reason() -> None:
+def test_variables_of_the_user_that_ask_for_a_dump_are_enough() -> None:
+    assert variables({ARMED: "1"}, Path("/folder"), Driver(13000)) == ({}, "")
+
+
+def test_a_driver_that_cannot_be_asked_is_told_as_the_reason() -> None:
     assert "since CUDA 12.1" in refusal({ARMED: "1"}, ctypes.CDLL(None))
-
-
-def test_variables_that_ask_for_no_dump_are_told_as_the_reason() -> None:
-    assert ARMED in refusal({FILE: "mine"}, ctypes.CDLL(None))
 
 
 def armed(file: Path | str) -> dict[str, str]:
