@@ -79,7 +79,7 @@ def test_a_kernel_without_a_name_was_launched_by_no_line() -> None:
 def test_the_report_of_a_run_has_the_exception_and_its_instruction() -> None:
     told = " ".join(str(Blame(msgspec.structs.replace(FAULT, dump=dump("triton")))).split())
     assert "exception: Warp Illegal Address" in told
-    assert "at: /home/me/kernels/tri.py:13 (scale+0x2d0)" in told
+    assert "instruction: /home/me/kernels/tri.py:13 (scale+0x2d0)" in told
 
 
 def test_the_report_of_a_run_names_the_kernel_once() -> None:

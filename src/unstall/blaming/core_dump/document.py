@@ -95,7 +95,7 @@ def _of_grid(grid: Grid) -> Iterator[Words]:
 def _of_exception(exception: DeviceException) -> Iterator[Words]:
     yield _fact("exception", f"{exception.name}: {exception.words}")
     if exception.at is not None:
-        yield _fact("at", Span(_place(exception.at), "place"))
+        yield _fact("instruction", Span(_place(exception.at), "place"))
         for line in exception.at.source[1:]:
             yield _fact("inlined at", Span(f"{plain(line.file)}:{line.line}", "place"))
     if exception.block is not None and exception.thread is not None:

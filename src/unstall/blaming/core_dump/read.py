@@ -35,7 +35,7 @@ def read_core_dump(path: Path) -> CoreDump:
         raise TraceError(f"{path}: no file")
     if not path.stat().st_size:
         raise TraceError(f"{path}: empty: the dump was not written to its end")
-    elf = Elf(np.memmap(path, np.uint8, "r"), str(path))
+    elf = Elf(np.memmap(path, np.uint8, "r").view(np.ndarray), str(path))
     if (elf.machine, elf.abi, elf.kind) != (_CUDA, _CUDA_ABI, _CORE):
         raise TraceError(f"{path}: no core dump of a GPU")
     return _Reader(elf).read()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.blaming.core_dump.elf import Elf
+from unstall.blaming.core_dump.elf import Bytes, Elf
 from unstall.errors import TraceError
 
 _FIRST_TYPE = 0x80000000
@@ -80,12 +80,14 @@ def table(elf: Elf, kind: int, parent: Table | None = None) -> Table:
         TraceError: A section is cut off, has other rows, or belongs to nothing.
     """
     dtype, last = _ROWS[kind]
-    pieces: list[NDArray[Any]] = [np.zeros(0, dtype)]
+    assert dtype.fields is not None
+    least = dtype.fields[last][1] + dtype[last].itemsize
+    pieces = [np.zeros((0, dtype.itemsize), np.uint8)]
     parents: list[NDArray[np.intp]] = [np.zeros(0, np.intp)]
     first_row, counts, total = {}, {}, 0
     for number in filled(elf, kind):
         section = elf.sections[number]
-        rows = _rows(elf, number, dtype, last)
+        rows = _rows(elf, number, dtype.itemsize, least)
         link, info = int(section["link"]), int(section["info"])
         if parent is not None and info >= parent.counts.get(link, 0):
             raise TraceError(f"{elf.what}: section {number} belongs to nothing")
@@ -94,7 +96,8 @@ def table(elf: Elf, kind: int, parent: Table | None = None) -> Table:
         total += len(rows)
         pieces.append(rows)
         parents.append(np.full(len(rows), of, np.intp))
-    return Table(np.concatenate(pieces), np.concatenate(parents), first_row, counts)
+    rows = np.concatenate(pieces).view(dtype)[:, 0]
+    return Table(rows, np.concatenate(parents), first_row, counts)
 
 
 def filled(elf: Elf, kind: int) -> list[int]:
@@ -109,14 +112,11 @@ def filled(elf: Elf, kind: int) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def _rows(elf: Elf, number: int, dtype: np.dtype[Any], last: str) -> NDArray[Any]:
+def _rows(elf: Elf, number: int, wanted_bytes: int, least_bytes: int) -> Bytes:
+    """Returns the first bytes of each row of a section; zeros stand for those that its driver did not have."""
     data = elf.data(number)
     row_bytes = int(elf.sections[number]["row_bytes"]) or len(data)
-    ends = {name: of + kind.itemsize for name, (kind, of, *_) in (dtype.fields or {}).items()}
-    if row_bytes < ends[last] or len(data) % row_bytes:
-        raise TraceError(f"{elf.what}: section {number} has rows of {row_bytes} bytes, not of {ends[last]} or more")
-    if row_bytes >= dtype.itemsize:
-        return data.reshape(-1, row_bytes)[:, : dtype.itemsize].copy().view(dtype)[:, 0]
-    rows = np.zeros((len(data) // row_bytes, dtype.itemsize), np.uint8)
-    rows[:, :row_bytes] = data.reshape(-1, row_bytes)
-    return rows.view(dtype)[:, 0]
+    if row_bytes < least_bytes or len(data) % row_bytes:
+        raise TraceError(f"{elf.what}: section {number} has rows of {row_bytes} bytes, not of {least_bytes} or more")
+    rows = data.reshape(-1, row_bytes)[:, :wanted_bytes]
+    return rows if row_bytes >= wanted_bytes else np.pad(rows, ((0, 0), (0, wanted_bytes - row_bytes)))
