@@ -8,6 +8,7 @@ from typing import Literal
 
 from unstall.blaming.core_dump import document as core_dump
 from unstall.blaming.result import BlameResult, Line, Suspect
+from unstall.blaming.ring import name_in_results
 from unstall.document.document import Annotation, Block, Bullets, Code, Document, Prose, Span, Words, words
 from unstall.document.plain import plain, short
 from unstall.document.shown import Shown
@@ -119,7 +120,8 @@ def _facts(result: BlameResult, suspect: Suspect) -> Iterator[Words]:
     if suspect.replayed:
         yield _fact("replayed at", Span(_place(suspect.replayed), "place"))
     failed = result.dump.failed if result.dump else None
-    for name in suspect.work[:3] if failed is None or failed.kernel not in suspect.work else ():
+    told = name_in_results(failed.linked) if failed else ""
+    for name in suspect.work[:3] if told not in suspect.work else ():
         yield _fact("kernel", Span(short(name, 150), "name"))
     if result.assertion:
         yield _fact("assertion", Span(short(result.assertion[result.assertion.find("Assertion ") :], 300), "name"))

@@ -11,7 +11,7 @@ from unstall.blaming.core_dump.result import CoreDump
 from unstall.blaming.culprit import Unfinished, unfinished
 from unstall.blaming.demangle import demangled
 from unstall.blaming.result import BlameResult, Line, Noticed, Suspect
-from unstall.blaming.ring import COPY, GRAPH, MEMSET, Place, Ring, Rows
+from unstall.blaming.ring import COPY, GRAPH, MEMSET, Place, Ring, Rows, name_in_results
 from unstall.cupti.driver_calls import DRIVER
 
 _KINDS = {GRAPH: "graph replay", COPY: "copy", MEMSET: "memset"}
@@ -62,8 +62,9 @@ def _error(code: int, dump: CoreDump | None) -> int:
 def _may_be(assertion: str, dump: CoreDump | None) -> Callable[[str], bool]:
     """Returns what says of a kernel, by its demangled name, whether it may be the one that failed."""
     failed = dump.failed if dump else None
-    if failed is not None and failed.kernel:
-        return lambda kernel: kernel == failed.kernel
+    if failed is not None and failed.linked:
+        name = name_in_results(failed.linked)
+        return lambda kernel: kernel == name
     return lambda kernel: fits(assertion, kernel)
 
 

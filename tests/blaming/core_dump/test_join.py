@@ -64,6 +64,14 @@ def test_an_instance_of_a_template_is_known_by_its_linked_name() -> None:
         assert lines_of(ran(on, [kernel(0, other), kernel(0, GATHER)], FAILED, dump("assert"))) == [[2]]
 
 
+def test_a_kernel_is_known_by_the_part_of_a_long_name_that_is_kept() -> None:
+    long = "k" * 1500
+    exception = DeviceException(code=14, name="", words="", error=700)
+    found = CoreDump(grids=(Grid(kernel=long, linked=long, exception=exception),))
+    with device() as on:
+        assert lines_of(ran(on, [kernel(0, "add"), kernel(0, long)], ILLEGAL, found)) == [[2]]
+
+
 def test_a_kernel_that_no_line_launched_leaves_all_lines() -> None:
     with device() as on:
         assert lines_of(ran(on, [kernel(0, "add"), kernel(0, "mul")], ILLEGAL, dump("illegal"))) == [[1, 2]]

@@ -8,6 +8,7 @@ import msgspec
 
 from unstall.blaming.core_dump.result import CoreDump, Grid
 from unstall.blaming.result import BlameResult, Line
+from unstall.blaming.ring import name_in_results
 
 
 def launched_by(dump: CoreDump, result: BlameResult) -> CoreDump:
@@ -15,7 +16,8 @@ def launched_by(dump: CoreDump, result: BlameResult) -> CoreDump:
     lines = list(_lines(result))
 
     def joined(grid: Grid) -> Grid:
-        names = [f"{line.file}:{line.line}" for line, work in lines if grid.kernel and grid.kernel in work]
+        name = name_in_results(grid.linked)
+        names = [f"{line.file}:{line.line}" for line, work in lines if name and name in work]
         return msgspec.structs.replace(grid, launched_by=tuple(dict.fromkeys(names)))
 
     return msgspec.structs.replace(dump, grids=tuple(map(joined, dump.grids)))
