@@ -63,16 +63,29 @@ torch.launch(b"mul", 8)
 torch.driver.fake_die(700)
 torch.synchronize()
 """
+WRITES_A_DUMP = f"""
+if "CUDA_COREDUMP_FILE" in os.environ:
+    with open(os.environ["CUDA_COREDUMP_FILE"].replace("%p", str(os.getpid())), "wb") as dump:
+        import lzma
+        dump.write(lzma.decompress(open({str(FOLDER / "NAME.core.xz")!r}, "rb").read()))
+"""
 WITH_A_DUMP = f"""import os, torch
 torch.driver.fake_die(0)
 torch.launch(b"add", 7)
 torch.launch(b"scale", 8)  # the fault
 torch.driver.fake_die(700)
-if "CUDA_COREDUMP_FILE" in os.environ:
-    with open(os.environ["CUDA_COREDUMP_FILE"].replace("%p", str(os.getpid())), "wb") as dump:
-        import lzma
-        dump.write(lzma.decompress(open({str(FOLDER / "illegal.core.xz")!r}, "rb").read()))
+{WRITES_A_DUMP.replace("NAME", "illegal")}
 torch.synchronize()
+"""
+WAITS_IN_VAIN = f"""import os, torch
+torch.launch(b"add")
+torch.launch(b"_ZN2at6native24vectorized_gather_kernelILi16ElEEvPcS2_PT0_illllb")  # the fault
+torch.launch(b"mul")
+torch.driver.fake_run(7, 1)
+{WRITES_A_DUMP.replace("NAME", "assert")}
+torch.synchronize()  # returns no error if a dump is written
+torch.driver.fake_die(719)
+torch.launch(b"sum")
 """
 
 
@@ -127,6 +140,12 @@ def test_a_core_dump_leaves_the_line_that_launched_its_kernel(home: Path, fake: 
     told = json.loads(blamed(home, fake, WITH_A_DUMP, "--core-dump", "--format", "json").stdout)
     assert [suspect["where"]["line"] for suspect in told["suspects"]] == [4]
     assert told["dump"]["grids"][0]["exception"]["name"] == "Warp Illegal Address"
+
+
+def test_a_wait_that_did_not_tell_of_an_assertion_hides_no_line(home: Path, fake: Path) -> None:
+    told = json.loads(blamed(home, fake, WAITS_IN_VAIN, "--core-dump", "--format", "json").stdout)
+    assert [suspect["where"]["line"] for suspect in told["suspects"]] == [3]
+    assert (told["code"], told["suspects"][0]["others"]) == (710, [])
 
 
 def test_a_program_is_not_armed_unless_it_is_asked_for(home: Path, fake: Path) -> None:

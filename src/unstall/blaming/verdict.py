@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
-from unstall.blaming.causes import ERRORS, LAUNCH_FAILED, cause_of, fits
+from unstall.blaming.causes import ASSERTED, ERRORS, LAUNCH_FAILED, cause_of, fits
 from unstall.blaming.core_dump.result import CoreDump
 from unstall.blaming.culprit import Unfinished, unfinished
 from unstall.blaming.demangle import demangled
@@ -28,6 +29,8 @@ def verdict(ring: Ring, *, assertion: str = "", program: str = "", dump: CoreDum
     code = _error(int(header["error_code"]), dump)
     if not code:
         return BlameResult(program=program, dump=dump)
+    if dump is not None and dump.exception is not None and dump.exception.error == ASSERTED:
+        ring = replace(ring, waits_are_true=False)
     may_be = _may_be(assertion, dump)
     found = _by_kernel([(each, _suspect(ring, each, may_be)) for each in unfinished(ring)], may_be)
     suspects = tuple(suspect for _, suspect in found)
