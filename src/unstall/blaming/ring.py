@@ -77,8 +77,8 @@ class Place:
 class Ring:
     """The tables of a file. Entries are sorted by number.
 
-    `waits_are_true`: what the host waited for is done. Not so after a failed assertion of which a core dump was written:
-    then calls that wait return no error.
+    `waits_are_true`: what the host waited for is done. Not so if a core dump was written of a failed assertion: then
+    calls that wait return no error.
     """
 
     header: Any
