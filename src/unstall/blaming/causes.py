@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+ASSERTED, LAUNCH_FAILED = 710, 719
 ERRORS = {  # CUresult, in cuda.h
     214: "uncorrectable ECC error",
     220: "uncorrectable NVLink error",
     226: "contained device error",
     700: "illegal memory access",
     702: "launch timed out",
-    710: "device-side assert",
+    ASSERTED: "device-side assert",
     714: "hardware stack error",
     715: "illegal instruction",
     716: "misaligned address",
     717: "invalid address space",
     718: "invalid program counter",
-    719: "launch failed",
+    LAUNCH_FAILED: "launch failed",
     721: "tensor memory leak",
 }
 ASSERTION = re.compile(
@@ -88,7 +89,7 @@ def fits(assertion: str, kernel: str) -> bool:
 
 def cause_of(code: int, assertion: str, work: Sequence[str]) -> tuple[str, str]:
     """Returns what caused the error, and what to do; "" if that is not known."""
-    for text in (assertion, *work) if code == 710 else ():
+    for text in (assertion, *work) if code == ASSERTED else ():
         for pattern, cause, fix in _CAUSES:
             if text and re.search(pattern, text):
                 return cause, fix

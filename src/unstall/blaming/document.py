@@ -6,7 +6,9 @@ import linecache
 from collections.abc import Iterator
 from typing import Literal
 
+from unstall.blaming.core_dump import document as core_dump
 from unstall.blaming.result import BlameResult, Line, Suspect
+from unstall.blaming.ring import name_in_results
 from unstall.document.document import Annotation, Block, Bullets, Code, Document, Prose, Span, Words, words
 from unstall.document.plain import plain, short
 from unstall.document.shown import Shown
@@ -72,6 +74,8 @@ def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[
         if first.where is not None:
             yield _source(first)
         yield Prose(tuple(_facts(result, first)))
+    if result.dump is not None:
+        yield Prose(tuple(core_dump.facts(result.dump)))
     yield Prose(tuple(_noticing(result)))
     if result.fix:
         yield Prose((words(Span("do: ", "dim"), _capital(result.fix) + "."),))
@@ -80,6 +84,8 @@ def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[
         yield Bullets(words("Other lines whose work had not finished"), others)
     if others and again:
         yield Prose((words("To find the one line: ", Span(again, "strong")),))
+    if result.no_dump:
+        yield Prose((words(Span(f"No core dump: {result.no_dump}.", "dim")),))
     if result.unmarked:
         yield Prose((words(Span(f"Not exact: {result.unmarked}.", "warning")),))
 
@@ -113,7 +119,9 @@ def _facts(result: BlameResult, suspect: Suspect) -> Iterator[Words]:
         yield _fact("forward", Span(_place(line), "place"))
     if suspect.replayed:
         yield _fact("replayed at", Span(_place(suspect.replayed), "place"))
-    for name in suspect.work[:3]:
+    failed = result.dump.failed if result.dump else None
+    told = name_in_results(failed.linked) if failed else ""
+    for name in suspect.work[:3] if told not in suspect.work else ():
         yield _fact("kernel", Span(short(name, 150), "name"))
     if result.assertion:
         yield _fact("assertion", Span(short(result.assertion[result.assertion.find("Assertion ") :], 300), "name"))

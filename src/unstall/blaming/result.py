@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import msgspec
+
+from unstall.blaming.core_dump.result import CoreDump
+from unstall.errors import TraceError
+
+_LARGEST_BYTES = 1 << 26
+
+
+class _Schema(msgspec.Struct):
+    schema: str
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -30,7 +40,8 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
 
     `iteration`: how often this line had been reached, this time included; None if that is not known. `iteration_to`:
     the last time that may have failed, if several may. `work`: names of kernels, or the kind of other work. `others`:
-    lines whose work may have failed as well, since no mark stands between them and this one. `replayed`: the line that
+    lines whose work may have failed as well, since no mark stands between them and this one. `others_work`: for each of
+    these, the same as `work`. `replayed`: the line that
     replayed the graph which the work was captured in. `replay`, `replay_to`: how often, as for `iteration`.
     """
 
@@ -47,6 +58,7 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
     replay: int | None = None
     replay_to: int | None = None
     others: tuple[Line, ...] = ()
+    others_work: tuple[tuple[str, ...], ...] = ()
     blocked: bool = False
 
 
@@ -68,7 +80,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a program's fault. `suspects` come in the order of their likelihood; without an `error`, no
-    fault was seen."""
+    fault was seen. `dump`: what ran on the device, if the driver wrote a core dump; else `no_dump` says why there is
+    none, if one was asked for."""
 
     schema: Literal["unstall.blame/1"] = "unstall.blame/1"
     program: str = ""
@@ -82,3 +95,20 @@ class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
     tensors: tuple[Tensor, ...] = ()
     traceback: Line | None = None
     unmarked: str = ""
+    dump: CoreDump | None = None
+    no_dump: str = ""
+
+
+def read_result(path: Path) -> BlameResult:
+    """Reads a saved result. Raises TraceError if the file is none."""
+    with path.open("rb") as file:
+        content = file.read(_LARGEST_BYTES + 1)
+    if len(content) > _LARGEST_BYTES:
+        raise TraceError(f"{path}: too large for a result of `unstall run --blame`")
+    try:
+        schema = msgspec.json.decode(content, type=_Schema).schema
+        if schema == BlameResult().schema:
+            return msgspec.json.decode(content, type=BlameResult)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceError(f"{path}: no result that `unstall run --blame -o fault.json` wrote: {error}") from error
+    raise TraceError(f"{path}: its schema is {schema!r}, and this version of unstall reads {BlameResult().schema!r}")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unstall.blaming.demangle import demangled
 from unstall.errors import TraceError
 
 KERNEL, GRAPH, COPY, MEMSET, RECORD, WAIT = range(1, 7)
@@ -18,6 +19,8 @@ NEVER, BEGUN, FINISHED = 0, 2**32 - 1, 2**32 - 2
 MARKED = 1
 """`marked` of an entry before which the stream got a mark."""
 _STREAMS = 1024
+_LONGEST_NAME = 1024
+"""Of a kernel's name, in bytes: LONGEST_NAME in `_ring.h`."""
 _PARTS = ("slots", "streams", "captures", "lines", "stacks", "codes", "kernels", "text", "captured", "ring")
 _ENTRY = [
     *((name, "<u8") for name in ("number", "time", "event")),
@@ -72,10 +75,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Ring:
-    """The tables of a file. Entries are sorted by number."""
+    """The tables of a file. Entries are sorted by number.
+
+    `waits_are_true`: what the host waited for is done. Not so if a core dump was written of a failed assertion: then
+    calls that wait return no error.
+    """
 
     header: Any
     tables: dict[str, Rows]
+    waits_are_true: bool = True
 
     @cached_property
     def entries(self) -> Rows:
@@ -100,7 +108,10 @@ class Ring:
         """
         streams = self.tables["streams"]
         done = [
-            max(self._whole(self.tables["slots"][number]), self._whole(row["settled"]))
+            max(
+                self._whole(self.tables["slots"][number]),
+                self._whole(row["settled"]) if self.waits_are_true else 0,
+            )
             for number, row in enumerate(streams)
         ]
         waits = self.entries[self.entries["kind"] == WAIT]
@@ -168,6 +179,11 @@ class Ring:
         """Returns the text at an offset."""
         text: bytes = self.tables["text"][int(at) : int(at) + 4097].tobytes()
         return text.partition(b"\0")[0].decode(errors="replace")
+
+
+def name_in_results(linked: str) -> str:
+    """Returns how results name the kernel that is linked by this name, of which the ring keeps only the beginning."""
+    return demangled(linked.encode()[:_LONGEST_NAME].decode(errors="replace"))
 
 
 def read_ring(path: Path) -> Ring:

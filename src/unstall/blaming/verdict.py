@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
-from unstall.blaming.causes import ERRORS, cause_of, fits
+from unstall.blaming.causes import ASSERTED, ERRORS, LAUNCH_FAILED, cause_of, fits
+from unstall.blaming.core_dump.result import CoreDump
 from unstall.blaming.culprit import Unfinished, unfinished
 from unstall.blaming.demangle import demangled
 from unstall.blaming.result import BlameResult, Line, Noticed, Suspect
-from unstall.blaming.ring import COPY, GRAPH, MEMSET, Place, Ring, Rows
+from unstall.blaming.ring import COPY, GRAPH, MEMSET, Place, Ring, Rows, name_in_results
 from unstall.cupti.driver_calls import DRIVER
 
 _KINDS = {GRAPH: "graph replay", COPY: "copy", MEMSET: "memset"}
@@ -18,13 +20,19 @@ _MOST_NAMES = 8
 _CALLS = DRIVER | {0: "a call that is not followed"}
 
 
-def verdict(ring: Ring, *, assertion: str = "", program: str = "") -> BlameResult:
-    """Returns what is known of the fault; a result without an error if the program saw none."""
+def verdict(ring: Ring, *, assertion: str = "", program: str = "", dump: CoreDump | None = None) -> BlameResult:
+    """Returns what is known of the fault; a result without an error if the program saw none.
+
+    `dump`: the core dump of the fault, which names the kernel. Else the assertion's text may tell which it was.
+    """
     header = ring.header
-    code = int(header["error_code"])
+    code = _error(int(header["error_code"]), dump)
     if not code:
-        return BlameResult(program=program)
-    found = _by_assertion([(each, _suspect(ring, each, assertion)) for each in unfinished(ring)], assertion)
+        return BlameResult(program=program, dump=dump)
+    if dump is not None and dump.exception is not None and dump.exception.error == ASSERTED:
+        ring = replace(ring, waits_are_true=False)
+    may_be = _may_be(assertion, dump)
+    found = _by_kernel([(each, _suspect(ring, each, may_be)) for each in unfinished(ring)], may_be)
     suspects = tuple(suspect for _, suspect in found)
     launched = found[0][0].launch if found else None
     is_followed = bool(header["error_call"])  # else it was found at the program's end
@@ -44,21 +52,40 @@ def verdict(ring: Ring, *, assertion: str = "", program: str = "") -> BlameResul
         cause=cause,
         fix=fix,
         unmarked=_unmarked(header),
+        dump=dump,
     )
 
 
-def _by_assertion(found: list[tuple[Unfinished, Suspect]], assertion: str) -> list[tuple[Unfinished, Suspect]]:
-    """Returns the one whose kernel asserted if there is one such; else all, those that may have waited last."""
-    fitting = [pair for pair in found if any(fits(assertion, name) for name in pair[1].work)]
+def _error(code: int, dump: CoreDump | None) -> int:
+    """Returns the error that the device had: a dump tells what CUDA calls a failed launch, or had no time to tell."""
+    exception = dump.exception if dump else None
+    return exception.error if exception and code in (0, LAUNCH_FAILED) else code
+
+
+def _may_be(assertion: str, dump: CoreDump | None) -> Callable[[str], bool]:
+    """Returns what says of a kernel, by its demangled name, whether it may be the one that failed."""
+    failed = dump.failed if dump else None
+    if failed is not None and failed.linked:
+        name = name_in_results(failed.linked)
+        return lambda kernel: kernel == name
+    return lambda kernel: fits(assertion, kernel)
+
+
+def _by_kernel(
+    found: list[tuple[Unfinished, Suspect]], may_be: Callable[[str], bool]
+) -> list[tuple[Unfinished, Suspect]]:
+    """Returns the one whose kernel failed if there is one such; else all, those that may have waited last."""
+    fitting = [pair for pair in found if any(map(may_be, pair[1].work))]
     if len(fitting) == 1:
         return fitting
     return sorted(found, key=lambda pair: (pair[0].blocked, pair not in fitting))
 
 
-def _suspect(ring: Ring, each: Unfinished, assertion: str) -> Suspect:
-    failed, lines = _failed(ring, each.entries, assertion)
-    first = failed[0]
-    others = dict.fromkeys(int(line) for line in lines if line != first["line"])
+def _suspect(ring: Ring, each: Unfinished, may_be: Callable[[str], bool]) -> Suspect:
+    open_ones = _open(ring, each.entries, may_be)
+    first = open_ones[0]
+    failed = open_ones[open_ones["line"] == first["line"]]
+    others = [line for line in dict.fromkeys(open_ones["line"].tolist()) if line != first["line"] and ring.place(line)]
     where, inner, outer = ring.stack(int(first["stack"]))
     stream = ring.tables["streams"][int(each.launch["stream"])]
     replayed = each.replays if each.replays is not None else each.entries[:0]
@@ -77,16 +104,15 @@ def _suspect(ring: Ring, each: Unfinished, assertion: str) -> Suspect:
         replay=replay,
         replay_to=replay_to,
         others=_lines(ring.place(line) for line in others),
+        others_work=tuple(_work(ring, open_ones[open_ones["line"] == line]) for line in others),
         blocked=each.blocked,
     )
 
 
-def _failed(ring: Ring, entries: Rows, assertion: str) -> tuple[Rows, list[int]]:
-    """Returns the entries of the line that failed, as far as can be told, and the lines that may have failed."""
-    fitting = entries[[fits(assertion, demangled(ring.kernel(int(each["kernel"])))) for each in entries]]
-    lines = list(dict.fromkeys(int(each["line"]) for each in (fitting if len(fitting) else entries)))
-    may_be = fitting if len(fitting) else entries
-    return may_be[may_be["line"] == may_be["line"][0]], lines
+def _open(ring: Ring, entries: Rows, may_be: Callable[[str], bool]) -> Rows:
+    """Returns the entries of a kernel that may have failed; all if none is known to."""
+    fitting = entries[[may_be(demangled(ring.kernel(int(each["kernel"])))) for each in entries]]
+    return fitting if len(fitting) else entries
 
 
 def _visits(entries: Rows) -> tuple[int | None, int | None]:

@@ -6,10 +6,14 @@ import argparse
 import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unstall.blaming.causes import ASSERTED
+from unstall.cli._arguments import add_value, parse_file
 from unstall.cli._output import deliver
 from unstall.cli._recording import say
 from unstall.errors import UsageError
@@ -20,12 +24,13 @@ if TYPE_CHECKING:
     from unstall.blaming.supervise import Ended
 
 _RECORDING = ("warmup", "steps", "after", "for_", "stop", "shapes", "trace", "keep_arguments", "against")
+CORES_PREFIX = "unstall-core-"
 _EARLIER = 2
 """With --pin-down, waiting begins so many iterations before the one that failed."""
 
 
 def add_blame_options(parser: argparse.ArgumentParser) -> None:
-    """Adds --blame and --pin-down."""
+    """Adds --blame and its options."""
     group = parser.add_argument_group("faults")
     group.add_argument(
         "--blame",
@@ -37,12 +42,20 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="if several lines may have failed, start a second run that waits for the GPU after each of these lines",
     )
+    group.add_argument(
+        "--core-dump",
+        action="store_true",
+        help="at a fault, also read a GPU core dump: the exact instruction and exception. It changes what the program "
+        "sees of a failed assertion",
+    )
+    add_value(group, "--core-dump-to", "FILE", parse_file, "the same, and keep the core dump as FILE")
 
 
 def check_blame(args: argparse.Namespace) -> None:
     """Raises UsageError for options that make no sense together, or if lines cannot be read here."""
-    if args.pin_down and not args.blame:
-        raise UsageError("--pin-down needs --blame")
+    for option in ("pin_down", "core_dump", "core_dump_to"):
+        if getattr(args, option) and not args.blame:
+            raise UsageError(f"--{option.replace('_', '-')} needs --blame")
     if not args.blame or args.gpu:
         return
     given = [name for name in _RECORDING if getattr(args, name) not in (None, False)]
@@ -59,11 +72,18 @@ def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
     """Runs the program, reports its fault, and returns its exit code."""
     from unstall.blaming.document import NO_FAULT, Blame
 
-    ended = _supervised(args, program)
+    with_dump = args.core_dump or bool(args.core_dump_to)
+    ended = _supervised(args, program, with_dump=with_dump)
     result = ended.result
     if result and args.pin_down and _is_open(result):
         say("the program runs again, and waits after the work of the lines that may have failed")
-        ended = _supervised(args, program, _pinned(result), anomaly=any(each.backward for each in result.suspects))
+        ended = _supervised(
+            args,
+            program,
+            _pinned(result),
+            anomaly=any(each.backward for each in result.suspects),
+            with_dump=with_dump or not _asserted(result),
+        )
         if ended.result and ended.result.error:
             result = ended.result
         else:
@@ -81,14 +101,34 @@ def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
     return leave_as(ended.exit)
 
 
-def _supervised(args: argparse.Namespace, program: Sequence[str], pinned: str = "", *, anomaly: bool = False) -> Ended:
+def _supervised(
+    args: argparse.Namespace, program: Sequence[str], pinned: str = "", *, anomaly: bool = False, with_dump: bool
+) -> Ended:
     from unstall.blaming.supervise import make_folder, supervise
 
     folder = make_folder()
     try:
-        return supervise(program, folder, pinned=pinned, anomaly=anomaly, stdout_to_stderr=bool(args.format))
+        with tempfile.TemporaryDirectory(prefix=CORES_PREFIX, ignore_cleanup_errors=True) as cores:
+            ended = supervise(
+                program,
+                folder,
+                pinned=pinned,
+                anomaly=anomaly,
+                cores=Path(cores) if with_dump else None,  # no shared memory: a dump may be large
+                stdout_to_stderr=bool(args.format),
+            )
+            if ended.core and args.core_dump_to:
+                shutil.copyfile(ended.core, args.core_dump_to)
+                if not args.quiet:
+                    say(f"the core dump is kept as {args.core_dump_to}")
+            return ended
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _asserted(result: BlameResult) -> bool:
+    """Returns whether an assertion failed: it names its kernel itself, and a core dump would change its error."""
+    return result.code == ASSERTED or bool(result.assertion)
 
 
 def _is_open(result: BlameResult) -> bool:

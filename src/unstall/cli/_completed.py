@@ -19,6 +19,8 @@ _FILES = {
     "--output": (".html", ".json", ".md", ".txt"),
     "--save-timeline": (".unstall",),
     **dict.fromkeys(("--gpu", "--baseline", "--save-baseline", "calibrate --output"), (".json",)),
+    **dict.fromkeys(("--core", "--core-dump-to"), (".core", ".nvcudmp")),
+    "blame RESULT": (".json",),
     **dict.fromkeys(("FOLDER", "--source"), (FOLDER,)),
 }
 

@@ -101,7 +101,7 @@ def run_program(args: argparse.Namespace, explain: Explain) -> int:
     if args.blame and not virtual:
         from unstall.cli._blame import run_blamed
 
-        check_outputs(args, *([] if args.module else program[:1]))
+        check_outputs(args, *([] if args.module else program[:1]), others=[args.core_dump_to])
         _check_folders([*map(Path, args.output)])
         return run_blamed(args, program)
     _check_cupti(args)

@@ -1,0 +1,93 @@
+"""The machine code that was loaded: which function an address is in, and which line of source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.blaming.core_dump.elf import SYMBOLS, Bytes, Elf, text
+from unstall.blaming.core_dump.line_table import lines_at
+from unstall.blaming.core_dump.result import Instruction
+from unstall.blaming.demangle import demangled
+from unstall.errors import TraceError
+
+_SYMBOL = np.dtype(
+    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
+)
+_FUNCTION = 2
+_LONGEST_TABLE = 1 << 28
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of a module. `linked` is its name as it is linked."""
+
+    module: Module
+    linked: str
+    at: int
+
+    def instruction(self, address: int, warps: int = 0) -> Instruction:
+        """Returns an instruction of this function by its address."""
+        source = lines_at(self.module.line_table, self.at, address, self.module.line_strings)
+        name, offset = demangled(self.linked), address - self.at
+        return Instruction(function=name, offset=offset, address=address, source=source, warps=warps)
+
+
+class Module:
+    """Machine code as it was loaded, so that its addresses are those of the device."""
+
+    def __init__(self, content: Bytes, what: str) -> None:
+        self._elf = Elf(content, what)
+
+    def functions(self) -> Iterator[tuple[NDArray[Any], Bytes]]:
+        """Yields the symbols of functions that are loaded, and the table that has their names."""
+        for number in self._elf.of_type(SYMBOLS):
+            data, link = self._elf.data(int(number)), int(self._elf.sections[number]["link"])
+            symbols = data[: len(data) // _SYMBOL.itemsize * _SYMBOL.itemsize].view(_SYMBOL)
+            is_function = (symbols["info"] % 16 == _FUNCTION) & (symbols["value"] > 0) & (symbols["size"] > 0)
+            if link < len(self._elf.sections):
+                yield symbols[is_function], self._elf.data(link)
+
+    @cached_property
+    def line_table(self) -> bytes:
+        return self._named(".debug_line")
+
+    @cached_property
+    def line_strings(self) -> bytes:
+        return self._named(".debug_line_str")
+
+    def _named(self, name: str) -> bytes:
+        found = self._elf.named(name)
+        return bytes(found) if len(found) <= _LONGEST_TABLE else b""
+
+
+class Code:
+    """The functions of all modules. A module that is broken has none."""
+
+    def __init__(self, modules: Iterable[tuple[Bytes, str]]) -> None:
+        tables: list[NDArray[Any]] = [np.zeros(0, _SYMBOL)]
+        self._owners: list[tuple[Module, Bytes]] = []
+        for content, what in modules:
+            with suppress(TraceError):
+                module = Module(content, what)
+                for symbols, names in module.functions():
+                    tables.append(symbols)
+                    self._owners.append((module, names))
+        symbols = np.concatenate(tables)
+        order = np.argsort(symbols["value"], kind="stable")
+        self._symbols = symbols[order]
+        self._owner = np.repeat(np.arange(len(tables)) - 1, [len(table) for table in tables])[order]
+
+    def function(self, address: int) -> Function | None:
+        """Returns the function that an address is in."""
+        at = int(np.searchsorted(self._symbols["value"], np.uint64(address), side="right")) - 1
+        if at < 0 or address - int(self._symbols[at]["value"]) >= int(self._symbols[at]["size"]):
+            return None
+        module, names = self._owners[self._owner[at]]
+        return Function(module, text(names, int(self._symbols[at]["name"])), int(self._symbols[at]["value"]))

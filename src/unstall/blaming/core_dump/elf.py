@@ -1,0 +1,91 @@
+"""The sections of an ELF file: a core dump is one, and so is each module of machine code in it.
+
+The file is untrusted: nothing is taken from it without a check that it lies within. The work is linear in its size.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.errors import TraceError
+
+Bytes = NDArray[np.uint8]
+NULL, SYMBOLS, STRINGS, NO_BITS = 0, 2, 3, 8
+_HEADER = struct.Struct("<4sBBBBB7xHHIQQQIHHHHHH")
+_SECTION = np.dtype(
+    [
+        *((name, "<u4") for name in ("name", "type")),
+        *((name, "<u8") for name in ("flags", "address", "at", "size")),
+        *((name, "<u4") for name in ("link", "info")),
+        *((name, "<u8") for name in ("align", "row_bytes")),
+    ]
+)
+_MOST_SECTIONS = 1 << 22
+_LONGEST_TEXT = 1 << 14
+_BIG_COUNT = 0xFFFF
+"""In the header: the number stands in section 0, since it is too large for here."""
+
+
+class Elf:
+    """An ELF file of 64 bits. `sections` has a row for each section; its number is its index."""
+
+    def __init__(self, content: Bytes, what: str) -> None:
+        """`what` is the file's name in errors. Raises TraceError if it is no such file, or is cut off."""
+        self.content, self.what = content, what
+        if len(content) < _HEADER.size or bytes(content[:6]) != b"\x7fELF\x02\x01":
+            raise TraceError(f"{what}: no ELF file of 64 bits")
+        header = _HEADER.unpack(bytes(content[: _HEADER.size]))
+        self.abi, self.kind, self.machine = int(header[4]), int(header[6]), int(header[7])
+        at, row_bytes, count, names = header[11], header[16], header[17], header[18]
+        if row_bytes != _SECTION.itemsize:
+            raise TraceError(f"{what}: its table of sections has rows of {row_bytes} bytes, not {_SECTION.itemsize}")
+        if count == 0 or names == _BIG_COUNT:
+            first = self._rows(at, 1)[0]
+            count = count or int(first["size"])
+            names = int(first["link"]) if names == _BIG_COUNT else names
+        if count > _MOST_SECTIONS:
+            raise TraceError(f"{what}: it has {count:,} sections; at most {_MOST_SECTIONS:,} are read")
+        self.sections = self._rows(at, count)
+        self._names = names
+
+    def _rows(self, at: int, count: int) -> NDArray[Any]:
+        if at + count * _SECTION.itemsize > len(self.content):
+            raise TraceError(f"{self.what}: cut off: its table of sections ends behind the end of the file")
+        return self.content[at : at + count * _SECTION.itemsize].view(_SECTION)
+
+    def of_type(self, kind: int) -> NDArray[np.intp]:
+        """Returns the numbers of the sections of a type."""
+        return np.flatnonzero(self.sections["type"] == kind)
+
+    def data(self, number: int) -> Bytes:
+        """Returns what is in a section."""
+        section = self.sections[number]
+        at, size = int(section["at"]), int(section["size"])
+        if section["type"] in (NULL, NO_BITS):
+            return self.content[:0]
+        if at + size > len(self.content):
+            raise TraceError(f"{self.what}: cut off: section {number} ends behind the end of the file")
+        return self.content[at : at + size]
+
+    def named(self, name: str) -> Bytes:
+        """Returns what is in the first section of this name; nothing if there is none."""
+        if not 0 < self._names < len(self.sections):
+            return self.content[:0]
+        names = bytes(self.data(self._names))
+        wanted = name.encode() + b"\0"
+        at = -1
+        while (at := names.find(wanted, at + 1)) >= 0:
+            found = np.flatnonzero((self.sections["name"] == at) & (self.sections["type"] != NULL))
+            if len(found):
+                return self.data(int(found[0]))
+        return self.content[:0]
+
+
+def text(strings: Bytes, at: int) -> str:
+    """Returns the text at an offset of a table of strings; "" if that is outside."""
+    piece = bytes(strings[at : at + _LONGEST_TEXT]) if 0 <= at < len(strings) else b""
+    return piece.partition(b"\0")[0].decode(errors="replace")

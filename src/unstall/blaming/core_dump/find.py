@@ -1,0 +1,47 @@
+"""Finds the core dump that a process has written."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from unstall.blaming.core_dump.arming import FILE, is_armed
+from unstall.blaming.core_dump.read import read_core_dump
+from unstall.blaming.core_dump.result import CoreDump
+from unstall.errors import TraceError
+
+_USUAL_FILE = "core_%t_%h_%p.nvcudmp"
+_CLOCKS_DIFFER_S = 2.0
+"""A file system's times may be that much coarser than ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The core dump of a process. `why`: why it cannot be read."""
+
+    file: Path | None = None
+    dump: CoreDump | None = None
+    why: str = ""
+
+
+def find(environment: Mapping[str, str], process: int, since_s: float) -> Found:
+    """Reads the dump that a process has written since then. `environment` is the process's."""
+    file = _newest(environment, process, since_s)
+    try:
+        return Found(file, read_core_dump(file)) if file else Found()
+    except (TraceError, OSError) as error:
+        return Found(file, why=str(error))
+
+
+def _newest(environment: Mapping[str, str], process: int, since_s: float) -> Path | None:
+    if not is_armed(environment):
+        return None
+    known = {"p": str(process), "%": "%"}
+    parts = re.split(r"%([pht%])", environment.get(FILE) or _USUAL_FILE)
+    pattern = "".join(known.get(part, "*") if at % 2 else glob.escape(part) for at, part in enumerate(parts))
+    found = [path for name in glob.glob(pattern) if (path := Path(name)).is_file()]  # noqa: PTH207 - may be absolute
+    newest = max(found, key=lambda path: path.stat().st_mtime, default=None)
+    return newest if newest and newest.stat().st_mtime >= since_s - _CLOCKS_DIFFER_S else None

@@ -1,0 +1,122 @@
+"""The tables of a core dump, in the rows of NVIDIA's cudacoredump.h.
+
+A newer driver's rows are longer: their first fields are these. An older driver's lack the last fields, which are 0
+then. Sections of one type are read together, as one table. A section says by its link and its number of which row of
+which section it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.blaming.core_dump.elf import Bytes, Elf
+from unstall.errors import TraceError
+
+_FIRST_TYPE = 0x80000000
+MODULE_CODE, CALLERS, DEVICES, CONTEXTS, PROCESSORS, GRIDS, BLOCKS, WARPS, THREADS, MODULES = range(
+    _FIRST_TYPE + 7, _FIRST_TYPE + 17
+)
+META = _FIRST_TYPE + 22
+_MOST_SECTIONS = 1 << 17
+_INDEX = ("x", "y", "z")
+
+
+def _fields(*parts: tuple[str, Sequence[str]]) -> np.dtype[Any]:
+    return np.dtype([(name, kind) for kind, names in parts for name in names])
+
+
+_ROWS: dict[int, tuple[np.dtype[Any], str]] = {  # the fields that are read, and the last that every driver has
+    DEVICES: (
+        _fields(
+            ("<u8", ("name", "type", "architecture")),
+            ("<u4", ("id", "bus", "pci", "multiprocessors")),
+        ),
+        "multiprocessors",
+    ),
+    PROCESSORS: (_fields(("<u4", ("id", "spare", "exception", "knows_pc")), ("<u8", ("pc",))), "spare"),
+    GRIDS: (
+        _fields(
+            ("<u8", ("number", "context", "function", "entry", "module", "parent", "parameters")),
+            ("<u4", ("type", "origin", "status", "registers")),
+            ("<u4", (*(f"grid_{i}" for i in _INDEX), *(f"block_{i}" for i in _INDEX))),
+        ),
+        "block_z",
+    ),
+    BLOCKS: (_fields(("<u8", ("grid",)), ("<u4", _INDEX)), "z"),
+    WARPS: (
+        _fields(("<u8", ("pc",)), ("<u4", ("id", "valid", "active", "broken", "knows_pc", "spare"))),
+        "spare",
+    ),
+    THREADS: (_fields(("<u8", ("pc", "offset")), ("<u4", ("lane", *_INDEX, "exception"))), "exception"),
+    META: (
+        _fields(("<u8", ("generator",)), ("<u4", ("driver", "driver_minor", "cuda", "cuda_minor", "flags", "written"))),
+        "written",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of all sections of a type. `parent`: for each row, the row of the other table that it belongs to."""
+
+    rows: NDArray[Any]
+    parent: NDArray[np.intp]
+    first_row: dict[int, int]
+    counts: dict[int, int]
+
+
+def table(elf: Elf, kind: int, parent: Table | None = None) -> Table:
+    """Reads all sections of a type.
+
+    `parent` is the table that the sections are linked to: a section's number is that of a row in the linked section.
+    Without it, `parent` of the result has the sections' numbers.
+
+    Raises:
+        TraceError: A section is cut off, has other rows, or belongs to nothing.
+    """
+    dtype, last = _ROWS[kind]
+    assert dtype.fields is not None
+    least = dtype.fields[last][1] + dtype[last].itemsize
+    pieces = [np.zeros((0, dtype.itemsize), np.uint8)]
+    parents: list[NDArray[np.intp]] = [np.zeros(0, np.intp)]
+    first_row, counts, total = {}, {}, 0
+    for number in filled(elf, kind):
+        section = elf.sections[number]
+        rows = _rows(elf, number, dtype.itemsize, least)
+        link, info = int(section["link"]), int(section["info"])
+        if parent is not None and info >= parent.counts.get(link, 0):
+            raise TraceError(f"{elf.what}: section {number} belongs to nothing")
+        of = info if parent is None else parent.first_row[link] + info
+        first_row[number], counts[number] = total, len(rows)
+        total += len(rows)
+        pieces.append(rows)
+        parents.append(np.full(len(rows), of, np.intp))
+    rows = np.concatenate(pieces).view(dtype)[:, 0]
+    return Table(rows, np.concatenate(parents), first_row, counts)
+
+
+def filled(elf: Elf, kind: int) -> list[int]:
+    """Returns the numbers of the sections of a type that have something in them.
+
+    Raises TraceError if together they are larger than the file. So they overlap, and reading each would take too long.
+    """
+    numbers = elf.of_type(kind)
+    numbers = numbers[elf.sections["size"][numbers] > 0]
+    if len(numbers) > _MOST_SECTIONS or float(elf.sections["size"][numbers].sum(dtype=float)) > len(elf.content):
+        raise TraceError(f"{elf.what}: its sections are larger than the file")
+    return [int(number) for number in numbers]
+
+
+def _rows(elf: Elf, number: int, wanted_bytes: int, least_bytes: int) -> Bytes:
+    """Returns the first bytes of each row of a section; zeros stand for those that its driver did not have."""
+    data = elf.data(number)
+    row_bytes = int(elf.sections[number]["row_bytes"]) or len(data)
+    if row_bytes < least_bytes or len(data) % row_bytes:
+        raise TraceError(f"{elf.what}: section {number} has rows of {row_bytes} bytes, not of {least_bytes} or more")
+    rows = data.reshape(-1, row_bytes)[:, :wanted_bytes]
+    return rows if row_bytes >= wanted_bytes else np.pad(rows, ((0, 0), (0, wanted_bytes - row_bytes)))
