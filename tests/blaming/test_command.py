@@ -195,6 +195,7 @@ def test_a_driver_that_would_write_all_memory_is_not_asked(home: Path, fake: Pat
 
 
 def test_a_core_dump_needs_blame(home: Path, fake: Path) -> None:
+    (home / "program.py").write_text("")
     command = [sys.executable, "-m", "unstall", "run", "--core-dump", str(home / "program.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (2, "unstall: --core-dump needs --blame\n")
