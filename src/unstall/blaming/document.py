@@ -73,7 +73,8 @@ def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[
     if first is not None:
         if first.where is not None:
             yield _source(first)
-        yield Prose(tuple(_facts(result, first)))
+        if facts := tuple(_facts(result, first)):
+            yield Prose(facts)
     if result.dump is not None:
         yield Prose((words("In a second run, which wrote a core dump:"), *core_dump.facts(result.dump)))
     yield Prose(tuple(_noticing(result)))

@@ -91,6 +91,7 @@ def test_the_report_of_a_run_names_the_kernel_once() -> None:
     suspect = Suspect(where=Line("train.py", 16, "step"), work=("scale",))
     told = str(Blame(msgspec.structs.replace(FAULT, suspects=(suspect,), dump=dump("triton"))))
     assert told.count("kernel: scale") == 1
+    assert "\n\n\n" not in told
 
 
 def test_the_report_of_a_run_says_why_there_is_no_dump() -> None:
