@@ -1,7 +1,7 @@
-"""What a core dump adds to `unstall run --blame` on a GPU: planted faults, with a dump and without.
+"""What a core dump adds to `unstall run --blame` on a GPU: planted faults, with a dump of a second run and without.
 
 For each fault: the lines that are left, the line of the kernel's source, what the program itself saw, and how long its
-run took. The dumps are kept in the folder of --out, compressed; `tests/data/core_dumps/shrink.py` makes them smaller.
+runs took. The dumps are kept in the folder of --out, compressed; `tests/data/core_dumps/shrink.py` makes them smaller.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ PROGRAMS = sorted((Path(__file__).parents[1] / "tests" / "blaming" / "core_dump"
 _NEEDS = {"triton_kernel": "triton", "cupy_kernel": "cupy"}
 _OF_CUPY = 4
 """The line of its kernel, which has a source of its own."""
-_WAYS = ("plain", "core-dump", "pin-down")
+_CORE_DUMP = "--core-dump-to"
+_WAYS = {"plain": (), "core-dump": (_CORE_DUMP,), "pin-down": ("--pin-down",), "both": ("--pin-down", _CORE_DUMP)}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -81,7 +82,7 @@ def _row(program: Path, way: str, out: Path) -> dict[str, Any]:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder) / "kept.core"
-        options = {"plain": [], "core-dump": ["--core-dump-to", str(kept)], "pin-down": ["--pin-down"]}[way]
+        options = [f"{option}={kept}" if option == _CORE_DUMP else option for option in _WAYS[way]]
         try:
             result, stderr = blamed(program, *options)
         except Exception as error:
@@ -109,6 +110,7 @@ def _row(program: Path, way: str, out: Path) -> dict[str, Any]:
         "no_dump": result["no_dump"],
         "dump_bytes": size,
         "seen_by_the_program": seen[:2],
+        "driver": [line for line in stderr.splitlines() if "core" in line.lower() and "dump" in line.lower()][:8],
         "noticed": (result["noticed"] or {}).get("call"),
         "seconds": round(took, 2),
     }

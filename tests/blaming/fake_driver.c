@@ -105,14 +105,6 @@ int cuDriverGetVersion(int *version)
     *version = told ? atoi(told) : 13000;
     return 0;
 }
-int cuDeviceGetCount(int *count) { *count = 1; return 0; }
-int cuCoredumpGetAttributeGlobal(int attribute, void *value, size_t *size)
-{
-    const char *on = getenv("CUDA_ENABLE_COREDUMP_ON_EXCEPTION");
-    (void)attribute, (void)size;
-    *(char *)value = on && !strcmp(on, "1") && !getenv("FAKE_REFUSES_DUMPS");
-    return 0;
-}
 
 int fake_call(uint32_t id, const void *parameters, const char *symbol, int result)
 {

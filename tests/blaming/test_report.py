@@ -105,11 +105,11 @@ def test_control_characters_of_a_file_name_do_not_reach_the_terminal() -> None:
 
 
 def test_an_assertion_is_found_among_other_lines_in_any_pieces() -> None:
-    content = f"epoch 1\n{ASSERTION}\n{ASSERTION}\nTraceback\n".encode()
+    content = f"epoch 1\n{ASSERTION}\n{ASSERTION.replace('[0,', '[1,')}\nTraceback\n".encode()
     seen = Assertions()
     for at in range(0, len(content), 7):
         seen.see(content[at : at + 7])
-    assert (seen.first, seen.count) == (ASSERTION, 2)
+    assert seen.first == ASSERTION
 
 
 def test_a_line_that_only_speaks_of_assertions_is_none() -> None:

@@ -1,18 +1,21 @@
-"""Finds the text of a device-side assertion in a program's stderr, where the driver prints it."""
+"""Finds a sentence in a program's stderr, where the driver prints: the text of a device-side assertion is one."""
 
 from __future__ import annotations
+
+import re
 
 from unstall.blaming.causes import ASSERTION
 
 _LONGEST = 8192
 
 
-class Assertions:
-    """Reads stderr piece by piece, and keeps the first assertion. Every thread of a block prints one."""
+class FirstLine:
+    """Reads stderr piece by piece, and keeps what a pattern matches first. Only lines with `mark` are searched."""
 
-    def __init__(self) -> None:
+    def __init__(self, mark: bytes, pattern: re.Pattern[str]) -> None:
         self.first = ""
-        self.count = 0
+        self._mark = mark
+        self._pattern = pattern
         self._rest = b""
 
     def see(self, chunk: bytes) -> None:
@@ -20,10 +23,13 @@ class Assertions:
         *lines, rest = (self._rest + chunk).split(b"\n")
         self._rest = rest[-_LONGEST:]
         for line in lines:
-            if b"Assertion `" in line:
-                self._add(line[-_LONGEST:].decode(errors="replace").strip())
+            if not self.first and self._mark in line:
+                found = self._pattern.search(line[-_LONGEST:].decode(errors="replace").strip())
+                self.first = found[0] if found else ""
 
-    def _add(self, line: str) -> None:
-        if ASSERTION.match(line):
-            self.first = self.first or line
-            self.count += 1
+
+class Assertions(FirstLine):
+    """Keeps the first assertion. Every thread of a block prints one."""
+
+    def __init__(self) -> None:
+        super().__init__(b"Assertion `", ASSERTION)

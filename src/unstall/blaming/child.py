@@ -7,13 +7,11 @@ import json
 import os
 import sys
 import sysconfig
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from unstall.blaming.core_dump import arming
 from unstall.cupti.recorder import find_library
 from unstall.errors import UnstallError
 from unstall.frameworks import FRAMEWORKS, OURS, is_installed
@@ -31,14 +29,12 @@ RING, STATE, ENDING, FORWARD = "blame.bin", "blame.json", "ending.json", "forwar
 
 
 def arm(settings: str | None) -> None:
-    """Lets this process be blamed: `settings` has the folder, the lines to wait after, and variables for
-    the driver."""
-    wanted, began_s = json.loads(settings or "{}"), time.time()
+    """Lets this process be blamed: `settings` has the folder, and the lines to wait after."""
+    wanted = json.loads(settings or "{}")
     folder = Path(wanted["folder"])
-    os.environ.update(wanted.get("variables", {}))
     start(folder, pinned=wanted.get("pinned", ""), anomaly=wanted.get("anomaly", False))
     process = os.getpid()
-    atexit.register(lambda: _tell_ending(folder, began_s) if os.getpid() == process else None)
+    atexit.register(lambda: _tell_ending(folder) if os.getpid() == process else None)
 
 
 def start(folder: Path, *, pinned: str = "", anomaly: bool = False) -> Callable[[], None]:
@@ -100,7 +96,6 @@ def _when_torch_is_there(folder: Path, undo: ExitStack, *, anomaly: bool) -> Non
             if library is None:
                 raise OSError("libcupti was not found")
             state["library"] = str(library)
-            state["no_core_dump"] = arming.refusal(os.environ)
             _blame.load(str(library))
             _blame.follow()
             _follow_backward(undo)
@@ -122,7 +117,7 @@ def _tell_forward(folder: Path) -> None:
         (folder / FORWARD).write_text(json.dumps(about))
 
 
-def _tell_ending(folder: Path, began_s: float) -> None:
+def _tell_ending(folder: Path) -> None:
     """Writes what only this process knows of its fault: where the traceback ended, and tensors in its frames."""
     look()
     traceback = getattr(sys, "last_traceback", None)
@@ -131,14 +126,12 @@ def _tell_ending(folder: Path, began_s: float) -> None:
     with suppress(Exception):  # the program has failed already, and in its own way
         import msgspec
 
-        from unstall.blaming.core_dump.find import find
         from unstall.blaming.result import Ending
         from unstall.blaming.ring import read_ring
         from unstall.blaming.tensors import last_user_line, tensors_of
         from unstall.blaming.verdict import verdict
 
-        dump = find(os.environ, os.getpid(), began_s).dump
-        suspects = verdict(read_ring(folder / RING), dump=dump).suspects
+        suspects = verdict(read_ring(folder / RING)).suspects
         where = suspects[0].where if suspects else None
         ending = Ending(
             tensors=tensors_of(where, traceback) if where else (),

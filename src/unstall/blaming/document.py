@@ -73,9 +73,10 @@ def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[
     if first is not None:
         if first.where is not None:
             yield _source(first)
-        yield Prose(tuple(_facts(result, first)))
+        if facts := tuple(_facts(result, first)):
+            yield Prose(facts)
     if result.dump is not None:
-        yield Prose(tuple(core_dump.facts(result.dump)))
+        yield Prose((words("In a second run, which wrote a core dump:"), *core_dump.facts(result.dump)))
     yield Prose(tuple(_noticing(result)))
     if result.fix:
         yield Prose((words(Span("do: ", "dim"), _capital(result.fix) + "."),))
@@ -85,7 +86,7 @@ def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[
     if others and again:
         yield Prose((words("To find the one line: ", Span(again, "strong")),))
     if result.no_dump:
-        yield Prose((words(Span(f"No core dump: {result.no_dump}.", "dim")),))
+        yield Prose((words(Span(f"No core dump: {plain(result.no_dump)}.", "dim")),))
     if result.unmarked:
         yield Prose((words(Span(f"Not exact: {result.unmarked}.", "warning")),))
 

@@ -80,8 +80,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a program's fault. `suspects` come in the order of their likelihood; without an `error`, no
-    fault was seen. `dump`: what ran on the device, if the driver wrote a core dump; else `no_dump` says why there is
-    none, if one was asked for."""
+    fault was seen. `dump`: what a core dump of a second run tells of the fault. `no_dump`: why there is none, if one
+    was asked for."""
 
     schema: Literal["unstall.blame/1"] = "unstall.blame/1"
     program: str = ""

@@ -75,15 +75,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Ring:
-    """The tables of a file. Entries are sorted by number.
-
-    `waits_are_true`: what the host waited for is done. Not so if a core dump was written of a failed assertion: then
-    calls that wait return no error.
-    """
+    """The tables of a file. Entries are sorted by number."""
 
     header: Any
     tables: dict[str, Rows]
-    waits_are_true: bool = True
 
     @cached_property
     def entries(self) -> Rows:
@@ -108,10 +103,7 @@ class Ring:
         """
         streams = self.tables["streams"]
         done = [
-            max(
-                self._whole(self.tables["slots"][number]),
-                self._whole(row["settled"]) if self.waits_are_true else 0,
-            )
+            max(self._whole(self.tables["slots"][number]), self._whole(row["settled"]))
             for number, row in enumerate(streams)
         ]
         waits = self.entries[self.entries["kind"] == WAIT]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +13,8 @@ import msgspec
 
 from unstall.blaming.assertions import Assertions
 from unstall.blaming.child import ENDING, FORWARD, RING, STATE
-from unstall.blaming.core_dump import arming
-from unstall.blaming.core_dump.find import find
 from unstall.blaming.result import BlameResult, Ending, Line
-from unstall.blaming.ring import read_ring
+from unstall.blaming.ring import Ring, read_ring
 from unstall.blaming.verdict import verdict
 from unstall.frameworks import OURS, is_installed
 from unstall.launching.launch import Exit, launch
@@ -30,12 +26,12 @@ PREFIX = "unstall-blame-"
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended, and its fault. `missing`: why nothing is known of it. `core`: the core dump's file."""
+    """How a program ended, and its fault. `missing`: why nothing is known of it. `ring`: what it left."""
 
     exit: Exit
     result: BlameResult | None
     missing: str = ""
-    core: Path | None = None
+    ring: Ring | None = None
 
 
 def make_folder() -> Path:
@@ -48,25 +44,17 @@ def make_folder() -> Path:
 
 
 def supervise(
-    program: Sequence[str],
-    folder: Path,
-    *,
-    pinned: str = "",
-    anomaly: bool = False,
-    cores: Path | None = None,
-    stdout_to_stderr: bool = False,
+    program: Sequence[str], folder: Path, *, pinned: str = "", anomaly: bool = False, stdout_to_stderr: bool = False
 ) -> Ended:
     """Runs the program, which leaves its ring in `folder`, and returns how it ended.
 
-    `pinned`: lines to wait after (`_marks.h`). `anomaly`: torch keeps the forward line of each backward op. `cores`: a
-    folder for a core dump of the GPU, if one is to be written. A dump that the user asked CUDA for is read anyway.
+    `pinned`: lines to wait after (`_marks.h`). `anomaly`: torch keeps the forward line of each backward op.
 
     Raises:
         UsageError: The program cannot be started.
     """
-    assertions, began_s = Assertions(), time.time()
-    variables, no_dump = arming.variables(os.environ, cores) if cores else ({}, "")
-    settings = json.dumps({"folder": str(folder), "pinned": pinned, "anomaly": anomaly, "variables": variables})
+    assertions = Assertions()
+    settings = json.dumps({"folder": str(folder), "pinned": pinned, "anomaly": anomaly})
     with passed_on(assertions.see) as stderr:
         ended = launch(program, "unstall.blaming.child", settings, stdout_to_stderr=stdout_to_stderr, stderr=stderr)
     state = _state(folder)
@@ -75,17 +63,13 @@ def supervise(
     if not (folder / RING).exists():
         return Ended(ended, None, "the program ended before it was armed")
     ring = read_ring(folder / RING)
-    core = find({**os.environ, **variables}, int(ring.header["process"]), began_s)
-    result = verdict(ring, assertion=assertions.first, program=program[program[0] == "-m"], dump=core.dump)
+    result = verdict(ring, assertion=assertions.first, program=program[program[0] == "-m"])
     known = _ending(folder)
     result = msgspec.structs.replace(result, tensors=known.tensors, traceback=known.traceback)
-    if result.error and core.dump is None and (cores or core.file):
-        no_dump = no_dump or core.why or str(state.get("no_core_dump", "")) or "the driver wrote none"
-        result = msgspec.structs.replace(result, no_dump=no_dump)
     if (forward := _forward(folder)) and result.suspects:
         first = msgspec.structs.replace(result.suspects[0], forward=forward)
         result = msgspec.structs.replace(result, suspects=(first, *result.suspects[1:]))
-    return Ended(ended, result, core=core.file)
+    return Ended(ended, result, ring=ring)
 
 
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)\n?(?P<source>.*)')

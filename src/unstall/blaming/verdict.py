@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
-from unstall.blaming.causes import ASSERTED, ERRORS, LAUNCH_FAILED, cause_of, fits
+from unstall.blaming.causes import ERRORS, cause_of, fits
 from unstall.blaming.core_dump.result import CoreDump
 from unstall.blaming.culprit import Unfinished, unfinished
 from unstall.blaming.demangle import demangled
@@ -23,14 +22,12 @@ _CALLS = DRIVER | {0: "a call that is not followed"}
 def verdict(ring: Ring, *, assertion: str = "", program: str = "", dump: CoreDump | None = None) -> BlameResult:
     """Returns what is known of the fault; a result without an error if the program saw none.
 
-    `dump`: the core dump of the fault, which names the kernel. Else the assertion's text may tell which it was.
+    `dump`: a core dump of the same fault, which names the kernel. Else the assertion's text may tell which it was.
     """
     header = ring.header
-    code = _error(int(header["error_code"]), dump)
+    code = int(header["error_code"])
     if not code:
-        return BlameResult(program=program, dump=dump)
-    if dump is not None and dump.exception is not None and dump.exception.error == ASSERTED:
-        ring = replace(ring, waits_are_true=False)
+        return BlameResult(program=program)
     may_be = _may_be(assertion, dump)
     found = _by_kernel([(each, _suspect(ring, each, may_be)) for each in unfinished(ring)], may_be)
     suspects = tuple(suspect for _, suspect in found)
@@ -54,12 +51,6 @@ def verdict(ring: Ring, *, assertion: str = "", program: str = "", dump: CoreDum
         unmarked=_unmarked(header),
         dump=dump,
     )
-
-
-def _error(code: int, dump: CoreDump | None) -> int:
-    """Returns the error that the device had: a dump tells what CUDA calls a failed launch, or had no time to tell."""
-    exception = dump.exception if dump else None
-    return exception.error if exception and code in (0, LAUNCH_FAILED) else code
 
 
 def _may_be(assertion: str, dump: CoreDump | None) -> Callable[[str], bool]:

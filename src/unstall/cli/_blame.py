@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 import sys
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 _RECORDING = ("warmup", "steps", "after", "for_", "stop", "shapes", "trace", "keep_arguments", "against")
 CORES_PREFIX = "unstall-core-"
+_DISARMED = (
+    "CUDA_ENABLE_COREDUMP_ON_EXCEPTION is set, but a run with --blame gives no core dump: the driver writes none in a "
+    "program that CUPTI follows"
+)
 _EARLIER = 2
 """With --pin-down, waiting begins so many iterations before the one that failed."""
 
@@ -45,8 +50,8 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--core-dump",
         action="store_true",
-        help="at a fault, also read a GPU core dump: the exact instruction and exception. It changes what the program "
-        "sees of a failed assertion",
+        help="after a fault that is no failed assertion, run the program once more, and read the GPU core dump of that "
+        "run: the exact instruction and exception",
     )
     add_value(group, "--core-dump-to", "FILE", parse_file, "the same, and keep the core dump as FILE")
 
@@ -70,24 +75,23 @@ def check_blame(args: argparse.Namespace) -> None:
 
 def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
     """Runs the program, reports its fault, and returns its exit code."""
+    from unstall.blaming.core_dump.arming import is_armed
     from unstall.blaming.document import NO_FAULT, Blame
 
     with_dump = args.core_dump or bool(args.core_dump_to)
-    ended = _supervised(args, program, with_dump=with_dump)
-    result = ended.result
-    if result and args.pin_down and _is_open(result):
+    if is_armed(os.environ) and not args.quiet:
+        say(_DISARMED + ("" if with_dump else ". --core-dump starts a second run that gives one"))
+    told = ended = _supervised(args, program)
+    if told.result and args.pin_down and _is_open(told.result):
         say("the program runs again, and waits after the work of the lines that may have failed")
         ended = _supervised(
-            args,
-            program,
-            _pinned(result),
-            anomaly=any(each.backward for each in result.suspects),
-            with_dump=with_dump or not _asserted(result),
+            args, program, _pinned(told.result), anomaly=any(each.backward for each in told.result.suspects)
         )
         if ended.result and ended.result.error:
-            result = ended.result
+            told = ended
         else:
             say("the fault did not come back: this is what the first run told")
+    result = _with_dump(args, program, told) if with_dump else told.result
     if result is None:
         say(f"nothing is known of faults: {ended.missing}")
     elif not result.error and not args.quiet:
@@ -101,34 +105,38 @@ def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
     return leave_as(ended.exit)
 
 
-def _supervised(
-    args: argparse.Namespace, program: Sequence[str], pinned: str = "", *, anomaly: bool = False, with_dump: bool
-) -> Ended:
+def _supervised(args: argparse.Namespace, program: Sequence[str], pinned: str = "", *, anomaly: bool = False) -> Ended:
     from unstall.blaming.supervise import make_folder, supervise
 
     folder = make_folder()
     try:
-        with tempfile.TemporaryDirectory(prefix=CORES_PREFIX, ignore_cleanup_errors=True) as cores:
-            ended = supervise(
-                program,
-                folder,
-                pinned=pinned,
-                anomaly=anomaly,
-                cores=Path(cores) if with_dump else None,  # no shared memory: a dump may be large
-                stdout_to_stderr=bool(args.format),
-            )
-            if ended.core and args.core_dump_to:
-                shutil.copyfile(ended.core, args.core_dump_to)
-                if not args.quiet:
-                    say(f"the core dump is kept as {args.core_dump_to}")
-            return ended
+        return supervise(program, folder, pinned=pinned, anomaly=anomaly, stdout_to_stderr=bool(args.format))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _asserted(result: BlameResult) -> bool:
-    """Returns whether an assertion failed: it names its kernel itself, and a core dump would change its error."""
-    return result.code == ASSERTED or bool(result.assertion)
+def _with_dump(args: argparse.Namespace, program: Sequence[str], told: Ended) -> BlameResult | None:
+    """Returns what a run told, with the core dump of another run if the driver can write one."""
+    from unstall.blaming.core_dump import arming
+    from unstall.blaming.core_dump.find import Found
+    from unstall.blaming.core_dump.second_run import joined, run_for_dump
+
+    result = told.result
+    if result is None or not result.error:
+        return result
+    if result.code == ASSERTED or result.assertion:
+        return joined(told, Found(why="a failed assertion names its kernel without one"))
+    with tempfile.TemporaryDirectory(prefix=CORES_PREFIX, ignore_cleanup_errors=True) as folder:  # a dump may be large
+        variables, why = arming.variables(os.environ, Path(folder))
+        if why:
+            return joined(told, Found(why=why))
+        say("the program runs again, for a core dump")
+        found = run_for_dump(program, Path(folder), variables, told.exit, stdout_to_stderr=bool(args.format))
+        if found.file and args.core_dump_to:
+            shutil.copyfile(found.file, args.core_dump_to)
+            if not args.quiet:
+                say(f"the core dump is kept as {args.core_dump_to}")
+    return joined(told, found)
 
 
 def _is_open(result: BlameResult) -> bool:

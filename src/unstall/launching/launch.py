@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,13 +36,14 @@ def launch(
     *,
     stdout_to_stderr: bool = False,
     stderr: int | None = None,
+    variables: Mapping[str, str] | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Exit:
     """Runs `program` in plain Python, armed by `arm(settings)` of `module`, and waits until the program has ended.
 
     `program` is the command line after `python`: SCRIPT ARGS…, or -m MODULE ARGS…. The program gets our streams, our
     interpreter flags, and the signals that are sent to us. `stderr` is a file descriptor that it gets in place of our
-    stderr. `meanwhile` is called about five times per second.
+    stderr. `variables` are added to its environment. `meanwhile` is called about five times per second.
 
     Raises:
         UsageError: The program cannot be started, or could not be armed.
@@ -60,7 +61,7 @@ def launch(
             pid = os.posix_spawn(
                 command[0],
                 command,
-                armed(os.environ, module, settings, first_on_path(program)),
+                armed({**os.environ, **(variables or {})}, module, settings, first_on_path(program)),
                 file_actions=streams,
                 setsigmask=mask,
                 setsigdef=_IGNORED_BY_PYTHON,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 from blaming.core_dump.dumps import content
 
-from unstall.blaming.core_dump.arming import is_armed, refusal, variables
+from unstall.blaming.core_dump.arming import is_armed, variables
 from unstall.blaming.core_dump.find import find
 
 ARMED = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"
@@ -57,10 +56,6 @@ def test_variables_of_the_user_are_left_alone(theirs: dict[str, str]) -> None:
 
 def test_variables_of_the_user_that_ask_for_a_dump_are_enough() -> None:
     assert variables({ARMED: "1"}, Path("/folder"), Driver(13000)) == ({}, "")
-
-
-def test_a_driver_that_cannot_be_asked_is_told_as_the_reason() -> None:
-    assert "since CUDA 12.1" in refusal({ARMED: "1"}, ctypes.CDLL(None))
 
 
 def armed(file: Path | str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import msgspec
 import pytest
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the ring is there for Linux alone")
@@ -12,18 +13,22 @@ from blaming.core_dump.dumps import dump  # noqa: E402
 from blaming.device import PROGRAM, Device, device, kernel  # noqa: E402
 
 from unstall.blaming import _blame  # noqa: E402
+from unstall.blaming.core_dump.find import Found  # noqa: E402
 from unstall.blaming.core_dump.result import CoreDump, DeviceException, Grid  # noqa: E402
-from unstall.blaming.result import BlameResult  # noqa: E402
+from unstall.blaming.core_dump.second_run import joined  # noqa: E402
+from unstall.blaming.result import BlameResult, Tensor  # noqa: E402
+from unstall.blaming.supervise import Ended  # noqa: E402
 from unstall.blaming.verdict import verdict  # noqa: E402
+from unstall.launching.launch import Exit  # noqa: E402
 
 GATHER = "_ZN2at6native24vectorized_gather_kernelILi16ElEEvPcS2_PT0_illllb"
 ILLEGAL, FAILED, WAITS = 700, 719, 126
 
 
 def ran(on: Device, lines: list[str], error: int, found: CoreDump | None = None) -> BlameResult:
-    """What is told of a program of these lines whose last line notices this error; 0 if it had no time to."""
+    """What is told of a program of these lines whose last line notices this error."""
     on.refuses = True  # so no mark stands between lines
-    source = "\n".join([*lines, f"error({error}, {WAITS})" if error else "pass"])
+    source = "\n".join([*lines, f"error({error}, {WAITS})"])
     exec(compile(source, PROGRAM, "exec"), {"work": _blame.work, "error": _blame.error, "put": on.launched})
     return verdict(on.ring(), dump=found)
 
@@ -92,22 +97,20 @@ def test_the_kernels_of_other_lines_are_data() -> None:
     assert suspect.others_work == (("scale",), ("mul",))
 
 
-def test_a_launch_that_failed_for_an_assertion_is_told_as_that() -> None:
+def tensors_after(lines: list[str]) -> tuple[Tensor, ...]:
+    """The tensors that are told after the join, if the first run found some at the first line."""
+    tensors = (Tensor(name="x", shape=(1,), dtype="float32", device="cuda:0"),)
     with device() as on:
-        assert ran(on, [kernel(0, GATHER)], FAILED, dump("assert")).error == "device-side assert"
+        first = msgspec.structs.replace(ran(on, lines, ILLEGAL), tensors=tensors)
+        told = joined(Ended(Exit(1), first, ring=on.ring()), Found(dump=dump("illegal")))
+    assert told is not None
+    assert told.dump is not None
+    return told.tensors
 
 
-def test_an_error_that_says_what_it_is_stays() -> None:
-    with device() as on:
-        assert ran(on, LINES, 716, dump("illegal")).error == "misaligned address"
+def test_tensors_of_the_line_that_is_left_are_still_told() -> None:
+    assert [tensor.name for tensor in tensors_after([kernel(0, "scale"), kernel(0, "add")])] == ["x"]
 
 
-def test_a_program_that_a_dump_ended_has_the_fault_of_the_dump() -> None:
-    with device() as on:
-        result = ran(on, LINES, 0, dump("illegal"))
-    assert (result.error, lines_of(result)) == ("illegal memory access", [[2]])
-
-
-def test_a_dump_without_an_exception_is_no_fault() -> None:
-    with device() as on:
-        assert ran(on, LINES, 0, dump("spin")).error == ""
+def test_tensors_of_a_line_that_did_not_fail_are_not_told() -> None:
+    assert tensors_after([kernel(0, "add"), kernel(0, "scale")]) == ()

@@ -82,10 +82,16 @@ def test_the_report_of_a_run_has_the_exception_and_its_instruction() -> None:
     assert "instruction: /home/me/kernels/tri.py:13 (scale+0x2d0)" in told
 
 
+def test_the_report_of_a_run_says_that_the_dump_is_of_a_second_run() -> None:
+    told = " ".join(str(Blame(msgspec.structs.replace(FAULT, dump=dump("triton")))).split())
+    assert "In a second run, which wrote a core dump: kernel: scale" in told
+
+
 def test_the_report_of_a_run_names_the_kernel_once() -> None:
     suspect = Suspect(where=Line("train.py", 16, "step"), work=("scale",))
     told = str(Blame(msgspec.structs.replace(FAULT, suspects=(suspect,), dump=dump("triton"))))
     assert told.count("kernel: scale") == 1
+    assert "\n\n\n" not in told
 
 
 def test_the_report_of_a_run_says_why_there_is_no_dump() -> None:

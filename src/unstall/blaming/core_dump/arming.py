@@ -1,29 +1,35 @@
 """Lets CUDA's driver write a core dump when a kernel fails.
 
-The driver reads variables of the program's environment when the program initialises CUDA. So nothing of CUDA's is
-called in the program before that: once a process has initialised CUDA, its forks cannot use it. A dump has no memory,
-so it is small, and the process goes on after it. If the user has set such variables, these count.
+The driver reads variables of the program's environment when the program initialises CUDA. A dump has no memory, so it
+is small, and the process goes on after it. If the user has set such variables, these count. The driver writes no dump
+of a process in which CUPTI is subscribed.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_ENABLE, FILE = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "CUDA_COREDUMP_FILE"
+ENABLE, FILE = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "CUDA_COREDUMP_FILE"
+PROCESS = "process"
 _LEFT_OUT = ("nonrelocated_elf_images", "global_memory", "shared_memory", "local_memory", "constbank_memory", "abort")
 _WITHOUT_MEMORY = (  # from this version of CUDA on, as cuDriverGetVersion tells it
     (12050, {"CUDA_COREDUMP_GENERATION_FLAGS": ",".join(f"skip_{each}" for each in _LEFT_OUT)}),
     (12010, {"CUDA_ENABLE_LIGHTWEIGHT_COREDUMP": "1", "CUDA_ENABLE_CPU_COREDUMP_ON_EXCEPTION": "0"}),
 )
-_ENABLED_ON_EXCEPTION = 1  # CU_COREDUMP_ENABLE_ON_EXCEPTION in cuda.h
+
+
+def arm(folder: str | None) -> None:
+    """Notes the number of this process, which is in its dump's name. Its environment does the rest."""
+    (Path(folder or ".") / PROCESS).write_text(str(os.getpid()))
 
 
 def is_armed(environment: Mapping[str, str]) -> bool:
     """Returns whether a process with these variables writes a dump when a kernel fails."""
-    return environment.get(_ENABLE) == "1"
+    return environment.get(ENABLE) == "1"
 
 
 def variables(environment: Mapping[str, str], folder: Path, driver: Any = None) -> tuple[dict[str, str], str]:
@@ -33,7 +39,7 @@ def variables(environment: Mapping[str, str], folder: Path, driver: Any = None) 
     if the user's variables ask for one. `driver`: its library, by default this machine's.
     """
     if any(name.startswith("CUDA_") and "COREDUMP" in name for name in environment):
-        why = f"{_ENABLE} is not 1 in your environment, which has other variables of CUDA's core dumps"
+        why = f"{ENABLE} is not 1 in your environment, which has other variables of CUDA's core dumps"
         return {}, "" if is_armed(environment) else why
     version = ctypes.c_int()
     try:
@@ -42,26 +48,6 @@ def variables(environment: Mapping[str, str], folder: Path, driver: Any = None) 
         return {}, "there is no driver of CUDA"
     for since, without_memory in _WITHOUT_MEMORY:
         if version.value >= since:
-            return {_ENABLE: "1", FILE: str(folder / "core.%p"), **without_memory}, ""
+            return {ENABLE: "1", FILE: str(folder / "core.%p"), **without_memory}, ""
     have = f"{version.value // 1000}.{version.value % 1000 // 10}"
     return {}, f"this driver, of CUDA {have}, writes none without memory; drivers since CUDA 12.1 do"
-
-
-def refusal(environment: Mapping[str, str], driver: Any = None) -> str:
-    """Returns why this process will write no dump although its environment asks for one, or "".
-
-    CUDA must be initialised. `driver`: its library, by default that of this process.
-    """
-    if not is_armed(environment):
-        return ""
-    enabled, size = ctypes.c_bool(), ctypes.c_size_t(1)
-    try:
-        driver = driver or ctypes.CDLL("libcuda.so.1")
-        if driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())):
-            return ""  # not initialised, so not to be asked: it would crash
-        error = driver.cuCoredumpGetAttributeGlobal(_ENABLED_ON_EXCEPTION, ctypes.byref(enabled), ctypes.byref(size))
-    except (OSError, AttributeError):
-        return "this driver has no cuCoredumpGetAttributeGlobal, which is there since CUDA 12.1"
-    if error:
-        return f"the driver cannot (error {error})"
-    return "" if enabled else "the driver was initialised before it could be told to"

@@ -1,0 +1,93 @@
+"""Runs a program once more for a core dump of its fault, and joins the dump to what the first run told.
+
+It takes a run of its own: the driver writes no dump of a process in which CUPTI is subscribed, and the first run needs
+CUPTI.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from unstall.blaming.assertions import FirstLine
+from unstall.blaming.causes import LAUNCH_FAILED
+from unstall.blaming.core_dump.arming import PROCESS
+from unstall.blaming.core_dump.find import Found, find
+from unstall.blaming.core_dump.result import CoreDump
+from unstall.blaming.result import BlameResult
+from unstall.blaming.supervise import Ended
+from unstall.blaming.verdict import verdict
+from unstall.launching.launch import Exit, launch
+from unstall.launching.passing_on import passed_on
+
+_REFUSAL = re.compile(r"CUDA coredump is not supported[^.]{0,300}")
+
+
+def run_for_dump(
+    program: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    first: Exit,
+    *,
+    stdout_to_stderr: bool = False,
+) -> Found:
+    """Runs the program with these variables (`arming.variables`), and reads the dump that it wrote.
+
+    `folder` is for the run's own use; a dump is there unless the user's variables say where. `first`: how the first run
+    ended.
+
+    Raises:
+        UsageError: The program cannot be started.
+    """
+    refusal, began_s = FirstLine(b"coredump", _REFUSAL), time.time()
+    with passed_on(refusal.see) as stderr:
+        ended = launch(
+            program,
+            "unstall.blaming.core_dump.arming",
+            str(folder),
+            stdout_to_stderr=stdout_to_stderr,
+            stderr=stderr,
+            variables=variables,
+        )
+    noted = folder / PROCESS
+    if not noted.exists():
+        return Found(why="the second run ended before it was armed")
+    found = find({**os.environ, **variables}, int(noted.read_text()), began_s)
+    if found.file:
+        return found
+    if refusal.first:
+        return Found(why=f"in the second run the driver said: {refusal.first}")
+    if first.code and not ended.code:
+        return Found(why="the fault did not come back in the second run")
+    return Found(why="the driver wrote none in the second run")
+
+
+def joined(first: Ended, found: Found) -> BlameResult | None:
+    """Returns the first run's result with the dump, and of its suspects only those that launched the failed kernel."""
+    result, dump = first.result, found.dump
+    if result is None or first.ring is None:
+        return result
+    why = found.why if dump is None else _is_another(result, dump)
+    if why:
+        return msgspec.structs.replace(result, no_dump=why)
+    told = verdict(first.ring, program=result.program, dump=dump)
+    suspects, tensors = told.suspects, result.tensors[:0]
+    if suspects and suspects[0].where == result.suspects[0].where:  # of this line the first run told more
+        tensors = result.tensors
+        suspects = (msgspec.structs.replace(suspects[0], forward=result.suspects[0].forward), *suspects[1:])
+    return msgspec.structs.replace(result, suspects=suspects, tensors=tensors, noticed=told.noticed, dump=dump)
+
+
+def _is_another(result: BlameResult, dump: CoreDump) -> str:
+    """Returns why this dump is not of the result's fault, or ""."""
+    exception = dump.exception
+    if exception is None:
+        return "that of the second run has no exception: the fault did not come back"
+    if exception.error in (result.code, LAUNCH_FAILED) or result.code == LAUNCH_FAILED:
+        return ""
+    return f"the second run had another fault, {exception.name} ({exception.words})"
