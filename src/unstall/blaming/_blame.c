@@ -3,6 +3,7 @@
    CUPTI is asked for callbacks only, not for activity records. Marks are made by cuStreamWriteValue32 in the callback
    before the work; the slots are pinned for the device there, too, once. */
 
+#include "_agent.h"
 #include "_marks.h"
 
 #include "../lines/_clock.h"
@@ -110,6 +111,10 @@ static const struct {
     {249, 411, MEMSET, NO_STREAM, NONE}, {250, 412, MEMSET, NO_STREAM, NONE}, {251, 413, MEMSET, NO_STREAM, NONE},
     {119, 441, RECORD, 8, 0},     {587, 588, RECORD, 8, 0},  /* cuEventRecord, WithFlags */
     {295, 436, WAIT, 0, 8},                                  /* cuStreamWaitEvent */
+    {458, 459, WAIT_VALUE, 0, 8}, {659, 660, WAIT_VALUE, 0, 8},   /* cuStreamWaitValue32, and _v2 */
+    {473, 474, WAIT_VALUE, 0, 8}, {661, 662, WAIT_VALUE, 0, 8},   /* 64 */
+    {460, 461, WRITE_VALUE, 0, 8}, {663, 664, WRITE_VALUE, 0, 8}, /* cuStreamWriteValue32, and _v2 */
+    {475, 476, WRITE_VALUE, 0, 8}, {665, 666, WRITE_VALUE, 0, 8}, /* 64 */
 };
 
 /* Calls of memory, whose errors are seen besides those of work. */
@@ -136,10 +141,21 @@ static const struct {
     {721, BEGIN_CAPTURE}, {497, END_CAPTURE},   {498, END_CAPTURE},
 };
 
+/* Calls that destroy the stream or the context that is their parameter, or a device's primary context. */
+enum { STREAM_GONE = 1, CONTEXT_GONE, PRIMARY_GONE };
+
+static const struct {
+    uint16_t id;
+    uint8_t what;
+} gone_calls[] = {
+    {127, STREAM_GONE},  {326, STREAM_GONE},  {11, CONTEXT_GONE},  {322, CONTEXT_GONE},
+    {387, PRIMARY_GONE}, {544, PRIMARY_GONE}, {389, PRIMARY_GONE}, {545, PRIMARY_GONE},
+};
+
 enum { MOST_CALLS = 1024, LEGACY_STREAM = 1, PER_THREAD_STREAM = 2 };
 
 static struct {
-    uint8_t work, per_thread, capture, done; /* work: 1 + the row of work_calls */
+    uint8_t work, per_thread, capture, done, gone; /* work: 1 + the row of work_calls */
 } calls[MOST_CALLS]; /* by callback id */
 
 static void *subscriber;
@@ -234,6 +250,30 @@ wait_for_stream(uint64_t stream)
     return cuda.StreamSynchronize((void *)(uintptr_t)stream);
 }
 
+/* Asks whether a stream of this context is done, from any thread. Returns the CUresult. */
+static int
+query(void *context, uint64_t stream)
+{
+    busy = 1;
+    int mode = 2, exchanged = cuda.ExchangeCaptureMode(&mode), pushed = cuda.CtxPushCurrent(context);
+    int result = pushed ? pushed : cuda.StreamQuery((void *)(uintptr_t)stream);
+    if (!pushed) {
+        cuda.CtxPopCurrent(&context);
+    }
+    if (!exchanged) {
+        cuda.ExchangeCaptureMode(&mode);
+    }
+    busy = 0;
+    return result;
+}
+
+/* What the agent asks. A query of a stream that is captured would end the capture. */
+static int
+query_for_agent(uint64_t context, uint64_t stream)
+{
+    return !subscriber || capturing ? NOT_ASKED : query((void *)(uintptr_t)context, stream);
+}
+
 static uint32_t
 written_by_device(uint32_t slot)
 {
@@ -319,6 +359,7 @@ begin_work(uint32_t id, const CallbackData *data)
         .stream = stream == LEGACY_STREAM ? 0 : stream,
         .per_thread = stream == PER_THREAD_STREAM ? thread_id() : 0,
         .event = work_calls[row].event == NONE ? 0 : pointer_in(data->parameters, work_calls[row].event),
+        .value = work_calls[row].kind >= WAIT_VALUE ? (uint32_t)pointer_in(data->parameters, 16) : 0,
         .capture = capturing ? capture_of(stream) : 0,
         .symbol = work_calls[row].kind == KERNEL ? data->symbol : NULL,
         .stack = frames_here_all(), .thread = thread_id(), .time = now(),
@@ -394,9 +435,23 @@ end_call(uint32_t id, const CallbackData *data)
     if (calls[id].done && !result) {
         note_done(id, data);
     }
-    if (calls[id].capture && !result) {
-        capturing += calls[id].capture == BEGIN_CAPTURE ? 1 : -1;
+    if (calls[id].capture && !result == (calls[id].capture == END_CAPTURE)) {
+        capturing--;
     }
+}
+
+static void
+begin_destroying(uint32_t id, const CallbackData *data)
+{
+    if (calls[id].gone == PRIMARY_GONE) {
+        marks_gone(0, 0, 1);
+    }
+    else {
+        uint64_t handle = pointer_in(data->parameters, 0);
+        int is_stream = calls[id].gone == STREAM_GONE;
+        marks_gone(is_stream ? (uint64_t)(uintptr_t)data->context : handle, handle, !is_stream);
+    }
+    agent_await();
 }
 
 static void
@@ -424,6 +479,13 @@ around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
         }
         else if (calls[id].done) {
             next_before = marks_next();
+        }
+        else if (calls[id].gone) {
+            begin_destroying(id, data);
+        }
+        else if (calls[id].capture == BEGIN_CAPTURE) {
+            capturing++; /* until its end, or if it fails */
+            agent_await();
         }
         else if (calls[id].capture == END_CAPTURE) {
             uint64_t stream = pointer_in(data->parameters, 0), capture = capture_of(stream);
@@ -494,8 +556,19 @@ forked(void)
     marks_forked();
     frames_forked();
     pthread_mutex_init(&slots.lock, NULL);
+    agent_forked();
     detach_wanted = capturing = 0;
     subscriber = NULL;
+}
+
+static void
+watch_forks(void)
+{
+    static int watched; /* under the GIL */
+    if (!watched) {
+        pthread_atfork(NULL, NULL, forked);
+        watched = 1;
+    }
 }
 
 static PyObject *test_write; /* a test's device, which writes to the file */
@@ -546,7 +619,6 @@ open_(PyObject *self, PyObject *arguments)
     (void)self;
     PyObject *path = NULL, *files, *write = Py_None;
     const char *pinned;
-    static int watched;
     static FileRule rules[MOST_RULES]; /* under the GIL */
     if (!PyArg_ParseTuple(arguments, "O&sO!|O", PyUnicode_FSConverter, &path, &pinned, &PyTuple_Type, &files, &write)) {
         return NULL;
@@ -560,10 +632,7 @@ open_(PyObject *self, PyObject *arguments)
                      write == Py_None ? written_by_device : written_in_test};
     Py_XDECREF(test_write);
     test_write = Py_NewRef(write);
-    if (!watched) {
-        pthread_atfork(NULL, NULL, forked);
-        watched = 1;
-    }
+    watch_forks();
     frames_on_new = marks_describe;
     int error = marks_set_files(rules, count) ? ENOMEM : marks_open(PyBytes_AsString(path), &driver, pinned);
     if (error) {
@@ -639,6 +708,10 @@ follow(PyObject *self, PyObject *nothing)
         calls[done_calls[i].id].per_thread = done_calls[i].per_thread;
         cupti.EnableCallback(1, subscriber, DRIVER_API, done_calls[i].id);
     }
+    for (size_t i = 0; i < sizeof gone_calls / sizeof *gone_calls; i++) {
+        calls[gone_calls[i].id].gone = gone_calls[i].what;
+        cupti.EnableCallback(1, subscriber, DRIVER_API, gone_calls[i].id);
+    }
     for (size_t i = 0; i < sizeof other_calls / sizeof *other_calls; i++) {
         cupti.EnableCallback(1, subscriber, DRIVER_API, other_calls[i]);
     }
@@ -654,6 +727,7 @@ close_(PyObject *self, PyObject *nothing)
 {
     (void)self, (void)nothing;
     Py_BEGIN_ALLOW_THREADS
+    agent_end();
     if (subscriber) {
         void *context;
         cupti.EnableCallback(1, subscriber, DRIVER_API, CTX_GET_CURRENT);
@@ -682,22 +756,51 @@ look(PyObject *self, PyObject *nothing)
     void *context = subscriber ? (void *)(uintptr_t)marks_context() : NULL;
     int result = 0;
     if (context) {
-        busy = 1;
         Py_BEGIN_ALLOW_THREADS
-        int mode = 2, exchanged = cuda.ExchangeCaptureMode(&mode), pushed = cuda.CtxPushCurrent(context);
-        result = pushed ? pushed : cuda.StreamQuery(NULL);
-        if (!pushed) {
-            cuda.CtxPopCurrent(&context);
-        }
-        if (!exchanged) {
-            cuda.ExchangeCaptureMode(&mode);
-        }
+        result = query(context, 0);
         Py_END_ALLOW_THREADS
-        busy = 0;
     }
     if (is_sticky(result) && marks_error(result, 0, NO_FRAME, thread_id(), now())) {
         keep_slots();
     }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(agent_doc,
+"agent(path, stacks, signal) -> None\n\nStart the thread that answers from which this process is asked through the new file\n"
+"at `path`. `stacks`: the file descriptor to which the handler of `signal` writes stacks. Raises OSError.");
+
+static PyObject *
+agent(PyObject *self, PyObject *arguments)
+{
+    (void)self;
+    PyObject *path = NULL;
+    int stacks, signal;
+    if (!PyArg_ParseTuple(arguments, "O&ii", PyUnicode_FSConverter, &path, &stacks, &signal)) {
+        return NULL;
+    }
+    watch_forks();
+    int error = agent_start(PyBytes_AsString(path), stacks, signal, query_for_agent, keep_slots);
+    if (error) {
+        errno = error;
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, PyBytes_AsString(path));
+    }
+    Py_DECREF(path);
+    if (error) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(end_agent_doc, "end_agent() -> None\n\nEnd that thread.");
+
+static PyObject *
+end_agent(PyObject *self, PyObject *nothing)
+{
+    (void)self, (void)nothing;
+    Py_BEGIN_ALLOW_THREADS
+    agent_end();
+    Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
@@ -791,6 +894,8 @@ static PyMethodDef methods[] = {
     {"follow", follow, METH_NOARGS, follow_doc},
     {"look", look, METH_NOARGS, look_doc},
     {"close", close_, METH_NOARGS, close_doc},
+    {"agent", agent, METH_VARARGS, agent_doc},
+    {"end_agent", end_agent, METH_NOARGS, end_agent_doc},
     {"backward", backward, METH_NOARGS, backward_doc},
     {"backward_over", backward_over, METH_O, backward_over_doc},
     {"frames_supported", supported, METH_NOARGS, supported_doc},

@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from unstall.blaming.hangs.child import attend
 from unstall.cupti.recorder import find_library
 from unstall.errors import UnstallError
 from unstall.frameworks import FRAMEWORKS, OURS, is_installed
@@ -33,6 +34,7 @@ def arm(settings: str | None) -> None:
     wanted = json.loads(settings or "{}")
     folder = Path(wanted["folder"])
     start(folder, pinned=wanted.get("pinned", ""), anomaly=wanted.get("anomaly", False))
+    attend(folder)
     process = os.getpid()
     atexit.register(lambda: _tell_ending(folder) if os.getpid() == process else None)
 

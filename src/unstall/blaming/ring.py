@@ -12,21 +12,22 @@ from numpy.typing import NDArray
 
 from unstall.errors import TraceError
 
-KERNEL, GRAPH, COPY, MEMSET, RECORD, WAIT = range(1, 7)
+KERNEL, GRAPH, COPY, MEMSET, RECORD, WAIT, WAIT_VALUE, WRITE_VALUE = range(1, 9)
 NEVER, BEGUN, FINISHED = 0, 2**32 - 1, 2**32 - 2
 """What a graph's slot holds, besides numbers of entries."""
 MARKED = 1
 """`marked` of an entry before which the stream got a mark."""
 _STREAMS = 1024
+_PULSE_BYTES = 1 << 17  # up to the end of the streams
 _PARTS = ("slots", "streams", "captures", "lines", "stacks", "codes", "kernels", "text", "captured", "ring")
 _ENTRY = [
     *((name, "<u8") for name in ("number", "time", "event")),
     *((name, "<u4") for name in ("stream", "line")),
     ("stack", "<i4"),
     *((name, "<u4") for name in ("kernel", "thread", "visit", "marked", "slot")),
-    *(("kind", "<u2"), ("backward", "<u2"), ("spare", "<u4")),
+    *(("kind", "<u2"), ("backward", "<u2"), ("value", "<u4")),
 ]
-_OF_STREAM = ("thread", "line", "last", "marked", "settled", "spare")
+_OF_STREAM = ("thread", "line", "last", "marked", "settled", "gone")
 _ROWS: dict[str, Any] = {
     "slots": "<u4",
     "streams": [("context", "<u8"), ("handle", "<u8"), *((n, "<u4") for n in _OF_STREAM)],
@@ -168,6 +169,21 @@ class Ring:
         """Returns the text at an offset."""
         text: bytes = self.tables["text"][int(at) : int(at) + 4097].tobytes()
         return text.partition(b"\0")[0].decode(errors="replace")
+
+
+def pulse(path: Path) -> tuple[bytes, bool, bool]:
+    """Returns what changes in a file as the program moves, whether there is any work, and whether that failed.
+
+    Raises OSError or ValueError if the file cannot be read or is none.
+    """
+    with path.open("rb") as file:
+        content = file.read(_PULSE_BYTES)
+    header = np.frombuffer(content, _HEADER, 1)[0]
+    slots, streams = int(header["part"]["at"][0]), int(header["part"]["at"][1])
+    of_slots = np.frombuffer(content, "<u4", _STREAMS + int(header["used"][2]), slots)
+    of_streams = np.frombuffer(content, _ROWS["streams"], min(int(header["used"][1]), _STREAMS), streams)
+    moving = b"".join((header["next"].tobytes(), of_slots.tobytes(), of_streams["settled"].tobytes()))
+    return moving, int(header["next"]) > 1, bool(header["error_code"])
 
 
 def read_ring(path: Path) -> Ring:

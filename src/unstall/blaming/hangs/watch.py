@@ -1,0 +1,154 @@
+"""Watches a program from outside: whether anything moves, where it is if nothing does, and ends it if asked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from unstall.blaming.child import RING
+from unstall.blaming.hangs.processes import Found, cpu_s, group_of, processes_in, state_of
+from unstall.blaming.hangs.snapshot import snapshot
+from unstall.blaming.result import Hang
+from unstall.blaming.ring import pulse
+
+LEAST_S, MOST_S, PAUSES = 60.0, 1800.0, 20
+"""Without a time-out of the user's: so many times the longest pause, but at least and at most so long."""
+_TICK_S, _LONGEST_TICK_S = 0.5, 2.0
+_BUSY = 0.05  # of a core, which only background threads use less than
+_GRACE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the user asks for. `after_s`: the time-out; None to tell it from the program's own pauses."""
+
+    after_s: float | None = None
+    end: bool = False
+    never: bool = False
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A process. `longest_s`: its longest pause since its first work."""
+
+    found: Found
+    pulse: bytes = b""
+    cpu_s: float = 0.0
+    worked: bool = False
+    failed: bool = False
+    quiet_s: float = 0.0
+    longest_s: float = 0.0
+
+    def moved(self, passed_s: float) -> bool:
+        """Returns whether it has moved since it was asked last."""
+        before, self.pulse, self.worked, self.failed = self.pulse, *_pulse(self.found.folder)
+        if self.worked:
+            return self.pulse != before
+        used, self.cpu_s = self.cpu_s, cpu_s(self.found.who.pid)  # until its first work, a program that computes moves
+        return self.cpu_s - used > _BUSY * passed_s
+
+    def limit_s(self, wanted: Wanted) -> float | None:
+        """Returns the time-out; None if it cannot hang, or nothing can be said of that."""
+        who = self.found.who
+        if self.failed or not (self.worked or self.found.main or who.rank is not None):
+            return None
+        if wanted.after_s is not None:
+            return wanted.after_s
+        return min(max(LEAST_S, PAUSES * self.longest_s), MOST_S) if self.worked else None
+
+
+@dataclass
+class Watcher:
+    """Looks at the processes of a folder when `tick` is called. `tell` gets the hang when it is found, `say` a sentence
+    if the program moves again. `hang` is the last one."""
+
+    folder: Path
+    wanted: Wanted
+    tell: Callable[[Hang], None]
+    say: Callable[[str], None]
+    hang: Hang | None = None
+    _watched: dict[int, _Watched] = field(default_factory=dict)
+    _stuck: frozenset[int] = frozenset()
+    _looked: float = field(default_factory=time.monotonic)
+    _kill_at: float | None = None
+
+    def tick(self) -> None:
+        """Looks, twice a second at most."""
+        passed = time.monotonic() - self._looked
+        if passed < _TICK_S or self.wanted.never:
+            return
+        self._looked += passed
+        if self._kill_at is not None:
+            if self._looked >= self._kill_at:
+                self._send(signal.SIGKILL)
+                self._kill_at = None
+            return
+        self._look(min(passed, _LONGEST_TICK_S))  # longer if we were stopped, and the program with us
+        if self._stuck:
+            self._see_whether_it_moves()
+        elif stuck := self._those_stuck():
+            self._report(stuck)
+
+    def _look(self, passed_s: float) -> None:
+        for found in processes_in(self.folder):
+            self._watched.setdefault(found.who.pid, _Watched(found)).found = found
+        moved = {pid for pid, each in self._watched.items() if state_of(pid) and each.moved(passed_s)}
+        for pid, each in self._watched.items():
+            if pid in moved or any(self._is_below(other, each.found) for other in moved):
+                each.longest_s = max(each.longest_s, each.quiet_s) if each.worked else 0.0
+                each.quiet_s = 0.0
+            else:
+                each.quiet_s += passed_s
+
+    def _is_below(self, pid: int, above: Found) -> bool:
+        """Returns whether a process was started by another one, which then only waits for it."""
+        below = self._watched[pid].found
+        return above.main or below.who.parent == above.who.pid
+
+    def _those_stuck(self) -> frozenset[int]:
+        found = set()
+        for pid, each in self._watched.items():
+            limit = each.limit_s(self.wanted)
+            if limit is not None and each.quiet_s >= limit and state_of(pid):
+                found.add(pid)
+        return frozenset(found)
+
+    def _report(self, stuck: frozenset[int]) -> None:
+        quiet = {pid: each.quiet_s for pid, each in self._watched.items()}
+        limits = [limit for pid in stuck if (limit := self._watched[pid].limit_s(self.wanted))]
+        waiting = frozenset(pid for pid, quiet_s in quiet.items() if quiet_s >= min(limits) / 2)
+        processes = snapshot(group_of(self.folder), quiet, waiting)
+        self._stuck = stuck
+        self.hang = Hang(after_s=min(limits), processes=processes, ended=self.wanted.end)
+        self.tell(self.hang)
+        if self.wanted.end:
+            self._send(signal.SIGTERM)
+            self._kill_at = time.monotonic() + _GRACE_S
+
+    def _see_whether_it_moves(self) -> None:
+        moving = [each for pid in self._stuck if not (each := self._watched[pid]).quiet_s and state_of(pid)]
+        if moving:
+            assert self.hang is not None
+            after = max(each.longest_s for each in moving)
+            self.hang = Hang(after_s=self.hang.after_s, processes=self.hang.processes, moved_s=after)
+            self.say(f"the program moves again, after {after:.0f} s")
+            self._stuck = frozenset()
+
+    def _send(self, number: signal.Signals) -> None:
+        for pid in self._watched:
+            if state_of(pid):
+                with suppress(OSError):
+                    os.kill(pid, number)
+
+
+def _pulse(folder: Path) -> tuple[bytes, bool, bool]:
+    """Returns what changes in the ring of a process as it moves, whether it has any work, and whether that failed."""
+    try:
+        return pulse(folder / RING)
+    except (OSError, ValueError):
+        return b"", False, False
