@@ -35,8 +35,8 @@ def _follow_work(folder: Path) -> None:
 
     def begin() -> None:
         with suppress(Exception):  # never the program's
-            from unstall.blaming.child import start
+            from unstall.blaming.child import start_now
 
-            start(folder)
+            start_now(folder)
 
     when_initialised(begin)

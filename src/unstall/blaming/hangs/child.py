@@ -74,6 +74,7 @@ def _say_who(folder: Path, rank: object, world_size: object) -> None:
     who = {
         "pid": os.getpid(),
         "parent": os.getppid(),
+        "started": int(Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()[19]),
         "main_thread": threading.main_thread().ident,
         "program": next((word for word in sys.orig_argv[1:] if not word.startswith("-")), ""),
         "rank": _number(rank),

@@ -53,8 +53,9 @@ def _sentences(hang: Hang) -> Iterator[str]:
         yield "No process of the program answers."
         return
     first = _first(hang)
-    if hang.after_s is not None and first.quiet_s is not None:
-        yield f"The program hangs: nothing has moved for {first.quiet_s:.0f} s."
+    if hang.after_s is not None:
+        quiet_s = max((each.quiet_s or 0.0 for each in hang.processes if each.state == "waits"), default=hang.after_s)
+        yield f"The program hangs: nothing has moved for {quiet_s:.0f} s."
     ranks = [each for each in hang.processes if each.rank is not None]
     within = [each for each in ranks if each.collective and each.state != "ended"]
     if within:
@@ -120,7 +121,6 @@ _STATES = {
     "stopped": "is stopped, by a signal or a debugger",
     "silent": "does not answer",
     "moves": "has moved lately",
-    "waits": "waits",
 }
 
 
@@ -134,7 +134,9 @@ def _standing(standing: Standing) -> str:
     work = standing.work
     if work is None or work.where is None:
         return f"the {standing.stream} has work that is not done; its line is not known"
-    where = at_line(work.where) + (f" or of {counted(len(work.others), 'other line')}" if work.others else "")
+    where = at_line(work.where)
+    if work.others:
+        where = f"{where} most likely, or of {counted(len(work.others), 'other line')}"
     if standing.waits == "event":
         by = f", which {standing.on_stream} is to reach ({at_line(standing.on)})" if standing.on else ""
         return f"the {standing.stream} waits at {where} for an event{by}"
@@ -215,7 +217,8 @@ def _facts(process: Process) -> Iterator[Words]:
 
 def _title(process: Process) -> str:
     rank = f"rank {process.rank}, " if process.rank is not None else ""
-    return _capital(f"{rank}process {process.pid} ({_STATES[process.state]})")
+    quiet = f"nothing has moved for {process.quiet_s:.0f} s" if process.quiet_s else "nothing moves"
+    return _capital(f"{rank}process {process.pid} ({_STATES.get(process.state, quiet)})")
 
 
 def _capital(text: str) -> str:

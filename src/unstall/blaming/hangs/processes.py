@@ -19,15 +19,21 @@ from unstall.blaming.hangs.child import WHO
 SHARED_MEMORY = Path("/dev/shm")
 PREFIX = "unstall-blame-"
 _MOST_BYTES = 1 << 16
+_USER, _SYSTEM, _STARTED = 11, 12, 19  # fields of /proc/PID/stat behind the name
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 class Who(msgspec.Struct, frozen=True):
-    """What a process says of itself (`child.py`). `group`: the same for all ranks that were started together."""
+    """What a process says of itself (`child.py`).
+
+    `started`: when, in clock ticks since the machine did: another process may have got the number `pid` since. `group`:
+    the same for all ranks that were started together.
+    """
 
     pid: int
     parent: int
     main_thread: int
+    started: int = 0
     program: str = ""
     rank: int | None = None
     world_size: int | None = None
@@ -67,21 +73,22 @@ def folder_of(pid: int) -> Path | None:
     """Returns the folder of the `unstall run` that this process is, or that it runs with."""
     for folder in _folders():
         for each in processes_in(folder):
-            if pid == each.who.pid or (each.main and pid == each.who.parent):
+            if state_of(each.who.pid, each.who.started) and pid in (each.who.pid, each.who.parent if each.main else 0):
                 return folder
     return None
 
 
-def state_of(pid: int) -> str:
-    """Returns the letter of a process's state, as ps shows it; "" if it has ended."""
+def state_of(pid: int, started: int = 0) -> str:
+    """Returns the letter of a process's state, as ps shows it; "" if it has ended, or if another one has its number."""
     fields = _stat(pid)
-    return "" if not fields or fields[0] in "ZX" else fields[0]
+    is_it = len(fields) > _STARTED and (not started or fields[_STARTED] == str(started))
+    return fields[0] if is_it and fields[0] not in "ZX" else ""
 
 
 def cpu_s(pid: int) -> float:
     """Returns the CPU time that a process has used."""
     fields = _stat(pid)
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S if len(fields) > 12 else 0.0
+    return (int(fields[_USER]) + int(fields[_SYSTEM])) / _TICKS_PER_S if len(fields) > _SYSTEM else 0.0
 
 
 def _folders() -> Iterator[Path]:

@@ -20,7 +20,7 @@ def snapshot(processes: Sequence[Found], quiet_s: Mapping[int, float], stuck: fr
 
     `quiet_s`: by process, for how long nothing has moved, if that is known. `stuck`: those for which that is too long.
     """
-    states = {each.who.pid: state_of(each.who.pid) for each in processes}
+    states = {each.who.pid: state_of(each.who.pid, each.who.started) for each in processes}
     alive = [each for each in processes if states[each.who.pid] not in ("", "T", "t")]
     answers = dict(zip((each.folder for each in alive), ask([each.folder for each in alive]), strict=True))
     told = (

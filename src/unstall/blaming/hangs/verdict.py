@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
@@ -13,12 +14,14 @@ from unstall.blaming.culprit import Unfinished, next_mark, on_stream
 from unstall.blaming.hangs.answers import DONE, NOT_ASKED, NOT_READY, Answer
 from unstall.blaming.hangs.stacks import collective_in, parse, users_line
 from unstall.blaming.result import Process, Standing, Suspect, Thread
-from unstall.blaming.ring import COPY, GRAPH, MEMSET, RECORD, WAIT, WAIT_VALUE, WRITE_VALUE, Ring, Rows
+from unstall.blaming.ring import COPY, GRAPH, KERNEL, MEMSET, RECORD, WAIT, WAIT_VALUE, WRITE_VALUE, Ring, Rows
 from unstall.blaming.verdict import line_of, stream_name, suspect_of
 
 Waits = Literal["kernel", "graph", "copy", "memset", "collective", "event", "value", "unknown"]
 _WAITS: dict[int, Waits] = {GRAPH: "graph", COPY: "copy", MEMSET: "memset", WAIT: "event", WAIT_VALUE: "value"}
 _NCCL = re.compile(r"nccl(?:Dev|Symk|Symm)?\w*Kernel_([A-Za-z]+)")
+_ENDS = re.compile(r"2at6native|cutlass|cublas|gemm|cudnn|_ZN?K?2?at|cub_|3cub|thrust|triton_(?:poi|red|per|tem)_")
+"""In the linked names of kernels that are known to end."""
 _MOST_FRAMES, _MOST_THREADS = 60, 16
 
 
@@ -143,8 +146,17 @@ def _work(ring: Ring, stream: int, rows: Rows) -> Suspect:
     if rows["kind"][0] == GRAPH:
         branches = [each for each in on_stream(ring, stream) if each.replays is not None]
         if branches:
-            return suspect_of(ring, branches[0])
-    return suspect_of(ring, Unfinished(rows))
+            return suspect_of(ring, replace(branches[0], entries=_likeliest_first(ring, branches[0].entries)))
+    return suspect_of(ring, Unfinished(_likeliest_first(ring, rows)))
+
+
+def _likeliest_first(ring: Ring, rows: Rows) -> Rows:
+    """Returns the entries with those first that may wait in a loop, which kernels of torch's and NVIDIA's do not."""
+    if rows["kind"][0] == WAIT_VALUE:
+        return rows
+    ends = [bool(_ENDS.search(ring.kernel(int(each["kernel"])))) or each["kind"] != KERNEL for each in rows]
+    sorted_rows: Rows = rows[np.argsort(ends, kind="stable")]
+    return sorted_rows
 
 
 def _may_be_of_others(ring: Ring, stream: int, found: Mapping[int, tuple[Standing, int | None]]) -> bool:

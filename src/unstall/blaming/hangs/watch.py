@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,8 @@ LEAST_S, MOST_S, PAUSES = 60.0, 1800.0, 20
 _TICK_S, _LONGEST_TICK_S = 0.5, 2.0
 _BUSY = 0.05  # of a core, which only background threads use less than
 _GRACE_S = 5.0
+_LOOK_S = 1.0
+_TOLD = "told"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class _Watched:
-    """A process. `longest_s`: its longest pause since its first work."""
+    """A process. `paused_s`: its last pause. `longest_s`: its longest one since its first work."""
 
     found: Found
     pulse: bytes = b""
@@ -42,15 +44,28 @@ class _Watched:
     worked: bool = False
     failed: bool = False
     quiet_s: float = 0.0
+    paused_s: float = 0.0
     longest_s: float = 0.0
+
+    def runs(self) -> bool:
+        """Returns whether it has not ended."""
+        return bool(state_of(self.found.who.pid, self.found.who.started))
 
     def moved(self, passed_s: float) -> bool:
         """Returns whether it has moved since it was asked last."""
-        before, self.pulse, self.worked, self.failed = self.pulse, *_pulse(self.found.folder)
+        before, had_worked = self.pulse, self.worked
+        self.pulse, self.worked, self.failed = _pulse(self.found.folder)
+        if self.worked and not had_worked:
+            self.quiet_s = 0.0  # pauses are counted from here
         if self.worked:
             return self.pulse != before
         used, self.cpu_s = self.cpu_s, cpu_s(self.found.who.pid)  # until its first work, a program that computes moves
         return self.cpu_s - used > _BUSY * passed_s
+
+    def go_on(self) -> None:
+        """Ends its pause."""
+        self.paused_s, self.quiet_s = self.quiet_s, 0.0
+        self.longest_s = max(self.longest_s, self.paused_s) if self.worked else 0.0
 
     def limit_s(self, wanted: Wanted) -> float | None:
         """Returns the time-out; None if it cannot hang, or nothing can be said of that."""
@@ -64,8 +79,10 @@ class _Watched:
 
 @dataclass
 class Watcher:
-    """Looks at the processes of a folder when `tick` is called. `tell` gets the hang when it is found, `say` a sentence
-    if the program moves again. `hang` is the last one."""
+    """Looks at the processes of a folder when `tick` is called.
+
+    `tell` gets the hang when it is found, and `say` a sentence if the program moves again. `hang` is the last one.
+    """
 
     folder: Path
     wanted: Wanted
@@ -76,6 +93,7 @@ class Watcher:
     _stuck: frozenset[int] = frozenset()
     _looked: float = field(default_factory=time.monotonic)
     _kill_at: float | None = None
+    _told: Path | None = None
 
     def tick(self) -> None:
         """Looks, twice a second at most."""
@@ -97,11 +115,10 @@ class Watcher:
     def _look(self, passed_s: float) -> None:
         for found in processes_in(self.folder):
             self._watched.setdefault(found.who.pid, _Watched(found)).found = found
-        moved = {pid for pid, each in self._watched.items() if state_of(pid) and each.moved(passed_s)}
+        moved = {pid for pid, each in self._watched.items() if each.runs() and each.moved(passed_s)}
         for pid, each in self._watched.items():
             if pid in moved or any(self._is_below(other, each.found) for other in moved):
-                each.longest_s = max(each.longest_s, each.quiet_s) if each.worked else 0.0
-                each.quiet_s = 0.0
+                each.go_on()
             else:
                 each.quiet_s += passed_s
 
@@ -114,36 +131,74 @@ class Watcher:
         found = set()
         for pid, each in self._watched.items():
             limit = each.limit_s(self.wanted)
-            if limit is not None and each.quiet_s >= limit and state_of(pid):
+            if limit is not None and each.quiet_s >= limit and each.runs():
                 found.add(pid)
         return frozenset(found)
 
     def _report(self, stuck: frozenset[int]) -> None:
         quiet = {pid: each.quiet_s for pid, each in self._watched.items()}
-        limits = [limit for pid in stuck if (limit := self._watched[pid].limit_s(self.wanted))]
-        waiting = frozenset(pid for pid, quiet_s in quiet.items() if quiet_s >= min(limits) / 2)
-        processes = snapshot(group_of(self.folder), quiet, waiting)
+        after = min(limit for pid in stuck if (limit := self._watched[pid].limit_s(self.wanted)))
+        group = group_of(self.folder)
+        quiet |= _quiet([each for each in group if each.who.pid not in self._watched])
+        waiting = frozenset(pid for pid, quiet_s in quiet.items() if quiet_s >= min(after / 2, _LOOK_S))
         self._stuck = stuck
-        self.hang = Hang(after_s=min(limits), processes=processes, ended=self.wanted.end)
-        self.tell(self.hang)
+        self.hang = Hang(after_s=after, processes=snapshot(group, quiet, waiting), ended=self.wanted.end)
+        if self._is_first_to_tell(group):
+            self.tell(self.hang)
+        else:
+            self.say("this rank hangs, too: another rank's report has it")
         if self.wanted.end:
             self._send(signal.SIGTERM)
             self._kill_at = time.monotonic() + _GRACE_S
 
+    def _is_first_to_tell(self, group: Sequence[Found]) -> bool:
+        """Returns whether no other `unstall run` has told this hang: torchrun may have started one for each rank."""
+        self._told = next(each.folder for each in group if each.main) / _TOLD
+        with suppress(OSError, ValueError):
+            if not state_of(int(self._told.read_text())):
+                self._told.unlink()
+        try:
+            with self._told.open("x") as file:
+                file.write(str(os.getpid()))
+        except FileExistsError:
+            self._told = None
+        except OSError:
+            return True
+        return self._told is not None
+
     def _see_whether_it_moves(self) -> None:
-        moving = [each for pid in self._stuck if not (each := self._watched[pid]).quiet_s and state_of(pid)]
+        moving = [each for pid in self._stuck if not (each := self._watched[pid]).quiet_s and each.runs()]
         if moving:
             assert self.hang is not None
-            after = max(each.longest_s for each in moving)
+            after = max(each.paused_s for each in moving)
             self.hang = Hang(after_s=self.hang.after_s, processes=self.hang.processes, moved_s=after)
             self.say(f"the program moves again, after {after:.0f} s")
             self._stuck = frozenset()
+            if self._told is not None:
+                self._told.unlink(missing_ok=True)
 
     def _send(self, number: signal.Signals) -> None:
-        for pid in self._watched:
-            if state_of(pid):
+        for pid, each in self._watched.items():
+            if each.runs():
                 with suppress(OSError):
                     os.kill(pid, number)
+
+
+def look_now(folder: Path) -> Hang:
+    """Returns where the processes of a folder are, and whether any of them moves now."""
+    group = group_of(folder)
+    quiet = _quiet(group)
+    return Hang(after_s=None, processes=snapshot(group, quiet, frozenset(quiet)))
+
+
+def _quiet(group: Sequence[Found]) -> dict[int, float]:
+    """Returns how long it looked at these processes, for those of them that did not move meanwhile."""
+    watched = [_Watched(found) for found in group]
+    for each in watched:
+        each.moved(_LOOK_S)
+    if watched:
+        time.sleep(_LOOK_S)
+    return {each.found.who.pid: _LOOK_S for each in watched if not each.moved(_LOOK_S)}
 
 
 def _pulse(folder: Path) -> tuple[bytes, bool, bool]:
