@@ -20,7 +20,7 @@ from unstall.blaming.verdict import line_of, stream_name, suspect_of
 Waits = Literal["kernel", "graph", "copy", "memset", "collective", "event", "value", "unknown"]
 _WAITS: dict[int, Waits] = {GRAPH: "graph", COPY: "copy", MEMSET: "memset", WAIT: "event", WAIT_VALUE: "value"}
 _NCCL = re.compile(r"nccl(?:Dev|Symk|Symm)?\w*Kernel_([A-Za-z]+)")
-_ENDS = re.compile(r"2at6native|cutlass|cublas|gemm|cudnn|_ZN?K?2?at|cub_|3cub|thrust|triton_(?:poi|red|per|tem)_")
+_ENDS = re.compile(r"2at6native|cutlass|cublas|gemm|cudnn|3cub|thrust|triton_(?:poi|red|per|tem)_")
 """In the linked names of kernels that are known to end."""
 _MOST_FRAMES, _MOST_THREADS = 60, 16
 
@@ -128,7 +128,7 @@ def _on(pending: _Pending, stream: int, result: int) -> tuple[Standing, int | No
         return (Standing(stream=name, waits="unknown"), None) if result == NOT_READY else None
     waits = _WAITS.get(int(rows["kind"][0]), "kernel")
     on = ring.record_of(rows[0]) if waits == "event" else pending.write_of(rows[0]) if waits == "value" else None
-    work = _work(ring, stream, rows)
+    work = _work(ring, stream, rows[:1] if waits == "event" else rows)
     if waits == "kernel" and _NCCL.search(" ".join(work.work)):
         waits = "collective"
     told = Standing(
@@ -152,7 +152,7 @@ def _work(ring: Ring, stream: int, rows: Rows) -> Suspect:
 
 def _likeliest_first(ring: Ring, rows: Rows) -> Rows:
     """Returns the entries with those first that may wait in a loop, which kernels of torch's and NVIDIA's do not."""
-    if rows["kind"][0] == WAIT_VALUE:
+    if rows["kind"][0] >= RECORD:
         return rows
     ends = [bool(_ENDS.search(ring.kernel(int(each["kernel"])))) or each["kind"] != KERNEL for each in rows]
     sorted_rows: Rows = rows[np.argsort(ends, kind="stable")]
