@@ -87,6 +87,16 @@ def test_a_kernel_that_spins_is_told_by_its_line_and_name(home: Path, fake: Path
 
 
 @pytest.mark.slow
+def test_a_process_that_the_program_starts_is_told_too(home: Path, fake: Path) -> None:
+    (home / "inner.py").write_text(SPINS)
+    program = f"import subprocess, sys\nsubprocess.run([sys.executable, {str(home / 'inner.py')!r}])\n"
+    _, out, told = hung(home, fake, program, "--end-hung", "--format", "json")
+    outer, inner = json.loads(out)["hang"]["processes"]
+    assert f"is at kernel spin of {home}/inner.py:3" in told
+    assert (outer["at"]["line"], inner["streams"][0]["work"]["where"]["line"]) == (2, 3)
+
+
+@pytest.mark.slow
 def test_if_all_work_is_done_the_host_is_told(home: Path, fake: Path) -> None:
     _, _, told = hung(home, fake, DONE, "--end-hung")
     assert f"All work that was put on the device is done. The host is at {home}/program.py:6." in told

@@ -17,6 +17,8 @@ with torch.cuda.graph(graph):
     spin((1, 1, 1), (1, 1, 1), [flag])  # the hang
     total = product.sum()
 for step in range(50):
+    if step == 37:
+        print("now", flush=True)
     flag.fill_(step != 37)
     graph.replay()  # the replay
 print(total.item())

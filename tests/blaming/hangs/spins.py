@@ -10,6 +10,8 @@ flag = torch.ones(1, dtype=torch.int32, device="cuda")
 data = torch.randn(1024, 1024, device="cuda")
 for step in range(50):
     data = torch.nn.functional.normalize(data @ data)
+    if step == 37:
+        print("now", flush=True)
     flag.fill_(step != 37)
     spin((1, 1, 1), (1, 1, 1), [flag])  # the hang
     data = data * 2

@@ -13,6 +13,7 @@ def flag_of(stream, index):
     return ctypes.c_void_p(stream.cuda_stream), ctypes.c_uint64(address), ctypes.c_uint32(1), ctypes.c_uint(0)
 
 
+print("now", flush=True)
 with torch.cuda.stream(one):
     left = torch.ones(1024, device="cuda") * 2
     driver.cuStreamWaitValue32_v2(*flag_of(one, 0))  # the hang

@@ -16,6 +16,7 @@ def train(rank, meeting):
         if rank == 0 or step != 3:
             dist.all_reduce(gradient)  # the hang
         else:
+            print("now", flush=True)
             time.sleep(1000)  # never joins
         weight = weight - 0.1 * gradient
     print(weight.sum().item())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from unstall.blaming.child import RING
-from unstall.blaming.hangs.processes import Found, cpu_s, group_of, processes_in, state_of
+from unstall.blaming.hangs.processes import Found, effort_of, group_of, processes_in, state_of
 from unstall.blaming.hangs.snapshot import snapshot
 from unstall.blaming.result import Hang
 from unstall.blaming.ring import pulse
@@ -40,7 +40,7 @@ class _Watched:
 
     found: Found
     pulse: bytes = b""
-    cpu_s: float = 0.0
+    effort: tuple[float, int, int] = (0.0, 0, 0)
     worked: bool = False
     failed: bool = False
     quiet_s: float = 0.0
@@ -59,8 +59,8 @@ class _Watched:
             self.quiet_s = 0.0  # pauses are counted from here
         if self.worked:
             return self.pulse != before
-        used, self.cpu_s = self.cpu_s, cpu_s(self.found.who.pid)  # until its first work, a program that computes moves
-        return self.cpu_s - used > _BUSY * passed_s
+        used, self.effort = self.effort, effort_of(self.found.who.pid)  # a program that still starts computes or reads
+        return self.effort[0] - used[0] > _BUSY * passed_s or self.effort[1:] != used[1:]
 
     def go_on(self) -> None:
         """Ends its pause."""
