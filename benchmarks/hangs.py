@@ -85,7 +85,7 @@ def _told(processes: list[Row]) -> Row:
         "work": sorted({name for each in streams for name in each["work"]["work"]}),
         "collective": sorted({process["collective"] for process in waiting}),
         "elsewhere": [each["rank"] for each in processes if each["rank"] is not None and each not in waiting],
-        "quiet_s": [process["quiet_s"] for process in processes],
+        "quiet_ns": [process["quiet_ns"] for process in processes],
         "host": [process["at"]["line"] if process["at"] else None for process in processes],
     }
 

@@ -124,7 +124,7 @@ def test_a_hang_is_in_the_files_before_the_program_ends(home: Path, fake: Path, 
     told = json.loads((tmp_path / "hang.json").read_text())
     running.send_signal(signal.SIGTERM)
     running.communicate(timeout=30)
-    assert (told["hang"]["processes"][0]["at"]["line"], told["hang"]["after_s"]) == (5, 2.0)
+    assert (told["hang"]["processes"][0]["at"]["line"], told["hang"]["after_ns"]) == (5, 2_000_000_000)
 
 
 def asked(pid: int, *options: str) -> subprocess.CompletedProcess[str]:

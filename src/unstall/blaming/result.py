@@ -94,7 +94,7 @@ class Thread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """A process of the program. `state`: "waits" if nothing has moved for `quiet_s`, "silent" if it did not answer.
+    """A process of the program. `state`: "waits" if nothing has moved for `quiet_ns`, "silent" if it did not answer.
 
     `collective`: the function of `torch.distributed`, or the kernel of NCCL's, in which it waits for other ranks.
     `worked`: whether it has ever put work on a device. `stack`: of the main thread, innermost first.
@@ -104,7 +104,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["waits", "moves", "ended", "stopped", "silent"]
     rank: int | None = None
     world_size: int | None = None
-    quiet_s: float | None = None
+    quiet_ns: int | None = None
     worked: bool = False
     at: Line | None = None
     stack: tuple[Line, ...] = ()
@@ -116,14 +116,14 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 class Hang(msgspec.Struct, frozen=True, kw_only=True):
     """Where each process of a program is while nothing moves.
 
-    `after_s`: the time-out; None if somebody asked from outside. `ended`: the program was ended for it. `moved_s`: how
-    long the hang was, if the program moved again.
+    `after_ns`: the time-out; None if somebody asked from outside. `ended`: the program was ended for it. `moved_ns`:
+    how long the hang was, if the program moved again.
     """
 
-    after_s: float | None
+    after_ns: int | None
     processes: tuple[Process, ...] = ()
     ended: bool = False
-    moved_s: float | None = None
+    moved_ns: int | None = None
 
 
 class BlameResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from unstall.blaming.result import BlameResult, Hang, Line, Process, Standing, S
 from unstall.document.document import Annotation, Block, Bullets, Document, Prose, Span, Words, words
 from unstall.document.plain import plain, short
 from unstall.document.shown import Shown
-from unstall.figures import counted
+from unstall.figures import counted, duration
 
 _MOST_OTHERS, _MOST_THREADS = 8, 8
 
@@ -27,7 +27,7 @@ class HangReport(Shown):
         summary = " ".join(_sentences(hang))
         where = _line_of(_first(hang)) if hang.processes else None
         told = Annotation(
-            "error" if hang.after_s is not None else "notice",
+            "error" if hang.after_ns is not None else "notice",
             "unstall blame",
             summary,
             where.file if where else None,
@@ -53,9 +53,9 @@ def _sentences(hang: Hang) -> Iterator[str]:
         yield "No process of the program answers."
         return
     first = _first(hang)
-    if hang.after_s is not None:
-        quiet_s = max((each.quiet_s or 0.0 for each in hang.processes if each.state == "waits"), default=hang.after_s)
-        yield f"The program hangs: nothing has moved for {quiet_s:.0f} s."
+    if hang.after_ns is not None:
+        quiet = max((each.quiet_ns or 0 for each in hang.processes if each.state == "waits"), default=hang.after_ns)
+        yield f"The program hangs: nothing has moved for {duration(quiet)}."
     ranks = [each for each in hang.processes if each.rank is not None]
     within = [each for each in ranks if each.collective and each.state != "ended"]
     if within:
@@ -173,8 +173,8 @@ def _blocks(hang: Hang) -> Iterator[Block]:
     others = [each for each in hang.processes if each is not first]
     if others:
         yield Bullets(words("Other processes"), tuple(words(f"{_title(each)}: {_of_process(each)}") for each in others))
-    if hang.moved_s is not None:
-        yield Prose((words(f"After {hang.moved_s:.0f} s it moved again."),))
+    if hang.moved_ns is not None:
+        yield Prose((words(f"It moved again after {duration(hang.moved_ns)}."),))
 
 
 def _details(process: Process, *, titled: bool) -> Iterator[Block]:
@@ -217,7 +217,7 @@ def _facts(process: Process) -> Iterator[Words]:
 
 def _title(process: Process) -> str:
     rank = f"rank {process.rank}, " if process.rank is not None else ""
-    quiet = f"nothing has moved for {process.quiet_s:.0f} s" if process.quiet_s else "nothing moves"
+    quiet = f"nothing has moved for {duration(process.quiet_ns)}" if process.quiet_ns else "nothing moves"
     return _capital(f"{rank}process {process.pid} ({_STATES.get(process.state, quiet)})")
 
 

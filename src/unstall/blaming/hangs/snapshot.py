@@ -40,7 +40,8 @@ def _process(found: Found, state: str, answer: Answer | None, quiet_s: float | N
     who = found.who
     word: Literal["waits", "moves", "ended", "stopped", "silent"] = "waits" if who.pid in stuck else "moves"
     word = "ended" if not state else "stopped" if state in "Tt" else "silent" if answer is None else word
-    process = Process(pid=who.pid, state=word, rank=who.rank, world_size=who.world_size, quiet_s=quiet_s)
+    quiet_ns = None if quiet_s is None else round(quiet_s * 1e9)
+    process = Process(pid=who.pid, state=word, rank=who.rank, world_size=who.world_size, quiet_ns=quiet_ns)
     ring = ring_in(found.folder)
     return described(process, answer or Answer(), who.main_thread, ring if state else None)
 

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from unstall.blaming.child import RING
 from unstall.blaming.hangs.processes import Found, effort_of, group_of, processes_in, state_of
 from unstall.blaming.hangs.snapshot import snapshot
@@ -142,7 +144,7 @@ class Watcher:
         quiet |= _quiet([each for each in group if each.who.pid not in self._watched])
         waiting = frozenset(pid for pid, quiet_s in quiet.items() if quiet_s >= min(after / 2, _LOOK_S))
         self._stuck = stuck
-        self.hang = Hang(after_s=after, processes=snapshot(group, quiet, waiting), ended=self.wanted.end)
+        self.hang = Hang(after_ns=round(after * 1e9), processes=snapshot(group, quiet, waiting), ended=self.wanted.end)
         if self._is_first_to_tell(group):
             self.tell(self.hang)
         else:
@@ -171,7 +173,7 @@ class Watcher:
         if moving:
             assert self.hang is not None
             after = max(each.paused_s for each in moving)
-            self.hang = Hang(after_s=self.hang.after_s, processes=self.hang.processes, moved_s=after)
+            self.hang = replace(self.hang, moved_ns=round(after * 1e9))
             self.say(f"the program moves again, after {after:.0f} s")
             self._stuck = frozenset()
             if self._told is not None:
@@ -188,7 +190,7 @@ def look_now(folder: Path) -> Hang:
     """Returns where the processes of a folder are, and whether any of them moves now."""
     group = group_of(folder)
     quiet = _quiet(group)
-    return Hang(after_s=None, processes=snapshot(group, quiet, frozenset(quiet)))
+    return Hang(after_ns=None, processes=snapshot(group, quiet, frozenset(quiet)))
 
 
 def _quiet(group: Sequence[Found]) -> dict[int, float]:
