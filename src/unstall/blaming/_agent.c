@@ -171,9 +171,14 @@ agent_end(void)
 }
 
 void
-agent_await(void)
+agent_hold(void)
 {
     pthread_mutex_lock(&agent.lock);
+}
+
+void
+agent_release(void)
+{
     pthread_mutex_unlock(&agent.lock);
 }
 

@@ -17,8 +17,9 @@ int agent_start(const char *path, int stacks, int signal, int (*query)(uint64_t 
 /* Ends the thread, without the GIL; the file stays. */
 void agent_end(void);
 
-/* Waits for an answer that is under way: called before a stream is destroyed or captured, once `query` is told of it. */
-void agent_await(void);
+/* No answer is under way between these two: for what `query` and `idle` must not meet. */
+void agent_hold(void);
+void agent_release(void);
 
 /* In a forked child, which has no such thread. */
 void agent_forked(void);

@@ -89,6 +89,7 @@ static const struct {
 
 /* Where a call's stream and event stand in its parameters, in bytes (generated_cuda_meta.h). */
 enum { NO_STREAM = 255, IN_CONFIG = 254, NONE = 255 };
+enum { BATCH = 255 }; /* several values to wait for and to write, each of which gets an entry */
 
 static const struct {
     uint16_t id, per_thread_id; /* the call's, and that of its _ptsz or _ptds; 0: none */
@@ -115,6 +116,7 @@ static const struct {
     {473, 474, WAIT_VALUE, 0, 8}, {661, 662, WAIT_VALUE, 0, 8},   /* 64 */
     {460, 461, WRITE_VALUE, 0, 8}, {663, 664, WRITE_VALUE, 0, 8}, /* cuStreamWriteValue32, and _v2 */
     {475, 476, WRITE_VALUE, 0, 8}, {665, 666, WRITE_VALUE, 0, 8}, /* 64 */
+    {462, 463, BATCH, 0, NONE},    {667, 668, BATCH, 0, NONE},    /* cuStreamBatchMemOp, and _v2 */
 };
 
 /* Calls of memory, whose errors are seen besides those of work. */
@@ -349,6 +351,26 @@ thread_id(void)
     return id ? id : (id = (uint32_t)syscall(SYS_gettid));
 }
 
+/* An operation: its kind at 0, its address at 8, its value at 16. */
+enum { BATCH_COUNT_AT = 8, BATCH_AT = 16, BATCH_BYTES = 48, MOST_IN_BATCH = 256 };
+
+static void
+note_batch(Work *work, const void *parameters)
+{
+    uint32_t count = (uint32_t)pointer_in(parameters, BATCH_COUNT_AT);
+    const char *operations = (const char *)(uintptr_t)pointer_in(parameters, BATCH_AT);
+    for (uint32_t i = 0; i < count && i < MOST_IN_BATCH; i++) {
+        const char *at = operations + (size_t)i * BATCH_BYTES;
+        uint32_t kind = (uint32_t)pointer_in(at, 0);
+        if (kind == 1 || kind == 2 || kind == 4 || kind == 5) { /* wait, write; wait, write 64 bits */
+            work->kind = kind % 3 == 1 ? WAIT_VALUE : WRITE_VALUE;
+            work->event = pointer_in(at, 8);
+            work->value = (uint32_t)pointer_in(at, 16);
+            marks_work(work);
+        }
+    }
+}
+
 static void
 begin_work(uint32_t id, const CallbackData *data)
 {
@@ -359,7 +381,7 @@ begin_work(uint32_t id, const CallbackData *data)
         .stream = stream == LEGACY_STREAM ? 0 : stream,
         .per_thread = stream == PER_THREAD_STREAM ? thread_id() : 0,
         .event = work_calls[row].event == NONE ? 0 : pointer_in(data->parameters, work_calls[row].event),
-        .value = work_calls[row].kind >= WAIT_VALUE ? (uint32_t)pointer_in(data->parameters, 16) : 0,
+        .value = (uint32_t)pointer_in(data->parameters, 16), /* of the kinds that have one */
         .capture = capturing ? capture_of(stream) : 0,
         .symbol = work_calls[row].kind == KERNEL ? data->symbol : NULL,
         .stack = frames_here_all(), .thread = thread_id(), .time = now(),
@@ -370,6 +392,10 @@ begin_work(uint32_t id, const CallbackData *data)
     }
     if (work.capture) {
         try_capture();
+    }
+    if (work.kind == BATCH) {
+        note_batch(&work, data->parameters);
+        return;
     }
     to_wait.wanted = marks_work(&work) && !capturing; /* a wait would end captures of other streams */
     if (to_wait.wanted) {
@@ -443,6 +469,7 @@ end_call(uint32_t id, const CallbackData *data)
 static void
 begin_destroying(uint32_t id, const CallbackData *data)
 {
+    agent_hold();
     if (calls[id].gone == PRIMARY_GONE) {
         marks_gone(0, 0, 1);
     }
@@ -451,7 +478,7 @@ begin_destroying(uint32_t id, const CallbackData *data)
         int is_stream = calls[id].gone == STREAM_GONE;
         marks_gone(is_stream ? (uint64_t)(uintptr_t)data->context : handle, handle, !is_stream);
     }
-    agent_await();
+    agent_release();
 }
 
 static void
@@ -484,8 +511,9 @@ around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
             begin_destroying(id, data);
         }
         else if (calls[id].capture == BEGIN_CAPTURE) {
+            agent_hold();
             capturing++; /* until its end, or if it fails */
-            agent_await();
+            agent_release();
         }
         else if (calls[id].capture == END_CAPTURE) {
             uint64_t stream = pointer_in(data->parameters, 0), capture = capture_of(stream);
@@ -727,7 +755,6 @@ close_(PyObject *self, PyObject *nothing)
 {
     (void)self, (void)nothing;
     Py_BEGIN_ALLOW_THREADS
-    agent_end();
     if (subscriber) {
         void *context;
         cupti.EnableCallback(1, subscriber, DRIVER_API, CTX_GET_CURRENT);
@@ -736,12 +763,14 @@ close_(PyObject *self, PyObject *nothing)
         finalize_once();
         subscriber = NULL;
     }
+    agent_hold();
     int keep = slots.registered && cuda.MemHostUnregister(slots.host); /* refused if the context is dead */
     if (!marks_close(keep) && slots.instead) {
         cuda.MemFreeHost(slots.instead);
     }
     slots.instead = NULL;
     slots.registered = slots.state = 0;
+    agent_release();
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }

@@ -77,11 +77,10 @@ def _of_ranks(within: Sequence[Process], without: Sequence[Process], unseen: Seq
     for (call, at), numbers in by_call.items():
         yield f"{_ranks(numbers)} {'wait' if len(numbers) > 1 else 'waits'} in {plain(call)} at {at}."
     for each in without:
-        if each.state == "ended":
-            yield f"Rank {each.rank} never joined: it has ended."
-        else:
-            line = _line_of(each)
-            yield f"Rank {each.rank} never joined: it is at {at_line(line) if line else 'a line that is not known'}."
+        line = _line_of(each)
+        where = f"is at {at_line(line) if line else 'a line that is not known'}"
+        state = each.state if each.state in ("ended", "stopped", "silent") else ""
+        yield f"Rank {each.rank} never joined: it {_STATES[state] if state else where}."
     if unseen:
         yield f"{_ranks(unseen)}: not on this machine, or ended."
     if not without and not unseen and len(by_call) == 1 and len(within) > 1:

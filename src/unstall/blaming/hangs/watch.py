@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -51,7 +52,7 @@ class _Watched:
 
     def runs(self) -> bool:
         """Returns whether it has not ended."""
-        return bool(state_of(self.found.who.pid, self.found.who.started))
+        return _runs(self.found)
 
     def moved(self, passed_s: float) -> bool:
         """Returns whether it has moved since it was asked last."""
@@ -100,7 +101,7 @@ class Watcher:
     def tick(self) -> None:
         """Looks, twice a second at most."""
         passed = time.monotonic() - self._looked
-        if passed < _TICK_S or self.wanted.never:
+        if passed < _TICK_S:
             return
         self._looked += passed
         if self._kill_at is not None:
@@ -109,6 +110,8 @@ class Watcher:
                 self._kill_at = None
             return
         self._look(min(passed, _LONGEST_TICK_S))  # longer if we were stopped, and the program with us
+        if self.wanted.never:
+            return
         if self._stuck:
             self._see_whether_it_moves()
         elif stuck := self._those_stuck():
@@ -117,12 +120,22 @@ class Watcher:
     def _look(self, passed_s: float) -> None:
         for found in processes_in(self.folder):
             self._watched.setdefault(found.who.pid, _Watched(found)).found = found
+        for pid in [pid for pid, each in self._watched.items() if not (each.found.main or each.runs())]:
+            self._forget(pid)
         moved = {pid for pid, each in self._watched.items() if each.runs() and each.moved(passed_s)}
         for pid, each in self._watched.items():
             if pid in moved or any(self._is_below(other, each.found) for other in moved):
                 each.go_on()
             else:
                 each.quiet_s += passed_s
+
+    def _forget(self, pid: int) -> None:
+        """Removes what a child that has ended leaves. Of a rank, that it was there is kept: others may wait for it."""
+        found = self._watched.pop(pid).found
+        if found.who.rank is None:
+            shutil.rmtree(found.folder, ignore_errors=True)
+        else:
+            (found.folder / RING).unlink(missing_ok=True)
 
     def _is_below(self, pid: int, above: Found) -> bool:
         """Returns whether a process was started by another one, which then only waits for it."""
@@ -141,7 +154,7 @@ class Watcher:
         quiet = {pid: each.quiet_s for pid, each in self._watched.items()}
         after = min(limit for pid in stuck if (limit := self._watched[pid].limit_s(self.wanted)))
         group = group_of(self.folder)
-        quiet |= _quiet([each for each in group if each.who.pid not in self._watched])
+        quiet |= _quiet([each for each in group if each.who.pid not in self._watched and _runs(each)])
         waiting = frozenset(pid for pid, quiet_s in quiet.items() if quiet_s >= min(after / 2, _LOOK_S))
         self._stuck = stuck
         self.hang = Hang(after_ns=round(after * 1e9), processes=snapshot(group, quiet, waiting), ended=self.wanted.end)
@@ -155,7 +168,7 @@ class Watcher:
 
     def _is_first_to_tell(self, group: Sequence[Found]) -> bool:
         """Returns whether no other `unstall run` has told this hang: torchrun may have started one for each rank."""
-        self._told = next(each.folder for each in group if each.main) / _TOLD
+        self._told = next((each.folder for each in group if each.main and _runs(each)), self.folder) / _TOLD
         with suppress(OSError, ValueError):
             if not state_of(int(self._told.read_text())):
                 self._told.unlink()
@@ -169,7 +182,8 @@ class Watcher:
         return self._told is not None
 
     def _see_whether_it_moves(self) -> None:
-        moving = [each for pid in self._stuck if not (each := self._watched[pid]).quiet_s and each.runs()]
+        stuck = [each for pid in self._stuck if (each := self._watched.get(pid)) is not None]
+        moving = [each for each in stuck if not each.quiet_s and each.runs()]
         if moving:
             assert self.hang is not None
             after = max(each.paused_s for each in moving)
@@ -201,6 +215,10 @@ def _quiet(group: Sequence[Found]) -> dict[int, float]:
     if watched:
         time.sleep(_LOOK_S)
     return {each.found.who.pid: _LOOK_S for each in watched if not each.moved(_LOOK_S)}
+
+
+def _runs(found: Found) -> bool:
+    return bool(state_of(found.who.pid, found.who.started))
 
 
 def _pulse(folder: Path) -> tuple[bytes, bool, bool]:
