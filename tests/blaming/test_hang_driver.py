@@ -127,7 +127,7 @@ asks.stdout.readline()
 asks.stdin.write("\\n"); asks.stdin.flush(); ctypes.PyDLL(None).usleep(2_000_000)
 print(asks.stdout.readline().strip())
 """
-    assert told(fake, lines) == f"[{LINES + 5}, 1]"
+    assert told(fake, lines).startswith(f"[{LINES + 5},")
 
 
 def test_stacks_are_of_all_threads(fake: Path) -> None:
