@@ -374,16 +374,16 @@ note_batch(Work *work, const void *parameters)
 static void
 begin_work(uint32_t id, const CallbackData *data)
 {
-    int row = calls[id].work - 1;
+    int row = calls[id].work - 1, kind = work_calls[row].kind;
     uint64_t stream = stream_in(data, id);
     Work work = {
-        .kind = work_calls[row].kind, .context = (uint64_t)(uintptr_t)data->context,
+        .kind = (uint32_t)kind, .context = (uint64_t)(uintptr_t)data->context,
         .stream = stream == LEGACY_STREAM ? 0 : stream,
         .per_thread = stream == PER_THREAD_STREAM ? thread_id() : 0,
         .event = work_calls[row].event == NONE ? 0 : pointer_in(data->parameters, work_calls[row].event),
-        .value = (uint32_t)pointer_in(data->parameters, 16), /* of the kinds that have one */
+        .value = kind == WAIT_VALUE || kind == WRITE_VALUE ? (uint32_t)pointer_in(data->parameters, 16) : 0,
         .capture = capturing ? capture_of(stream) : 0,
-        .symbol = work_calls[row].kind == KERNEL ? data->symbol : NULL,
+        .symbol = kind == KERNEL ? data->symbol : NULL,
         .stack = frames_here_all(), .thread = thread_id(), .time = now(),
     };
     if (work.stack < 0) {

@@ -105,7 +105,7 @@ fill(Entry *entry, const Work *work, uint64_t number, uint32_t stream, uint32_t 
     *entry = (Entry){
         .number = number, .time = work->time, .event = work->event, .stream = stream, .line = line, .stack = work->stack, .kernel = kernel, .thread = work->thread,
         .visit = work->kind < RECORD ? visit_of(work, line, kernel ? kernel : KERNELS + work->kind) : 0,
-        .kind = (uint16_t)work->kind, .backward = (uint16_t)work->backward, .value = work->kind >= WAIT_VALUE ? work->value : 0,
+        .kind = (uint16_t)work->kind, .backward = (uint16_t)work->backward, .value = work->value,
     };
     return entry;
 }

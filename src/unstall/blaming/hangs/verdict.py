@@ -20,7 +20,9 @@ from unstall.blaming.verdict import line_of, stream_name, suspect_of
 Waits = Literal["kernel", "graph", "copy", "memset", "collective", "event", "value", "unknown"]
 _WAITS: dict[int, Waits] = {GRAPH: "graph", COPY: "copy", MEMSET: "memset", WAIT: "event", WAIT_VALUE: "value"}
 _NCCL = re.compile(r"nccl(?:Dev|Symk|Symm)?\w*Kernel_([A-Za-z]+)")
-_ENDS = re.compile(r"2at6native|cutlass|cublas|gemm|cudnn|3cub|thrust|triton_(?:poi|red|per|tem)_")
+_ENDS = re.compile(
+    r"2at6native|cutlass|cublas|gem[mv]|xmma|nvjet|cudnn|fmha|pytorch_flash|3cub|thrust|triton_(?:poi|red|per|tem)_"
+)
 """In the linked names of kernels that are known to end."""
 _MOST_FRAMES, _MOST_THREADS = 60, 16
 
@@ -85,10 +87,9 @@ class _Pending:
 
     def rows(self, stream: int, before: int | None = None) -> Rows:
         """Returns the entries of a stream that are not known to be done, from the first that holds the stream up."""
-        entries = self.ring.entries
-        rows = entries[(entries["stream"] == stream) & (entries["number"] > self.ring.done[stream])]
-        if before is not None:
-            rows = rows[rows["number"] < before]
+        rows = self.ring.of_stream(stream)
+        until = len(rows) if before is None else int(np.searchsorted(rows["number"], np.uint64(before)))
+        rows = rows[int(np.searchsorted(rows["number"], np.uint64(self.ring.done[stream]), side="right")) : until]
         first = next((at for at, each in enumerate(rows) if self._holds_up(each)), len(rows))
         held: Rows = rows[first:]
         return held

@@ -99,7 +99,14 @@ class Watcher:
     _told: Path | None = None
 
     def tick(self) -> None:
-        """Looks, twice a second at most."""
+        """Looks, twice a second at most. Never raises."""
+        try:
+            self._tick()
+        except Exception as error:
+            self.say(f"hangs are no longer seen: {type(error).__name__}: {error}")
+            self.tick = lambda: None  # type: ignore[method-assign]
+
+    def _tick(self) -> None:
         passed = time.monotonic() - self._looked
         if passed < _TICK_S:
             return
