@@ -15,6 +15,10 @@ from typing import Any
 
 import pytest
 
+from unstall.blaming.hangs.watch import time_out_s
+from unstall.cli._blame import parse_hang_after
+from unstall.errors import UsageError
+
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="programs are launched on Linux alone"),
     pytest.mark.skipif(shutil.which("gcc") is None, reason="the driver of these tests is built by gcc"),
@@ -46,6 +50,18 @@ time.sleep(1.5)
 PICKS_UP_SIGTERM = """import signal, threading
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 threading.Event().wait()
+"""
+
+
+COMPUTES_FIRST = """import time
+until = time.monotonic() + 5
+while time.monotonic() < until:
+    pass
+"""
+WORKS_FOR_A_WHILE = """import time, torch
+for _ in range(10):
+    torch.launch(b"add")
+    time.sleep(0.5)
 """
 
 
@@ -108,6 +124,47 @@ def test_a_program_that_goes_on_is_left_as_it_is_and_told_to_move_again(home: Pa
     assert code == 0
     assert told.count("The program hangs") == 1
     assert re.search(r"the program moves again, after [3-5] s", told)
+
+
+@pytest.mark.slow
+def test_a_program_that_computes_before_its_first_work_does_not_hang(home: Path, fake: Path) -> None:
+    code, _, told = hung(home, fake, COMPUTES_FIRST, "--end-hung")
+    assert (code, "hangs" in told) == (0, False)
+
+
+@pytest.mark.slow
+def test_a_program_that_waits_for_a_child_that_works_does_not_hang(home: Path, fake: Path) -> None:
+    (home / "inner.py").write_text(WORKS_FOR_A_WHILE)
+    program = f"import subprocess, sys\nsubprocess.run([sys.executable, {str(home / 'inner.py')!r}])\n"
+    code, _, told = hung(home, fake, program, "--end-hung")
+    assert (code, "hangs" in told) == (0, False)
+
+
+@pytest.mark.slow
+def test_never_is_no_time_out(home: Path, fake: Path) -> None:
+    code, _, told = hung(home, fake, GOES_ON, "--hang-after", "never")
+    assert (code, "hangs" in told) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("after_s", "longest_s", "told"),
+    [(None, 1.0, 60.0), (None, 10.0, 200.0), (None, 1000.0, 1800.0), (5.0, 1000.0, 5.0)],
+)
+def test_the_time_out_is_the_users_or_20_times_the_longest_pause(
+    after_s: float | None, longest_s: float, told: float
+) -> None:
+    assert time_out_s(after_s, longest_s) == told
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("60s", 60.0), ("2m", 120.0), ("90", 90.0), ("0.5h", 1800.0)])
+def test_times_are_seconds_minutes_or_hours(text: str, seconds: float) -> None:
+    assert parse_hang_after(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "0s", "1d", "-1s", "soon"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no time"):
+        parse_hang_after(text)
 
 
 @pytest.mark.slow

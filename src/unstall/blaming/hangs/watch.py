@@ -37,6 +37,11 @@ class Wanted:
     never: bool = False
 
 
+def time_out_s(after_s: float | None, longest_s: float) -> float:
+    """Returns the time-out: the user's, or that of a program with this longest pause."""
+    return after_s if after_s is not None else min(max(LEAST_S, PAUSES * longest_s), MOST_S)
+
+
 @dataclass(slots=True)
 class _Watched:
     """A process. `paused_s`: its last pause. `longest_s`: its longest one since its first work."""
@@ -75,9 +80,7 @@ class _Watched:
         who = self.found.who
         if self.failed or not (self.worked or self.found.main or who.rank is not None):
             return None
-        if wanted.after_s is not None:
-            return wanted.after_s
-        return min(max(LEAST_S, PAUSES * self.longest_s), MOST_S) if self.worked else None
+        return time_out_s(wanted.after_s, self.longest_s) if self.worked or wanted.after_s is not None else None
 
 
 @dataclass
