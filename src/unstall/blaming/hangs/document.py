@@ -104,7 +104,10 @@ def _of_process(process: Process) -> str:
         return f"Process {process.pid} {_STATES[process.state]}."
     circular = [each for each in process.streams if each.circular]
     if circular:
-        return "Streams wait for each other: " + " and ".join(_circular(each) for each in circular) + "."
+        is_called = len({each.work.where for each in circular if each.work}) < len(
+            circular
+        )  # in a function of the user's
+        return f"Streams wait for each other: {' and '.join(_circular(each, is_called) for each in circular)}."
     if sure := _sure(process):
         return f"{_capital(_standing(sure[0]))}."
     host = f"The host is at {at_line(process.at)}." if process.at else "Where the host is, is not known."
@@ -123,34 +126,39 @@ _STATES = {
 }
 
 
-def _circular(standing: Standing) -> str:
-    where = standing.work.where if standing.work else None
-    return f"{standing.stream} at {at_line(where) if where else '?'}"
+def _circular(standing: Standing, is_called: bool) -> str:
+    work = standing.work
+    caller = f" (called from {at_line(work.called_from[0])})" if is_called and work and work.called_from else ""
+    return f"{standing.stream} at {at_line(work.where) if work and work.where else '?'}{caller}"
+
+
+def _stream(standing: Standing) -> str:
+    return f"the {standing.stream}" if standing.stream.startswith("default") else standing.stream
 
 
 def _standing(standing: Standing) -> str:
     """Says where a stream stands, without a capital."""
     work = standing.work
     if work is None or work.where is None:
-        return f"the {standing.stream} has work that is not done; its line is not known"
+        return f"{_stream(standing)} has work that is not done; its line is not known"
     where = at_line(work.where)
     if work.others:
         where = f"{where} most likely, or of {counted(len(work.others), 'other line')}"
     if standing.waits == "event":
         by = f", which {standing.on_stream} is to reach ({at_line(standing.on)})" if standing.on else ""
-        return f"the {standing.stream} waits at {where} for an event{by}"
+        return f"{_stream(standing)} waits at {where} for an event{by}"
     if standing.waits == "value":
         if standing.on is None:
-            return f"the {standing.stream} waits at {where} for a value in memory that no stream is to write"
+            return f"{_stream(standing)} waits at {where} for a value in memory that no stream is to write"
         return (
-            f"the {standing.stream} waits at {where} for a value in memory, which {standing.on_stream} is to write "
+            f"{_stream(standing)} waits at {where} for a value in memory, which {standing.on_stream} is to write "
             f"({at_line(standing.on)})"
         )
     what = (
         f"kernel {short(work.work[0], 80)}" if standing.waits in ("kernel", "graph", "collective") else standing.waits
     )
     graph = f", in a graph replayed at {at_line(work.replayed)}" if work.replayed else ""
-    return f"the {standing.stream} is at {what} of {where}{graph}"
+    return f"{_stream(standing)} is at {what} of {where}{graph}"
 
 
 def _sure(process: Process) -> list[Standing]:
@@ -191,7 +199,7 @@ def _details(process: Process, *, titled: bool) -> Iterator[Block]:
             lines = each.work.others
             items = tuple(words(Span(place(line), "place")) for line in lines[:_MOST_OTHERS])
             more = (words(counted(len(lines) - _MOST_OTHERS, "more line")),) if len(lines) > _MOST_OTHERS else ()
-            yield Bullets(words(f"Other lines at whose work the {each.stream} may be"), items + more)
+            yield Bullets(words(f"Other lines at whose work {_stream(each)} may be"), items + more)
     if process.stack:
         frames = tuple(words(Span(place(frame), "place" if frame.source else "dim")) for frame in process.stack[:12])
         yield Bullets(words("The host's main thread, innermost first"), frames)
@@ -201,7 +209,8 @@ def _facts(process: Process) -> Iterator[Words]:
     for each in process.streams:
         unseen = "" if each.is_sure else " (or has done it: the driver does not say)"
         yield fact("device", words(f"{_standing(each)}{unseen}"))
-        for name in each.work.work[:3] if each.work else ():
+        has_kernel = each.waits in ("kernel", "graph", "collective")
+        for name in each.work.work[:3] if each.work and has_kernel else ():
             yield fact("kernel", Span(short(name, 150), "name"))
         for caller in each.work.called_from[:2] if each.work else ():
             yield fact("called from", Span(place(caller), "place"))
