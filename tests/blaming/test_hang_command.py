@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from unstall.blaming.hangs.processes import folder_of
 from unstall.blaming.hangs.watch import time_out_s
 from unstall.cli._blame import parse_hang_after
 from unstall.errors import UsageError
@@ -182,6 +183,20 @@ def test_a_hang_is_in_the_files_before_the_program_ends(home: Path, fake: Path, 
     running.send_signal(signal.SIGTERM)
     running.communicate(timeout=30)
     assert (told["hang"]["processes"][0]["at"]["line"], told["hang"]["after_ns"]) == (5, 2_000_000_000)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_ended_while_it_reports_leaves_nothing(home: Path, fake: Path, tmp_path: Path) -> None:
+    running = start(home, fake, HOST, "--hang-after", "2s", "-o", str(tmp_path / "hang.json"))
+    until = time.monotonic() + 30
+    while not (tmp_path / "hang.json").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    process = json.loads((tmp_path / "hang.json").read_text())["hang"]["processes"][0]["pid"]
+    folder = folder_of(process)
+    running.send_signal(signal.SIGTERM)
+    running.communicate(timeout=30)
+    assert folder is not None
+    assert not folder.exists()
 
 
 def asked(pid: int, *options: str) -> subprocess.CompletedProcess[str]:

@@ -67,15 +67,8 @@ def supervise(
     assertions = Assertions()
     settings = json.dumps({"folder": str(folder), "pinned": pinned, "anomaly": anomaly})
     children = arming_children(arming.MODULE, {arming.FOLDER: str(folder)}, optional=True) if watcher else nullcontext()
-    with passed_on(assertions.see) as stderr, children:
-        ended = launch(
-            program,
-            "unstall.blaming.child",
-            settings,
-            stdout_to_stderr=stdout_to_stderr,
-            stderr=stderr,
-            meanwhile=watcher.tick if watcher else lambda: None,
-        )
+    with passed_on(assertions.see) as stderr, children, watcher or nullcontext():
+        ended = launch(program, "unstall.blaming.child", settings, stdout_to_stderr=stdout_to_stderr, stderr=stderr)
     if watcher and watcher.hang and watcher.hang.ended:
         ended = Exit(HUNG)
     state = _state(folder)

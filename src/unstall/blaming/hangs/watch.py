@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from msgspec.structs import replace
 
@@ -85,9 +87,10 @@ class _Watched:
 
 @dataclass
 class Watcher:
-    """Looks at the processes of a folder when `tick` is called.
+    """A context in which a thread looks at the processes of a folder.
 
-    `tell` gets the hang when it is found, and `say` a sentence if the program moves again. `hang` is the last one.
+    `tell` gets the hang when it is found, and `say` a sentence if the program moves again. `hang` is the last one. In a
+    thread, so that the program gets signals while it reports.
     """
 
     folder: Path
@@ -100,19 +103,29 @@ class Watcher:
     _looked: float = field(default_factory=time.monotonic)
     _kill_at: float | None = None
     _told: Path | None = None
+    _ends: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread = field(init=False)
 
-    def tick(self) -> None:
-        """Looks, twice a second at most. Never raises."""
+    def __enter__(self) -> Self:
+        """Starts the thread."""
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Ends it, once it has reported what it has found."""
+        self._ends.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
         try:
-            self._tick()
+            while not self._ends.wait(_TICK_S):
+                self._tick()
         except Exception as error:
             self.say(f"hangs are no longer seen: {type(error).__name__}: {error}")
-            self.tick = lambda: None  # type: ignore[method-assign]
 
     def _tick(self) -> None:
         passed = time.monotonic() - self._looked
-        if passed < _TICK_S:
-            return
         self._looked += passed
         if self._kill_at is not None:
             if self._looked >= self._kill_at:
