@@ -40,7 +40,8 @@ def figures() -> Mapping[str, object]:
 
 
 def _hang(program: Path) -> Row:
-    true = [n for n, line in enumerate(program.read_text().splitlines(), 1) if line.endswith("# the hang")]
+    source = program.read_text()
+    true = [n for n, line in enumerate(source.splitlines(), 1) if line.endswith("# the hang")]
     command = [sys.executable, "-m", "unstall", "run", "--blame", "--hang-after", f"{_AFTER_S:.0f}s", "--end-hung"]
     began, reported, lines = None, None, []
     with subprocess.Popen(
@@ -65,7 +66,8 @@ def _hang(program: Path) -> Row:
         return {**row, "told": False, "why": "".join(lines)[-3000:]}
     row["late_s"] = round(reported - began - _AFTER_S, 2) if reported and began else None
     in_time = row["late_s"] is not None and row["late_s"] <= 10
-    row["told"] = row["lines"] == true and in_time and (row["work"] or row["collective"])
+    names = {*row["work"], *row["collective"]}
+    row["told"] = row["lines"] == true and in_time and ("spin" in names if "void spin(" in source else bool(names))
     if not row["told"]:
         row["why"] = "".join(lines)[-3000:]
     print(json.dumps(row), flush=True)
