@@ -31,6 +31,8 @@ static int queued, ran, registered, waited;
 static uint64_t capturing; /* the stream in capture, whose id is 77; 78 for streams of our own */
 static int refuses;        /* what pinning returns */
 static int dead;           /* what every call returns */
+static uint64_t hung[8];   /* streams that are not done */
+static int hung_count;
 
 int cuptiGetResultString(int result, const char **text) { (void)result; *text = "fake"; return 0; }
 int cuptiSubscribe(void **subscriber, void *function, void *data)
@@ -88,7 +90,15 @@ int cuStreamEndCapture(void *stream, void **graph) { (void)stream; *graph = NULL
 int cuGraphDestroy(void *graph) { (void)graph; return 0; }
 int cuCtxPushCurrent_v2(void *context) { (void)context; return 0; }
 int cuCtxPopCurrent_v2(void **context) { *context = NULL; return 0; }
-int cuStreamQuery(void *stream) { (void)stream; return dead; }
+int cuStreamQuery(void *stream)
+{
+    for (int i = 0; i < hung_count; i++) {
+        if (hung[i] == (uint64_t)(uintptr_t)stream) {
+            return 600;
+        }
+    }
+    return dead;
+}
 int cuCtxGetCurrent(void **context)
 {
     *context = NULL;
@@ -120,6 +130,8 @@ int fake_call(uint32_t id, const void *parameters, const char *symbol, int resul
 void fake_capture(uint64_t stream) { capturing = stream; }
 void fake_refuse(int code) { refuses = code; }
 void fake_die(int code) { dead = code; }
+void fake_hang(uint64_t stream) { hung[hung_count++] = stream; }
+void fake_go_on(void) { hung_count = 0; }
 int fake_queued(void) { return queued; }
 int fake_registered(void) { return registered; }
 int fake_waited(void) { return waited; }

@@ -14,6 +14,7 @@ import pytest
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
 PROGRAMS = Path(__file__).parent / "programs"
+HANGS = Path(__file__).parent / "hangs"
 IN_PROCESS = """
 import torch
 import unstall
@@ -67,6 +68,16 @@ def blamed(program: Path, *options: str) -> dict[str, Any]:
 @pytest.mark.parametrize("program", sorted(PROGRAMS.glob("*.py")), ids=lambda program: program.stem)
 def test_a_planted_fault_is_told_at_its_line(program: Path) -> None:
     assert blamed(program)["suspects"][0]["where"]["line"] == line_of(program, "# the fault")
+
+
+@pytest.mark.parametrize("program", sorted(HANGS.glob("*.py")), ids=lambda program: program.stem)
+def test_a_planted_hang_is_told_at_its_lines(program: Path) -> None:
+    processes = blamed(program, "--hang-after", "5s", "--end-hung")["hang"]["processes"]
+    streams = [each for process in processes for each in process["streams"] if each["is_sure"]]
+    waiting = [process["at"]["line"] for process in processes if process["collective"]]
+    source = program.read_text().splitlines()
+    true = {n for n, line in enumerate(source, 1) if line.endswith("# the hang")}
+    assert ({each["work"]["where"]["line"] for each in streams} or set(waiting)) == true
 
 
 def test_a_second_run_tells_the_forward_line_of_a_backward_fault() -> None:

@@ -3,6 +3,7 @@
    CUPTI is asked for callbacks only, not for activity records. Marks are made by cuStreamWriteValue32 in the callback
    before the work; the slots are pinned for the device there, too, once. */
 
+#include "_agent.h"
 #include "_marks.h"
 
 #include "../lines/_clock.h"
@@ -88,6 +89,7 @@ static const struct {
 
 /* Where a call's stream and event stand in its parameters, in bytes (generated_cuda_meta.h). */
 enum { NO_STREAM = 255, IN_CONFIG = 254, NONE = 255 };
+enum { BATCH = 255 }; /* several values to wait for and to write, each of which gets an entry */
 
 static const struct {
     uint16_t id, per_thread_id; /* the call's, and that of its _ptsz or _ptds; 0: none */
@@ -110,6 +112,11 @@ static const struct {
     {249, 411, MEMSET, NO_STREAM, NONE}, {250, 412, MEMSET, NO_STREAM, NONE}, {251, 413, MEMSET, NO_STREAM, NONE},
     {119, 441, RECORD, 8, 0},     {587, 588, RECORD, 8, 0},  /* cuEventRecord, WithFlags */
     {295, 436, WAIT, 0, 8},                                  /* cuStreamWaitEvent */
+    {458, 459, WAIT_VALUE, 0, 8}, {659, 660, WAIT_VALUE, 0, 8},   /* cuStreamWaitValue32, and _v2 */
+    {473, 474, WAIT_VALUE, 0, 8}, {661, 662, WAIT_VALUE, 0, 8},   /* 64 */
+    {460, 461, WRITE_VALUE, 0, 8}, {663, 664, WRITE_VALUE, 0, 8}, /* cuStreamWriteValue32, and _v2 */
+    {475, 476, WRITE_VALUE, 0, 8}, {665, 666, WRITE_VALUE, 0, 8}, /* 64 */
+    {462, 463, BATCH, 0, NONE},    {667, 668, BATCH, 0, NONE},    /* cuStreamBatchMemOp, and _v2 */
 };
 
 /* Calls of memory, whose errors are seen besides those of work. */
@@ -136,12 +143,23 @@ static const struct {
     {721, BEGIN_CAPTURE}, {497, END_CAPTURE},   {498, END_CAPTURE},
 };
 
+/* Calls that destroy the stream or the context that is their parameter, or a device's primary context. */
+enum { STREAM_GONE = 1, CONTEXT_GONE, PRIMARY_GONE };
+
+static const struct {
+    uint16_t id;
+    uint8_t what;
+} gone_calls[] = {
+    {127, STREAM_GONE},  {326, STREAM_GONE},  {11, CONTEXT_GONE},  {322, CONTEXT_GONE},
+    {387, PRIMARY_GONE}, {544, PRIMARY_GONE}, {389, PRIMARY_GONE}, {545, PRIMARY_GONE},
+};
+
 enum { MOST_CALLS = 1024, LEGACY_STREAM = 1, PER_THREAD_STREAM = 2 };
 
 static const uint16_t unload_calls[] = {22, 680}; /* cuModuleUnload, cuLibraryUnload */
 
 static struct {
-    uint8_t work, per_thread, capture, done, unload; /* work: 1 + the row of work_calls */
+    uint8_t work, per_thread, capture, done, gone, unload; /* work: 1 + the row of work_calls */
 } calls[MOST_CALLS]; /* by callback id */
 
 static void *subscriber;
@@ -236,6 +254,30 @@ wait_for_stream(uint64_t stream)
     return cuda.StreamSynchronize((void *)(uintptr_t)stream);
 }
 
+/* Asks whether a stream of this context is done, from any thread. Returns the CUresult. */
+static int
+query(void *context, uint64_t stream)
+{
+    busy = 1;
+    int mode = 2, exchanged = cuda.ExchangeCaptureMode(&mode), pushed = cuda.CtxPushCurrent(context);
+    int result = pushed ? pushed : cuda.StreamQuery((void *)(uintptr_t)stream);
+    if (!pushed) {
+        cuda.CtxPopCurrent(&context);
+    }
+    if (!exchanged) {
+        cuda.ExchangeCaptureMode(&mode);
+    }
+    busy = 0;
+    return result;
+}
+
+/* What the agent asks. A query of a stream that is captured would end the capture. */
+static int
+query_for_agent(uint64_t context, uint64_t stream)
+{
+    return !subscriber || capturing ? NOT_ASKED : query((void *)(uintptr_t)context, stream);
+}
+
 static uint32_t
 written_by_device(uint32_t slot)
 {
@@ -311,18 +353,39 @@ thread_id(void)
     return id ? id : (id = (uint32_t)syscall(SYS_gettid));
 }
 
+/* An operation: its kind at 0, its address at 8, its value at 16. */
+enum { BATCH_COUNT_AT = 8, BATCH_AT = 16, BATCH_BYTES = 48, MOST_IN_BATCH = 256 };
+
+static void
+note_batch(Work *work, const void *parameters)
+{
+    uint32_t count = (uint32_t)pointer_in(parameters, BATCH_COUNT_AT);
+    const char *operations = (const char *)(uintptr_t)pointer_in(parameters, BATCH_AT);
+    for (uint32_t i = 0; i < count && i < MOST_IN_BATCH; i++) {
+        const char *at = operations + (size_t)i * BATCH_BYTES;
+        uint32_t kind = (uint32_t)pointer_in(at, 0);
+        if (kind == 1 || kind == 2 || kind == 4 || kind == 5) { /* wait, write; wait, write 64 bits */
+            work->kind = kind % 3 == 1 ? WAIT_VALUE : WRITE_VALUE;
+            work->event = pointer_in(at, 8);
+            work->value = (uint32_t)pointer_in(at, 16);
+            marks_work(work);
+        }
+    }
+}
+
 static void
 begin_work(uint32_t id, const CallbackData *data)
 {
-    int row = calls[id].work - 1;
+    int row = calls[id].work - 1, kind = work_calls[row].kind;
     uint64_t stream = stream_in(data, id);
     Work work = {
-        .kind = work_calls[row].kind, .context = (uint64_t)(uintptr_t)data->context,
+        .kind = (uint32_t)kind, .context = (uint64_t)(uintptr_t)data->context,
         .stream = stream == LEGACY_STREAM ? 0 : stream,
         .per_thread = stream == PER_THREAD_STREAM ? thread_id() : 0,
         .event = work_calls[row].event == NONE ? 0 : pointer_in(data->parameters, work_calls[row].event),
+        .value = kind == WAIT_VALUE || kind == WRITE_VALUE ? (uint32_t)pointer_in(data->parameters, 16) : 0,
         .capture = capturing ? capture_of(stream) : 0,
-        .symbol = work_calls[row].kind == KERNEL ? data->symbol : NULL,
+        .symbol = kind == KERNEL ? data->symbol : NULL,
         .stack = frames_here_all(), .thread = thread_id(), .time = now(),
     };
     if (work.stack < 0) {
@@ -331,6 +394,10 @@ begin_work(uint32_t id, const CallbackData *data)
     }
     if (work.capture) {
         try_capture();
+    }
+    if (work.kind == BATCH) {
+        note_batch(&work, data->parameters);
+        return;
     }
     to_wait.wanted = marks_work(&work) && !capturing; /* a wait would end captures of other streams */
     if (to_wait.wanted) {
@@ -396,9 +463,24 @@ end_call(uint32_t id, const CallbackData *data)
     if (calls[id].done && !result) {
         note_done(id, data);
     }
-    if (calls[id].capture && !result) {
-        capturing += calls[id].capture == BEGIN_CAPTURE ? 1 : -1;
+    if (calls[id].capture && !result == (calls[id].capture == END_CAPTURE)) {
+        capturing--;
     }
+}
+
+static void
+begin_destroying(uint32_t id, const CallbackData *data)
+{
+    agent_hold();
+    if (calls[id].gone == PRIMARY_GONE) {
+        marks_gone(0, 0, 1);
+    }
+    else {
+        uint64_t handle = pointer_in(data->parameters, 0);
+        int is_stream = calls[id].gone == STREAM_GONE;
+        marks_gone(is_stream ? (uint64_t)(uintptr_t)data->context : handle, handle, !is_stream);
+    }
+    agent_release();
 }
 
 static void
@@ -429,6 +511,14 @@ around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
         }
         else if (calls[id].done) {
             next_before = marks_next();
+        }
+        else if (calls[id].gone) {
+            begin_destroying(id, data);
+        }
+        else if (calls[id].capture == BEGIN_CAPTURE) {
+            agent_hold();
+            capturing++; /* until its end, or if it fails */
+            agent_release();
         }
         else if (calls[id].capture == END_CAPTURE) {
             uint64_t stream = pointer_in(data->parameters, 0), capture = capture_of(stream);
@@ -499,8 +589,19 @@ forked(void)
     marks_forked();
     frames_forked();
     pthread_mutex_init(&slots.lock, NULL);
+    agent_forked();
     detach_wanted = capturing = 0;
     subscriber = NULL;
+}
+
+static void
+watch_forks(void)
+{
+    static int watched; /* under the GIL */
+    if (!watched) {
+        pthread_atfork(NULL, NULL, forked);
+        watched = 1;
+    }
 }
 
 static PyObject *test_write; /* a test's device, which writes to the file */
@@ -551,7 +652,6 @@ open_(PyObject *self, PyObject *arguments)
     (void)self;
     PyObject *path = NULL, *files, *write = Py_None;
     const char *pinned;
-    static int watched;
     static FileRule rules[MOST_RULES]; /* under the GIL */
     if (!PyArg_ParseTuple(arguments, "O&sO!|O", PyUnicode_FSConverter, &path, &pinned, &PyTuple_Type, &files, &write)) {
         return NULL;
@@ -565,10 +665,7 @@ open_(PyObject *self, PyObject *arguments)
                      write == Py_None ? written_by_device : written_in_test};
     Py_XDECREF(test_write);
     test_write = Py_NewRef(write);
-    if (!watched) {
-        pthread_atfork(NULL, NULL, forked);
-        watched = 1;
-    }
+    watch_forks();
     frames_on_new = marks_describe;
     int error = marks_set_files(rules, count) ? ENOMEM : marks_open(PyBytes_AsString(path), &driver, pinned);
     if (error) {
@@ -648,6 +745,10 @@ follow(PyObject *self, PyObject *nothing)
         calls[unload_calls[i]].unload = 1;
         cupti.EnableCallback(1, subscriber, DRIVER_API, unload_calls[i]);
     }
+    for (size_t i = 0; i < sizeof gone_calls / sizeof *gone_calls; i++) {
+        calls[gone_calls[i].id].gone = gone_calls[i].what;
+        cupti.EnableCallback(1, subscriber, DRIVER_API, gone_calls[i].id);
+    }
     for (size_t i = 0; i < sizeof other_calls / sizeof *other_calls; i++) {
         cupti.EnableCallback(1, subscriber, DRIVER_API, other_calls[i]);
     }
@@ -671,12 +772,14 @@ close_(PyObject *self, PyObject *nothing)
         finalize_once();
         subscriber = NULL;
     }
+    agent_hold();
     int keep = slots.registered && cuda.MemHostUnregister(slots.host); /* refused if the context is dead */
     if (!marks_close(keep) && slots.instead) {
         cuda.MemFreeHost(slots.instead);
     }
     slots.instead = NULL;
     slots.registered = slots.state = 0;
+    agent_release();
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -691,22 +794,51 @@ look(PyObject *self, PyObject *nothing)
     void *context = subscriber ? (void *)(uintptr_t)marks_context() : NULL;
     int result = 0;
     if (context) {
-        busy = 1;
         Py_BEGIN_ALLOW_THREADS
-        int mode = 2, exchanged = cuda.ExchangeCaptureMode(&mode), pushed = cuda.CtxPushCurrent(context);
-        result = pushed ? pushed : cuda.StreamQuery(NULL);
-        if (!pushed) {
-            cuda.CtxPopCurrent(&context);
-        }
-        if (!exchanged) {
-            cuda.ExchangeCaptureMode(&mode);
-        }
+        result = query(context, 0);
         Py_END_ALLOW_THREADS
-        busy = 0;
     }
     if (is_sticky(result) && marks_error(result, 0, NO_FRAME, thread_id(), now())) {
         keep_slots();
     }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(agent_doc,
+"agent(path, stacks, signal) -> None\n\nStart the thread that answers from which this process is asked through the new file\n"
+"at `path`. `stacks`: the file descriptor to which the handler of `signal` writes stacks. Raises OSError.");
+
+static PyObject *
+agent(PyObject *self, PyObject *arguments)
+{
+    (void)self;
+    PyObject *path = NULL;
+    int stacks, signal;
+    if (!PyArg_ParseTuple(arguments, "O&ii", PyUnicode_FSConverter, &path, &stacks, &signal)) {
+        return NULL;
+    }
+    watch_forks();
+    int error = agent_start(PyBytes_AsString(path), stacks, signal, query_for_agent, keep_slots);
+    if (error) {
+        errno = error;
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, PyBytes_AsString(path));
+    }
+    Py_DECREF(path);
+    if (error) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(end_agent_doc, "end_agent() -> None\n\nEnd that thread.");
+
+static PyObject *
+end_agent(PyObject *self, PyObject *nothing)
+{
+    (void)self, (void)nothing;
+    Py_BEGIN_ALLOW_THREADS
+    agent_end();
+    Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
@@ -801,6 +933,8 @@ static PyMethodDef methods[] = {
     {"follow", follow, METH_NOARGS, follow_doc},
     {"look", look, METH_NOARGS, look_doc},
     {"close", close_, METH_NOARGS, close_doc},
+    {"agent", agent, METH_VARARGS, agent_doc},
+    {"end_agent", end_agent, METH_NOARGS, end_agent_doc},
     {"backward", backward, METH_NOARGS, backward_doc},
     {"backward_over", backward_over, METH_O, backward_over_doc},
     {"frames_supported", supported, METH_NOARGS, supported_doc},

@@ -55,6 +55,7 @@ stream_of(const Work *work)
     for (uint32_t i = 0; i < header->used[AT_STREAMS]; i++) {
         if (streams[i].handle == work->stream && streams[i].context == work->context &&
             streams[i].thread == work->per_thread) {
+            streams[i].gone = 0;
             return i;
         }
     }
@@ -104,7 +105,7 @@ fill(Entry *entry, const Work *work, uint64_t number, uint32_t stream, uint32_t 
     *entry = (Entry){
         .number = number, .time = work->time, .event = work->event, .stream = stream, .line = line, .stack = work->stack, .kernel = kernel, .thread = work->thread,
         .visit = work->kind < RECORD ? visit_of(work, line, kernel ? kernel : KERNELS + work->kind) : 0,
-        .kind = (uint16_t)work->kind, .backward = (uint16_t)work->backward,
+        .kind = (uint16_t)work->kind, .backward = (uint16_t)work->backward, .value = work->value,
     };
     return entry;
 }
@@ -144,6 +145,10 @@ note(const Work *work, Mark *mark)
     if (work->kind < RECORD) {
         on->last = (uint32_t)number;
         on->line = line;
+    }
+    else if (work->kind == WAIT_VALUE) {
+        on->last = (uint32_t)number;
+        on->line = 0; /* what comes next is marked: the wait may never end */
     }
     else if (work->kind == RECORD) {
         *event_at(work->event) = (Event){work->event, stream, on->last};
@@ -261,6 +266,36 @@ marks_stream_done(uint64_t context, uint64_t stream, uint32_t per_thread, int al
         }
     }
     pthread_mutex_unlock(&marks.lock);
+}
+
+void
+marks_gone(uint64_t context, uint64_t stream, int all)
+{
+    pthread_mutex_lock(&marks.lock);
+    if (marks.header) {
+        Stream *streams = part(AT_STREAMS);
+        for (uint32_t i = 0; i < marks.header->used[AT_STREAMS]; i++) {
+            int is_there = !context || streams[i].context == context;
+            streams[i].gone |= is_there && (all || streams[i].handle == stream);
+        }
+    }
+    pthread_mutex_unlock(&marks.lock);
+}
+
+uint32_t
+marks_streams(KnownStream *streams, uint32_t most)
+{
+    uint32_t count = 0;
+    pthread_mutex_lock(&marks.lock);
+    if (marks.header) {
+        const Stream *known = part(AT_STREAMS);
+        count = marks.header->used[AT_STREAMS] < most ? marks.header->used[AT_STREAMS] : most;
+        for (uint32_t i = 0; i < count; i++) {
+            streams[i] = (KnownStream){known[i].context, known[i].handle, known[i].thread, known[i].gone, known[i].last};
+        }
+    }
+    pthread_mutex_unlock(&marks.lock);
+    return count;
 }
 
 void

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Numbers are parts of the file's format: ring.py has the same. */
-enum { KERNEL = 1, GRAPH, COPY, MEMSET, RECORD, WAIT };
+enum { KERNEL = 1, GRAPH, COPY, MEMSET, RECORD, WAIT, WAIT_VALUE, WRITE_VALUE };
 #define BEGUN UINT32_MAX          /* what a graph's slot holds, besides numbers */
 #define FINISHED (UINT32_MAX - 1)
 enum { UNMARKED = 0, MARKED = 1, REFUSED = 1000 };  /* Entry.marked; REFUSED + the CUresult */
@@ -27,7 +27,8 @@ typedef struct {
     uint32_t kind;
     uint64_t context, stream;
     uint32_t per_thread; /* the thread if the stream is that thread's default stream, else 0 */
-    uint64_t event;      /* of RECORD and WAIT */
+    uint64_t event;      /* of RECORD and WAIT; the address of WAIT_VALUE and WRITE_VALUE */
+    uint32_t value;      /* its low half, of WAIT_VALUE and WRITE_VALUE */
     uint64_t capture;    /* the id of the capture that the stream is in, or 0 */
     const char *symbol;  /* the kernel's name as it is linked, or NULL */
     int32_t stack;       /* frames_here_all() */
@@ -66,6 +67,16 @@ void marks_stream_done(uint64_t context, uint64_t stream, uint32_t per_thread, i
 
 /* The host has seen that this event is done. */
 void marks_event_done(uint64_t event);
+
+/* Before the call that destroys this stream, or `all` of the context; of any context if that is 0. */
+void marks_gone(uint64_t context, uint64_t stream, int all);
+
+typedef struct {
+    uint64_t context, handle;
+    uint32_t thread, gone, last; /* last: the number of its last work */
+} KnownStream;
+/* Fills in the streams that got work, by their row. Returns how many there are. */
+uint32_t marks_streams(KnownStream *streams, uint32_t most);
 
 /* Before the call that ends the capture on this stream. */
 void marks_end_capture(uint64_t context, uint64_t stream, uint64_t capture);

@@ -25,7 +25,7 @@ typedef struct {
     uint32_t kernel; /* 0: none */
     uint32_t thread, visit, marked, slot;
     uint16_t kind, backward;
-    uint32_t spare;
+    uint32_t value; /* of WAIT_VALUE and WRITE_VALUE */
 } Entry;
 
 typedef struct {
@@ -33,7 +33,7 @@ typedef struct {
     uint32_t thread, line; /* of the last work */
     uint32_t last, marked; /* the numbers of the last work and of the last mark */
     uint32_t settled;      /* the number of the last work that the host knows to be done */
-    uint32_t spare;
+    uint32_t gone;         /* destroyed, and got no work since */
 } Stream;
 
 typedef struct {

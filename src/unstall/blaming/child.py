@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from unstall.blaming.hangs.child import attend
 from unstall.cupti.recorder import find_library
 from unstall.errors import UnstallError
 from unstall.frameworks import FRAMEWORKS, OURS, is_installed
@@ -33,6 +34,8 @@ def arm(settings: str | None) -> None:
     wanted = json.loads(settings or "{}")
     folder = Path(wanted["folder"])
     start(folder, pinned=wanted.get("pinned", ""), anomaly=wanted.get("anomaly", False))
+    with suppress(OSError):  # then it cannot be asked where it hangs
+        attend(folder)
     process = os.getpid()
     atexit.register(lambda: _tell_ending(folder) if os.getpid() == process else None)
 
@@ -53,6 +56,12 @@ def start(folder: Path, *, pinned: str = "", anomaly: bool = False) -> Callable[
     undo.callback(_blame.close)
     undo.callback(when_imported("torch", lambda: _when_torch_is_there(folder, undo, anomaly=anomaly)))
     return undo.close
+
+
+def start_now(folder: Path) -> None:
+    """Opens the ring in `folder`, and follows the driver's calls at once: CUDA is being initialised."""
+    _blame.open(str(folder / RING), "", whose_files())
+    _follow(folder, ExitStack())
 
 
 def look() -> None:
@@ -87,26 +96,26 @@ def whose_files() -> tuple[tuple[str, int], ...]:
 
 
 def _when_torch_is_there(folder: Path, undo: ExitStack, *, anomaly: bool) -> None:
+    undo.callback(device.when_initialised(lambda: _follow(folder, undo, anomaly=anomaly)))
+
+
+def _follow(folder: Path, undo: ExitStack, *, anomaly: bool = False) -> None:
     torch: Any = sys.modules["torch"]
-
-    def begin() -> None:
-        state: dict[str, object] = {"torch": torch.__version__, "python": sys.version.split()[0]}
-        try:
-            library = find_library()
-            if library is None:
-                raise OSError("libcupti was not found")
-            state["library"] = str(library)
-            _blame.load(str(library))
-            _blame.follow()
-            _follow_backward(undo)
-            if anomaly:
-                torch.autograd.set_detect_anomaly(mode=True, check_nan=False)
-                _blame.when_failed(lambda: _tell_forward(folder))
-        except Exception as error:  # never the program's
-            state["failed"] = f"{type(error).__name__}: {error}"
-        (folder / STATE).write_text(json.dumps(state))
-
-    undo.callback(device.when_initialised(begin))
+    state: dict[str, object] = {"torch": torch.__version__, "python": sys.version.split()[0]}
+    try:
+        library = find_library()
+        if library is None:
+            raise OSError("libcupti was not found")
+        state["library"] = str(library)
+        _blame.load(str(library))
+        _blame.follow()
+        _follow_backward(undo)
+        if anomaly:
+            torch.autograd.set_detect_anomaly(mode=True, check_nan=False)
+            _blame.when_failed(lambda: _tell_forward(folder))
+    except Exception as error:  # never the program's
+        state["failed"] = f"{type(error).__name__}: {error}"
+    (folder / STATE).write_text(json.dumps(state))
 
 
 def _tell_forward(folder: Path) -> None:

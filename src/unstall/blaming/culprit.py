@@ -33,7 +33,7 @@ class Unfinished:
 
 def unfinished(ring: Ring) -> list[Unfinished]:
     """Returns what was unfinished at the end: what may have failed first, what only waited for that last."""
-    found = [each for stream in range(len(ring.tables["streams"])) for each in _on_stream(ring, stream)]
+    found = [each for stream in range(len(ring.tables["streams"])) for each in on_stream(ring, stream)]
     return sorted(found, key=_unlikeliness)
 
 
@@ -43,7 +43,8 @@ def _unlikeliness(each: Unfinished) -> tuple[bool, bool, int]:
     return each.blocked, each.is_last, -number if each.is_last else number
 
 
-def _on_stream(ring: Ring, stream: int) -> Iterator[Unfinished]:
+def on_stream(ring: Ring, stream: int) -> Iterator[Unfinished]:
+    """Yields what was unfinished on one stream; for a graph, in each branch."""
     entries = ring.entries
     rows = entries[(entries["stream"] == stream) & (entries["number"] > ring.done[stream])]
     work = np.flatnonzero(rows["kind"] < RECORD)
@@ -51,7 +52,7 @@ def _on_stream(ring: Ring, stream: int) -> Iterator[Unfinished]:
         return
     first = work[0]
     blocked = any(_is_held_up(ring, wait) for wait in rows[:first] if wait["kind"] == WAIT)
-    until = _next_mark(rows, first)
+    until = next_mark(rows, first)
     of_window = rows[first:until]
     of_window = of_window[of_window["kind"] < RECORD]
     replays = of_window[of_window["kind"] == GRAPH]
@@ -62,7 +63,8 @@ def _on_stream(ring: Ring, stream: int) -> Iterator[Unfinished]:
         yield Unfinished(of_window, blocked, is_last=until == len(rows))
 
 
-def _next_mark(rows: Rows, first: int) -> int:
+def next_mark(rows: Rows, first: int) -> int:
+    """Returns the row before which the stream got its next mark behind row `first`."""
     marks = np.flatnonzero(rows["marked"][first + 1 :] == MARKED)
     return int(first + 1 + marks[0]) if len(marks) else len(rows)
 
@@ -89,4 +91,4 @@ def _in_graphs(ring: Ring) -> Iterator[Rows]:
             of_branch = ring.captured[(ring.captured["slot"] == 1024 + row) & (ring.captured["number"] > 0)]
             rest = of_branch if value in (BEGUN, NEVER) else of_branch[of_branch["number"] > value]
             if value != NEVER and len(rest):
-                yield rest[: _next_mark(rest, 0)]
+                yield rest[: next_mark(rest, 0)]

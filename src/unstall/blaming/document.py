@@ -61,7 +61,7 @@ def _summary(result: BlameResult, first: Suspect | None) -> str:
     cause = f": {result.cause}" if result.cause else ""
     if first is None or first.where is None:
         return f"{_capital(result.error)}{cause}. The line is not known."
-    where = _at(first.where)
+    where = at_line(first.where)
     if first.others:
         where += f" or of {counted(len(first.others), 'other line')}"
     elif not is_certain(result):
@@ -72,7 +72,7 @@ def _summary(result: BlameResult, first: Suspect | None) -> str:
 def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[Block]:
     if first is not None:
         if first.where is not None:
-            yield _source(first)
+            yield source_block(first)
         if facts := tuple(_facts(result, first)):
             yield Prose(facts)
     if result.dump is not None:
@@ -91,7 +91,8 @@ def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[
         yield Prose((words(Span(f"Not exact: {result.unmarked}.", "warning")),))
 
 
-def _source(suspect: Suspect) -> Block:
+def source_block(suspect: Suspect) -> Block:
+    """Returns the suspect's line, which must be known, among those around it."""
     assert suspect.where is not None
     where, reached = suspect.where, []
     if suspect.iteration:
@@ -100,7 +101,7 @@ def _source(suspect: Suspect) -> Block:
         reached.append(f"in the {_range(suspect.replay, suspect.replay_to)} replay of its graph")
     if suspect.backward:
         reached.append("in the backward pass")
-    head = words(Span(_place(where), "place"), *(Span(f", {each}", "dim") for each in reached))
+    head = words(Span(place(where), "place"), *(Span(f", {each}", "dim") for each in reached))
     lines = linecache.getlines(where.file)
     if not lines:
         return Prose((head,))
@@ -115,19 +116,19 @@ def _source(suspect: Suspect) -> Block:
 
 def _facts(result: BlameResult, suspect: Suspect) -> Iterator[Words]:
     for caller in suspect.called_from[:2]:
-        yield _fact("called from", Span(_place(caller), "place"))
+        yield fact("called from", Span(place(caller), "place"))
     for line in suspect.forward[:1]:
-        yield _fact("forward", Span(_place(line), "place"))
+        yield fact("forward", Span(place(line), "place"))
     if suspect.replayed:
-        yield _fact("replayed at", Span(_place(suspect.replayed), "place"))
+        yield fact("replayed at", Span(place(suspect.replayed), "place"))
     failed = result.dump.failed if result.dump else None
     told = name_in_results(failed.linked) if failed else ""
     for name in suspect.work[:3] if told not in suspect.work else ():
-        yield _fact("kernel", Span(short(name, 150), "name"))
+        yield fact("kernel", Span(short(name, 150), "name"))
     if result.assertion:
-        yield _fact("assertion", Span(short(result.assertion[result.assertion.find("Assertion ") :], 300), "name"))
+        yield fact("assertion", Span(short(result.assertion[result.assertion.find("Assertion ") :], 300), "name"))
     for tensor in result.tensors:
-        yield _fact("tensor", Span(f"{tensor.name}: {tensor.dtype}{list(tensor.shape)} on {tensor.device}", "name"))
+        yield fact("tensor", Span(f"{tensor.name}: {tensor.dtype}{list(tensor.shape)} on {tensor.device}", "name"))
 
 
 def _noticing(result: BlameResult) -> Iterator[Words]:
@@ -135,33 +136,36 @@ def _noticing(result: BlameResult) -> Iterator[Words]:
     if noticed is None:
         return
     where = noticed.where or result.traceback
-    at = Span(_place(where), "place") if where else Span("a thread without Python")
+    at = Span(place(where), "place") if where else Span("a thread without Python")
     later = f", {duration(noticed.later_ns)} after that work was launched" if noticed.later_ns is not None else ""
-    yield _fact("noticed at", words(at, f", by {noticed.call}{later}"))
+    yield fact("noticed at", words(at, f", by {noticed.call}{later}"))
     if result.traceback is not None and result.traceback != where:
-        yield _fact("traceback", Span(_place(result.traceback), "place"))
+        yield fact("traceback", Span(place(result.traceback), "place"))
 
 
 def _other_lines(result: BlameResult) -> Iterator[Words]:
     for number, suspect in enumerate(result.suspects):
         held = " (it may only have waited for another stream)" if suspect.blocked else ""
         if number and suspect.where is not None:
-            yield words(Span(_place(suspect.where), "place"), f" on {suspect.stream}{held}")
+            yield words(Span(place(suspect.where), "place"), f" on {suspect.stream}{held}")
         for line in suspect.others[:5]:
-            yield words(Span(_place(line), "place"), f" on {suspect.stream}, behind that")
+            yield words(Span(place(line), "place"), f" on {suspect.stream}, behind that")
         if len(suspect.others) > 5:
             yield words(f"{counted(len(suspect.others) - 5, 'more line')} on {suspect.stream}")
 
 
-def _fact(label: str, text: Span | Words) -> Words:
+def fact(label: str, text: Span | Words) -> Words:
+    """Returns a line with a label."""
     return words(Span(f"{label}: ", "dim"), text)
 
 
-def _place(line: Line) -> str:
-    return f"{_at(line)} in {short(line.function)}"
+def place(line: Line) -> str:
+    """Returns a line with its function, as text."""
+    return f"{at_line(line)} in {short(line.function)}"
 
 
-def _at(line: Line) -> str:
+def at_line(line: Line) -> str:
+    """Returns a line as text."""
     return f"{plain(line.file)}:{line.line}"
 
 

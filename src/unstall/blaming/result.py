@@ -78,6 +78,66 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     traceback: Line | None = None
 
 
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a stream stands that has work which is not done.
+
+    `waits`: what the stream is at, or waits for. `work`: the line of that and, in `others`, lines whose work it may be
+    at instead; None if the line is not known. `on`, `on_stream`: for an event, the line that recorded it and its
+    stream; for a value, the line whose stream is to write it. `circular`: that stream waits for this one. `is_sure`:
+    the driver says that the stream is not done; otherwise its last work may have ended unseen.
+    """
+
+    stream: str
+    waits: Literal["kernel", "graph", "copy", "memset", "collective", "event", "value", "unknown"]
+    work: Suspect | None = None
+    on: Line | None = None
+    on_stream: str = ""
+    circular: bool = False
+    is_sure: bool = True
+
+
+class Thread(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread of Python that is in the user's code. `stack`: innermost first."""
+
+    at: Line
+    stack: tuple[Line, ...] = ()
+    is_main: bool = False
+    collective: str = ""
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of the program. `state`: "waits" if nothing has moved for `quiet_ns`, "silent" if it did not answer.
+
+    `collective`: the function of `torch.distributed`, or the kernel of NCCL's, in which it waits for other ranks.
+    `worked`: whether it has ever put work on a device. `stack`: of the main thread, innermost first.
+    """
+
+    pid: int
+    state: Literal["waits", "moves", "ended", "stopped", "silent"]
+    rank: int | None = None
+    world_size: int | None = None
+    quiet_ns: int | None = None
+    worked: bool = False
+    at: Line | None = None
+    stack: tuple[Line, ...] = ()
+    threads: tuple[Thread, ...] = ()
+    streams: tuple[Standing, ...] = ()
+    collective: str = ""
+
+
+class Hang(msgspec.Struct, frozen=True, kw_only=True):
+    """Where each process of a program is while nothing moves.
+
+    `after_ns`: the time-out; None if somebody asked from outside. `ended`: the program was ended for it. `moved_ns`:
+    how long the hang was, if the program moved again.
+    """
+
+    after_ns: int | None
+    processes: tuple[Process, ...] = ()
+    ended: bool = False
+    moved_ns: int | None = None
+
+
 class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a program's fault. `suspects` come in the order of their likelihood; without an `error`, no
     fault was seen. `dump`: what a core dump of a second run tells of the fault. `no_dump`: why there is none, if one
@@ -97,6 +157,7 @@ class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
     unmarked: str = ""
     dump: CoreDump | None = None
     no_dump: str = ""
+    hang: Hang | None = None
 
 
 def read_result(path: Path) -> BlameResult:

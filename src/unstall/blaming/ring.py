@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from unstall.blaming.demangle import demangled
 from unstall.errors import TraceError
 
-KERNEL, GRAPH, COPY, MEMSET, RECORD, WAIT = range(1, 7)
+KERNEL, GRAPH, COPY, MEMSET, RECORD, WAIT, WAIT_VALUE, WRITE_VALUE = range(1, 9)
 NEVER, BEGUN, FINISHED = 0, 2**32 - 1, 2**32 - 2
 """What a graph's slot holds, besides numbers of entries."""
 MARKED = 1
@@ -21,15 +22,16 @@ MARKED = 1
 _STREAMS = 1024
 _LONGEST_NAME = 1024
 """Of a kernel's name, in bytes: LONGEST_NAME in `_ring.h`."""
+_PULSE_BYTES = 1 << 17  # up to the end of the streams
 _PARTS = ("slots", "streams", "captures", "lines", "stacks", "codes", "kernels", "text", "captured", "ring")
 _ENTRY = [
     *((name, "<u8") for name in ("number", "time", "event")),
     *((name, "<u4") for name in ("stream", "line")),
     ("stack", "<i4"),
     *((name, "<u4") for name in ("kernel", "thread", "visit", "marked", "slot")),
-    *(("kind", "<u2"), ("backward", "<u2"), ("spare", "<u4")),
+    *(("kind", "<u2"), ("backward", "<u2"), ("value", "<u4")),
 ]
-_OF_STREAM = ("thread", "line", "last", "marked", "settled", "spare")
+_OF_STREAM = ("thread", "line", "last", "marked", "settled", "gone")
 _ROWS: dict[str, Any] = {
     "slots": "<u4",
     "streams": [("context", "<u8"), ("handle", "<u8"), *((n, "<u4") for n in _OF_STREAM)],
@@ -106,36 +108,53 @@ class Ring:
             max(self._whole(self.tables["slots"][number]), self._whole(row["settled"]))
             for number, row in enumerate(streams)
         ]
-        waits = self.entries[self.entries["kind"] == WAIT]
+        waits = []
+        for wait in self.entries[self.entries["kind"] == WAIT]:
+            if (record := self.record_of(wait)) is not None:
+                before = self._last_work(int(record["stream"]), int(record["number"]))
+                waits.append((int(wait["stream"]), int(wait["number"]), int(record["stream"]), before))
         changed = True
         while changed:
             changed = False
-            for wait in waits:
-                record = self.record_of(wait)
-                if record is None or done[wait["stream"]] <= wait["number"]:
-                    continue
-                before = self._last_work(int(record["stream"]), int(record["number"]))
-                if done[record["stream"]] < before:
-                    done[record["stream"]], changed = before, True
+            for stream, number, of, before in waits:
+                if done[stream] > number and done[of] < before:
+                    done[of], changed = before, True
         return done
 
     def record_of(self, wait: Any) -> Any | None:
         """Returns the record of the event that this entry waits for, if the ring still has it."""
-        records = self._records.get(int(wait["event"]), [])
-        return next((record for record in reversed(records) if record["number"] < wait["number"]), None)
+        numbers, records = self._records.get(int(wait["event"]), ([], []))
+        at = bisect_left(numbers, int(wait["number"]))
+        return records[at - 1] if at else None
 
     @cached_property
-    def _records(self) -> dict[int, list[Any]]:
-        found: dict[int, list[Any]] = {}
+    def _records(self) -> dict[int, tuple[list[int], list[Any]]]:
+        """By event, the numbers of its records, and these."""
+        found: dict[int, tuple[list[int], list[Any]]] = {}
         for record in self.entries[self.entries["kind"] == RECORD]:
-            found.setdefault(int(record["event"]), []).append(record)
+            numbers, records = found.setdefault(int(record["event"]), ([], []))
+            numbers.append(int(record["number"]))
+            records.append(record)
         return found
+
+    def of_stream(self, stream: int) -> Rows:
+        """Returns the entries of one stream."""
+        return self._by_stream.get(stream, self.entries[:0])
+
+    @cached_property
+    def _by_stream(self) -> dict[int, Rows]:
+        entries = self.entries
+        return {int(stream): entries[entries["stream"] == stream] for stream in np.unique(entries["stream"])}
+
+    @cached_property
+    def _work_of_streams(self) -> dict[int, Rows]:
+        return {stream: rows["number"][rows["kind"] < RECORD] for stream, rows in self._by_stream.items()}
 
     def _last_work(self, stream: int, before: int) -> int:
         """Returns the number of the last work on the stream before an entry; 0 if there is none."""
-        entries = self.entries
-        rows = entries[(entries["stream"] == stream) & (entries["kind"] < RECORD) & (entries["number"] < before)]
-        return int(rows["number"][-1]) if len(rows) else 0
+        numbers = self._work_of_streams.get(stream)
+        at = 0 if numbers is None else int(np.searchsorted(numbers, np.uint64(before)))
+        return int(numbers[at - 1]) if numbers is not None and at else 0
 
     def _whole(self, low: Any) -> int:
         """Returns the number of an entry of which only the low 32 bits were kept."""
@@ -176,6 +195,21 @@ class Ring:
 def name_in_results(linked: str) -> str:
     """Returns how results name the kernel that is linked by this name, of which the ring keeps only the beginning."""
     return demangled(linked.encode()[:_LONGEST_NAME].decode(errors="replace"))
+
+
+def pulse(path: Path) -> tuple[bytes, bool, bool]:
+    """Returns what changes in a file as the program moves, whether there is any work, and whether that failed.
+
+    Raises OSError or ValueError if the file cannot be read or is none.
+    """
+    with path.open("rb") as file:
+        content = file.read(_PULSE_BYTES)
+    header = np.frombuffer(content, _HEADER, 1)[0]
+    slots, streams = int(header["part"]["at"][0]), int(header["part"]["at"][1])
+    of_slots = np.frombuffer(content, "<u4", _STREAMS + int(header["used"][2]), slots)
+    of_streams = np.frombuffer(content, _ROWS["streams"], min(int(header["used"][1]), _STREAMS), streams)
+    moving = b"".join((header["next"].tobytes(), of_slots.tobytes(), of_streams["settled"].tobytes()))
+    return moving, int(header["next"]) > 1, bool(header["error_code"])
 
 
 def read_ring(path: Path) -> Ring:

@@ -6,6 +6,7 @@ import json
 import re
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,15 +14,19 @@ import msgspec
 
 from unstall.blaming.assertions import Assertions
 from unstall.blaming.child import ENDING, FORWARD, RING, STATE
+from unstall.blaming.hangs import arming
+from unstall.blaming.hangs.processes import PREFIX, SHARED_MEMORY
+from unstall.blaming.hangs.watch import Watcher
 from unstall.blaming.result import BlameResult, Ending, Line
 from unstall.blaming.ring import Ring, read_ring
 from unstall.blaming.verdict import verdict
 from unstall.frameworks import OURS, is_installed
+from unstall.launching.children import arming_children
 from unstall.launching.launch import Exit, launch
 from unstall.launching.passing_on import passed_on
 
-_SHARED_MEMORY = Path("/dev/shm")
-PREFIX = "unstall-blame-"
+HUNG = 124
+"""The exit code if the program was ended since it hung: as timeout(1) has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ class Ended:
 
 def make_folder() -> Path:
     """Returns a new folder, in shared memory if there is some: the ring is written with every launch."""
-    where = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
+    where = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     try:
         return Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))
     except OSError:
@@ -44,28 +49,40 @@ def make_folder() -> Path:
 
 
 def supervise(
-    program: Sequence[str], folder: Path, *, pinned: str = "", anomaly: bool = False, stdout_to_stderr: bool = False
+    program: Sequence[str],
+    folder: Path,
+    *,
+    pinned: str = "",
+    anomaly: bool = False,
+    stdout_to_stderr: bool = False,
+    watcher: Watcher | None = None,
 ) -> Ended:
     """Runs the program, which leaves its ring in `folder`, and returns how it ended.
 
-    `pinned`: lines to wait after (`_marks.h`). `anomaly`: torch keeps the forward line of each backward op.
+    `pinned`: lines to wait after (`_marks.h`). `anomaly`: torch keeps the forward line of each backward op. `watcher`:
+    who looks whether it hangs; then the Python processes that it starts are looked at, too.
 
     Raises:
         UsageError: The program cannot be started.
     """
     assertions = Assertions()
     settings = json.dumps({"folder": str(folder), "pinned": pinned, "anomaly": anomaly})
-    with passed_on(assertions.see) as stderr:
+    children = arming_children(arming.MODULE, {arming.FOLDER: str(folder)}, optional=True) if watcher else nullcontext()
+    with passed_on(assertions.see) as stderr, children, watcher or nullcontext():
         ended = launch(program, "unstall.blaming.child", settings, stdout_to_stderr=stdout_to_stderr, stderr=stderr)
+    if watcher and watcher.hang and watcher.hang.ended:
+        ended = Exit(HUNG)
     state = _state(folder)
     if "failed" in state:
-        return Ended(ended, None, str(state["failed"]))
+        hung = BlameResult(program=program[program[0] == "-m"], hang=watcher.hang) if watcher and watcher.hang else None
+        return Ended(ended, hung, str(state["failed"]))
     if not (folder / RING).exists():
         return Ended(ended, None, "the program ended before it was armed")
     ring = read_ring(folder / RING)
     result = verdict(ring, assertion=assertions.first, program=program[program[0] == "-m"])
     known = _ending(folder)
-    result = msgspec.structs.replace(result, tensors=known.tensors, traceback=known.traceback)
+    hang = watcher.hang if watcher else None
+    result = msgspec.structs.replace(result, tensors=known.tensors, traceback=known.traceback, hang=hang)
     if (forward := _forward(folder)) and result.suspects:
         first = msgspec.structs.replace(result.suspects[0], forward=forward)
         result = msgspec.structs.replace(result, suspects=(first, *result.suspects[1:]))

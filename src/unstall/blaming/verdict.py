@@ -11,10 +11,16 @@ from unstall.blaming.core_dump.result import CoreDump
 from unstall.blaming.culprit import Unfinished, unfinished
 from unstall.blaming.demangle import demangled
 from unstall.blaming.result import BlameResult, Line, Noticed, Suspect
-from unstall.blaming.ring import COPY, GRAPH, MEMSET, Place, Ring, Rows, name_in_results
+from unstall.blaming.ring import COPY, GRAPH, MEMSET, WAIT, WAIT_VALUE, Place, Ring, Rows, name_in_results
 from unstall.cupti.driver_calls import DRIVER
 
-_KINDS = {GRAPH: "graph replay", COPY: "copy", MEMSET: "memset"}
+_KINDS = {
+    GRAPH: "graph replay",
+    COPY: "copy",
+    MEMSET: "memset",
+    WAIT: "wait for an event",
+    WAIT_VALUE: "wait for a value in memory",
+}
 _MOST_NAMES = 8
 _CALLS = DRIVER | {0: "a call that is not followed"}
 
@@ -29,12 +35,12 @@ def verdict(ring: Ring, *, assertion: str = "", program: str = "", dump: CoreDum
     if not code:
         return BlameResult(program=program)
     may_be = _may_be(assertion, dump)
-    found = _by_kernel([(each, _suspect(ring, each, may_be)) for each in unfinished(ring)], may_be)
+    found = _by_kernel([(each, suspect_of(ring, each, may_be)) for each in unfinished(ring)], may_be)
     suspects = tuple(suspect for _, suspect in found)
     launched = found[0][0].launch if found else None
     is_followed = bool(header["error_call"])  # else it was found at the program's end
     noticed = Noticed(
-        where=_line(ring.place(int(header["error_line"]))),
+        where=line_of(ring.place(int(header["error_line"]))),
         call=_CALLS.get(int(header["error_call"]), f"call {int(header['error_call'])} of the driver"),
         later_ns=int(header["error_time"]) - int(launched["time"]) if launched is not None and is_followed else None,
     )
@@ -72,7 +78,11 @@ def _by_kernel(
     return sorted(found, key=lambda pair: (pair[0].blocked, pair not in fitting))
 
 
-def _suspect(ring: Ring, each: Unfinished, may_be: Callable[[str], bool]) -> Suspect:
+def suspect_of(ring: Ring, each: Unfinished, may_be: Callable[[str], bool] = lambda _: False) -> Suspect:
+    """Returns the line whose work never finished, and those that it may be of as well.
+
+    `may_be` says of a kernel, by its demangled name, whether it may be the one. If none may, all may.
+    """
     open_ones = _open(ring, each.entries, may_be)
     first = open_ones[0]
     failed = open_ones[open_ones["line"] == first["line"]]
@@ -83,15 +93,15 @@ def _suspect(ring: Ring, each: Unfinished, may_be: Callable[[str], bool]) -> Sus
     iteration, iteration_to = _visits(failed if len(replayed) == 0 else failed[:0])
     replay, replay_to = _visits(replayed)
     return Suspect(
-        where=_line(where),
+        where=line_of(where),
         called_from=_lines(outer),
-        inner=_line(inner),
+        inner=line_of(inner),
         iteration=iteration,
         iteration_to=iteration_to,
         work=_work(ring, failed),
-        stream=_stream_name(stream),
+        stream=stream_name(stream),
         backward=bool(first["backward"]),
-        replayed=_line(ring.place(int(replayed["line"][0]))) if len(replayed) else None,
+        replayed=line_of(ring.place(int(replayed["line"][0]))) if len(replayed) else None,
         replay=replay,
         replay_to=replay_to,
         others=_lines(ring.place(line) for line in others),
@@ -120,17 +130,19 @@ def _work(ring: Ring, entries: Any) -> tuple[str, ...]:
     return tuple(list(dict.fromkeys(names))[:_MOST_NAMES])
 
 
-def _stream_name(stream: Any) -> str:
+def stream_name(stream: Any) -> str:
+    """Returns what a row of `streams` is called."""
     if stream["thread"]:
         return f"default stream of thread {stream['thread']}"
     return f"stream {int(stream['handle']):#x}" if stream["handle"] else "default stream"
 
 
 def _lines(places: Iterable[Place | None]) -> tuple[Line, ...]:
-    return tuple(line for place in places if (line := _line(place)))
+    return tuple(line for place in places if (line := line_of(place)))
 
 
-def _line(place: Place | None) -> Line | None:
+def line_of(place: Place | None) -> Line | None:
+    """Returns a place with its source."""
     if place is None:
         return None
     return Line(place.file, place.line, place.function, linecache.getline(place.file, place.line).strip())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shlex
 import shutil
@@ -14,18 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unstall.blaming.causes import ASSERTED
-from unstall.cli._arguments import add_value, parse_file
 from unstall.cli._output import deliver
 from unstall.cli._recording import say
-from unstall.errors import UsageError
 from unstall.launching.launch import leave_as
 
 if TYPE_CHECKING:
-    from unstall.blaming.result import BlameResult
+    from unstall.blaming.hangs.watch import Watcher
+    from unstall.blaming.result import BlameResult, Hang
     from unstall.blaming.supervise import Ended
 
-_RECORDING = ("warmup", "steps", "after", "for_", "stop", "shapes", "trace", "keep_arguments", "against")
-CORES_PREFIX = "unstall-core-"
+_CORES_PREFIX = "unstall-core-"
 _DISARMED = (
     "CUDA_ENABLE_COREDUMP_ON_EXCEPTION is set, but a run with --blame gives no core dump: the driver writes none in a "
     "program that CUPTI follows"
@@ -34,49 +33,11 @@ _EARLIER = 2
 """With --pin-down, waiting begins so many iterations before the one that failed."""
 
 
-def add_blame_options(parser: argparse.ArgumentParser) -> None:
-    """Adds --blame and its options."""
-    group = parser.add_argument_group("faults")
-    group.add_argument(
-        "--blame",
-        action="store_true",
-        help="name the line whose work failed on the GPU; on a real GPU, no steps are recorded then",
-    )
-    group.add_argument(
-        "--pin-down",
-        action="store_true",
-        help="if several lines may have failed, start a second run that waits for the GPU after each of these lines",
-    )
-    group.add_argument(
-        "--core-dump",
-        action="store_true",
-        help="after a fault that is no failed assertion, run the program once more, and read the GPU core dump of that "
-        "run: the exact instruction and exception",
-    )
-    add_value(group, "--core-dump-to", "FILE", parse_file, "the same, and keep the core dump as FILE")
-
-
-def check_blame(args: argparse.Namespace) -> None:
-    """Raises UsageError for options that make no sense together, or if lines cannot be read here."""
-    for option in ("pin_down", "core_dump", "core_dump_to"):
-        if getattr(args, option) and not args.blame:
-            raise UsageError(f"--{option.replace('_', '-')} needs --blame")
-    if not args.blame or args.gpu:
-        return
-    given = [name for name in _RECORDING if getattr(args, name) not in (None, False)]
-    if given:
-        option = "--" + given[0].rstrip("_").replace("_", "-")
-        raise UsageError(f"--blame records no steps, so {option} has no meaning with it")
-    from unstall.blaming.child import unavailable
-
-    if why := unavailable():
-        raise UsageError(why)
-
-
 def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
     """Runs the program, reports its fault, and returns its exit code."""
     from unstall.blaming.core_dump.arming import is_armed
     from unstall.blaming.document import NO_FAULT, Blame
+    from unstall.blaming.hangs.document import HangReport
 
     with_dump = args.core_dump or bool(args.core_dump_to)
     if is_armed(os.environ) and not args.quiet:
@@ -94,9 +55,12 @@ def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
     result = _with_dump(args, program, told) if with_dump else told.result
     if result is None:
         say(f"nothing is known of faults: {ended.missing}")
-    elif not result.error and not args.quiet:
+    elif not result.error and not result.hang and not args.quiet:
         say(NO_FAULT)
-    if result is not None and (result.error or args.output or args.format):
+    if result is not None and result.hang and not result.error:
+        if args.output or args.format:  # it was printed when it was found
+            deliver(HangReport(result), argparse.Namespace(**{**vars(args), "quiet": True}))
+    elif result is not None and (result.error or args.output or args.format):
         again = shlex.join(
             ["unstall", "run", *args.words[1 : len(args.words) - len(args.program)], "--pin-down", *program]
         )
@@ -105,12 +69,35 @@ def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
     return leave_as(ended.exit)
 
 
+def _watcher(args: argparse.Namespace, folder: Path, program: Sequence[str]) -> Watcher:
+    """Returns who prints a hang when it is found; files get it then, too, as the program may be killed for it."""
+    from unstall.blaming.hangs.document import HangReport
+    from unstall.blaming.hangs.watch import Wanted, Watcher
+    from unstall.blaming.result import BlameResult
+
+    def tell(hang: Hang) -> None:
+        printed = argparse.Namespace(**{**vars(args), "format": None, "quiet": False, "full": True})
+        with redirect_stdout(sys.stderr):
+            deliver(HangReport(BlameResult(program=program[program[0] == "-m"], hang=hang)), printed)
+
+    after = args.hang_after
+    wanted = Wanted(None if after == math.inf else after, end=args.end_hung, never=after == math.inf)
+    return Watcher(folder, wanted, tell, say)
+
+
 def _supervised(args: argparse.Namespace, program: Sequence[str], pinned: str = "", *, anomaly: bool = False) -> Ended:
     from unstall.blaming.supervise import make_folder, supervise
 
     folder = make_folder()
     try:
-        return supervise(program, folder, pinned=pinned, anomaly=anomaly, stdout_to_stderr=bool(args.format))
+        return supervise(
+            program,
+            folder,
+            pinned=pinned,
+            anomaly=anomaly,
+            stdout_to_stderr=bool(args.format),
+            watcher=_watcher(args, folder, program),
+        )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -126,7 +113,7 @@ def _with_dump(args: argparse.Namespace, program: Sequence[str], told: Ended) ->
         return result
     if result.code == ASSERTED or result.assertion:
         return joined(told, Found(why="a failed assertion names its kernel without one"))
-    with tempfile.TemporaryDirectory(prefix=CORES_PREFIX, ignore_cleanup_errors=True) as folder:  # a dump may be large
+    with tempfile.TemporaryDirectory(prefix=_CORES_PREFIX, ignore_cleanup_errors=True) as folder:  # a dump may be large
         variables, why = arming.variables(os.environ, Path(folder))
         if why:
             return joined(told, Found(why=why))

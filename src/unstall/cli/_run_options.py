@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from unstall.cli._arguments import add_place_options, add_value, parse_count, parse_file, parse_seconds
-from unstall.cli._blame import add_blame_options
+from unstall.cli._blame_options import add_blame_options
 from unstall.cli._output import add_output_options
 from unstall.cli._virtual import add_virtual_options
 from unstall.errors import UsageError

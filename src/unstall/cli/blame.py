@@ -1,7 +1,14 @@
-"""Say what ran on the GPU when a program failed there.
+"""Say where a program is now that runs with --blame, or what ran on the GPU when a program failed there.
+
+    unstall run --blame train.py      in one terminal
+    unstall blame PID                 in another
 
     unstall blame --core core_1795669120_host_4711.nvcudmp
     unstall blame --core FILE fault.json
+
+PID is the process of the program, of one of its ranks, or of `unstall run`. For each process of the program, the report
+says which line's work each stream is at, what it waits for, and where the host is. The program goes on. Nothing is
+installed into it: without --blame it cannot be asked.
 
 FILE is a GPU core dump, as CUDA's driver writes it. Nothing of it is run, and no file that it names is opened. RESULT
 is what `unstall run --blame -o fault.json` wrote: then the lines that launched the failed kernel are told as well.
@@ -12,27 +19,57 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from unstall.cli._arguments import parse_file
+from unstall.cli._arguments import parse_count, parse_file
 from unstall.cli._inputs import readable
 from unstall.cli._output import add_output_options, check_outputs, deliver
+from unstall.errors import UsageError
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("result", metavar="RESULT", nargs="?", help="the saved result of `unstall run --blame`")
-    parser.add_argument("--core", metavar="FILE", type=parse_file, required=True, help="the core dump to read")
-    add_output_options(parser, it="the report")
+    parser.usage = "unstall blame [options] PID\n       unstall blame [options] --core FILE [RESULT]"
+    parser.add_argument("pid", metavar="PID", nargs="?", help="the number of the process; with --core, RESULT")
+    parser.add_argument("--core", metavar="FILE", type=parse_file, help="the core dump to read")
+    add_output_options(parser, it="the report", but="only the reports that")
 
 
 def run(args: argparse.Namespace) -> int:
-    check_outputs(args, args.core, *([args.result] if args.result else []))
+    if args.core:
+        return _tell_core_dump(args, args.pid)
+    if args.pid is None:
+        raise UsageError("give the number of a process, or --core FILE")
+    return _tell_process(args, parse_count(args.pid))
+
+
+def _tell_core_dump(args: argparse.Namespace, result: str | None) -> int:
+    check_outputs(args, args.core, *([result] if result else []))
     from unstall.blaming.core_dump.document import ShownCoreDump
     from unstall.blaming.core_dump.launched_by import launched_by
     from unstall.blaming.core_dump.read import read_core_dump
     from unstall.blaming.result import read_result
 
     dump = read_core_dump(Path(args.core))
-    if args.result:
-        with readable(args.result) as file:
+    if result:
+        with readable(result) as file:
             dump = launched_by(dump, read_result(file))
     deliver(ShownCoreDump(dump), args)
+    return 0
+
+
+def _tell_process(args: argparse.Namespace, pid: int) -> int:
+    check_outputs(args)
+    from unstall.blaming.hangs.document import HangReport
+    from unstall.blaming.hangs.processes import folder_of, processes_in, state_of
+    from unstall.blaming.hangs.watch import look_now
+    from unstall.blaming.result import BlameResult
+
+    folder = folder_of(pid)
+    if folder is None:
+        if not state_of(pid):
+            raise UsageError(f"there is no process {pid}")
+        raise UsageError(
+            f"process {pid} does not run with `unstall run --blame`, or is another user's: it cannot be asked "
+            "where it is"
+        )
+    program = next((each.who.program for each in processes_in(folder) if each.main), "")
+    deliver(HangReport(BlameResult(program=program, hang=look_now(folder))), args)
     return 0

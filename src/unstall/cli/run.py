@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from unstall.cli._against import compared_with, earlier_run
-from unstall.cli._blame import check_blame
+from unstall.cli._blame_options import check_blame
 from unstall.cli._commands import advice_on
 from unstall.cli._config import configure
 from unstall.cli._ending import ending

@@ -68,8 +68,8 @@ def launch(
             )
         except OSError as error:
             raise UsageError(f"{command[0]}: cannot be started: {error.strerror or error}") from error
-        with _told_of_children():
-            return _wait(pid, meanwhile)
+        with _told_of_children(), _caught_elsewhere() as caught:
+            return _wait(pid, meanwhile, caught)
     finally:
         while signal.sigtimedwait(_WATCHED, 0):
             pass  # signals for the program are meaningless once it has ended
@@ -144,9 +144,30 @@ def _told_of_children() -> Iterator[None]:
             signal.signal(signal.SIGCHLD, before)
 
 
-def _wait(pid: int, meanwhile: Callable[[], None]) -> Exit:
+@contextmanager
+def _caught_elsewhere() -> Iterator[list[int]]:
+    """Yields a list of the signals that another thread of ours was given, since it blocks none: numpy's threads do not.
+
+    That happens while the main thread does not wait for signals, and would end this process. Ctrl-C is not among them:
+    the program has received it too.
+    """
+    caught: list[int] = []
+    numbers = _FORWARDED - {signal.SIGINT, signal.SIGQUIT}
+    numbers = {number for number in numbers if signal.getsignal(number) is signal.SIG_DFL}
+    for number in numbers:
+        signal.signal(number, lambda number, _frame: caught.append(number))
+    try:
+        yield caught
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _wait(pid: int, meanwhile: Callable[[], None], caught_elsewhere: list[int]) -> Exit:
     """Forwards signals to the program until it has ended."""
     while True:
+        while caught_elsewhere:
+            os.kill(pid, caught_elsewhere.pop())
         caught = signal.sigtimedwait(_WATCHED, _POLL_S)
         if caught and caught.si_signo in _FORWARDED and not _has_it(pid, caught):
             os.kill(pid, caught.si_signo)

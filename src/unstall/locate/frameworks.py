@@ -141,9 +141,10 @@ FRAMEWORKS = (
                 "capture the model, with a cache and a mask of one length, that of the longest prompt and its new "
                 "tokens: model.forward = unstall.graphed(model.forward); model.create_masks_for_generate = lambda "
                 "attention_mask, **_: attention_mask if attention_mask is None else "
-                "torch.nn.functional.pad(attention_mask, (0, length - attention_mask.shape[1]), value=1); make cache = transformers.StaticCache(config=model.config, max_cache_len=length) once for "
-                "each batch size, and for each call cache.reset() and generate(…, past_key_values=cache, "
-                "disable_compile=True); use a larger batch",
+                "torch.nn.functional.pad(attention_mask, (0, length - attention_mask.shape[1]), value=1); make cache = "
+                "transformers.StaticCache(config=model.config, max_cache_len=length) once for each batch size, and for "
+                "each call cache.reset() and generate(…, past_key_values=cache, disable_compile=True); use a larger "
+                "batch",
                 "the model has no sliding window and there is no beam search; docs/fix.md has the details",
                 (
                     "transformers:StaticCache(max_cache_len)",

@@ -6,8 +6,12 @@ are the program's own, and child processes are plain Python. If this module hide
 runs instead.
 
 An environment variable names the module whose function `arm(settings)` arms the program: UNSTALL_ARM for this process
-only, or UNSTALL_ARM_ALL for its children too. With UNSTALL_ARM_ALL, this variable and PYTHONPATH stay set.
+only, or UNSTALL_ARM_ALL for its children too. With UNSTALL_ARM_ALL, this variable and PYTHONPATH stay set. So they do
+with UNSTALL_ARM_CHILDREN, which names the module for processes that no other variable names one for; if that module
+fails, the process runs as it is.
 """
+
+from __future__ import annotations
 
 import os
 import sys
@@ -25,7 +29,7 @@ def _restore() -> tuple[str | None, str | None, str | None, int, str]:
     supervisor = int(os.environ.pop("UNSTALL_SUPERVISOR", "0"))
     first = os.environ.pop("UNSTALL_PATH0", "")
     path = os.environ.pop("UNSTALL_PYTHONPATH", None)
-    if everyones is None:
+    if everyones is None and "UNSTALL_ARM_CHILDREN" not in os.environ:
         os.environ.pop("PYTHONPATH", None)
         if path is not None:
             os.environ["PYTHONPATH"] = path
@@ -52,6 +56,14 @@ def _arm_all(module: str, settings: str | None) -> None:
         sys.stderr.write(f"unstall: there is no virtual GPU here: {type(error).__name__}: {error}\n")
         sys.stderr.flush()
         os._exit(3)
+
+
+def _arm_child(module: str) -> None:
+    """Arms a child of the program. If that fails, it runs as it is, and nothing is said."""
+    try:
+        _arm_by(module, None)
+    except Exception:
+        return
 
 
 def _arm_by(module: str, settings: str | None) -> None:
@@ -118,7 +130,8 @@ def _interrupted() -> None:
 
 
 _own, _everyones, _settings, _supervisor, _first = _restore()
-if _own is not None or _everyones is not None:
+_childrens = os.environ.get("UNSTALL_ARM_CHILDREN")
+if _own is not None or _everyones is not None or _childrens is not None:
     _before = set(sys.modules)
     if _settings is not None:
         _die_with(_supervisor)
@@ -127,6 +140,8 @@ if _own is not None or _everyones is not None:
             _arm_all(_everyones, _settings)
         elif _own is not None:
             _arm(_own, _settings)
+        elif _childrens is not None:
+            _arm_child(_childrens)
     except KeyboardInterrupt:
         _interrupted()
     if not sys.flags.safe_path:

@@ -1,0 +1,190 @@
+/* The thread of _agent.h. It wakes ten times a second to look at a number in a file that is mapped into memory: who asks
+   increases it. */
+
+#define _GNU_SOURCE
+
+#include "_agent.h"
+
+#include "_marks.h"
+
+#include "../lines/_clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ASKED_STREAMS = 1024, WAKES_EACH_NS = 100000000, WAKES_UNTIL_IDLE = 10 };
+
+typedef struct {
+    char magic[8];
+    _Atomic uint32_t asked, answered; /* counts of questions */
+    uint64_t time;                    /* of the answer */
+    uint32_t streams, stacks;         /* rows in use, and whether stacks were written */
+    struct {
+        int32_t result; /* a CUresult, or NOT_ASKED */
+        uint32_t last;  /* the number of the stream's last work before it was asked */
+    } rows[ASKED_STREAMS]; /* by the stream's row in the ring */
+} Answers;
+
+_Static_assert(sizeof(Answers) == 32 + 8 * ASKED_STREAMS, "answers.py says what the file looks like");
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    pthread_t thread;
+    int runs, ends;
+    Answers *answers;
+    int stacks, signal;
+    dev_t device; /* of the file of stacks: the program may have closed it and use its number */
+    ino_t inode;
+    void (*handler)(int);
+    int (*query)(uint64_t, uint64_t);
+    void (*idle)(void);
+} agent = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int
+write_stacks(void)
+{
+    struct sigaction installed;
+    struct stat file;
+    if (sigaction(agent.signal, NULL, &installed) || installed.sa_handler != agent.handler ||
+        fstat(agent.stacks, &file) || file.st_dev != agent.device || file.st_ino != agent.inode ||
+        ftruncate(agent.stacks, 0)) {
+        return 0;
+    }
+    return !raise(agent.signal); /* in this thread; it returns when the handler has */
+}
+
+static void
+answer(Answers *answers)
+{
+    static KnownStream known[ASKED_STREAMS];
+    uint32_t count = marks_streams(known, ASKED_STREAMS);
+    for (uint32_t i = 0; i < count; i++) {
+        int may_ask = !known[i].gone && !known[i].thread; /* a thread's default stream is only known in that thread */
+        answers->rows[i].result = may_ask ? agent.query(known[i].context, known[i].handle) : NOT_ASKED;
+        answers->rows[i].last = known[i].last;
+    }
+    answers->streams = count;
+    answers->stacks = (uint32_t)write_stacks();
+    answers->time = now();
+}
+
+static void *
+attend(void *nothing)
+{
+    pthread_mutex_lock(&agent.lock);
+    for (int wakes = 0; !agent.ends; wakes++) {
+        uint32_t asked = agent.answers->asked;
+        if (asked != agent.answers->answered) {
+            answer(agent.answers);
+            agent.answers->answered = asked;
+        }
+        else if (wakes % WAKES_UNTIL_IDLE == 0) {
+            agent.idle();
+        }
+        uint64_t until = now() + WAKES_EACH_NS;
+        struct timespec at = {(time_t)(until / 1000000000), (long)(until % 1000000000)};
+        pthread_cond_timedwait(&agent.wake, &agent.lock, &at);
+    }
+    pthread_mutex_unlock(&agent.lock);
+    return nothing;
+}
+
+static int
+map_answers(const char *path)
+{
+    int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file < 0) {
+        return errno;
+    }
+    int error = posix_fallocate(file, 0, sizeof(Answers));
+    void *map = error ? MAP_FAILED : mmap(NULL, sizeof(Answers), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    error = error ? error : map == MAP_FAILED ? errno : 0;
+    close(file);
+    if (!error) {
+        agent.answers = map;
+        memcpy(agent.answers->magic, "UNSTAGN1", 8);
+    }
+    return error;
+}
+
+int
+agent_start(const char *path, int stacks, int signal, int (*query)(uint64_t, uint64_t), void (*idle)(void))
+{
+    struct sigaction installed;
+    struct stat file;
+    if (agent.runs) {
+        return EBUSY;
+    }
+    if (sigaction(signal, NULL, &installed) || fstat(stacks, &file)) {
+        return errno;
+    }
+    agent.handler = installed.sa_handler;
+    agent.device = file.st_dev;
+    agent.inode = file.st_ino;
+    agent.stacks = stacks;
+    agent.signal = signal;
+    agent.query = query;
+    agent.idle = idle;
+    agent.ends = 0;
+    int error = map_answers(path);
+    if (error) {
+        return error;
+    }
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&agent.wake, &attributes);
+    pthread_condattr_destroy(&attributes);
+    sigset_t all, before;
+    sigfillset(&all);
+    sigdelset(&all, signal);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread gets none of the program's signals */
+    error = pthread_create(&agent.thread, NULL, attend, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    agent.runs = !error;
+    if (agent.runs) {
+        pthread_setname_np(agent.thread, "unstall");
+    }
+    return error;
+}
+
+void
+agent_end(void)
+{
+    if (agent.runs) {
+        pthread_mutex_lock(&agent.lock);
+        agent.ends = 1;
+        pthread_cond_signal(&agent.wake);
+        pthread_mutex_unlock(&agent.lock);
+        pthread_join(agent.thread, NULL);
+        munmap(agent.answers, sizeof(Answers));
+        agent.runs = 0;
+    }
+}
+
+void
+agent_hold(void)
+{
+    pthread_mutex_lock(&agent.lock);
+}
+
+void
+agent_release(void)
+{
+    pthread_mutex_unlock(&agent.lock);
+}
+
+void
+agent_forked(void)
+{
+    pthread_mutex_init(&agent.lock, NULL);
+    agent.runs = 0;
+}

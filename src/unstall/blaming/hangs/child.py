@@ -1,0 +1,90 @@
+"""What runs in a process that can be asked where it hangs: an agent in C, and a file that says who the process is.
+
+It runs in all Python processes of a program, so it imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from unstall.guest.imports import when_imported
+from unstall.guest.patching import wrap_after
+
+try:
+    from unstall.blaming import _blame
+except ImportError:
+    _blame = None  # type: ignore[assignment]  # built only on Linux with a C compiler
+
+WHO, ANSWERS, STACKS = "process.json", "answers.bin", "stacks.txt"
+_GROUP = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
+
+
+def can_attend() -> bool:
+    """Returns whether there is an agent for this process."""
+    return _blame is not None and _blame.frames_supported()
+
+
+def attend(folder: Path) -> Callable[[], None]:
+    """Starts the agent of this process, and says in `folder` who it is. Returns a function that undoes all."""
+    undo = ExitStack()
+    process = os.getpid()
+    stacks = os.open(folder / STACKS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    undo.callback(os.close, stacks)
+    number = _free_signal()
+    faulthandler.register(number, file=stacks, all_threads=True)
+    undo.callback(faulthandler.unregister, number)
+    _blame.agent(str(folder / ANSWERS), stacks, number)
+    undo.callback(_blame.end_agent)
+    undo.callback(when_imported("torch.distributed.distributed_c10d", lambda: _follow_ranks(folder, undo)))
+    _say_who(folder, os.environ.get("RANK"), os.environ.get("WORLD_SIZE"))
+    atexit.register(lambda: _blame.end_agent() if os.getpid() == process else None)  # the driver ends after that
+    return undo.close
+
+
+def _free_signal() -> int:
+    """Returns a real-time signal that nothing handles; the agent raises it in its own thread only."""
+    for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            return number
+    raise OSError("every real-time signal is in use")
+
+
+def _follow_ranks(folder: Path, undo: ExitStack) -> None:
+    """Says which rank this process is, once it knows."""
+    distributed = sys.modules["torch.distributed.distributed_c10d"]
+
+    def tell(*_args: object, **_kwargs: object) -> None:
+        with suppress(Exception):
+            _say_who(folder, distributed.get_rank(), distributed.get_world_size())
+
+    if hasattr(distributed, "init_process_group"):
+        undo.callback(wrap_after(distributed, "init_process_group", tell))
+
+
+def _say_who(folder: Path, rank: object, world_size: object) -> None:
+    who = {
+        "pid": os.getpid(),
+        "parent": os.getppid(),
+        "started": int(Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()[19]),
+        "main_thread": threading.main_thread().ident,
+        "program": next((word for word in sys.orig_argv[1:] if not word.startswith("-")), ""),
+        "rank": _number(rank),
+        "world_size": _number(world_size),
+        "group": "|".join(os.environ.get(name, "") for name in _GROUP) if "RANK" in os.environ else "",
+    }
+    new = folder / f"{WHO}.new"
+    new.write_text(json.dumps(who))
+    new.replace(folder / WHO)
+
+
+def _number(value: object) -> int | None:
+    return int(str(value)) if value is not None and str(value).isdecimal() else None

@@ -1,0 +1,134 @@
+"""Finds the processes that run with `unstall run --blame`, by the private folders in which they say who they are.
+
+Only folders of this user that nobody else may open are looked at, and what is in them is bounded and checked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from unstall.blaming.hangs.child import WHO
+
+SHARED_MEMORY = Path("/dev/shm")
+PREFIX = "unstall-blame-"
+_MOST_BYTES = 1 << 16
+_MAJOR_FAULTS, _USER, _SYSTEM, _STARTED = 9, 11, 12, 19  # fields of /proc/PID/stat behind the name
+_READ = re.compile(r"^rchar: (\d{1,20})$", re.MULTILINE)
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+
+class Who(msgspec.Struct, frozen=True):
+    """What a process says of itself (`child.py`).
+
+    `started`: when, in clock ticks since the machine did: another process may have got the number `pid` since. `group`:
+    the same for all ranks that were started together.
+    """
+
+    pid: int
+    parent: int
+    main_thread: int
+    started: int = 0
+    program: str = ""
+    rank: int | None = None
+    world_size: int | None = None
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A process, and its folder. `main`: whether `unstall run` started it; the others are its children."""
+
+    folder: Path
+    who: Who
+    main: bool
+
+
+def processes_in(folder: Path) -> list[Found]:
+    """Returns the processes that say in the folder of an `unstall run` who they are, also those that have ended."""
+    found = [Found(folder, who, main=True)] if (who := _who(folder)) else []
+    try:
+        inner = sorted(path for path in folder.iterdir() if path.name.isdecimal())
+    except OSError:
+        return found
+    return found + [Found(path, who, main=False) for path in inner if _is_private(path) and (who := _who(path))]
+
+
+def group_of(folder: Path) -> list[Found]:
+    """Returns the processes of a folder, and the ranks of the same program that another `unstall run` started."""
+    found = processes_in(folder)
+    groups = {each.who.group for each in found if each.who.group}
+    for other in _folders() if groups else ():
+        if other != folder:
+            found += [each for each in processes_in(other) if each.who.group in groups]
+    return sorted(found, key=lambda each: (each.who.rank is None, each.who.rank or 0, not each.main, each.who.pid))
+
+
+def folder_of(pid: int) -> Path | None:
+    """Returns the folder of the `unstall run` that this process is, or that it runs with."""
+    for folder in _folders():
+        for each in processes_in(folder):
+            if state_of(each.who.pid, each.who.started) and pid in (each.who.pid, each.who.parent if each.main else 0):
+                return folder
+    return None
+
+
+def state_of(pid: int, started: int = 0) -> str:
+    """Returns the letter of a process's state, as ps shows it; "" if it has ended, or if another one has its number."""
+    fields = _stat(pid)
+    is_it = len(fields) > _STARTED and (not started or fields[_STARTED] == str(started))
+    return fields[0] if is_it and fields[0] not in "ZX" else ""
+
+
+def effort_of(pid: int) -> tuple[float, int, int]:
+    """Returns what a process has done: seconds of CPU time, pages read from disk, pieces of 64 KiB read from files."""
+    fields = _stat(pid)
+    if len(fields) <= _STARTED:
+        return 0.0, 0, 0
+    read = _READ.search(_text(f"/proc/{pid}/io"))
+    cpu_s = (int(fields[_USER]) + int(fields[_SYSTEM])) / _TICKS_PER_S
+    return cpu_s, int(fields[_MAJOR_FAULTS]), int(read[1]) >> 16 if read else 0
+
+
+def _folders() -> Iterator[Path]:
+    for parent in dict.fromkeys((SHARED_MEMORY, Path(tempfile.gettempdir()))):
+        try:
+            found = sorted(parent.glob(f"{PREFIX}*"))
+        except OSError:
+            continue
+        yield from (folder for folder in found if _is_private(folder))
+
+
+def _is_private(folder: Path) -> bool:
+    try:
+        about = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077
+
+
+def _who(folder: Path) -> Who | None:
+    try:
+        with (folder / WHO).open("rb") as file:
+            return msgspec.json.decode(file.read(_MOST_BYTES), type=Who)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _stat(pid: int) -> list[str]:
+    """Returns the fields of /proc/PID/stat behind the name, which may hold spaces."""
+    return _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""

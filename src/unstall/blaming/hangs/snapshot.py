@@ -1,0 +1,54 @@
+"""Where the processes of a program are now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from unstall.blaming.child import RING
+from unstall.blaming.hangs.answers import Answer, ask
+from unstall.blaming.hangs.processes import Found, state_of
+from unstall.blaming.hangs.verdict import described
+from unstall.blaming.result import Process
+from unstall.blaming.ring import Ring, read_ring
+from unstall.errors import TraceError
+
+
+def snapshot(processes: Sequence[Found], quiet_s: Mapping[int, float], stuck: frozenset[int]) -> tuple[Process, ...]:
+    """Asks all processes at once where they are.
+
+    `quiet_s`: by process, for how long nothing has moved, if that is known. `stuck`: those for which that is too long.
+    """
+    states = {each.who.pid: state_of(each.who.pid, each.who.started) for each in processes}
+    alive = [each for each in processes if states[each.who.pid] not in ("", "T", "t")]
+    answers = dict(zip((each.folder for each in alive), ask([each.folder for each in alive]), strict=True))
+    told = (
+        _process(each, states[each.who.pid], answers.get(each.folder), quiet_s.get(each.who.pid), stuck)
+        for each in processes
+    )
+    mains = {each.who.pid for each in processes if each.main}
+    return tuple(each for each in told if each.pid in mains or _is_of_interest(each))
+
+
+def _is_of_interest(process: Process) -> bool:
+    """Returns whether a child is more than a helper of Python's own, such as the one of multiprocessing."""
+    return process.rank is not None or process.worked or process.at is not None
+
+
+def _process(found: Found, state: str, answer: Answer | None, quiet_s: float | None, stuck: frozenset[int]) -> Process:
+    who = found.who
+    word: Literal["waits", "moves", "ended", "stopped", "silent"] = "waits" if who.pid in stuck else "moves"
+    word = "ended" if not state else "stopped" if state in "Tt" else "silent" if answer is None else word
+    quiet_ns = None if quiet_s is None else round(quiet_s * 1e9)
+    process = Process(pid=who.pid, state=word, rank=who.rank, world_size=who.world_size, quiet_ns=quiet_ns)
+    ring = ring_in(found.folder)
+    return described(process, answer or Answer(), who.main_thread, ring if state else None)
+
+
+def ring_in(folder: Path) -> Ring | None:
+    """Returns the tables of a process, if it has any."""
+    try:
+        return read_ring(folder / RING)
+    except (OSError, TraceError):
+        return None

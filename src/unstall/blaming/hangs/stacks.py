@@ -1,0 +1,60 @@
+"""Reads the stacks of Python's threads as faulthandler writes them."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unstall.blaming.result import Line
+from unstall.frameworks import OURS, is_installed
+
+_THREAD = re.compile(r"(?:Current t|T)hread 0x([0-9a-f]{1,16}) ")
+_FRAME = re.compile(r'  File "(.{0,4096})", line (\d{1,9}) in (.{0,1000})')
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
+_DISTRIBUTED = "torch/distributed/distributed_c10d.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The frames of a thread, innermost first."""
+
+    thread: int
+    frames: tuple[Line, ...]
+
+
+def parse(text: str) -> list[Stack]:
+    """Returns the threads' stacks."""
+    found: list[tuple[int, list[Line]]] = []
+    for line in text.splitlines():
+        if thread := _THREAD.match(line):
+            found.append((int(thread[1], 16), []))
+        elif found and (frame := _FRAME.match(line)):
+            file = _unescaped(frame[1])
+            number = int(frame[2])
+            source = linecache.getline(file, number).strip() if _is_users(file) else ""
+            found[-1][1].append(Line(file, number, _unescaped(frame[3]), source))
+    return [Stack(thread, tuple(frames)) for thread, frames in found]
+
+
+def users_line(frames: Sequence[Line]) -> Line | None:
+    """Returns the innermost line that is the user's."""
+    return next((frame for frame in frames if _is_users(frame.file)), None)
+
+
+def collective_in(frames: Sequence[Line]) -> str:
+    """Returns the function of `torch.distributed` that a thread is in, by which ranks wait for each other; else ""."""
+    for frame in frames:
+        if frame.file.endswith(_DISTRIBUTED) and not frame.function.startswith("_") and frame.function != "wrapper":
+            return frame.function
+    return ""
+
+
+def _is_users(file: str) -> bool:
+    return not file.startswith(("<", OURS)) and not is_installed(file)
+
+
+def _unescaped(text: str) -> str:
+    plain = _ESCAPE.sub(lambda found: chr(min(int(found[1] or found[2] or found[3], 16), 0x10FFFF)), text)
+    return plain.encode(errors="replace").decode()  # without lone surrogates

@@ -1,0 +1,252 @@
+"""Watches a program from outside: whether anything moves, where it is if nothing does, and ends it if asked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from msgspec.structs import replace
+
+from unstall.blaming.child import RING
+from unstall.blaming.hangs.processes import Found, effort_of, group_of, processes_in, state_of
+from unstall.blaming.hangs.snapshot import snapshot
+from unstall.blaming.result import Hang
+from unstall.blaming.ring import pulse
+
+LEAST_S, MOST_S, PAUSES = 60.0, 1800.0, 20
+"""Without a time-out of the user's: so many times the longest pause, but at least and at most so long."""
+_TICK_S, _LONGEST_TICK_S = 0.5, 2.0
+_BUSY = 0.05  # of a core, which only background threads use less than
+_GRACE_S = 5.0
+_LOOK_S = 1.0
+_TOLD = "told"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the user asks for. `after_s`: the time-out; None to tell it from the program's own pauses."""
+
+    after_s: float | None = None
+    end: bool = False
+    never: bool = False
+
+
+def time_out_s(after_s: float | None, longest_s: float) -> float:
+    """Returns the time-out: the user's, or that of a program with this longest pause."""
+    return after_s if after_s is not None else min(max(LEAST_S, PAUSES * longest_s), MOST_S)
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A process. `paused_s`: its last pause. `longest_s`: its longest one since its first work."""
+
+    found: Found
+    pulse: bytes = b""
+    effort: tuple[float, int, int] = (0.0, 0, 0)
+    worked: bool = False
+    failed: bool = False
+    quiet_s: float = 0.0
+    paused_s: float = 0.0
+    longest_s: float = 0.0
+
+    def runs(self) -> bool:
+        """Returns whether it has not ended."""
+        return _runs(self.found)
+
+    def moved(self, passed_s: float) -> bool:
+        """Returns whether it has moved since it was asked last."""
+        before, had_worked = self.pulse, self.worked
+        self.pulse, self.worked, self.failed = _pulse(self.found.folder)
+        if self.worked and not had_worked:
+            self.quiet_s = 0.0  # pauses are counted from here
+        if self.worked:
+            return self.pulse != before
+        used, self.effort = self.effort, effort_of(self.found.who.pid)  # a program that still starts computes or reads
+        return self.effort[0] - used[0] > _BUSY * passed_s or self.effort[1:] != used[1:]
+
+    def go_on(self) -> None:
+        """Ends its pause."""
+        self.paused_s, self.quiet_s = self.quiet_s, 0.0
+        self.longest_s = max(self.longest_s, self.paused_s) if self.worked else 0.0
+
+    def limit_s(self, wanted: Wanted) -> float | None:
+        """Returns the time-out; None if it cannot hang, or nothing can be said of that."""
+        who = self.found.who
+        if self.failed or not (self.worked or self.found.main or who.rank is not None):
+            return None
+        return time_out_s(wanted.after_s, self.longest_s) if self.worked or wanted.after_s is not None else None
+
+
+@dataclass
+class Watcher:
+    """A context in which a thread looks at the processes of a folder.
+
+    `tell` gets the hang when it is found, and `say` a sentence if the program moves again. `hang` is the last one. In a
+    thread, so that the program gets signals while it reports.
+    """
+
+    folder: Path
+    wanted: Wanted
+    tell: Callable[[Hang], None]
+    say: Callable[[str], None]
+    hang: Hang | None = None
+    _watched: dict[int, _Watched] = field(default_factory=dict)
+    _stuck: frozenset[int] = frozenset()
+    _looked: float = field(default_factory=time.monotonic)
+    _kill_at: float | None = None
+    _told: Path | None = None
+    _ends: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread = field(init=False)
+
+    def __enter__(self) -> Self:
+        """Starts the thread."""
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Ends it, once it has reported what it has found."""
+        self._ends.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        try:
+            while not self._ends.wait(_TICK_S):
+                self._tick()
+        except Exception as error:
+            self.say(f"hangs are no longer seen: {type(error).__name__}: {error}")
+
+    def _tick(self) -> None:
+        passed = time.monotonic() - self._looked
+        self._looked += passed
+        if self._kill_at is not None:
+            if self._looked >= self._kill_at:
+                self._send(signal.SIGKILL)
+                self._kill_at = None
+            return
+        self._look(min(passed, _LONGEST_TICK_S))  # longer if we were stopped, and the program with us
+        if self.wanted.never:
+            return
+        if self._stuck:
+            self._see_whether_it_moves()
+        elif stuck := self._those_stuck():
+            self._report(stuck)
+
+    def _look(self, passed_s: float) -> None:
+        for found in processes_in(self.folder):
+            self._watched.setdefault(found.who.pid, _Watched(found)).found = found
+        for pid in [pid for pid, each in self._watched.items() if not (each.found.main or each.runs())]:
+            self._forget(pid)
+        moved = {pid for pid, each in self._watched.items() if each.runs() and each.moved(passed_s)}
+        for pid, each in self._watched.items():
+            if pid in moved or any(self._is_below(other, each.found) for other in moved):
+                each.go_on()
+            else:
+                each.quiet_s += passed_s
+
+    def _forget(self, pid: int) -> None:
+        """Removes what a child that has ended leaves. Of a rank, that it was there is kept: others may wait for it."""
+        found = self._watched.pop(pid).found
+        if found.who.rank is None:
+            shutil.rmtree(found.folder, ignore_errors=True)
+        else:
+            (found.folder / RING).unlink(missing_ok=True)
+
+    def _is_below(self, pid: int, above: Found) -> bool:
+        """Returns whether a process was started by another one, which then only waits for it."""
+        below = self._watched[pid].found
+        return above.main or below.who.parent == above.who.pid
+
+    def _those_stuck(self) -> frozenset[int]:
+        found = set()
+        for pid, each in self._watched.items():
+            limit = each.limit_s(self.wanted)
+            if limit is not None and each.quiet_s >= limit and each.runs():
+                found.add(pid)
+        return frozenset(found)
+
+    def _report(self, stuck: frozenset[int]) -> None:
+        quiet = {pid: each.quiet_s for pid, each in self._watched.items()}
+        after = min(limit for pid in stuck if (limit := self._watched[pid].limit_s(self.wanted)))
+        group = group_of(self.folder)
+        quiet |= _quiet([each for each in group if each.who.pid not in self._watched and _runs(each)])
+        waiting = frozenset(pid for pid, quiet_s in quiet.items() if quiet_s >= min(after / 2, _LOOK_S))
+        self._stuck = stuck
+        self.hang = Hang(after_ns=round(after * 1e9), processes=snapshot(group, quiet, waiting), ended=self.wanted.end)
+        if self._is_first_to_tell(group):
+            self.tell(self.hang)
+        else:
+            self.say("this rank hangs, too: another rank's report has it")
+        if self.wanted.end:
+            self._send(signal.SIGTERM)
+            self._kill_at = time.monotonic() + _GRACE_S
+
+    def _is_first_to_tell(self, group: Sequence[Found]) -> bool:
+        """Returns whether no other `unstall run` has told this hang: torchrun may have started one for each rank."""
+        self._told = next((each.folder for each in group if each.main and _runs(each)), self.folder) / _TOLD
+        with suppress(OSError, ValueError):
+            if not state_of(int(self._told.read_text())):
+                self._told.unlink()
+        try:
+            with self._told.open("x") as file:
+                file.write(str(os.getpid()))
+        except FileExistsError:
+            self._told = None
+        except OSError:
+            return True
+        return self._told is not None
+
+    def _see_whether_it_moves(self) -> None:
+        stuck = [each for pid in self._stuck if (each := self._watched.get(pid)) is not None]
+        moving = [each for each in stuck if not each.quiet_s and each.runs()]
+        if moving:
+            assert self.hang is not None
+            after = max(each.paused_s for each in moving)
+            self.hang = replace(self.hang, moved_ns=round(after * 1e9))
+            self.say(f"the program moves again, after {after:.0f} s")
+            self._stuck = frozenset()
+            if self._told is not None:
+                self._told.unlink(missing_ok=True)
+
+    def _send(self, number: signal.Signals) -> None:
+        for pid, each in self._watched.items():
+            if each.runs():
+                with suppress(OSError):
+                    os.kill(pid, number)
+
+
+def look_now(folder: Path) -> Hang:
+    """Returns where the processes of a folder are, and whether any of them moves now."""
+    group = group_of(folder)
+    quiet = _quiet(group)
+    return Hang(after_ns=None, processes=snapshot(group, quiet, frozenset(quiet)))
+
+
+def _quiet(group: Sequence[Found]) -> dict[int, float]:
+    """Returns how long it looked at these processes, for those of them that did not move meanwhile."""
+    watched = [_Watched(found) for found in group]
+    for each in watched:
+        each.moved(_LOOK_S)
+    if watched:
+        time.sleep(_LOOK_S)
+    return {each.found.who.pid: _LOOK_S for each in watched if not each.moved(_LOOK_S)}
+
+
+def _runs(found: Found) -> bool:
+    return bool(state_of(found.who.pid, found.who.started))
+
+
+def _pulse(folder: Path) -> tuple[bytes, bool, bool]:
+    """Returns what changes in the ring of a process as it moves, whether it has any work, and whether that failed."""
+    try:
+        return pulse(folder / RING)
+    except (OSError, ValueError):
+        return b"", False, False

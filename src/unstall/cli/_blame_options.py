@@ -1,0 +1,80 @@
+"""The options of `unstall run --blame`."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+
+from unstall.cli._arguments import add_value, parse_file
+from unstall.errors import UsageError
+
+_RECORDING = ("warmup", "steps", "after", "for_", "stop", "shapes", "trace", "keep_arguments", "against")
+_TIME = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h|)")
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+
+def add_blame_options(parser: argparse.ArgumentParser) -> None:
+    """Adds --blame and its options."""
+    group = parser.add_argument_group("faults and hangs")
+    group.add_argument(
+        "--blame",
+        action="store_true",
+        help="name the line whose work failed on the GPU; on a real GPU, no steps are recorded then",
+    )
+    group.add_argument(
+        "--pin-down",
+        action="store_true",
+        help="if several lines may have failed, start a second run that waits for the GPU after each of these lines",
+    )
+    group.add_argument(
+        "--core-dump",
+        action="store_true",
+        help="after a fault that is no failed assertion, run the program once more, and read the GPU core dump of that "
+        "run: the exact instruction and exception",
+    )
+    add_value(group, "--core-dump-to", "FILE", parse_file, "the same, and keep the core dump as FILE")
+    add_value(
+        group,
+        "--hang-after",
+        "TIME",
+        parse_hang_after,
+        "with --blame: say where the program is if nothing has moved for this time: 60s, 2m, or never "
+        "(default: 20 times its longest pause, at least 60s)",
+    )
+    group.add_argument(
+        "--end-hung", action="store_true", help="with --blame: end a program that hangs, with exit code 124"
+    )
+
+
+def parse_hang_after(text: str) -> float:
+    """Parses seconds or minutes; infinity for "never". Raises UsageError for anything else."""
+    if text == "never":
+        return math.inf
+    found = _TIME.fullmatch(text)
+    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    if not seconds:
+        raise UsageError(f"{text!r} is no time: give seconds or minutes, such as 60s or 2m, or never")
+    return seconds
+
+
+def check_blame(args: argparse.Namespace) -> None:
+    """Raises UsageError for options that make no sense together, or if lines cannot be read here."""
+    for name in ("pin_down", "core_dump", "core_dump_to", "hang_after", "end_hung"):
+        option = "--" + name.replace("_", "-")
+        if getattr(args, name) and not args.blame:
+            raise UsageError(f"{option} needs --blame")
+        if getattr(args, name) and args.gpu and name in ("hang_after", "end_hung"):
+            raise UsageError(
+                f"{option} watches a real GPU: a virtual one has no clock of its own, so leave it out with --gpu"
+            )
+    if not args.blame or args.gpu:
+        return
+    given = [name for name in _RECORDING if getattr(args, name) not in (None, False)]
+    if given:
+        option = "--" + given[0].rstrip("_").replace("_", "-")
+        raise UsageError(f"--blame records no steps, so {option} has no meaning with it")
+    from unstall.blaming.child import unavailable
+
+    if why := unavailable():
+        raise UsageError(why)

@@ -1,0 +1,180 @@
+"""The agent of a process, and calls of the driver that only hangs need: with a driver that tests are told by."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="CUPTI is followed on Linux alone"),
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="the driver of these tests is built by gcc"),
+]
+
+from blaming.test_driver_calls import ran  # noqa: E402
+
+AGENT = """import os, threading
+from unstall.blaming.hangs.answers import ask
+from unstall.blaming.hangs.child import attend
+from unstall.blaming.hangs.verdict import standing
+folder = ring.parent / str(os.getpid())
+folder.mkdir(mode=0o700)
+undo = attend(folder)
+WAIT_VALUE, WRITE_VALUE, BATCH, DESTROY = 659, 663, 667, 326
+
+def value(number, address, value, stream=7):
+    return fake.fake_call(number, struct.pack("<QQII", stream, address, value, 0), None, 0)
+
+def where():
+    (answer,) = ask([folder])
+    return [(each.waits, each.work.where.line, each.is_sure) for each in standing(read_ring(ring), answer)]
+
+"""
+LINES = AGENT.count("\n")
+
+
+def told(fake: Path, lines: str) -> str:
+    return ran(fake, AGENT + lines)
+
+
+def test_the_agent_asks_the_driver_which_streams_are_done(fake: Path) -> None:
+    lines = """call(LAUNCH)
+call(LAUNCH, stream=8)
+fake.fake_hang(8)
+print(where())
+"""
+    assert told(fake, lines) == f"[('kernel', {LINES + 2}, True)]"
+
+
+def test_a_value_that_is_waited_for_and_written_is_noted_with_its_address(fake: Path) -> None:
+    lines = """value(WAIT_VALUE, 64, 3)
+value(WRITE_VALUE, 128, 4)
+print([(int(e["kind"]), int(e["event"]), int(e["value"])) for e in read_ring(ring).entries])
+"""
+    assert told(fake, lines) == "[(7, 64, 3), (8, 128, 4)]"
+
+
+def test_each_value_of_a_batch_is_noted(fake: Path) -> None:
+    lines = """each = [(4, 64, 3), (6, 0, 0), (2, 128, 4)]
+operations = b"".join(struct.pack("<QQQ24x", *operation) for operation in each)
+kept = ctypes.create_string_buffer(operations, len(operations))
+fake.fake_call(BATCH, struct.pack("<QIxxxxQI", 7, 3, ctypes.addressof(kept), 0), None, 0)
+print([(int(e["kind"]), int(e["event"]), int(e["value"])) for e in read_ring(ring).entries])
+"""
+    assert told(fake, lines) == "[(7, 64, 3), (8, 128, 4)]"
+
+
+def test_a_stream_that_is_destroyed_is_not_asked_until_it_gets_work(fake: Path) -> None:
+    lines = """call(LAUNCH)
+fake.fake_hang(7)
+before = where()[0][2]
+call(DESTROY)
+destroyed = where()[0][2]
+call(LAUNCH)
+print(before, destroyed, where()[0][2])
+"""
+    assert told(fake, lines) == "True False True"
+
+
+def test_no_stream_is_asked_during_a_capture(fake: Path) -> None:
+    lines = """call(LAUNCH)
+fake.fake_hang(7)
+call(BEGIN_CAPTURE)
+during = where()[0][2]
+call(END_CAPTURE)
+print(during, where()[0][2])
+"""
+    assert told(fake, lines) == "False True"
+
+
+def test_a_capture_that_did_not_begin_keeps_nothing_from_being_asked(fake: Path) -> None:
+    lines = """call(LAUNCH)
+fake.fake_hang(7)
+call(BEGIN_CAPTURE, result=900)
+print(where()[0][2])
+"""
+    assert told(fake, lines) == "True"
+
+
+def test_the_agent_outlives_the_notes_and_asks_nothing_then(fake: Path) -> None:
+    lines = """call(LAUNCH)
+_blame.close()
+(answer,) = ask([folder])
+print(answer.results, "most recent call first" in answer.stacks)
+"""
+    assert told(fake, lines) == "() True"
+
+
+ASKS = """
+import sys
+from pathlib import Path
+from unstall.blaming.hangs.answers import ask
+from unstall.blaming.hangs.stacks import parse
+print("ready", flush=True)
+sys.stdin.readline()
+(answer,) = ask([Path(sys.argv[1])], 1.5)
+print([frame.line for frame in parse(answer.stacks)[0].frames] if answer else None)
+"""
+
+
+def test_stacks_come_while_a_thread_keeps_the_gil(fake: Path) -> None:
+    lines = f"""import subprocess
+command = [sys.executable, "-c", {ASKS!r}, str(folder)]
+asks = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+asks.stdout.readline()
+asks.stdin.write("\\n"); asks.stdin.flush(); ctypes.PyDLL(None).usleep(2_000_000)
+print(asks.stdout.readline().strip())
+"""
+    assert told(fake, lines).startswith(f"[{LINES + 5},")
+
+
+def test_stacks_are_of_all_threads(fake: Path) -> None:
+    lines = """from unstall.blaming.hangs.stacks import parse
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+(answer,) = ask([folder])
+print(len(parse(answer.stacks)))
+"""
+    assert told(fake, lines) == "2"
+
+
+def test_a_signal_that_the_program_took_since_is_left_to_it(fake: Path) -> None:
+    lines = """import signal
+came = []
+signal.signal(signal.SIGRTMAX - 1, lambda *_: came.append(1))
+(answer,) = ask([folder])
+print(came, repr(answer.stacks))
+"""
+    assert told(fake, lines) == "[] ''"
+
+
+def test_a_file_that_took_the_descriptor_of_the_stacks_stays_as_it_is(fake: Path) -> None:
+    lines = """links = {int(n): os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")}
+stacks = next(number for number, path in links.items() if path.endswith("stacks.txt"))
+theirs = ring.parent / "theirs.txt"
+theirs.write_text("kept")
+handle = os.open(theirs, os.O_RDWR)
+os.dup2(handle, stacks)
+ask([folder])
+print(theirs.read_text())
+"""
+    assert told(fake, lines) == "kept"
+
+
+def test_a_process_that_has_ended_its_agent_does_not_answer(fake: Path) -> None:
+    lines = """undo()
+print(ask([folder], 0.3), [thread.name for thread in threading.enumerate()], len(os.listdir("/proc/self/task")))
+"""
+    assert told(fake, lines).startswith("[None] ['MainThread'] 1")
+
+
+def test_a_forked_child_has_no_agent_and_leaves_that_of_its_parent(fake: Path) -> None:
+    lines = """call(LAUNCH)
+fake.fake_hang(7)
+if not os.fork():
+    os._exit(0)
+os.wait()
+print(where()[0][2])
+"""
+    assert told(fake, lines) == "True"
