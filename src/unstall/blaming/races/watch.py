@@ -1,0 +1,140 @@
+"""Looks for races in this process, from now on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from unstall.blaming.races import sanitizer
+from unstall.blaming.races.noted import NotedRaces
+from unstall.blaming.races.stacks import user_stack
+from unstall.errors import UnstallError
+from unstall.guest.patching import wrap
+
+
+class RaceWatch:
+    """Notes races until it is stopped. torch must be imported. It sees the operators of the thread that made it."""
+
+    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
+        """Raises UnstallError if this torch has not what it needs. `changed` is called when a race is found."""
+        if why := sanitizer.why_not():
+            raise UnstallError(why)
+        from unstall.blaming.races.follower import Captured, Follower, FollowingMode
+
+        torch: Any = sys.modules["torch"]
+        self.failed = ""
+        self.noted = NotedRaces(changed)
+        self._on = True
+        self._undo = ExitStack()
+        self._new_graph = Captured
+        self._graphs: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self._follower = follower = Follower(self.noted)
+        sanitizer.listen(_Told(follower, self._guarded))
+        mode = FollowingMode(follower, self._guarded)
+        mode.__enter__()
+        self._undo.callback(mode.__exit__, None, None, None)
+        os.register_at_fork(after_in_child=self._turn_off)
+        cuda = torch.cuda
+        for owner, name, call in (
+            (cuda.Event, "query", self._if_true(follower.event_has_ended)),
+            (cuda.Event, "elapsed_time", self._elapsed),
+            (cuda.Stream, "query", self._if_true(follower.stream_has_ended)),
+            (torch.Tensor, "numpy", self._reading("numpy()")),
+            (torch.Tensor, "tolist", self._reading("tolist()")),
+            (torch.Tensor, "record_stream", self._recording),
+            (cuda.CUDAGraph, "capture_begin", self._capturing),
+            (cuda.CUDAGraph, "capture_end", self._captured),
+            (cuda.CUDAGraph, "replay", self._replaying),
+            *(
+                (owner, "_engine_run_backward", self._during_backward)
+                for owner in (torch.autograd, torch.autograd.graph)
+            ),
+        ):
+            if hasattr(owner, name):
+                self._undo.callback(wrap(owner, name, _function(call)))
+
+    def stop(self) -> None:
+        """Ends it."""
+        self._on = False
+        self._undo.close()
+
+    def _turn_off(self) -> None:
+        self._on = False
+
+    def _guarded(self, act: Callable[..., Any], *args: Any) -> Any:
+        """Calls a function of ours. Its errors are never the program's: after one, nothing is noted any more."""
+        if not self._on:
+            return None
+        try:
+            return act(*args)
+        except Exception as error:
+            self._on = False
+            self.failed = f"{type(error).__name__}: {error}"
+            return None
+
+    def _if_true(self, ended: Callable[[Any], None]) -> Callable[..., Any]:
+        def call(original: Any, it: Any) -> Any:
+            done = original(it)
+            if done:
+                self._guarded(ended, it)
+            return done
+
+        return call
+
+    def _elapsed(self, original: Any, first: Any, second: Any) -> Any:
+        elapsed = original(first, second)  # which raises an error if they have not ended
+        for event in (first, second):
+            self._guarded(self._follower.event_has_ended, event)
+        return elapsed
+
+    def _reading(self, operator: str) -> Callable[..., Any]:
+        def call(original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            self._guarded(self._follower.reads_host, tensor, operator)
+            return original(tensor, *args, **kwargs)
+
+        return call
+
+    def _recording(self, original: Any, tensor: Any, stream: Any) -> Any:
+        self._guarded(self._follower.recorded, tensor, stream)
+        return original(tensor, stream)
+
+    def _capturing(self, original: Any, graph: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(graph, *args, **kwargs)
+        self._follower.capturing = self._graphs[graph] = self._new_graph()
+        return result
+
+    def _captured(self, original: Any, graph: Any) -> Any:
+        self._follower.capturing = None
+        return original(graph)
+
+    def _replaying(self, original: Any, graph: Any) -> Any:
+        if graph in self._graphs:
+            self._guarded(self._follower.replayed, self._graphs[graph])
+        return original(graph)
+
+    def _during_backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        before, self._follower.backward_at = self._follower.backward_at, user_stack()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._follower.backward_at = before
+
+
+def _function(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function, which can be marked for torch.compile, as a method cannot."""
+    return lambda *args, **kwargs: call(*args, **kwargs)
+
+
+class _Told:
+    """Passes on to a follower what torch's GPU trace tells, as long as it is on."""
+
+    def __init__(self, follower: object, guarded: Callable[..., Any]) -> None:
+        self._follower, self._guarded = follower, guarded
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        act = getattr(self._follower, name)
+        return lambda *args: self._guarded(act, *args)
