@@ -20,6 +20,16 @@ _ACCESSES = {
 }
 
 
+def name_of(kind: RaceKind) -> str:
+    """Returns a kind's name in results."""
+    return kind.name.lower().replace("_", "-")
+
+
+def kind_named(name: str) -> RaceKind:
+    """Returns the kind with this name in results."""
+    return RaceKind[name.upper().replace("-", "_")]
+
+
 def saw(kind: RaceKind, earlier: str, later: str, amount: str) -> str:
     """Returns what the two accesses did, given their descriptions and how much memory they share."""
     does, did = _ACCESSES[kind]

@@ -6,6 +6,7 @@ import linecache
 from collections.abc import Iterator
 from typing import Literal
 
+from unstall.blaming.races.words import NO_RACE, annotations_of, blocks_of, sentence
 from unstall.blaming.result import BlameResult, Line, Suspect
 from unstall.document.document import Annotation, Block, Bullets, Code, Document, Prose, Span, Words, words
 from unstall.document.plain import plain, short
@@ -34,7 +35,8 @@ def document(result: BlameResult, again: str = "") -> Document:
     first = result.suspects[0] if result.suspects else None
     where = first.where if first else None
     summary = _summary(result, first)
-    level: Literal["error", "notice"] = "error" if result.error else "notice"
+    races = result.races or ()
+    level: Literal["error", "notice"] = "error" if result.error or races else "notice"
     return Document(
         title="unstall blame",
         about=(words(Span(plain(result.program), "subject")),) if result.program else (),
@@ -43,6 +45,7 @@ def document(result: BlameResult, again: str = "") -> Document:
         data=result,
         annotations=(
             Annotation(level, "unstall blame", summary, where.file if where else None, where.line if where else None),
+            *annotations_of(races),
         ),
     )
 
@@ -55,7 +58,8 @@ def is_certain(result: BlameResult) -> bool:
 
 def _summary(result: BlameResult, first: Suspect | None) -> str:
     if not result.error:
-        return f"{NO_FAULT[:1].upper()}{NO_FAULT[1:]}."
+        nothing = f"{_capital(NO_FAULT)}." if result.races is None else f"{_capital(NO_FAULT)}, and {NO_RACE}."
+        return sentence(result.races) if result.races else nothing
     cause = f": {result.cause}" if result.cause else ""
     if first is None or first.where is None:
         return f"{_capital(result.error)}{cause}. The line is not known."
@@ -80,6 +84,9 @@ def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[
         yield Bullets(words("Other lines whose work had not finished"), others)
     if others and again:
         yield Prose((words("To find the one line: ", Span(again, "strong")),))
+    yield from blocks_of(result.races or ())
+    if result.races_missing:
+        yield Prose((words(Span(f"Races may be missing: {plain(result.races_missing)}.", "warning")),))
     if result.unmarked:
         yield Prose((words(Span(f"Not exact: {result.unmarked}.", "warning")),))
 

@@ -99,7 +99,8 @@ class Race(msgspec.Struct, frozen=True, kw_only=True):
 
 class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a program's fault. `suspects` come in the order of their likelihood; without an `error`, no
-    fault was seen. `races`: None if none were looked for."""
+    fault was seen. `races`: None if none were looked for. `races_missing`: why some may
+    be missing."""
 
     schema: Literal["unstall.blame/1"] = "unstall.blame/1"
     program: str = ""
@@ -114,3 +115,4 @@ class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
     traceback: Line | None = None
     unmarked: str = ""
     races: tuple[Race, ...] | None = None
+    races_missing: str = ""

@@ -13,6 +13,7 @@ import msgspec
 
 from unstall.blaming.assertions import Assertions
 from unstall.blaming.child import ENDING, FORWARD, RING, STATE
+from unstall.blaming.races.saved import read_races
 from unstall.blaming.result import BlameResult, Ending, Line
 from unstall.blaming.ring import read_ring
 from unstall.blaming.verdict import verdict
@@ -26,7 +27,7 @@ PREFIX = "unstall-blame-"
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended, and its fault. `missing`: why nothing is known of it."""
+    """How a program ended, and what is known of it. `missing`: why nothing is known of faults."""
 
     exit: Exit
     result: BlameResult | None
@@ -43,31 +44,48 @@ def make_folder() -> Path:
 
 
 def supervise(
-    program: Sequence[str], folder: Path, *, pinned: str = "", anomaly: bool = False, stdout_to_stderr: bool = False
+    program: Sequence[str],
+    folder: Path,
+    *,
+    pinned: str = "",
+    anomaly: bool = False,
+    races: bool = False,
+    stdout_to_stderr: bool = False,
 ) -> Ended:
     """Runs the program, which leaves its ring in `folder`, and returns how it ended.
 
     `pinned`: lines to wait after (`_marks.h`). `anomaly`: torch keeps the forward line of each backward op.
+    `races`: looks for races, too.
 
     Raises:
         UsageError: The program cannot be started.
     """
     assertions = Assertions()
-    settings = json.dumps({"folder": str(folder), "pinned": pinned, "anomaly": anomaly})
+    settings = json.dumps({"folder": str(folder), "pinned": pinned, "anomaly": anomaly, "races": races})
     with passed_on(assertions.see) as stderr:
         ended = launch(program, "unstall.blaming.child", settings, stdout_to_stderr=stdout_to_stderr, stderr=stderr)
+    name = program[program[0] == "-m"]
+    of_races = with_races(BlameResult(program=name), folder) if races else None
     state = _state(folder)
     if "failed" in state:
-        return Ended(ended, None, str(state["failed"]))
+        return Ended(ended, of_races, str(state["failed"]))
     if not (folder / RING).exists():
-        return Ended(ended, None, "the program ended before it was armed")
-    result = verdict(read_ring(folder / RING), assertion=assertions.first, program=program[program[0] == "-m"])
+        return Ended(ended, of_races, "the program ended before it was armed")
+    result = verdict(read_ring(folder / RING), assertion=assertions.first, program=name)
+    if races:
+        result = with_races(result, folder)
     known = _ending(folder)
     result = msgspec.structs.replace(result, tensors=known.tensors, traceback=known.traceback)
     if (forward := _forward(folder)) and result.suspects:
         first = msgspec.structs.replace(result.suspects[0], forward=forward)
         result = msgspec.structs.replace(result, suspects=(first, *result.suspects[1:]))
     return Ended(ended, result)
+
+
+def with_races(result: BlameResult, folder: Path) -> BlameResult:
+    """Returns the result with the races that the program left in its folder."""
+    seen = read_races(folder)
+    return msgspec.structs.replace(result, races=seen.races, races_missing=seen.missing)
 
 
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)\n?(?P<source>.*)')

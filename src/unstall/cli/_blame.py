@@ -25,7 +25,7 @@ _EARLIER = 2
 
 
 def add_blame_options(parser: argparse.ArgumentParser) -> None:
-    """Adds --blame and --pin-down."""
+    """Adds --blame, --pin-down and --races."""
     group = parser.add_argument_group("faults")
     group.add_argument(
         "--blame",
@@ -37,12 +37,20 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="if several lines may have failed, start a second run that waits for the GPU after each of these lines",
     )
+    group.add_argument(
+        "--races",
+        action="store_true",
+        help="with --blame on a real GPU, also find races between streams, and between GPU and host; "
+        "each operator takes longer then (a virtual GPU always finds races)",
+    )
 
 
 def check_blame(args: argparse.Namespace) -> None:
     """Raises UsageError for options that make no sense together, or if lines cannot be read here."""
     if args.pin_down and not args.blame:
         raise UsageError("--pin-down needs --blame")
+    if args.races and not args.blame:
+        raise UsageError("--races needs --blame")
     if not args.blame or args.gpu:
         return
     given = [name for name in _RECORDING if getattr(args, name) not in (None, False)]
@@ -58,6 +66,7 @@ def check_blame(args: argparse.Namespace) -> None:
 def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
     """Runs the program, reports its fault, and returns its exit code."""
     from unstall.blaming.document import NO_FAULT, Blame
+    from unstall.blaming.races.words import NO_RACE
 
     ended = _supervised(args, program)
     result = ended.result
@@ -68,11 +77,16 @@ def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
             result = ended.result
         else:
             say("the fault did not come back: this is what the first run told")
-    if result is None:
+    if ended.missing:
         say(f"nothing is known of faults: {ended.missing}")
-    elif not result.error and not args.quiet:
+    elif result is not None and not result.error and not args.quiet:
         say(NO_FAULT)
-    if result is not None and (result.error or args.output or args.format):
+    if result is not None and result.races == ():
+        if result.races_missing:
+            say(f"{NO_RACE}, but races may be missing: {result.races_missing}")
+        elif not args.quiet:
+            say(NO_RACE)
+    if result is not None and (result.error or result.races or args.output or args.format):
         again = shlex.join(
             ["unstall", "run", *args.words[1 : len(args.words) - len(args.program)], "--pin-down", *program]
         )
@@ -86,7 +100,9 @@ def _supervised(args: argparse.Namespace, program: Sequence[str], pinned: str = 
 
     folder = make_folder()
     try:
-        return supervise(program, folder, pinned=pinned, anomaly=anomaly, stdout_to_stderr=bool(args.format))
+        return supervise(
+            program, folder, pinned=pinned, anomaly=anomaly, races=args.races, stdout_to_stderr=bool(args.format)
+        )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -26,6 +26,7 @@ _NO_WORK = re.compile(
     r"aten::_reshape_alias|aten::is_pinned|aten::record_stream|aten::resize_|aten::set_|aten::_shape_as_tensor"
 )
 _LIKE = re.compile(r"aten::(new_\w+|\w+_like)")  # they read no value of their first argument
+_NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
 Guard = Callable[..., Any]
 """Calls a function with arguments, and returns None if it fails: its errors are never the program's."""
 _COPIES = {"aten::copy_", "aten::_to_copy", "aten::_foreach_copy_"}
@@ -103,7 +104,7 @@ class Follower(EventHandler):
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
         """Notes that an operator is about to be called. Returns what `returned` needs, or None if it uses no memory."""
         schema = _schema_of(func)
-        if schema is None or not schema.works:
+        if schema is None or not schema.works or (schema.name == "aten::copy_" and args[0] is args[1]):
             return None
         # A number before the call, so that a call that waits has waited for its own work, too.
         call = _Call(schema, args, kwargs, stream := torch.cuda.current_stream().cuda_stream, self._next_number(stream))
@@ -201,7 +202,7 @@ class Follower(EventHandler):
         return bool(self.syncs.is_ordered_after(later.stream, earlier.number, earlier.stream))
 
     def _has_ended(self, work: Work) -> bool:
-        return bool(work.number <= self.syncs.host_sync_state.get(work.stream, -1))
+        return work.stream is None or bool(work.number <= self.syncs.host_sync_state.get(work.stream, -1))
 
 
 class FollowingMode(TorchDispatchMode):
@@ -210,11 +211,13 @@ class FollowingMode(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self, follower: Follower, guarded: Guard) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._follower, self._guarded = follower, guarded
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if any(each.__torch_dispatch__ is not _NO_DISPATCH for each in types):
+            return NotImplemented  # a tensor that consists of others: it calls operators of theirs
         if not torch.cuda.is_initialized():
             return func(*args, **kwargs)
         call = self._guarded(self._follower.called, func, args, kwargs)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from unstall.blaming.races.stacks import Stack, lines_of
 from unstall.blaming.result import Race, RaceSide
-from unstall.race_words import TITLES, fix_of
+from unstall.race_words import TITLES, fix_of, name_of
 from unstall.timeline.columns import RaceKind
 
 _MOST = 1000
@@ -65,7 +65,7 @@ class NotedRaces:
         """Returns the races, in the order in which they were found."""
         return tuple(
             Race(
-                kind=pair.kind.name.lower().replace("_", "-"),
+                kind=name_of(pair.kind),
                 title=TITLES[pair.kind],
                 earlier=pair.earlier,
                 later=pair.later,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any
 
 _TOLD = (
     *("event_creation", "event_deletion", "event_record", "event_wait", "memory_allocation", "memory_deallocation"),
@@ -17,7 +17,7 @@ _MODEL = ("host_sync_state", "update_seq_num", "is_ordered_after")
 def why_not() -> str | None:
     """Returns what races need and this torch has not, or None if it has all."""
     torch = sys.modules["torch"]
-    if not hasattr(torch._C, "_activate_gpu_trace"):
+    if not hasattr(getattr(torch, "_C", None), "_activate_gpu_trace"):
         return _lacks("torch._C._activate_gpu_trace")
     try:
         sanitizer, trace = _import()
@@ -33,25 +33,39 @@ def why_not() -> str | None:
     return _lacks(f"torch.cuda._sanitizer.EventHandler().syncs.{missing[0]}") if missing else None
 
 
-def listen(handler: Any) -> None:
-    """Lets torch tell the handler of events, waits and memory from now on. It cannot be undone in a process."""
+def listen(callback: Callable[[str], Callable[..., object]]) -> Callable[[], None]:
+    """Lets torch tell of events, waits and memory from now on: it calls `callback(name)` of each method's name.
+
+    Returns a function that ends this.
+    """
     _, trace = _import()
+    before = [(each, list(each)) for each in _lists(trace)]
     for name in _TOLD:
-        getattr(trace, f"register_callback_for_{name}")(getattr(handler, f"_handle_{name}"))
+        getattr(trace, f"register_callback_for_{name}")(callback(f"_handle_{name}"))
     sys.modules["torch"]._C._activate_gpu_trace()
+    added = [(each, [one for one in each if one not in known]) for each, known in before]
+
+    def end() -> None:
+        for callbacks, ours in added:
+            callbacks[:] = [one for one in callbacks if one not in ours]
+
+    return end
 
 
 def _import() -> tuple[ModuleType, ModuleType]:
     """Imports torch's sanitizer, without the handler that this adds: it would keep a stack of each allocation."""
     trace = importlib.import_module("torch.cuda._gpu_trace")
     own = "torch.cuda._sanitizer" in sys.modules
-    lists = [found.callback_list for found in vars(trace).values() if hasattr(found, "callback_list")]
-    before = [list(each) for each in lists]
+    before = [(each, list(each)) for each in _lists(trace)]
     sanitizer = importlib.import_module("torch.cuda._sanitizer")
     if not own:
-        for callbacks, kept in zip(lists, before, strict=True):
+        for callbacks, kept in before:
             callbacks[:] = kept
     return sanitizer, trace
+
+
+def _lists(trace: ModuleType) -> list[list[object]]:
+    return [found.callback_list for found in vars(trace).values() if hasattr(found, "callback_list")]
 
 
 def _lacks(name: str) -> str:

@@ -6,25 +6,35 @@ from typing import Any, NamedTuple
 
 
 class Span(NamedTuple):
-    """The bytes of a tensor: from `start` up to `end`. If it is not `dense`, only some of these bytes are its own."""
+    """The bytes of a tensor: runs of `run` bytes from `start` on. `end` is behind the last one.
+
+    `steps` has (how many, bytes from one to the next) of the runs, outermost first; it is empty if there is one run.
+    """
 
     start: int
     end: int
-    dense: bool
+    run: int
+    steps: tuple[tuple[int, int], ...] = ()
 
     def touches(self, other: Span) -> bool:
-        """Returns whether the two share bytes, as far as can be told. Interleaved columns do not."""
+        """Returns whether the two share bytes. False for two patterns of runs whose steps differ and that start apart,
+        since that is not known."""
         if self.start >= other.end or other.start >= self.end:
             return False
-        if self.start == other.start or (self.dense and other.dense):
+        if self.start == other.start:
             return True
-        if self.dense:
-            return self.start <= other.start or other.end <= self.end
-        return other.dense and (other.start <= self.start or self.end <= other.end)
+        if not self.steps:
+            return _has_bytes(other, self.start - other.start, self.end - other.start)
+        if not other.steps:
+            return _has_bytes(self, other.start - self.start, other.end - self.start)
+        if len(self.steps) == len(other.steps) == 1 and self.steps[0][1] == other.steps[0][1]:  # columns of a matrix
+            apart = (other.start - self.start) % self.steps[0][1]
+            return apart < self.run or apart + other.run > self.steps[0][1]
+        return False
 
     def covers(self, other: Span) -> bool:
         """Returns whether all bytes of the other are this one's, too."""
-        return self.start <= other.start and other.end <= self.end and (self.dense or self == other)
+        return self == other or (not self.steps and self.start <= other.start and other.end <= self.end)
 
 
 def span_of(tensor: Any) -> Span | None:
@@ -33,8 +43,30 @@ def span_of(tensor: Any) -> Span | None:
     start = tensor.data_ptr() if count else 0
     if not start:
         return None
-    size = tensor.element_size()
+    run = tensor.element_size()
     if tensor.is_contiguous():
-        return Span(start, start + count * size, True)
-    reach = 1 + sum((length - 1) * step for length, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return Span(start, start + reach * size, reach == count)
+        return Span(start, start + count * run, count * run)
+    steps: list[tuple[int, int]] = []
+    size = run
+    for step, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        step_bytes = step * size
+        if length == 1 or not step:
+            continue
+        if not steps and step_bytes == run:
+            run *= length
+        else:
+            steps.insert(0, (length, step_bytes))
+    end = start + run + sum((length - 1) * step for length, step in steps)
+    return Span(start, end, run, tuple(steps))
+
+
+def _has_bytes(span: Span, low: int, high: int) -> bool:
+    """Returns whether the span has bytes from `low` up to `high`, counted from its start."""
+    for length, step in span.steps:
+        if low <= 0:
+            return high > 0
+        at = min(low // step, length - 1)
+        if at + 1 < length and (at + 1) * step < high:
+            return True
+        low, high = low - at * step, high - at * step
+    return low < span.run and high > 0

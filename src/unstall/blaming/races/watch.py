@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -25,42 +25,45 @@ class RaceWatch:
             raise UnstallError(why)
         from unstall.blaming.races.follower import Captured, Follower, FollowingMode
 
-        torch: Any = sys.modules["torch"]
         self.failed = ""
         self.noted = NotedRaces(changed)
         self._on = True
         self._undo = ExitStack()
         self._new_graph = Captured
         self._graphs: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-        self._follower = follower = Follower(self.noted)
-        sanitizer.listen(_Told(follower, self._guarded))
-        mode = FollowingMode(follower, self._guarded)
-        mode.__enter__()
-        self._undo.callback(mode.__exit__, None, None, None)
+        self._follower = Follower(self.noted)
+        with ExitStack() as undo:
+            undo.callback(sanitizer.listen(self._telling))
+            for owner, name, call in self._patches(sys.modules["torch"]):
+                if hasattr(owner, name):
+                    undo.callback(wrap(owner, name, _function(call)))
+            undo.enter_context(FollowingMode(self._follower, self._guarded))
+            self._undo = undo.pop_all()
         os.register_at_fork(after_in_child=self._turn_off)
-        cuda = torch.cuda
-        for owner, name, call in (
-            (cuda.Event, "query", self._if_true(follower.event_has_ended)),
-            (cuda.Event, "elapsed_time", self._elapsed),
-            (cuda.Stream, "query", self._if_true(follower.stream_has_ended)),
-            (torch.Tensor, "numpy", self._reading("numpy()")),
-            (torch.Tensor, "tolist", self._reading("tolist()")),
-            (torch.Tensor, "record_stream", self._recording),
-            (cuda.CUDAGraph, "capture_begin", self._capturing),
-            (cuda.CUDAGraph, "capture_end", self._captured),
-            (cuda.CUDAGraph, "replay", self._replaying),
-            *(
-                (owner, "_engine_run_backward", self._during_backward)
-                for owner in (torch.autograd, torch.autograd.graph)
-            ),
-        ):
-            if hasattr(owner, name):
-                self._undo.callback(wrap(owner, name, _function(call)))
 
     def stop(self) -> None:
         """Ends it."""
         self._on = False
         self._undo.close()
+
+    def _patches(self, torch: Any) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+        """Yields what neither torch's GPU trace nor the mode tells: where it is, its name, and what is called."""
+        cuda = torch.cuda
+        yield cuda.Event, "query", self._if_true(self._follower.event_has_ended)
+        yield cuda.Event, "elapsed_time", self._elapsed
+        yield cuda.Stream, "query", self._if_true(self._follower.stream_has_ended)
+        yield torch.Tensor, "numpy", self._reading("numpy()")
+        yield torch.Tensor, "tolist", self._reading("tolist()")
+        yield torch.Tensor, "record_stream", self._recording
+        yield cuda.CUDAGraph, "capture_begin", self._capturing
+        yield cuda.CUDAGraph, "capture_end", self._captured
+        yield cuda.CUDAGraph, "replay", self._replaying
+        for owner in (torch.autograd, torch.autograd.graph):
+            yield owner, "_engine_run_backward", self._during_backward
+
+    def _telling(self, name: str) -> Callable[..., object]:
+        act = getattr(self._follower, name)
+        return lambda *args: self._guarded(act, *args)
 
     def _turn_off(self) -> None:
         self._on = False
@@ -127,14 +130,3 @@ class RaceWatch:
 def _function(call: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function, which can be marked for torch.compile, as a method cannot."""
     return lambda *args, **kwargs: call(*args, **kwargs)
-
-
-class _Told:
-    """Passes on to a follower what torch's GPU trace tells, as long as it is on."""
-
-    def __init__(self, follower: object, guarded: Callable[..., Any]) -> None:
-        self._follower, self._guarded = follower, guarded
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        act = getattr(self._follower, name)
-        return lambda *args: self._guarded(act, *args)
