@@ -89,13 +89,12 @@ class DeviceMemory:
             block.before = self._taken(start, end, block.home)
         block.end = max(block.end, end)
         self._compare_with_before(block, use)
-        kept = []
+        kept: list[Use] = []
         for earlier in block.uses:
             conflicts = (use.write or earlier.write) and earlier.span.touches(use.span)
             if conflicts and not self._ordered(earlier.work, use.work):
                 self._noted.note(_kind(earlier, use), earlier.work, use.work, _shared(earlier.span, use.span))
-            if not _replaces(use, earlier):
-                kept.append(earlier)
+            kept += _still_matters(earlier, use)
         kept.append(use)
         block.uses = kept[-_MOST_USES:]
 
@@ -156,9 +155,11 @@ def _last(uses: Iterable[tuple[Use, Stack]]) -> list[tuple[Use, Stack]]:
     return list(last.values())
 
 
-def _replaces(use: Use, earlier: Use) -> bool:
-    """Returns whether whatever comes after `use` comes after the earlier one too, so that it need not be kept."""
-    return use.work.stream == earlier.work.stream and (use.write or not earlier.write) and use.span.covers(earlier.span)
+def _still_matters(earlier: Use, use: Use) -> list[Use]:
+    """Returns what is left of an earlier use: whatever comes after `use` comes after the rest of it, too."""
+    if use.work.stream != earlier.work.stream or (earlier.write and not use.write):
+        return [earlier]
+    return [earlier._replace(span=span) for span in earlier.span.without(use.span)]
 
 
 def _kind(earlier: Use, later: Use) -> RaceKind:

@@ -34,7 +34,11 @@ class HostMemory:
     def copies(self, span: Span, work: Work, storage: Any, *, write: bool) -> None:
         """Notes a copy that was put on a stream. `storage` is a weak reference to that of the host's tensor."""
         self._drop_ended()
-        self._copies.append(_Copy(span, write, work, storage))
+        left = []
+        for copy in self._copies:  # whatever waits for this copy waits for those before it on its stream, too
+            replaced = copy.work.stream == work.stream and (write or not copy.write)
+            left += [copy._replace(span=part) for part in copy.span.without(span)] if replaced else [copy]
+        self._copies = [*left, _Copy(span, write, work, storage)]
 
     def used(self, span: Span, work: Work, *, write: bool) -> None:
         """Compares a use by the host, or by another copy, with the copies that may still run."""

@@ -32,9 +32,16 @@ class Span(NamedTuple):
             return apart < self.run or apart + other.run > self.steps[0][1]
         return False
 
-    def covers(self, other: Span) -> bool:
-        """Returns whether all bytes of the other are this one's, too."""
-        return self == other or (not self.steps and self.start <= other.start and other.end <= self.end)
+    def without(self, other: Span) -> list[Span]:
+        """Returns what is left of it without the other's bytes. A pattern of runs is left as it is, unless all goes."""
+        if self == other:
+            return []
+        if other.steps or self.start >= other.end or other.start >= self.end:
+            return [self]
+        if self.steps:
+            return [] if other.start <= self.start and self.end <= other.end else [self]
+        parts = ((self.start, min(self.end, other.start)), (max(self.start, other.end), self.end))
+        return [Span(start, end, end - start) for start, end in parts if start < end]
 
 
 def span_of(tensor: Any) -> Span | None:
