@@ -17,8 +17,9 @@ _MODEL = ("host_sync_state", "update_seq_num", "is_ordered_after")
 def why_not() -> str | None:
     """Returns what races need and this torch has not, or None if it has all."""
     torch = sys.modules["torch"]
-    if not hasattr(getattr(torch, "_C", None), "_activate_gpu_trace"):
-        return _lacks("torch._C._activate_gpu_trace")
+    for name in ("_activate_gpu_trace", "_cuda_getCurrentRawStream", "_current_graph_task_id"):
+        if not hasattr(getattr(torch, "_C", None), name):
+            return _lacks(f"torch._C.{name}")
     try:
         sanitizer, trace = _import()
     except ImportError as error:
@@ -53,14 +54,15 @@ def listen(callback: Callable[[str], Callable[..., object]]) -> Callable[[], Non
 
 
 def _import() -> tuple[ModuleType, ModuleType]:
-    """Imports torch's sanitizer, without the handler that this adds: it would keep a stack of each allocation."""
+    """Imports torch's sanitizer. Its own handler, which keeps a stack of each allocation, is told nothing if it is
+    not in use."""
     trace = importlib.import_module("torch.cuda._gpu_trace")
-    own = "torch.cuda._sanitizer" in sys.modules
-    before = [(each, list(each)) for each in _lists(trace)]
     sanitizer = importlib.import_module("torch.cuda._sanitizer")
-    if not own:
-        for callbacks, kept in before:
-            callbacks[:] = kept
+    whole = getattr(sanitizer, "cuda_sanitizer", None)
+    own = getattr(getattr(whole, "dispatch", None), "event_handler", None)
+    if own is not None and not getattr(whole, "enabled", True):
+        for callbacks in _lists(trace):
+            callbacks[:] = [one for one in callbacks if getattr(one, "__self__", None) is not own]
     return sanitizer, trace
 
 
