@@ -76,7 +76,8 @@ def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[
         if first.where is not None:
             yield _source(first)
         yield Prose(tuple(_facts(result, first)))
-    yield Prose(tuple(_noticing(result)))
+    if noticing := tuple(_noticing(result)):
+        yield Prose(noticing)
     if result.fix:
         yield Prose((words(Span("do: ", "dim"), _capital(result.fix) + "."),))
     others = tuple(_other_lines(result))

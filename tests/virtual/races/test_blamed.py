@@ -34,7 +34,7 @@ def blamed(folder: Path, program: Path, *options: str) -> subprocess.CompletedPr
         str(folder / "run.py"),
         str(program),
     ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=program.parent)
 
 
 def test_the_program_goes_on_and_the_report_follows(tmp_path: Path) -> None:
@@ -44,8 +44,8 @@ def test_the_program_goes_on_and_the_report_follows(tmp_path: Path) -> None:
 
     assert (done.returncode, done.stdout) == (0, "True\n")
     told = " ".join(done.stderr.split())
-    assert f"1 race: results may be wrong, and differ from run to run; between {program}:{first} and" in told
-    assert f"losses_read_early.py:{second} on the host reads 4 B that aten::_to_copy" in told.replace("\n", " ")
+    assert f"1 race: results may be wrong, and differ from run to run; between {program.name}:{first} and" in told
+    assert f"aten::item at losses_read_early.py:{second} on the host reads 4 B that aten::to at" in told
 
 
 def test_races_of_a_program_that_is_killed_are_kept(tmp_path: Path) -> None:
