@@ -32,7 +32,7 @@ def blamed(folder: Path, program: Path, *options: str) -> subprocess.CompletedPr
         "--races",
         *options,
         str(folder / "run.py"),
-        str(program),
+        program.name,
     ]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=program.parent)
 
@@ -78,3 +78,26 @@ def test_a_worker_of_a_loader_and_other_modes_are_left_alone(tmp_path: Path) -> 
     assert "[6, 22]" in done.stderr
     assert told["races_missing"] == ""
     assert [(race["earlier"]["where"]["line"], race["later"]["where"]["line"]) for race in told["races"]] == [(6, 8)]
+
+
+def test_a_block_in_a_program_has_its_own_races(tmp_path: Path) -> None:
+    program = tmp_path / "block.py"
+    program.write_text(
+        "from unstall.virtual.entry import virtual_gpu\n"
+        "virtual_gpu('h200').start()\n"
+        "import torch\n"
+        "import unstall\n"
+        "side = torch.cuda.Stream()\n"
+        "for races in (True, True, False):\n"
+        "    x = torch.ones(100, device='cuda')\n"
+        "    torch.cuda.synchronize()\n"
+        "    with unstall.blame(races=races) as blaming:\n"
+        "        x.add_(1)\n"
+        "        with torch.cuda.stream(side):\n"
+        "            x.sum()\n"
+        "    found = blaming.report.result.races\n"
+        "    print(found and [(each.earlier.where.line, each.later.where.line, each.count) for each in found])\n"
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=600, check=False)
+
+    assert done.stdout.splitlines() == ["[(10, 12, 1)]", "[(10, 12, 1)]", "None"], done.stderr
