@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -28,6 +30,8 @@ class RaceWatch:
         self.failed = ""
         self.noted = NotedRaces(changed)
         self._on = True
+        self._lock = threading.RLock()
+        self._waiting: deque[tuple[Callable[..., Any], tuple[Any, ...]]] | None = None  # while a function is called
         self._undo = ExitStack()
         self._new_graph = Captured
         self._graphs: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -69,15 +73,29 @@ class RaceWatch:
         self._on = False
 
     def _guarded(self, act: Callable[..., Any], *args: Any) -> Any:
-        """Calls a function of ours. Its errors are never the program's: after one, nothing is noted any more."""
+        """Calls a function of ours. Its errors are never the program's: after one, nothing is noted any more.
+
+        If it is called from within such a function, as when a tensor is collected meanwhile, it is called after that.
+        """
         if not self._on:
             return None
-        try:
-            return act(*args)
-        except Exception as error:
-            self._on = False
-            self.failed = f"{type(error).__name__}: {error}"
-            return None
+        with self._lock:
+            if self._waiting is not None:
+                self._waiting.append((act, args))
+                return None
+            self._waiting = deque()
+            try:
+                result = act(*args)
+                while self._waiting:
+                    later, its = self._waiting.popleft()
+                    later(*its)
+            except Exception as error:
+                self._on = False
+                self.failed = f"{type(error).__name__}: {error}"
+                return None
+            finally:
+                self._waiting = None
+            return result
 
     def _if_true(self, ended: Callable[[Any], None]) -> Callable[..., Any]:
         def call(original: Any, it: Any) -> Any:
@@ -88,9 +106,9 @@ class RaceWatch:
 
         return call
 
-    def _elapsed(self, original: Any, first: Any, second: Any) -> Any:
-        elapsed = original(first, second)  # which raises an error if they have not ended
-        for event in (first, second):
+    def _elapsed(self, original: Any, *events: Any, **named: Any) -> Any:
+        elapsed = original(*events, **named)  # which raises an error if they have not ended
+        for event in (*events, *named.values()):
             self._guarded(self._follower.event_has_ended, event)
         return elapsed
 
@@ -101,9 +119,10 @@ class RaceWatch:
 
         return call
 
-    def _recording(self, original: Any, tensor: Any, stream: Any) -> Any:
-        self._guarded(self._follower.recorded, tensor, stream)
-        return original(tensor, stream)
+    def _recording(self, original: Any, tensor: Any, *streams: Any, **named: Any) -> Any:
+        for stream in (*streams, *named.values()):
+            self._guarded(self._follower.recorded, tensor, stream)
+        return original(tensor, *streams, **named)
 
     def _capturing(self, original: Any, graph: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(graph, *args, **kwargs)
