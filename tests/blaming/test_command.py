@@ -73,3 +73,26 @@ def test_of_two_streams_both_lines_are_told_with_the_command_that_finds_the_one(
 def test_a_program_without_a_fault_is_told_to_have_none(home: Path, fake: Path) -> None:
     done = blamed(home, fake, "import torch\ntorch.launch(b'add')\ntorch.synchronize()\n")
     assert (done.returncode, done.stderr.strip()) == (0, "unstall: no fault was seen")
+
+
+def test_a_torch_in_which_races_cannot_be_looked_for_is_told_and_the_program_goes_on(home: Path, fake: Path) -> None:
+    done = blamed(home, fake, "import torch\ntorch.synchronize()\nprint('done')\n", "--races")
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert done.stderr.splitlines() == [
+        "unstall: no fault was seen",
+        "unstall: no race was seen, but races may be missing: races cannot be looked for with torch 2.fake: it has no "
+        "torch._C._activate_gpu_trace",
+    ]
+
+
+def test_races_need_blame(home: Path) -> None:
+    (home / "program.py").write_text("")
+    done = subprocess.run(
+        [sys.executable, "-m", "unstall", "run", "--races", home / "program.py"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--races needs --blame" in done.stderr

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from unstall.blaming.hangs.child import attend
+from unstall.blaming.races.saved import keep_races
 from unstall.cupti.recorder import find_library
 from unstall.errors import UnstallError
 from unstall.frameworks import FRAMEWORKS, OURS, is_installed
@@ -33,18 +34,20 @@ def arm(settings: str | None) -> None:
     """Lets this process be blamed: `settings` has the folder, and the lines to wait after."""
     wanted = json.loads(settings or "{}")
     folder = Path(wanted["folder"])
-    start(folder, pinned=wanted.get("pinned", ""), anomaly=wanted.get("anomaly", False))
+    start(
+        folder, pinned=wanted.get("pinned", ""), anomaly=wanted.get("anomaly", False), races=wanted.get("races", False)
+    )
     with suppress(OSError):  # then it cannot be asked where it hangs
         attend(folder)
     process = os.getpid()
     atexit.register(lambda: _tell_ending(folder) if os.getpid() == process else None)
 
 
-def start(folder: Path, *, pinned: str = "", anomaly: bool = False) -> Callable[[], None]:
+def start(folder: Path, *, pinned: str = "", anomaly: bool = False, races: bool = False) -> Callable[[], None]:
     """Opens the ring in `folder`, and follows the driver's calls once torch has initialised CUDA.
 
-    `pinned`: lines to wait after (`_marks.h`). `anomaly`: torch keeps the forward line of each backward op. Returns a
-    function that undoes all.
+    `pinned`: lines to wait after (`_marks.h`). `anomaly`: torch keeps the forward line of each backward op. `races`:
+    looks for races, too. Returns a function that undoes all.
 
     Raises:
         UnstallError: This Python's frames cannot be read.
@@ -55,6 +58,8 @@ def start(folder: Path, *, pinned: str = "", anomaly: bool = False) -> Callable[
     _blame.open(str(folder / RING), pinned, whose_files())
     undo.callback(_blame.close)
     undo.callback(when_imported("torch", lambda: _when_torch_is_there(folder, undo, anomaly=anomaly)))
+    if races:
+        undo.callback(keep_races(folder))
     return undo.close
 
 

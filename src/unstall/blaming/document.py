@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from unstall.blaming.core_dump import document as core_dump
+from unstall.blaming.races.words import NO_RACE, annotations_of, blocks_of, sentence
 from unstall.blaming.result import BlameResult, Line, Suspect
 from unstall.blaming.ring import name_in_results
 from unstall.document.document import Annotation, Block, Bullets, Code, Document, Prose, Span, Words, words
@@ -36,7 +37,8 @@ def document(result: BlameResult, again: str = "") -> Document:
     first = result.suspects[0] if result.suspects else None
     where = first.where if first else None
     summary = _summary(result, first)
-    level: Literal["error", "notice"] = "error" if result.error else "notice"
+    races = result.races or ()
+    level: Literal["error", "notice"] = "error" if result.error or races else "notice"
     return Document(
         title="unstall blame",
         about=(words(Span(plain(result.program), "subject")),) if result.program else (),
@@ -45,6 +47,7 @@ def document(result: BlameResult, again: str = "") -> Document:
         data=result,
         annotations=(
             Annotation(level, "unstall blame", summary, where.file if where else None, where.line if where else None),
+            *annotations_of(races),
         ),
     )
 
@@ -57,7 +60,8 @@ def is_certain(result: BlameResult) -> bool:
 
 def _summary(result: BlameResult, first: Suspect | None) -> str:
     if not result.error:
-        return f"{NO_FAULT[:1].upper()}{NO_FAULT[1:]}."
+        nothing = f"{_capital(NO_FAULT)}." if result.races is None else f"{_capital(NO_FAULT)}, and {NO_RACE}."
+        return sentence(result.races) if result.races else nothing
     cause = f": {result.cause}" if result.cause else ""
     if first is None or first.where is None:
         return f"{_capital(result.error)}{cause}. The line is not known."
@@ -77,7 +81,8 @@ def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[
             yield Prose(facts)
     if result.dump is not None:
         yield Prose((words("In a second run, which wrote a core dump:"), *core_dump.facts(result.dump)))
-    yield Prose(tuple(_noticing(result)))
+    if noticing := tuple(_noticing(result)):
+        yield Prose(noticing)
     if result.fix:
         yield Prose((words(Span("do: ", "dim"), _capital(result.fix) + "."),))
     others = tuple(_other_lines(result))
@@ -87,6 +92,9 @@ def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[
         yield Prose((words("To find the one line: ", Span(again, "strong")),))
     if result.no_dump:
         yield Prose((words(Span(f"No core dump: {plain(result.no_dump)}.", "dim")),))
+    yield from blocks_of(result.races or ())
+    if result.races_missing:
+        yield Prose((words(Span(f"Races may be missing: {plain(result.races_missing)}.", "warning")),))
     if result.unmarked:
         yield Prose((words(Span(f"Not exact: {result.unmarked}.", "warning")),))
 

@@ -13,21 +13,24 @@ import msgspec
 from unstall.blaming.child import RING, look, start
 from unstall.blaming.document import Blame
 from unstall.blaming.ring import read_ring
-from unstall.blaming.supervise import make_folder
+from unstall.blaming.supervise import make_folder, with_races
 from unstall.blaming.tensors import tensors_of
 from unstall.blaming.verdict import verdict
 from unstall.errors import UsageError
 
 
-def blame() -> Blaming:
+def blame(*, races: bool = False) -> Blaming:
     """Names the line whose work failed on the GPU, if an error of CUDA passes through a `with` block.
 
     The block's exception gets the line as a note, and is raised as it was. Nothing is printed.
 
+    Args:
+        races: Also looks for races between streams, and between device and host. Each operator takes the host longer.
+
     Returns:
         The context manager, to be entered once. Its `report` is a `Blame` after the block.
     """
-    return Blaming()
+    return Blaming(races)
 
 
 class Blaming:
@@ -36,7 +39,8 @@ class Blaming:
     `report` is None until the block has ended. Then it tells the block's fault, or says that the block had none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, races: bool) -> None:
+        self._races = races
         self.report: Blame | None = None
         self._folder: Path | None = None
         self._undo: Callable[[], None] = lambda: None
@@ -52,7 +56,7 @@ class Blaming:
             raise UsageError("blame() is for one block: call it again for the next")
         folder = make_folder()
         try:
-            self._undo = start(folder)
+            self._undo = start(folder, races=self._races)
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise UsageError(f"blame() cannot begin: {error.strerror or error}") from error
@@ -68,6 +72,9 @@ class Blaming:
             if error is not None:
                 look()
             result = verdict(read_ring(self._folder / RING))
+            self._undo()
+            if self._races:
+                result = with_races(result, self._folder)
         finally:
             self._undo()
             shutil.rmtree(self._folder, ignore_errors=True)

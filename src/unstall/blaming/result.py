@@ -138,10 +138,41 @@ class Hang(msgspec.Struct, frozen=True, kw_only=True):
     moved_ns: int | None = None
 
 
+class RaceSide(msgspec.Struct, frozen=True, kw_only=True):
+    """One of two operations that use the same memory in no order. `stream` is None for the host.
+
+    `replayed`: the line that replayed the graph in which the operation was captured.
+    """
+
+    where: Line | None
+    called_from: tuple[Line, ...] = ()
+    operator: str = ""
+    stream: str | None = None
+    backward: bool = False
+    replayed: Line | None = None
+
+
+class Race(msgspec.Struct, frozen=True, kw_only=True):
+    """Two operations that use the same memory, and that nothing orders. The program asked for `earlier` first.
+
+    `bytes`: the most that they share. `count`: how often the two lines did it. `freed_at`: where the earlier tensor
+    was freed, if another one has its memory.
+    """
+
+    kind: str
+    title: str
+    earlier: RaceSide
+    later: RaceSide
+    bytes: int
+    count: int
+    freed_at: Line | None = None
+    fix: str = ""
+
+
 class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a program's fault. `suspects` come in the order of their likelihood; without an `error`, no
     fault was seen. `dump`: what a core dump of a second run tells of the fault. `no_dump`: why there is none, if one
-    was asked for."""
+    was asked for. `races`: None if none were looked for. `races_missing`: why some may be missing."""
 
     schema: Literal["unstall.blame/1"] = "unstall.blame/1"
     program: str = ""
@@ -158,6 +189,8 @@ class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
     dump: CoreDump | None = None
     no_dump: str = ""
     hang: Hang | None = None
+    races: tuple[Race, ...] | None = None
+    races_missing: str = ""
 
 
 def read_result(path: Path) -> BlameResult:

@@ -17,6 +17,7 @@ from unstall.blaming.child import ENDING, FORWARD, RING, STATE
 from unstall.blaming.hangs import arming
 from unstall.blaming.hangs.processes import PREFIX, SHARED_MEMORY
 from unstall.blaming.hangs.watch import Watcher
+from unstall.blaming.races.saved import read_races
 from unstall.blaming.result import BlameResult, Ending, Line
 from unstall.blaming.ring import Ring, read_ring
 from unstall.blaming.verdict import verdict
@@ -31,7 +32,7 @@ HUNG = 124
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended, and its fault. `missing`: why nothing is known of it. `ring`: what it left."""
+    """How a program ended, and what is known of it. `missing`: why nothing is known of faults. `ring`: what it left."""
 
     exit: Exit
     result: BlameResult | None
@@ -54,39 +55,55 @@ def supervise(
     *,
     pinned: str = "",
     anomaly: bool = False,
+    races: bool = False,
     stdout_to_stderr: bool = False,
     watcher: Watcher | None = None,
 ) -> Ended:
     """Runs the program, which leaves its ring in `folder`, and returns how it ended.
 
-    `pinned`: lines to wait after (`_marks.h`). `anomaly`: torch keeps the forward line of each backward op. `watcher`:
-    who looks whether it hangs; then the Python processes that it starts are looked at, too.
+    `pinned`: lines to wait after (`_marks.h`). `anomaly`: torch keeps the forward line of each backward op. `races`:
+    looks for races, too. `watcher`: who looks whether it hangs; then the Python processes that it starts are looked
+    at, too.
 
     Raises:
         UsageError: The program cannot be started.
     """
     assertions = Assertions()
-    settings = json.dumps({"folder": str(folder), "pinned": pinned, "anomaly": anomaly})
+    settings = json.dumps({"folder": str(folder), "pinned": pinned, "anomaly": anomaly, "races": races})
     children = arming_children(arming.MODULE, {arming.FOLDER: str(folder)}, optional=True) if watcher else nullcontext()
     with passed_on(assertions.see) as stderr, children, watcher or nullcontext():
         ended = launch(program, "unstall.blaming.child", settings, stdout_to_stderr=stdout_to_stderr, stderr=stderr)
-    if watcher and watcher.hang and watcher.hang.ended:
-        ended = Exit(HUNG)
-    state = _state(folder)
-    if "failed" in state:
-        hung = BlameResult(program=program[program[0] == "-m"], hang=watcher.hang) if watcher and watcher.hang else None
-        return Ended(ended, hung, str(state["failed"]))
-    if not (folder / RING).exists():
-        return Ended(ended, None, "the program ended before it was armed")
-    ring = read_ring(folder / RING)
-    result = verdict(ring, assertion=assertions.first, program=program[program[0] == "-m"])
-    known = _ending(folder)
     hang = watcher.hang if watcher else None
-    result = msgspec.structs.replace(result, tensors=known.tensors, traceback=known.traceback, hang=hang)
+    if hang and hang.ended:
+        ended = Exit(HUNG)
+    result = BlameResult(program=program[program[0] == "-m"], hang=hang)
+    if races:
+        result = with_races(result, folder)
+    state, has_ring = _state(folder), (folder / RING).exists()
+    if "failed" in state or not has_ring:
+        why = str(state["failed"]) if "failed" in state else "the program ended before it was armed"
+        return Ended(ended, result if hang or races else None, why)
+    ring = read_ring(folder / RING)
+    of_fault = verdict(ring, assertion=assertions.first, program=result.program)
+    known = _ending(folder)
+    result = msgspec.structs.replace(
+        of_fault,
+        tensors=known.tensors,
+        traceback=known.traceback,
+        hang=hang,
+        races=result.races,
+        races_missing=result.races_missing,
+    )
     if (forward := _forward(folder)) and result.suspects:
         first = msgspec.structs.replace(result.suspects[0], forward=forward)
         result = msgspec.structs.replace(result, suspects=(first, *result.suspects[1:]))
     return Ended(ended, result, ring=ring)
+
+
+def with_races(result: BlameResult, folder: Path) -> BlameResult:
+    """Returns the result with the races that the program left in its folder."""
+    seen = read_races(folder)
+    return msgspec.structs.replace(result, races=seen.races, races_missing=seen.missing)
 
 
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)\n?(?P<source>.*)')

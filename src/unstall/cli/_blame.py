@@ -38,6 +38,7 @@ def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
     from unstall.blaming.core_dump.arming import is_armed
     from unstall.blaming.document import NO_FAULT, Blame
     from unstall.blaming.hangs.document import HangReport
+    from unstall.blaming.races.words import NO_RACE
 
     with_dump = args.core_dump or bool(args.core_dump_to)
     if is_armed(os.environ) and not args.quiet:
@@ -53,14 +54,19 @@ def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
         else:
             say("the fault did not come back: this is what the first run told")
     result = _with_dump(args, program, told) if with_dump else told.result
-    if result is None:
+    if ended.missing:
         say(f"nothing is known of faults: {ended.missing}")
-    elif not result.error and not result.hang and not args.quiet:
+    elif result is not None and not result.error and not result.hang and not args.quiet:
         say(NO_FAULT)
-    if result is not None and result.hang and not result.error:
+    if result is not None and result.races == ():
+        if result.races_missing:
+            say(f"{NO_RACE}, but races may be missing: {result.races_missing}")
+        elif not args.quiet:
+            say(NO_RACE)
+    if result is not None and result.hang and not (result.error or result.races):
         if args.output or args.format:  # it was printed when it was found
             deliver(HangReport(result), argparse.Namespace(**{**vars(args), "quiet": True}))
-    elif result is not None and (result.error or args.output or args.format):
+    elif result is not None and (result.error or result.races or args.output or args.format):
         again = shlex.join(
             ["unstall", "run", *args.words[1 : len(args.words) - len(args.program)], "--pin-down", *program]
         )
@@ -95,6 +101,7 @@ def _supervised(args: argparse.Namespace, program: Sequence[str], pinned: str = 
             folder,
             pinned=pinned,
             anomaly=anomaly,
+            races=args.races,
             stdout_to_stderr=bool(args.format),
             watcher=_watcher(args, folder, program),
         )

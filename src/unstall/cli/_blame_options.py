@@ -43,6 +43,12 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
         "(default: 20 times its longest pause, at least 60s)",
     )
     group.add_argument(
+        "--races",
+        action="store_true",
+        help="with --blame on a real GPU, also find races between streams, and between GPU and host; "
+        "each operator takes longer then (a virtual GPU always finds races)",
+    )
+    group.add_argument(
         "--end-hung", action="store_true", help="with --blame: end a program that hangs, with exit code 124"
     )
 
@@ -60,7 +66,7 @@ def parse_hang_after(text: str) -> float:
 
 def check_blame(args: argparse.Namespace) -> None:
     """Raises UsageError for options that make no sense together, or if lines cannot be read here."""
-    for name in ("pin_down", "core_dump", "core_dump_to", "hang_after", "end_hung"):
+    for name in ("pin_down", "core_dump", "core_dump_to", "races", "hang_after", "end_hung"):
         option = "--" + name.replace("_", "-")
         if getattr(args, name) and not args.blame:
             raise UsageError(f"{option} needs --blame")

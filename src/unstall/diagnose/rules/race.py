@@ -9,23 +9,10 @@ import numpy as np
 
 from unstall.diagnose.run import Group, Run
 from unstall.figures import size
+from unstall.race_words import TITLES, fix_of, saw
 from unstall.result import Finding
 from unstall.timeline.columns import I32, RaceKind
 
-_TITLES = {
-    RaceKind.READ_EARLY: "Race: read before the write has finished",
-    RaceKind.WRITTEN_TWICE: "Race: written twice, in no order",
-    RaceKind.OVERWRITTEN_EARLY: "Race: overwritten before the read has finished",
-    RaceKind.REUSED: "Race: freed memory is reused while another stream still uses it",
-    RaceKind.TAKEN_EARLY: "Race: memory is used on a stream that does not wait for the stream that allocated it",
-}
-_ACCESSES = {
-    RaceKind.READ_EARLY: ("reads", "writes"),
-    RaceKind.WRITTEN_TWICE: ("writes", "writes"),
-    RaceKind.OVERWRITTEN_EARLY: ("writes", "reads"),
-    RaceKind.REUSED: ("uses", "uses"),
-    RaceKind.TAKEN_EARLY: ("uses", "uses"),
-}
 _SHOWN = 3  # streams
 _Line: TypeAlias = tuple[int, str, bool]
 _SAFE_IF = "always: the program then computes what its code says"
@@ -43,11 +30,12 @@ class _Side:
         """Returns "aten::sum at train.py:12 on stream 7", without the line if it is unknown."""
         where = run.places.where(self.place, -1, None)
         line = f" at {where.file}:{where.line}" if where.file else ""
-        return f"{self.op}{line} {self.on(run)}"
+        return f"{self.op}{line} on {self.named(run) or 'the host'}"
 
-    def on(self, run: Run) -> str:
+    def named(self, run: Run) -> str | None:
+        """Returns the names of the streams, or None for the host."""
         if not self.streams:
-            return "on the host"
+            return None
         table = run.timeline.streams
         several = len(np.unique(table.device)) > 1
         named = [
@@ -55,9 +43,9 @@ class _Side:
             for row in self.streams
         ]
         if len(named) == 1:
-            return f"on stream {named[0]}"
+            return f"stream {named[0]}"
         shown = ", ".join(named[:_SHOWN]) + (", …" if len(named) > _SHOWN else "")
-        return f"on {len(named)} streams ({shown})"
+        return f"{len(named)} streams ({shown})"
 
 
 def race(run: Run) -> list[Finding]:
@@ -75,18 +63,14 @@ def race(run: Run) -> list[Finding]:
         earlier, later = _side(first, races.earlier_stream[rows]), _side(second, races.later_stream[rows])
         calls = np.concatenate([races.later[rows], races.earlier[rows]])
         known = calls[calls >= 0].astype(np.int64)
-        does, did = _ACCESSES[kind]
-        still = f"{earlier.told(run)} may not have {'read' if did == 'reads' else 'written'} yet"
-        if did == "uses":
-            still = f"{earlier.told(run)} may still be using for the tensor that was there before"
         most = int(races.bytes[rows].max())
         findings.append(
             run.finding(
                 "race",
                 Group(later.place, later.op, known[:1] if races.later[rows[0]] >= 0 else known[:0]),
-                title=_TITLES[kind],
-                saw=f"{later.told(run)} {does} {size(most)} that {still}: nothing orders the two",
-                fix=_fix(run, kind, earlier, later),
+                title=TITLES[kind],
+                saw=saw(kind, earlier.told(run), later.told(run), size(most)),
+                fix=fix_of(kind, earlier.named(run), later.named(run)),
                 safe_if=_SAFE_IF,
                 count=int(races.count[rows].sum()),
                 total_wait_ns=0,
@@ -109,19 +93,3 @@ def _line(run: Run, row: int, stream: int) -> _Line:
 def _side(line: _Line, streams: I32) -> _Side:
     place, op, _ = line
     return _Side(place, op, tuple(np.unique(streams[streams >= 0]).tolist()))
-
-
-def _fix(run: Run, kind: RaceKind, earlier: _Side, later: _Side) -> str:
-    if not later.streams:
-        before = "reading" if kind == RaceKind.READ_EARLY else "writing to the buffer again"
-        return (
-            f"wait for the copy before {before}: event.record() after it and event.synchronize(), or "
-            "stream.synchronize(); or copy without non_blocking=True"
-        )
-    first, second = earlier.on(run).removeprefix("on "), later.on(run).removeprefix("on ")
-    if kind == RaceKind.REUSED:
-        return (
-            f"tensor.record_stream(stream) for {first}, before the tensor is freed; or let {second} wait for it "
-            "before that: stream.wait_stream(other)"
-        )
-    return f"let {second} wait for {first} in between: stream.wait_stream(other), or an event's record() and wait()"

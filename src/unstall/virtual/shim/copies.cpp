@@ -141,7 +141,8 @@ Tensor copy_from_and_resize(const Tensor& self, const Tensor& to) {
 }
 
 at::Scalar local_scalar(const Tensor& self) {
-  log_read(self.get_device(), int64_t(self.itemsize()));
+  Use value = use_of(self, false);
+  log_read(self.get_device(), int64_t(self.itemsize()), &value);
   if (settings().skip && !known(self)) {
     warn_unknown();
     return at::native::_local_scalar_dense_cpu(at::zeros({}, self.options().device(at::kCPU)));

@@ -1,6 +1,7 @@
 #include "devices.h"
 
 #include "asserts.h"
+#include "gpu_trace.h"
 #include "log.h"
 #include "memory.h"
 #include "operators.h"
@@ -99,6 +100,7 @@ void sync_stream(int device, int64_t stream) {
   refuse_in_capture(device, stream);
   write({.code = Code::SYNC_STREAM, .device = device, .stream = stream});
   if (copies_may_run.load(std::memory_order_relaxed)) stream_finished(device, stream);
+  to_gpu_trace([&](auto& to) { to.trace_gpu_stream_synchronization(c10::kCUDA, stream_pointer(device, stream)); });
   check_finished(device);
 }
 
@@ -106,6 +108,7 @@ void sync_device(int device) {
   refuse_in_capture(device, ALL_STREAMS);
   write({.code = Code::SYNC_DEVICE, .device = device});
   if (copies_may_run.load(std::memory_order_relaxed)) device_finished(device);
+  to_gpu_trace([&](auto& to) { to.trace_gpu_device_synchronization(c10::kCUDA); });
   check_finished(device);
 }
 
@@ -157,16 +160,24 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   DeviceIndex deviceCount() const noexcept override { return DeviceIndex(settings().devices); }
 
   void record(void** event, const Stream& stream, DeviceIndex, c10::EventFlag) const override {
-    if (!*event) *event = new int64_t(new_event());
+    bool is_new = !*event;
+    if (is_new) *event = new int64_t(new_event());
     record_event(id(*event), stream.device_index(), stream.id());
+    to_gpu_trace([&](auto& to) {
+      if (is_new) to.trace_gpu_event_creation(c10::kCUDA, address(*event));
+      to.trace_gpu_event_record(c10::kCUDA, address(*event), pointer_of(stream));
+    });
   }
   void block(void* event, const Stream& stream) const override {
-    if (event) wait_event(id(event), stream.device_index(), stream.id());
+    if (!event) return;
+    wait_event(id(event), stream.device_index(), stream.id());
+    to_gpu_trace([&](auto& to) { to.trace_gpu_event_wait(c10::kCUDA, address(event), pointer_of(stream)); });
   }
   bool queryEvent(void* event) const override { return !event || is_done(id(event)); }
   void destroyEvent(void* event, DeviceIndex) const noexcept override {
     if (!event) return;
     event_gone(id(event));
+    to_gpu_trace([&](auto& to) { to.trace_gpu_event_deletion(c10::kCUDA, address(event)); });
     delete static_cast<int64_t*>(event);
   }
   double elapsedTime(void* first, void* second, DeviceIndex) const override {
@@ -180,7 +191,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   bool isStreamCapturing(const Stream& stream) const override { return capturing(stream.device_index(), stream.id()); }
   void synchronizeStream(const Stream& stream) const override { sync_stream(stream.device_index(), stream.id()); }
   void synchronizeEvent(void* event) const override {
-    if (event) sync_event(id(event));
+    if (!event) return;
+    sync_event(id(event));
+    to_gpu_trace([&](auto& to) { to.trace_gpu_event_synchronization(c10::kCUDA, address(event)); });
   }
   void synchronizeDevice(DeviceIndex device) const override { sync_device(device_number(int(device))); }
   void recordDataPtrOnStream(const c10::DataPtr& data, const Stream& stream) const override {
@@ -193,6 +206,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (done) check_event(event);
     return done;
   }
+  static uintptr_t pointer_of(const Stream& stream) { return stream_pointer(stream.device_index(), stream.id()); }
   static int64_t id(void* event) { return *static_cast<int64_t*>(event); }
 };
 

@@ -264,10 +264,10 @@ void Launch::log() {
          .id = signature_.number(), .uses = uses_.data(), .use_count = uses_.size()});
 }
 
-void log_read(int device, int64_t bytes) {
+void log_read(int device, int64_t bytes, const Use* of) {
   int64_t stream = current_stream(device);
   write({.code = Code::COPY, .device = device, .stream = stream, .a = bytes, .b = -1,
-         .flags = uint8_t(D2H | READS_VALUE)});
+         .flags = uint8_t(D2H | READS_VALUE), .uses = of, .use_count = of ? size_t(1) : 0});
   sync_stream(device, stream);
 }
 

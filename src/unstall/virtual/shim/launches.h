@@ -62,7 +62,8 @@ class Launch {
   c10::SmallVector<Use, 16> uses_;
 };
 
-// The host reads a value: a copy of `bytes` that it waits for, as item() makes.
-void log_read(int device, int64_t bytes);
+// The host reads a value: a copy of `bytes` that it waits for, as item() makes. `of`: where the value is, if not in
+// memory of the operator's own.
+void log_read(int device, int64_t bytes, const Use* of = nullptr);
 
 } // namespace unstall

@@ -2,6 +2,7 @@
 
 #include "asserts.h"
 #include "devices.h"
+#include "gpu_trace.h"
 #include "simulator.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -71,14 +72,20 @@ int64_t log_malloc(int device, int64_t bytes) {
   return allocation;
 }
 
+void trace_free(const void* data) {
+  if (data) to_gpu_trace([&](auto& to) { to.trace_gpu_memory_deallocation(c10::kCUDA, address(data)); });
+}
+
 void free_block(void* context) {
   auto* block = static_cast<Block*>(context);
+  trace_free(block->cpu->data());
   log_free(block->device, block->allocation);
   delete block;
 }
 
 DataPtr data_of(Block* block) {
   void* data = block->cpu->mutable_data();
+  if (data) to_gpu_trace([&](auto& to) { to.trace_gpu_memory_allocation(c10::kCUDA, address(data)); });
   return DataPtr(data, block, free_block, Device(c10::kCUDA, c10::DeviceIndex(block->device)));
 }
 
@@ -158,6 +165,7 @@ void follow_bytes(StorageImpl& storage) {
            .flags = D2D | NON_BLOCKING, .uses = uses, .use_count = 2});
   }
   log_free(block->device, before);
+  trace_free(storage.data());
   block->bytes = bytes;
   storage._mutable_data_ptr_no_checks().release_context(); // the block stays; only its bytes moved
   storage.set_data_ptr_noswap(data_of(block));

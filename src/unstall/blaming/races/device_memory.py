@@ -1,0 +1,172 @@
+"""The device's memory: who used which bytes last, also before they were given to another tensor."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from unstall.blaming.races.noted import NotedRaces, Work
+from unstall.blaming.races.spans import Span
+from unstall.blaming.races.stacks import Stack
+from unstall.timeline.columns import RaceKind
+
+_MOST_USES = 64
+"""Uses of one block that are kept: of the parts of a large tensor, say."""
+_MOST_FREED = 20_000
+
+Ordered = Callable[[Work, Work], bool]
+"""Whether the first has ended before the second begins."""
+
+
+class Use(NamedTuple):
+    """Bytes that an operation read, or also wrote."""
+
+    span: Span
+    write: bool
+    work: Work
+
+
+@dataclass(slots=True)
+class _Block:
+    """A block that the caching allocator gave out. `home`: the stream that it belongs to, None if that is unknown."""
+
+    start: int
+    home: int | None
+    end: int = 0  # unknown until it is used
+    uses: list[Use] = field(default_factory=list)
+    recorded: set[int] = field(default_factory=set)  # streams of record_stream()
+    before: list[tuple[Use, Stack]] = field(default_factory=list)  # by tensors that had the memory, and their free
+    checked: set[int] = field(default_factory=set)  # streams that were compared with those
+
+
+class _Freed(NamedTuple):
+    start: int
+    end: int
+    home: int | None
+    uses: tuple[tuple[Use, Stack], ...]
+
+
+class DeviceMemory:
+    """Compares each use with earlier ones of the same bytes."""
+
+    def __init__(self, ordered: Ordered, noted: NotedRaces) -> None:
+        self._ordered, self._noted = ordered, noted
+        self._blocks: dict[int, _Block] = {}
+        self._freed: dict[int, _Freed] = {}  # they do not overlap
+        self._starts: list[int] = []  # sorted keys of the same
+
+    def allocated(self, start: int, stream: int | None) -> None:
+        """Notes that a block was given out for work on this stream."""
+        self._blocks[start] = _Block(start, stream)
+
+    def record_stream(self, start: int, stream: int) -> None:
+        """Notes that a block, once freed, waits for this stream before it is given out again."""
+        if start in self._blocks:
+            self._blocks[start].recorded.add(stream)
+
+    def freed(self, start: int, stack: Stack) -> None:
+        """Notes that a block was freed: its home stream may have it at once."""
+        block = self._blocks.pop(start, None)
+        if block is None or block.home is None or not block.end:
+            return
+        held_back = block.recorded - {block.home}
+        # Autograd calls record_stream() itself, unseen, for gradients that cross streams.
+        uses = [
+            (use, stack)
+            for use in block.uses
+            if use.work.stream not in held_back and not (use.work.backward and use.work.stream != block.home)
+        ]
+        self._keep(_Freed(block.start, block.end, block.home, tuple(_last(uses))))
+
+    def used(self, start: int, end: int, use: Use) -> None:
+        """Compares a use of the block from `start` to `end` with earlier ones, and keeps it."""
+        block = self._blocks.get(start)
+        if block is None:
+            block = self._blocks[start] = _Block(start, None)
+        if not block.end:
+            block.before = self._taken(start, end, block.home)
+        block.end = max(block.end, end)
+        self._compare_with_before(block, use)
+        kept: list[Use] = []
+        for earlier in block.uses:
+            conflicts = (use.write or earlier.write) and earlier.span.touches(use.span)
+            if conflicts and not self._ordered(earlier.work, use.work):
+                self._noted.note(_kind(earlier, use), earlier.work, use.work, _shared(earlier.span, use.span))
+            kept += _still_matters(earlier, use)
+        kept.append(use)
+        block.uses = kept[-_MOST_USES:]
+
+    def _compare_with_before(self, block: _Block, use: Use) -> None:
+        stream = use.work.stream
+        if not block.before or stream is None or stream in block.checked:
+            return
+        block.checked.add(stream)
+        for earlier, freed in block.before:
+            if not self._ordered(earlier.work, use.work):
+                kind = RaceKind.TAKEN_EARLY if earlier.work.stream == block.home else RaceKind.REUSED
+                self._noted.note(kind, earlier.work, use.work, _shared(earlier.span, use.span), freed)
+
+    def _taken(self, start: int, end: int, home: int | None) -> list[tuple[Use, Stack]]:
+        """Returns the uses of a block's memory by the tensors before it.
+
+        A block goes to another stream only after the allocator has given it back to the driver, which waits.
+        """
+        return [use for freed in self._overlapping(start, end) if freed.home == home for use in freed.uses]
+
+    def _overlapping(self, start: int, end: int) -> list[_Freed]:
+        first = bisect_right(self._starts, start)
+        if first and self._freed[self._starts[first - 1]].end > start:
+            first -= 1
+        return [self._freed[at] for at in self._starts[first : bisect_left(self._starts, end)]]
+
+    def _keep(self, freed: _Freed) -> None:
+        """Puts in a freed block, instead of those that lie where it lies. What sticks out of them stays."""
+        older = self._overlapping(freed.start, freed.end)
+        for each in older:
+            self._remove(each.start)
+        for each in older:
+            if each.start < freed.start:
+                self._insert(each._replace(end=freed.start))
+            if each.end > freed.end:
+                self._insert(each._replace(start=freed.end))
+        same = [use for each in older if each.home == freed.home for use in each.uses]
+        self._insert(freed._replace(uses=tuple(_last([*same, *freed.uses]))))
+        if len(self._starts) > _MOST_FREED:
+            self._remove(next(iter(self._freed)))
+
+    def _insert(self, freed: _Freed) -> None:
+        self._starts.insert(bisect_left(self._starts, freed.start), freed.start)
+        self._freed[freed.start] = freed
+
+    def _remove(self, start: int) -> None:
+        del self._freed[start]
+        del self._starts[bisect_left(self._starts, start)]
+
+
+def _last(uses: Iterable[tuple[Use, Stack]]) -> list[tuple[Use, Stack]]:
+    """Returns the last use of each stream, since it comes after the others of that stream."""
+    last: dict[int | None, tuple[Use, Stack]] = {}
+    for use, stack in uses:
+        known = last.get(use.work.stream)
+        if known is None or known[0].work.number <= use.work.number:
+            last[use.work.stream] = use, stack
+    return list(last.values())
+
+
+def _still_matters(earlier: Use, use: Use) -> list[Use]:
+    """Returns what is left of an earlier use: whatever comes after `use` comes after the rest of it, too."""
+    if use.work.stream != earlier.work.stream or (earlier.write and not use.write):
+        return [earlier]
+    return [earlier._replace(span=span) for span in earlier.span.without(use.span)]
+
+
+def _kind(earlier: Use, later: Use) -> RaceKind:
+    if not earlier.write:
+        return RaceKind.OVERWRITTEN_EARLY
+    return RaceKind.WRITTEN_TWICE if later.write else RaceKind.READ_EARLY
+
+
+def _shared(first: Span, second: Span) -> int:
+    return max(0, min(first.end, second.end) - max(first.start, second.start))

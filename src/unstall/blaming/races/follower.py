@@ -1,0 +1,286 @@
+"""Follows what each operator reads and writes, on torch's stream sanitizer's model of streams and events."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch.cuda._sanitizer import EventHandler
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from unstall.blaming.races.device_memory import DeviceMemory, Use
+from unstall.blaming.races.host_memory import HostMemory
+from unstall.blaming.races.noted import NotedRaces, Work
+from unstall.blaming.races.spans import Span, span_of
+from unstall.blaming.races.stacks import Stack, user_stack
+
+# They allocate or look, and neither read nor write.
+_NO_WORK = re.compile(
+    r"aten::(new_)?empty(_like|_strided)?|aten::empty_(permuted|quantized)|aten::new_empty_strided|aten::_unsafe_view|"
+    r"aten::_reshape_alias|aten::is_pinned|aten::record_stream|aten::resize_|aten::set_|aten::_shape_as_tensor"
+)
+_LIKE = re.compile(r"aten::(new_\w+|\w+_like)")  # they read no value of their first argument
+_NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
+Guard = Callable[..., Any]
+"""Calls a function with arguments, and returns None if it fails: its errors are never the program's."""
+_CALLED = {"aten::_to_copy": "aten::to", "aten::_local_scalar_dense": "aten::item"}
+"""What a program calls, by what torch makes of it."""
+_COPIES = {"aten::copy_", "aten::_to_copy", "aten::_foreach_copy_"}
+
+
+class _Schema(NamedTuple):
+    """What an operator does with its arguments, by place and by name: whether it writes them; None: it only looks."""
+
+    name: str
+    called: str
+    works: bool
+    by_place: tuple[bool | None, ...]
+    by_name: dict[str, bool | None]
+    returns: tuple[bool | None, ...]
+
+
+class _Part(NamedTuple):
+    """A part of a tensor's storage that an operator used."""
+
+    start: int
+    end: int
+    span: Span
+    write: bool
+    storage: Any
+
+
+@dataclass(eq=False, slots=True)
+class _Call:
+    """A call of an operator that has not returned."""
+
+    schema: _Schema
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    stream: int
+    number: int
+    parts: list[_Part] = field(default_factory=list)
+    hosts: list[tuple[Span, bool]] = field(default_factory=list)  # of the host's memory, and whether it is written
+
+
+@dataclass(eq=False, slots=True)
+class Captured:
+    """What a CUDA graph does whenever it is replayed."""
+
+    parts: list[tuple[_Part, str, Stack]] = field(default_factory=list)
+
+
+class Follower(EventHandler):
+    """Notes the races of a program. It is told of its operators, of its graphs and, by torch, of streams and memory."""
+
+    def __init__(self, noted: NotedRaces) -> None:
+        super().__init__()
+        self.device = DeviceMemory(self._is_ordered, noted)
+        self.host = HostMemory(self._is_ordered, self._has_ended, noted)
+        self.backward_at: Stack = ()
+        self.capturing: Captured | None = None
+
+    # What torch's GPU trace tells. Streams and events are followed by torch's EventHandler.
+
+    def _handle_memory_allocation(self, data_ptr: int) -> None:
+        self.device.allocated(data_ptr, _current_stream())
+
+    def _handle_memory_deallocation(self, data_ptr: int) -> None:
+        self.device.freed(data_ptr, user_stack())
+
+    # What the host is told.
+
+    def event_has_ended(self, event: Any) -> None:
+        if event.cuda_event:
+            self._handle_event_synchronization(event.cuda_event)
+
+    def stream_has_ended(self, stream: Any) -> None:
+        self._handle_stream_synchronization(stream.cuda_stream)
+
+    # What the program does.
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
+        """Notes that an operator is about to be called. Returns what `returned` needs, or None if it uses no memory."""
+        schema = _schema_of(func)
+        if schema is None or not schema.works or (schema.name == "aten::copy_" and args[0] is args[1]):
+            return None
+        # A number before the call, so that a call that waits has waited for its own work, too.
+        call = _Call(schema, args, kwargs, stream := _current_stream(), self._next_number(stream))
+        for write, value in _arguments(schema, args, kwargs):
+            self._sort(value, call, write=write)
+        return call
+
+    def returned(self, call: _Call, outputs: Any) -> None:
+        """Compares what an operator used with what was used before."""
+        schema = call.schema
+        values = outputs if isinstance(outputs, tuple | list) and len(schema.returns) > 1 else (outputs,)
+        for write, value in zip(schema.returns, values, strict=False):
+            if write is not None:
+                self._sort(value, call, write=True)
+        if not call.parts and not (call.hosts and self.host.is_used):
+            return
+        stack = user_stack() or self.backward_at  # autograd's own threads have no frames of the user's
+        if self.capturing is not None and torch.cuda.is_current_stream_capturing():
+            self.capturing.parts += [(part, schema.called, stack) for part in call.parts]
+            return
+        work = Work(call.stream, call.number, schema.called, stack, _in_backward())
+        self._work(work, call.parts)
+        copies = schema.name in _COPIES and bool(call.parts)
+        on_host = work if copies else Work(None, 0, schema.called, stack)
+        for span, write in call.hosts:
+            self.host.used(span, on_host, write=write)
+        if copies:
+            self._copied(call, outputs, work)
+
+    def reads_host(self, tensor: Any, operator: str) -> None:
+        """Notes that the host reads a tensor by other means than an operator."""
+        if self.host.is_used and tensor.device.type == "cpu" and (span := span_of(tensor)):
+            self.host.used(span, Work(None, 0, operator, user_stack()), write=False)
+
+    def replayed(self, captured: Captured) -> None:
+        """Notes the work of a graph."""
+        stream = _current_stream()
+        number, at = self._next_number(stream), user_stack()
+        for part, name, stack in captured.parts:
+            if not part.storage.expired():  # else it is the graph's own
+                self._work(Work(stream, number, name, stack, replayed=at), [part])
+
+    def recorded(self, tensor: Any, stream: Any) -> None:
+        """Notes a call of record_stream()."""
+        if tensor.is_cuda:
+            raw = getattr(stream, "cuda_stream", None)
+            if raw is None:
+                raw = torch.cuda.Stream(
+                    stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type
+                ).cuda_stream
+            self.device.record_stream(tensor.untyped_storage().data_ptr(), raw)
+
+    def _next_number(self, stream: int) -> int:
+        self.seq_num += 1
+        self.syncs.update_seq_num(stream, self.seq_num)
+        return self.seq_num
+
+    def _sort(self, value: Any, call: _Call, *, write: bool) -> None:
+        for tensor in _tensors(value):
+            if tensor.is_cuda:
+                if (span := _span(tensor)) is not None:
+                    storage = tensor.untyped_storage()
+                    start = storage.data_ptr()
+                    call.parts.append(_Part(start, start + storage.nbytes(), span, write, StorageWeakRef(storage)))
+            elif self.host.is_used and tensor.device.type == "cpu" and (span := _span(tensor)):
+                call.hosts.append((span, write))
+
+    def _work(self, work: Work, parts: list[_Part]) -> None:
+        """Compares what a piece of work uses, each part once, with what was used before."""
+        once = {part.span: part for part in sorted(parts, key=lambda part: part.write)}
+        for part in once.values():
+            self.device.used(part.start, part.end, Use(part.span, part.write, work))
+
+    def _copied(self, call: _Call, outputs: Any, work: Work) -> None:
+        """Notes which of a copy's host memory is still in use, now that the call has returned."""
+        args, kwargs = call.args, call.kwargs
+        into_first = call.schema.name != "aten::_to_copy"
+        blocks = not (kwargs.get("non_blocking") or (into_first and len(args) > 2 and args[2]))
+        targets, sources = (args[0], args[1]) if into_first else (outputs, args[0])
+        for target, source in zip(_tensors(targets), _tensors(sources), strict=False):
+            host, device = (source, target) if target.is_cuda else (target, source)
+            if host.is_cuda or not device.is_cuda:
+                continue
+            if not host.is_pinned():
+                if host is target and work.stream is not None:
+                    self._handle_stream_synchronization(work.stream)  # it returns once the memory is filled
+            elif not blocks and (host.is_contiguous() or host.stride() == device.stride()) and (span := _span(host)):
+                self.host.copies(span, work, StorageWeakRef(host.untyped_storage()), write=host is target)
+
+    def _is_ordered(self, earlier: Work, later: Work) -> bool:
+        if earlier.stream is None or earlier.stream == later.stream:
+            return True  # the host works in order, and launches later work later
+        if later.stream is None:
+            return self._has_ended(earlier)
+        return bool(self.syncs.is_ordered_after(later.stream, earlier.number, earlier.stream))
+
+    def _has_ended(self, work: Work) -> bool:
+        return work.stream is None or bool(work.number <= self.syncs.host_sync_state.get(work.stream, -1))
+
+
+class FollowingMode(TorchDispatchMode):
+    """Tells a follower of every operator of this thread, and of the threads of autograd that work for it."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, follower: Follower, guarded: Guard) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._follower, self._guarded = follower, guarded
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if any(each.__torch_dispatch__ is not _NO_DISPATCH for each in types):
+            return NotImplemented  # a tensor that consists of others: it calls operators of theirs
+        if not torch.cuda.is_initialized():
+            return func(*args, **kwargs)
+        call = self._guarded(self._follower.called, func, args, kwargs)
+        outputs = func(*args, **kwargs)
+        if call is not None:
+            self._guarded(self._follower.returned, call, outputs)
+        return outputs
+
+
+@lru_cache(None)
+def _schema_of(func: Any) -> _Schema | None:
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return None
+    like = bool(_LIKE.fullmatch(schema.name))
+    arguments = {
+        each.name: each.alias_info.is_write or None if each.alias_info is not None else (None if like else False)
+        for each in schema.arguments
+    }
+    returns = tuple(
+        each.alias_info.is_write or None if each.alias_info is not None else True for each in schema.returns
+    )
+    return _Schema(
+        schema.name,
+        _CALLED.get(schema.name, schema.name),
+        not _NO_WORK.fullmatch(schema.name),
+        tuple(arguments.values()),
+        arguments,
+        returns,
+    )
+
+
+def _arguments(schema: _Schema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[bool, Any]]:
+    for write, value in zip(schema.by_place, args, strict=False):
+        if write is not None:
+            yield write, value
+    for name, value in kwargs.items():
+        write = schema.by_name.get(name)
+        if write is not None:
+            yield write, value
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _tensors(each)
+
+
+def _span(tensor: torch.Tensor) -> Span | None:
+    with suppress(RuntimeError, NotImplementedError):  # sparse, fake or functional: it has no bytes of its own
+        return span_of(tensor)
+    return None
+
+
+def _current_stream() -> int:
+    """Returns the pointer of the current stream; torch.cuda.current_stream() takes ten times as long."""
+    return int(torch._C._cuda_getCurrentRawStream(torch.cuda.current_device()))
+
+
+def _in_backward() -> bool:
+    return bool(torch._C._current_graph_task_id() != -1)

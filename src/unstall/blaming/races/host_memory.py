@@ -1,0 +1,56 @@
+"""Pinned host memory that a copy may still read or write, although the call that asked for it has returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from unstall.blaming.races.device_memory import Ordered
+from unstall.blaming.races.noted import NotedRaces, Work
+from unstall.blaming.races.spans import Span
+from unstall.timeline.columns import RaceKind
+
+
+class _Copy(NamedTuple):
+    span: Span
+    write: bool
+    work: Work
+    storage: Any  # weak: torch gives a pinned block out again only once its copies have ended
+
+
+class HostMemory:
+    """Compares uses of host memory with the copies that may still run."""
+
+    def __init__(self, ordered: Ordered, has_ended: Callable[[Work], bool], noted: NotedRaces) -> None:
+        """`ordered` is asked for uses by the host, too. `has_ended`: whether the host has waited for it."""
+        self._ordered, self._has_ended, self._noted = ordered, has_ended, noted
+        self._copies: list[_Copy] = []
+
+    @property
+    def is_used(self) -> bool:
+        """Whether copies may run."""
+        return bool(self._copies)
+
+    def copies(self, span: Span, work: Work, storage: Any, *, write: bool) -> None:
+        """Notes a copy that was put on a stream. `storage` is a weak reference to that of the host's tensor."""
+        self._drop_ended()
+        left = []
+        for copy in self._copies:  # whatever waits for this copy waits for those before it on its stream, too
+            replaced = copy.work.stream == work.stream and (write or not copy.write)
+            left += [copy._replace(span=part) for part in copy.span.without(span)] if replaced else [copy]
+        self._copies = [*left, _Copy(span, write, work, storage)]
+
+    def used(self, span: Span, work: Work, *, write: bool) -> None:
+        """Compares a use by the host, or by another copy, with the copies that may still run."""
+        self._drop_ended()
+        for copy in self._copies:
+            if not (write or copy.write) or not copy.span.touches(span) or self._ordered(copy.work, work):
+                continue
+            kind = RaceKind.OVERWRITTEN_EARLY
+            if copy.write:
+                kind = RaceKind.WRITTEN_TWICE if write else RaceKind.READ_EARLY
+            size = min(copy.span.end, span.end) - max(copy.span.start, span.start)
+            self._noted.note(kind, copy.work, work, size)
+
+    def _drop_ended(self) -> None:
+        self._copies = [copy for copy in self._copies if not copy.storage.expired() and not self._has_ended(copy.work)]

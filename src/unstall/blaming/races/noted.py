@@ -1,0 +1,95 @@
+"""The races that were found: those of one pair of lines are one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from unstall.blaming.races.stacks import Stack, lines_of
+from unstall.blaming.result import Race, RaceSide
+from unstall.race_words import TITLES, fix_of, name_of
+from unstall.timeline.columns import RaceKind
+
+_MOST = 1000
+"""Pairs of lines that are kept."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """One operation: on a stream, or by the host if `stream` is None.
+
+    `number` counts what was put on streams. `stack` is where it was captured if it is `replayed`.
+    """
+
+    stream: int | None
+    number: int
+    operator: str
+    stack: Stack
+    backward: bool = False
+    replayed: Stack = ()
+
+
+@dataclass(slots=True)
+class _Pair:
+    kind: RaceKind
+    earlier: RaceSide
+    later: RaceSide
+    size_bytes: int
+    freed: Stack
+    last: Work
+    count: int = 1
+
+
+class NotedRaces:
+    """Collects races. `changed` is called whenever a new pair of lines is found."""
+
+    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
+        self._pairs: dict[tuple[object, object], _Pair] = {}
+        self._changed = changed
+
+    def note(self, kind: RaceKind, earlier: Work, later: Work, size_bytes: int, freed: Stack = ()) -> None:
+        """Notes two operations that nothing orders. `freed`: where the memory was freed in between."""
+        key = earlier.stack[:1] or earlier.operator, later.stack[:1] or later.operator
+        pair = self._pairs.get(key)
+        if pair is None:
+            if len(self._pairs) >= _MOST:
+                return
+            self._pairs[key] = _Pair(kind, _side(earlier), _side(later), size_bytes, freed, later)
+            self._changed()
+            return
+        pair.count += pair.last is not later
+        pair.last = later
+        pair.size_bytes = max(pair.size_bytes, size_bytes)
+
+    def races(self) -> tuple[Race, ...]:
+        """Returns the races, in the order in which they were found."""
+        return tuple(
+            Race(
+                kind=name_of(pair.kind),
+                title=TITLES[pair.kind],
+                earlier=pair.earlier,
+                later=pair.later,
+                bytes=pair.size_bytes,
+                count=pair.count,
+                freed_at=next(iter(lines_of(pair.freed[:1])), None),
+                fix=fix_of(pair.kind, pair.earlier.stream, pair.later.stream),
+            )
+            for pair in self._pairs.values()
+        )
+
+
+def _side(work: Work) -> RaceSide:
+    lines = lines_of(work.stack)
+    return RaceSide(
+        where=lines[0] if lines else None,
+        called_from=lines[1:],
+        operator=work.operator,
+        stream=None if work.stream is None else stream_name(work.stream),
+        backward=work.backward,
+        replayed=next(iter(lines_of(work.replayed[:1])), None),
+    )
+
+
+def stream_name(stream: int) -> str:
+    """Returns how a stream is called, by its pointer."""
+    return f"stream {stream:#x}" if stream else "the default stream"

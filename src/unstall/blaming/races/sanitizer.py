@@ -1,0 +1,75 @@
+"""Whether torch's stream sanitizer is what races are built on: it is private, and may change with torch."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+_TOLD = (
+    *("event_creation", "event_deletion", "event_record", "event_wait", "memory_allocation", "memory_deallocation"),
+    *("stream_creation", "device_synchronization", "stream_synchronization", "event_synchronization"),
+)
+_MODEL = ("host_sync_state", "update_seq_num", "is_ordered_after")
+
+
+def why_not() -> str | None:
+    """Returns what races need and this torch has not, or None if it has all."""
+    torch = sys.modules["torch"]
+    for name in ("_activate_gpu_trace", "_cuda_getCurrentRawStream", "_current_graph_task_id"):
+        if not hasattr(getattr(torch, "_C", None), name):
+            return _lacks(f"torch._C.{name}")
+    try:
+        sanitizer, trace = _import()
+    except ImportError as error:
+        return _lacks(str(error.name or error))
+    for name in _TOLD:
+        if not hasattr(trace, f"register_callback_for_{name}"):
+            return _lacks(f"torch.cuda._gpu_trace.register_callback_for_{name}")
+        if not hasattr(getattr(sanitizer, "EventHandler", None), f"_handle_{name}"):
+            return _lacks(f"torch.cuda._sanitizer.EventHandler._handle_{name}")
+    model = getattr(sanitizer.EventHandler(), "syncs", None)
+    missing = [name for name in _MODEL if not hasattr(model, name)]
+    return _lacks(f"torch.cuda._sanitizer.EventHandler().syncs.{missing[0]}") if missing else None
+
+
+def listen(callback: Callable[[str], Callable[..., object]]) -> Callable[[], None]:
+    """Lets torch tell of events, waits and memory from now on: it calls `callback(name)` of each method's name.
+
+    Returns a function that ends this.
+    """
+    _, trace = _import()
+    before = [(each, list(each)) for each in _lists(trace)]
+    for name in _TOLD:
+        getattr(trace, f"register_callback_for_{name}")(callback(f"_handle_{name}"))
+    sys.modules["torch"]._C._activate_gpu_trace()
+    added = [(each, [one for one in each if one not in known]) for each, known in before]
+
+    def end() -> None:
+        for callbacks, ours in added:
+            callbacks[:] = [one for one in callbacks if one not in ours]
+
+    return end
+
+
+def _import() -> tuple[ModuleType, ModuleType]:
+    """Imports torch's sanitizer. Its own handler, which keeps a stack of each allocation, is told nothing if it is
+    not in use."""
+    trace = importlib.import_module("torch.cuda._gpu_trace")
+    sanitizer = importlib.import_module("torch.cuda._sanitizer")
+    whole = getattr(sanitizer, "cuda_sanitizer", None)
+    own = getattr(getattr(whole, "dispatch", None), "event_handler", None)
+    if own is not None and not getattr(whole, "enabled", True):
+        for callbacks in _lists(trace):
+            callbacks[:] = [one for one in callbacks if getattr(one, "__self__", None) is not own]
+    return sanitizer, trace
+
+
+def _lists(trace: ModuleType) -> list[list[object]]:
+    return [found.callback_list for found in vars(trace).values() if hasattr(found, "callback_list")]
+
+
+def _lacks(name: str) -> str:
+    torch = sys.modules["torch"]
+    return f"races cannot be looked for with torch {torch.__version__}: it has no {name}"

@@ -1,0 +1,77 @@
+"""The races of a program, in a file that its own process writes whenever it finds one."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from unstall.blaming.result import Race
+from unstall.errors import UnstallError
+from unstall.guest.imports import when_imported
+
+FILE = "races.json"
+
+
+class RacesSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of races. `missing`: why some or all may be missing."""
+
+    races: tuple[Race, ...] = ()
+    missing: str = ""
+
+
+def keep_races(folder: Path) -> Callable[[], None]:
+    """Looks for races from the import of torch on, and keeps them in `folder`.
+
+    Returns a function that ends this. The last counts are there after that, or after the end of the process.
+    """
+    process = os.getpid()
+    ends: list[Callable[[], None]] = []
+
+    def write(seen: RacesSeen) -> None:
+        if os.getpid() == process:
+            with suppress(OSError):
+                partial = folder / f"{FILE}.partial"
+                partial.write_bytes(msgspec.json.encode(seen))
+                partial.replace(folder / FILE)
+
+    def begin() -> None:
+        from unstall.blaming.races.watch import RaceWatch
+
+        def save() -> None:
+            write(RacesSeen(races=watch.noted.races(), missing=watch.failed))
+
+        def end() -> None:
+            watch.stop()
+            save()
+
+        try:
+            watch = RaceWatch(lambda: save())
+        except UnstallError as error:
+            write(RacesSeen(missing=str(error)))
+        except Exception as error:  # never the program's
+            write(RacesSeen(missing=f"{type(error).__name__}: {error}"))
+        else:
+            ends.append(end)
+            atexit.register(save)
+            save()
+
+    ends.append(when_imported("torch", begin))
+
+    def stop() -> None:
+        while ends:
+            ends.pop()()
+
+    return stop
+
+
+def read_races(folder: Path) -> RacesSeen:
+    """Returns what a program left."""
+    try:
+        return msgspec.json.decode((folder / FILE).read_bytes(), type=RacesSeen)
+    except (OSError, msgspec.DecodeError):
+        return RacesSeen(missing="the program did not import torch")

@@ -1,0 +1,79 @@
+"""Which bytes a tensor has."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Span(NamedTuple):
+    """The bytes of a tensor: runs of `run` bytes from `start` on. `end` is behind the last one.
+
+    `steps` has (how many, bytes from one to the next) of the runs, outermost first; it is empty if there is one run.
+    """
+
+    start: int
+    end: int
+    run: int
+    steps: tuple[tuple[int, int], ...] = ()
+
+    def touches(self, other: Span) -> bool:
+        """Returns whether the two share bytes. False for two patterns of runs whose steps differ and that start apart,
+        since that is not known."""
+        if self.start >= other.end or other.start >= self.end:
+            return False
+        if self.start == other.start:
+            return True
+        if not self.steps:
+            return _has_bytes(other, self.start - other.start, self.end - other.start)
+        if not other.steps:
+            return _has_bytes(self, other.start - self.start, other.end - self.start)
+        if len(self.steps) == len(other.steps) == 1 and self.steps[0][1] == other.steps[0][1]:  # columns of a matrix
+            apart = (other.start - self.start) % self.steps[0][1]
+            return apart < self.run or apart + other.run > self.steps[0][1]
+        return False
+
+    def without(self, other: Span) -> list[Span]:
+        """Returns what is left of it without the other's bytes. A pattern of runs is left as it is, unless all goes."""
+        if self == other:
+            return []
+        if other.steps or self.start >= other.end or other.start >= self.end:
+            return [self]
+        if self.steps:
+            return [] if other.start <= self.start and self.end <= other.end else [self]
+        parts = ((self.start, min(self.end, other.start)), (max(self.start, other.end), self.end))
+        return [Span(start, end, end - start) for start, end in parts if start < end]
+
+
+def span_of(tensor: Any) -> Span | None:
+    """Returns the bytes of a tensor, or None if it has none."""
+    count = tensor.numel()
+    start = tensor.data_ptr() if count else 0
+    if not start:
+        return None
+    run = tensor.element_size()
+    if tensor.is_contiguous():
+        return Span(start, start + count * run, count * run)
+    steps: list[tuple[int, int]] = []
+    size = run
+    for step, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        step_bytes = step * size
+        if length == 1 or not step:
+            continue
+        if not steps and step_bytes == run:
+            run *= length
+        else:
+            steps.insert(0, (length, step_bytes))
+    end = start + run + sum((length - 1) * step for length, step in steps)
+    return Span(start, end, run, tuple(steps))
+
+
+def _has_bytes(span: Span, low: int, high: int) -> bool:
+    """Returns whether the span has bytes from `low` up to `high`, counted from its start."""
+    for length, step in span.steps:
+        if low <= 0:
+            return high > 0
+        at = min(low // step, length - 1)
+        if at + 1 < length and (at + 1) * step < high:
+            return True
+        low, high = low - at * step, high - at * step
+    return low < span.run and high > 0

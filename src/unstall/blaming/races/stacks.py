@@ -1,0 +1,41 @@
+"""The lines of the user's that lead to a call."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from functools import lru_cache
+from types import FrameType
+from typing import TypeAlias
+
+from unstall.blaming.result import Line
+from unstall.frameworks import OURS, is_installed
+
+Place: TypeAlias = tuple[str, int, str]
+"""The file, the line and the function of a frame."""
+Stack: TypeAlias = tuple[Place, ...]
+"""Places of the user's, innermost first."""
+
+_DEPTH = 3
+
+
+def user_stack() -> Stack:
+    """Returns the innermost lines of the user's in the calling thread."""
+    found: list[Place] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and len(found) < _DEPTH:
+        code = frame.f_code
+        if _is_users(code.co_filename):
+            found.append((code.co_filename, frame.f_lineno, code.co_name))
+        frame = frame.f_back
+    return tuple(found)
+
+
+def lines_of(stack: Stack) -> tuple[Line, ...]:
+    """Returns the same as data, with what stands there."""
+    return tuple(Line(file, line, function, linecache.getline(file, line).strip()) for file, line, function in stack)
+
+
+@lru_cache(4096)
+def _is_users(file: str) -> bool:
+    return not is_installed(file) and not file.startswith(OURS)

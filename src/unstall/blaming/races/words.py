@@ -1,0 +1,80 @@
+"""The report of races."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from unstall.blaming.result import Line, Race, RaceSide
+from unstall.document.document import Annotation, Block, Entries, Entry, Span, Words, words
+from unstall.document.plain import plain, short
+from unstall.figures import counted, size
+from unstall.race_words import kind_named, saw
+
+WRONG = "results may be wrong, and differ from run to run"
+NO_RACE = "no race was seen"
+
+
+def sentence(races: Sequence[Race]) -> str:
+    """Returns the races in one sentence."""
+    first = races[0]
+    sides = f"{_at(first.earlier.where)} and {_at(first.later.where)}"
+    return (
+        f"{counted(len(races), 'race')}: {WRONG}; {'between' if len(races) == 1 else 'the first is between'} {sides}."
+    )
+
+
+def blocks_of(races: Sequence[Race]) -> Iterator[Block]:
+    """Returns an entry for each race."""
+    if races:
+        yield Entries(words(f"Races: {WRONG}"), (), tuple(_entry(race) for race in races))
+
+
+def annotations_of(races: Sequence[Race]) -> Iterator[Annotation]:
+    """Returns a message for each race, at the line of the later of its two operations."""
+    for race in races:
+        where = race.later.where
+        yield Annotation("error", race.title, _saw(race), where.file if where else None, where.line if where else None)
+
+
+def _entry(race: Race) -> Entry:
+    details = [
+        ("first", _side(race.earlier)),
+        ("second", _side(race.later)),
+        ("saw", words(f"{_saw(race)}{_times(race)}")),
+    ]
+    if race.freed_at is not None:
+        details.append(("freed", words(Span(_place(race.freed_at), "place"))))
+    details.append(("do", words(race.fix)))
+    return Entry(words(race.title), (), tuple(details))
+
+
+def _saw(race: Race) -> str:
+    first, second = (
+        f"{short(each.operator)} at {_at(each.where)} on {_on(each)}" for each in (race.earlier, race.later)
+    )
+    return saw(kind_named(race.kind), first, second, size(race.bytes))
+
+
+def _times(race: Race) -> str:
+    return f"; {race.count:,} times" if race.count > 1 else ""
+
+
+def _side(side: RaceSide) -> Words:
+    if side.where is None:
+        return words(f"{short(side.operator)}, by a line that is not known")
+    reached = ", in the backward pass" if side.backward else ""
+    replayed = f", replayed at {_at(side.replayed)}" if side.replayed else ""
+    source = (": ", Span(plain(side.where.source), "name")) if side.where.source else ()
+    return words(Span(_place(side.where), "place"), f"{reached}{replayed}", *source)
+
+
+def _on(side: RaceSide) -> str:
+    return side.stream or "the host"
+
+
+def _place(line: Line) -> str:
+    return f"{_at(line)} in {short(line.function)}"
+
+
+def _at(line: Line | None) -> str:
+    return f"{plain(line.file)}:{line.line}" if line else "a line that is not known"

@@ -1,0 +1,55 @@
+"""What races are called, and how they are mended: of the virtual GPU, and of a real one."""
+
+from __future__ import annotations
+
+from unstall.timeline.columns import RaceKind
+
+TITLES = {
+    RaceKind.READ_EARLY: "Race: read before the write has finished",
+    RaceKind.WRITTEN_TWICE: "Race: written twice, in no order",
+    RaceKind.OVERWRITTEN_EARLY: "Race: overwritten before the read has finished",
+    RaceKind.REUSED: "Race: freed memory is reused while another stream still uses it",
+    RaceKind.TAKEN_EARLY: "Race: memory is used on a stream that does not wait for the stream that allocated it",
+}
+_ACCESSES = {
+    RaceKind.READ_EARLY: ("reads", "writes"),
+    RaceKind.WRITTEN_TWICE: ("writes", "writes"),
+    RaceKind.OVERWRITTEN_EARLY: ("writes", "reads"),
+    RaceKind.REUSED: ("uses", "uses"),
+    RaceKind.TAKEN_EARLY: ("uses", "uses"),
+}
+
+
+def name_of(kind: RaceKind) -> str:
+    """Returns a kind's name in results."""
+    return kind.name.lower().replace("_", "-")
+
+
+def kind_named(name: str) -> RaceKind:
+    """Returns the kind with this name in results."""
+    return RaceKind[name.upper().replace("-", "_")]
+
+
+def saw(kind: RaceKind, earlier: str, later: str, amount: str) -> str:
+    """Returns what the two accesses did, given their descriptions and how much memory they share."""
+    does, did = _ACCESSES[kind]
+    still = f"{earlier} may not have {'read' if did == 'reads' else 'written'} yet"
+    if did == "uses":
+        still = f"{earlier} may still be using for the tensor that was there before"
+    return f"{later} {does} {amount} that {still}: nothing orders the two"
+
+
+def fix_of(kind: RaceKind, earlier: str | None, later: str | None) -> str:
+    """Returns what mends a race, given the names of the two streams. None: the host."""
+    if later is None or earlier is None:
+        before = "reading" if kind == RaceKind.READ_EARLY else "writing to the buffer again"
+        return (
+            f"wait for the copy before {before}: event.record() after it and event.synchronize(), or "
+            "stream.synchronize(); or copy without non_blocking=True"
+        )
+    if kind == RaceKind.REUSED:
+        return (
+            f"tensor.record_stream(stream) for {earlier}, before the tensor is freed; or let {later} wait for it "
+            "before that: stream.wait_stream(other)"
+        )
+    return f"let {later} wait for {earlier} in between: stream.wait_stream(other), or an event's record() and wait()"
