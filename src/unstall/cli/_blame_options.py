@@ -43,13 +43,13 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
         "(default: 20 times its longest pause, at least 60s)",
     )
     group.add_argument(
+        "--end-hung", action="store_true", help="with --blame: end a program that hangs, with exit code 124"
+    )
+    group.add_argument(
         "--races",
         action="store_true",
         help="with --blame on a real GPU, also find races between streams, and between GPU and host; "
         "each operator takes longer then (a virtual GPU always finds races)",
-    )
-    group.add_argument(
-        "--end-hung", action="store_true", help="with --blame: end a program that hangs, with exit code 124"
     )
 
 
