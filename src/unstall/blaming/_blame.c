@@ -6,9 +6,9 @@
 #include "_agent.h"
 #include "_marks.h"
 
+#include "../cupti/_callbacks.h"
 #include "../lines/_clock.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,38 +17,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* cupti_callbacks.h, the same from CUDA 11.7 to 13.5. */
-enum { ENTER = 0, DRIVER_API = 1, CTX_GET_CURRENT = 304 };
+static Callbacks cupti;
 
-typedef struct {
-    int site; /* ENTER, or 1 at the exit of the call */
-    const char *function;
-    const void *parameters;
-    const void *result;
-    const char *symbol;
-    void *context;
-    uint32_t context_id;
-    uint64_t *data;
-    uint32_t correlation;
-} CallbackData;
-
-static struct {
-    void *library;
-    int (*GetResultString)(int, const char **);
-    int (*Subscribe)(void **, void (*)(void *, int, uint32_t, const CallbackData *), void *);
-    int (*Unsubscribe)(void *);
-    int (*EnableCallback)(uint32_t, void *, int, uint32_t);
-    int (*Finalize)(void);
-} cupti;
-
-static const struct {
-    const char *name;
-    void *slot;
-} symbols[] = {
-    {"cuptiGetResultString", &cupti.GetResultString}, {"cuptiSubscribe", &cupti.Subscribe},
-    {"cuptiUnsubscribe", &cupti.Unsubscribe},         {"cuptiEnableCallback", &cupti.EnableCallback},
-    {"cuptiFinalize", &cupti.Finalize},
-};
+static const Symbol symbols[] = {CALLBACKS_SYMBOLS(cupti)};
 
 static struct {
     void *library;
@@ -72,10 +43,7 @@ static struct {
     int (*StreamQuery)(void *);
 } cuda;
 
-static const struct {
-    const char *name;
-    void *slot;
-} driver_symbols[] = {
+static const Symbol driver_symbols[] = {
     {"cuStreamWriteValue32_v2", &cuda.StreamWriteValue32}, {"cuStreamSynchronize", &cuda.StreamSynchronize},
     {"cuMemHostRegister_v2", &cuda.MemHostRegister},       {"cuMemHostUnregister", &cuda.MemHostUnregister},
     {"cuMemHostGetDevicePointer_v2", &cuda.MemHostGetDevicePointer}, {"cuMemHostAlloc", &cuda.MemHostAlloc},
@@ -530,18 +498,6 @@ around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
     }
 }
 
-static int
-failed(int result, const char *what)
-{
-    if (!result) {
-        return 0;
-    }
-    const char *text = NULL;
-    cupti.GetResultString(result, &text);
-    PyErr_Format(PyExc_RuntimeError, "%s: %s", what, text ? text : "an unknown error");
-    return -1;
-}
-
 PyDoc_STRVAR(load_doc, "load(path) -> None\n\nLoad libcupti, and find the driver's functions. Raises OSError.");
 
 static PyObject *
@@ -555,29 +511,15 @@ load(PyObject *self, PyObject *argument)
     if (!PyUnicode_FSConverter(argument, &path)) {
         return NULL;
     }
-    const char *name = PyBytes_AsString(path), *missing = NULL;
-    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL), *driver = library ? dlopen("libcuda.so.1", RTLD_NOW) : NULL;
-    if (!driver) {
-        PyErr_Format(PyExc_OSError, "%s", dlerror());
-        Py_DECREF(path);
-        return NULL;
-    }
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols && !missing; i++) {
-        void *found = dlsym(library, symbols[i].name);
-        memcpy(symbols[i].slot, &found, sizeof found);
-        missing = found ? NULL : symbols[i].name;
-    }
-    for (size_t i = 0; i < sizeof driver_symbols / sizeof *driver_symbols && !missing; i++) {
-        void *found = dlsym(driver, driver_symbols[i].name);
-        memcpy(driver_symbols[i].slot, &found, sizeof found);
-        missing = found ? NULL : driver_symbols[i].name;
-    }
-    if (missing) {
-        PyErr_Format(PyExc_OSError, "%s and the driver have no %s", name, missing);
-        Py_DECREF(path);
-        return NULL;
-    }
+    void *library = load_library(PyBytes_AsString(path), symbols, sizeof symbols / sizeof *symbols);
     Py_DECREF(path);
+    if (!library) {
+        return NULL;
+    }
+    void *driver = load_library("libcuda.so.1", driver_symbols, sizeof driver_symbols / sizeof *driver_symbols);
+    if (!driver) {
+        return NULL;
+    }
     cupti.library = library;
     cuda.library = driver;
     Py_RETURN_NONE;
@@ -720,7 +662,7 @@ follow(PyObject *self, PyObject *nothing)
         PyErr_SetString(PyExc_RuntimeError, "libcupti is not loaded: call load() first");
         return NULL;
     }
-    if (failed(cupti.Subscribe(&subscriber, around_call, NULL), "cuptiSubscribe")) {
+    if (check_result(&cupti, cupti.Subscribe(&subscriber, around_call, NULL), "cuptiSubscribe")) {
         subscriber = NULL;
         return NULL;
     }

@@ -16,7 +16,7 @@
    waits and events slow down all launches by a fifth. After use, CUPTI slows down every call by 5 % to 30 % until it is
    finalized. */
 
-#include "../lines/_frames.h"
+#include "_callbacks.h"
 
 #include "../lines/_clock.h"
 
@@ -24,7 +24,6 @@
 #error "CUPTI is there for Linux on 64-bit machines alone"
 #endif
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -44,27 +43,12 @@
 
 /* cupti_activity.h and cupti_callbacks.h, the same from CUDA 11.7 to 13.5. */
 enum { SUCCESS = 0, MOST_KINDS = 64, CONCURRENT_KERNEL = 10, KERNEL_NAME = 104, ZEROED_BUFFERS = 5 };
-enum { ENTER = 0, DRIVER_API = 1, CTX_GET_CURRENT = 304 };
 
-typedef struct {
-    int site; /* ENTER, or 1 at the exit of the call */
-    const char *function;
-    const void *parameters;
-    void *result;
-    const char *symbol;
-    void *context;
-    uint32_t context_id;
-    uint64_t *data;
-    uint32_t correlation;
-} CallbackData;
+static Callbacks cupti;
 
+/* What is needed besides, for activity records. */
 static struct {
-    void *library;
     int (*GetVersion)(uint32_t *);
-    int (*GetResultString)(int, const char **);
-    int (*Subscribe)(void **, void (*)(void *, int, uint32_t, const CallbackData *), void *);
-    int (*Unsubscribe)(void *);
-    int (*EnableCallback)(uint32_t, void *, int, uint32_t);
     int (*ActivitySetAttribute)(int, size_t *, void *);
     int (*ActivityRegisterTimestampCallback)(uint64_t (*)(void));
     int (*ActivityRegisterCallbacks)(void (*)(uint8_t **, size_t *, size_t *),
@@ -75,28 +59,20 @@ static struct {
     int (*ActivityGetNumDroppedRecords)(void *, uint32_t, size_t *);
     int (*ActivityFlushAll)(uint32_t);
     int (*GetStreamIdEx)(void *, void *, uint8_t, uint32_t *);
-    int (*Finalize)(void);
-} cupti;
+} activity;
 
-static const struct {
-    const char *name;
-    void *slot;
-} symbols[] = {
-    {"cuptiGetVersion", &cupti.GetVersion},
-    {"cuptiGetResultString", &cupti.GetResultString},
-    {"cuptiSubscribe", &cupti.Subscribe},
-    {"cuptiUnsubscribe", &cupti.Unsubscribe},
-    {"cuptiEnableCallback", &cupti.EnableCallback},
-    {"cuptiActivitySetAttribute", &cupti.ActivitySetAttribute},
-    {"cuptiActivityRegisterTimestampCallback", &cupti.ActivityRegisterTimestampCallback},
-    {"cuptiActivityRegisterCallbacks", &cupti.ActivityRegisterCallbacks},
-    {"cuptiActivityEnable", &cupti.ActivityEnable},
-    {"cuptiActivityDisable", &cupti.ActivityDisable},
-    {"cuptiActivityGetNextRecord", &cupti.ActivityGetNextRecord},
-    {"cuptiActivityGetNumDroppedRecords", &cupti.ActivityGetNumDroppedRecords},
-    {"cuptiActivityFlushAll", &cupti.ActivityFlushAll},
-    {"cuptiGetStreamIdEx", &cupti.GetStreamIdEx},
-    {"cuptiFinalize", &cupti.Finalize},
+static const Symbol symbols[] = {
+    CALLBACKS_SYMBOLS(cupti),
+    {"cuptiGetVersion", &activity.GetVersion},
+    {"cuptiActivitySetAttribute", &activity.ActivitySetAttribute},
+    {"cuptiActivityRegisterTimestampCallback", &activity.ActivityRegisterTimestampCallback},
+    {"cuptiActivityRegisterCallbacks", &activity.ActivityRegisterCallbacks},
+    {"cuptiActivityEnable", &activity.ActivityEnable},
+    {"cuptiActivityDisable", &activity.ActivityDisable},
+    {"cuptiActivityGetNextRecord", &activity.ActivityGetNextRecord},
+    {"cuptiActivityGetNumDroppedRecords", &activity.ActivityGetNumDroppedRecords},
+    {"cuptiActivityFlushAll", &activity.ActivityFlushAll},
+    {"cuptiGetStreamIdEx", &activity.GetStreamIdEx},
 };
 
 typedef struct {
@@ -262,7 +238,7 @@ add_parameters(Call *call, const CallbackData *data)
         if (which != OF_EVENT) {
             void *stream = parameters[which == OF_EVENT_STREAM];
             uint8_t default_stream = told_by_parameters[i].default_stream;
-            if (cupti.GetStreamIdEx(data->context, stream, default_stream, &call->stream) != SUCCESS) {
+            if (activity.GetStreamIdEx(data->context, stream, default_stream, &call->stream) != SUCCESS) {
                 call->stream = NO_STREAM;
             }
         }
@@ -384,7 +360,7 @@ buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, s
     }
     uint8_t *record = NULL, *before = NULL;
     uint32_t kind = 0;
-    while (valid && cupti.ActivityGetNextRecord(buffer, valid, (void **)&record) == SUCCESS && record) {
+    while (valid && activity.ActivityGetNextRecord(buffer, valid, (void **)&record) == SUCCESS && record) {
         if (before && !spill.strange_kind && kind < MOST_KINDS && (uint32_t)(record - before) != spill.size_of[kind]) {
             spill.strange_kind = kind;
             spill.strange_size = (uint32_t)(record - before);
@@ -399,23 +375,10 @@ buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, s
         before = record;
     }
     size_t dropped = 0;
-    if (cupti.ActivityGetNumDroppedRecords(context, stream, &dropped) == SUCCESS) {
+    if (activity.ActivityGetNumDroppedRecords(context, stream, &dropped) == SUCCESS) {
         spill.dropped += dropped;
     }
     pthread_mutex_unlock(&spill.lock);
-}
-
-/* Returns -1 with an exception if CUPTI reported an error. */
-static int
-check(int result, const char *what)
-{
-    if (result == SUCCESS) {
-        return 0;
-    }
-    const char *text = NULL;
-    cupti.GetResultString(result, &text);
-    PyErr_Format(PyExc_RuntimeError, "%s: %s", what, text ? text : "an unknown error");
-    return -1;
 }
 
 static int
@@ -439,28 +402,14 @@ load(PyObject *self, PyObject *argument)
         if (!PyUnicode_FSConverter(argument, &path)) {
             return NULL;
         }
-        const char *name = PyBytes_AsString(path);
-        void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-        if (!library) {
-            PyErr_Format(PyExc_OSError, "%s", dlerror());
-            Py_DECREF(path);
+        cupti.library = load_library(PyBytes_AsString(path), symbols, sizeof symbols / sizeof *symbols);
+        Py_DECREF(path);
+        if (!cupti.library) {
             return NULL;
         }
-        for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-            void *found = dlsym(library, symbols[i].name);
-            if (!found) {
-                PyErr_Format(PyExc_OSError, "%s has no %s", name, symbols[i].name);
-                dlclose(library);
-                Py_DECREF(path);
-                return NULL;
-            }
-            memcpy(symbols[i].slot, &found, sizeof found);
-        }
-        Py_DECREF(path);
-        cupti.library = library;
     }
     uint32_t version = 0;
-    if (check(cupti.GetVersion(&version), "cuptiGetVersion")) {
+    if (check_result(&cupti, activity.GetVersion(&version), "cuptiGetVersion")) {
         return NULL;
     }
     return PyLong_FromUnsignedLong(version);
@@ -473,7 +422,8 @@ static PyObject *
 subscribe(PyObject *self, PyObject *nothing)
 {
     (void)self, (void)nothing;
-    if (need_library() || (!subscriber && check(cupti.Subscribe(&subscriber, around_call, NULL), "cuptiSubscribe"))) {
+    if (need_library() ||
+        (!subscriber && check_result(&cupti, cupti.Subscribe(&subscriber, around_call, NULL), "cuptiSubscribe"))) {
         subscriber = NULL;
         return NULL;
     }
@@ -628,7 +578,7 @@ static struct {
 static int
 enable_kind(uint32_t kind)
 {
-    if (check(cupti.ActivityEnable((int)kind), "cuptiActivityEnable")) {
+    if (check_result(&cupti, activity.ActivityEnable((int)kind), "cuptiActivityEnable")) {
         return -1;
     }
     if (enabled.count < MOST_KINDS) {
@@ -641,7 +591,7 @@ static void
 disable_kinds(void)
 {
     while (enabled.count) {
-        cupti.ActivityDisable((int)enabled.kinds[--enabled.count]);
+        activity.ActivityDisable((int)enabled.kinds[--enabled.count]);
     }
 }
 
@@ -692,7 +642,7 @@ keep_flushing(void *nothing)
         struct timespec until = {(time_t)(wake / 1000000000u), (long)(wake % 1000000000u)};
         if (pthread_cond_timedwait(&flusher.end, &flusher.lock, &until) == ETIMEDOUT && flusher.running) {
             pthread_mutex_unlock(&flusher.lock);
-            cupti.ActivityFlushAll(0);
+            activity.ActivityFlushAll(0);
             pthread_mutex_lock(&flusher.lock);
         }
     }
@@ -779,12 +729,14 @@ enable(PyObject *kinds, PyObject *wanted)
 {
     uint8_t yes = 1;
     size_t yes_bytes = sizeof yes;
-    cupti.ActivitySetAttribute(ZEROED_BUFFERS, &yes_bytes, &yes);
-    if (check(cupti.ActivityRegisterTimestampCallback(now), "cuptiActivityRegisterTimestampCallback") ||
-        check(cupti.ActivityRegisterCallbacks(buffer_requested, buffer_completed), "cuptiActivityRegisterCallbacks") ||
+    activity.ActivitySetAttribute(ZEROED_BUFFERS, &yes_bytes, &yes);
+    if (check_result(&cupti, activity.ActivityRegisterTimestampCallback(now),
+                     "cuptiActivityRegisterTimestampCallback") ||
+        check_result(&cupti, activity.ActivityRegisterCallbacks(buffer_requested, buffer_completed),
+                     "cuptiActivityRegisterCallbacks") ||
         each(kinds, enable_kind) || each(wanted, enable_call)) {
         disable_kinds();
-        cupti.ActivityFlushAll(1);
+        activity.ActivityFlushAll(1);
         return -1;
     }
     return 0;
@@ -852,9 +804,9 @@ flush(PyObject *self, PyObject *nothing)
     }
     int result;
     Py_BEGIN_ALLOW_THREADS
-    result = cupti.ActivityFlushAll(0);
+    result = activity.ActivityFlushAll(0);
     Py_END_ALLOW_THREADS
-    if (check(result, "cuptiActivityFlushAll")) {
+    if (check_result(&cupti, result, "cuptiActivityFlushAll")) {
         return NULL;
     }
     Py_RETURN_NONE;
@@ -877,7 +829,7 @@ stop(PyObject *self, PyObject *nothing)
     Py_BEGIN_ALLOW_THREADS
     stop_flusher();
     disable_kinds();
-    cupti.ActivityFlushAll(1); /* forced: chunks must not be written to after they are unmapped */
+    activity.ActivityFlushAll(1); /* forced: chunks must not be written to after they are unmapped */
     detach();
     close_spill();
     wait_for_callbacks();
