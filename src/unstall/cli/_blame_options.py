@@ -30,8 +30,8 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--core-dump",
         action="store_true",
-        help="after a fault that is no failed assertion, run the program once more, and read the GPU core dump of that "
-        "run: the exact instruction and exception",
+        help="after an illegal address or another fault without a text, run the program again for a core dump of the "
+        "GPU, which tells the instruction that failed",
     )
     add_value(group, "--core-dump-to", "FILE", parse_file, "the same, and keep the core dump as FILE")
     add_value(
@@ -39,8 +39,8 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
         "--hang-after",
         "TIME",
         parse_hang_after,
-        "with --blame: say where the program is if nothing has moved for this time: 60s, 2m, or never "
-        "(default: 20 times its longest pause, at least 60s)",
+        "with --blame: report a hang if nothing has moved for TIME, such as 60s or 2m; never: report none (default: "
+        "20 times the longest pause so far, at least 60s)",
     )
     group.add_argument(
         "--end-hung", action="store_true", help="with --blame: end a program that hangs, with exit code 124"

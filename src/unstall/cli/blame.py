@@ -1,4 +1,4 @@
-"""Say where a program is now that runs with --blame, or what ran on the GPU when a program failed there.
+"""Say where a running program hangs, or read a core dump of the GPU.
 
     unstall run --blame train.py      in one terminal
     unstall blame PID                 in another
@@ -6,12 +6,13 @@
     unstall blame --core core_1795669120_host_4711.nvcudmp
     unstall blame --core FILE fault.json
 
-PID is the process of the program, of one of its ranks, or of `unstall run`. For each process of the program, the report
-says which line's work each stream is at, what it waits for, and where the host is. The program goes on. Nothing is
-installed into it: without --blame it cannot be asked.
+PID is the process of the program, of one of its ranks, or of `unstall run`. The program must have been started with
+`unstall run --blame`. It goes on. For each of its processes, the report has the line of the work at which each stream
+is, what the stream waits for, and the line at which Python is.
 
 FILE is a GPU core dump, as CUDA's driver writes it. Nothing of it is run, and no file that it names is opened. RESULT
-is what `unstall run --blame -o fault.json` wrote: then the lines that launched the failed kernel are told as well.
+is a file that `unstall run --blame -o fault.json` wrote. With it, the report also has the lines that launched the
+kernel.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from unstall.errors import UsageError
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.usage = "unstall blame [options] PID\n       unstall blame [options] --core FILE [RESULT]"
-    parser.add_argument("pid", metavar="PID", nargs="?", help="the number of the process; with --core, RESULT")
+    parser.add_argument("pid", metavar="PID", nargs="?", help="the number of the process")
     parser.add_argument("--core", metavar="FILE", type=parse_file, help="the core dump to read")
     add_output_options(parser, it="the report", but="only the reports that")
 

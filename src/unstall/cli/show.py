@@ -6,7 +6,7 @@
     unstall show train.py:41
 
 N is the finding's number in the report; b1 is the first bug. A finding without a number is named by its line. RESULT is
-a trace or a saved result. Without RESULT, the finding is one of the last run in this folder. Source is read from .py
+a trace or a saved result. Without RESULT, it is the last run in this folder. Source is read from .py
 files below this folder, and below --source DIR.
 """
 

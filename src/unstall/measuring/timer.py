@@ -98,11 +98,11 @@ class Timer:
             return self._timing(number, [self._block(number)])
 
     def repeat(self, repeat: int = -1, number: int = -1) -> None:
-        """Not supported, as in torch."""
+        """Not supported. torch's Timer does not support it either."""
         raise NotImplementedError("see `Timer.blocked_autorange`")
 
     def autorange(self, callback: Callable[[int, float], object] | None = None) -> None:
-        """Not supported, as in torch."""
+        """Not supported. torch's Timer does not support it either."""
         raise NotImplementedError("see `Timer.blocked_autorange`")
 
     def blocked_autorange(

@@ -62,7 +62,8 @@ def processes_in(folder: Path) -> list[Found]:
 
 
 def group_of(folder: Path) -> list[Found]:
-    """Returns the processes of a folder, and the ranks of the same program that another `unstall run` started."""
+    """Returns the processes that use this folder, and the program's other ranks, each of which may have an
+    `unstall run` of its own."""
     found = processes_in(folder)
     groups = {each.who.group for each in found if each.who.group}
     for other in _folders() if groups else ():

@@ -8,11 +8,10 @@ _NOTHING = -1
 
 
 class LaneClocks:
-    """A clock for each lane. The work of lane t up to position `of[s][t]` has ended before the next work of lane s
-    starts.
+    """A clock for each lane. Before lane s starts its next work, lane t has ended its work up to position `of[s][t]`.
 
-    A lane's entry in its own clock is unused, since a lane runs in order. All host threads share one clock, because a
-    thread can only rely on another thread's wait if the two threads synchronized.
+    A lane's entry in its own clock is unused, since a lane runs in order. All host threads share one clock: a
+    thread may act on what another one waited for, and how they agreed on that is not seen.
     """
 
     def __init__(self, lanes: StreamLanes) -> None:
