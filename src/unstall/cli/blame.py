@@ -7,8 +7,8 @@
     unstall blame --core FILE fault.json
 
 PID is the process of the program, of one of its ranks, or of `unstall run`. The program must have been started with
-`unstall run --blame`. It goes on. For each of its processes, the report has the line of the work at which each stream
-is, what the stream waits for, and the line at which Python is.
+`unstall run --blame`, and is not stopped. For each of its processes, the report has the line that Python runs, and for
+each stream the line whose work the stream is doing, or what it waits for.
 
 FILE is a GPU core dump, as CUDA's driver writes it. Nothing of it is run, and no file that it names is opened. RESULT
 is a file that `unstall run --blame -o fault.json` wrote. With it, the report also has the lines that launched the

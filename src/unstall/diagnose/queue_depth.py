@@ -9,8 +9,8 @@ from unstall.timeline.grouping import groups
 
 
 def depth_at_launch(timeline: Timeline) -> tuple[I64, I32]:
-    """Returns the host rows of launching calls, by time, and the number of ops outstanding on the call's device when
-    each begins.
+    """Returns the host rows of launching calls, by time, and for each call how many ops its device has
+    outstanding when the call begins.
 
     The ops of a graph count as one, because they take one place in the launch queue.
     """

@@ -1,7 +1,7 @@
 """Evaluates samples of a time: their spread, the interval of a ratio, and whether more samples would tell more.
 
-Times are float64 nanoseconds. Nothing here assumes a distribution: on a machine with neighbours times are skewed, have
-several modes and drift.
+Times are float64 nanoseconds. Nothing here assumes a distribution: on a shared machine, times are skewed and drift, and
+their distribution may have several modes.
 """
 
 from __future__ import annotations

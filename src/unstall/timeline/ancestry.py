@@ -41,8 +41,8 @@ def depths(parent: I32) -> I32:
 def first_reaching(parent: I32, reach: I64, rows: I32, wanted: I64) -> I32:
     """Returns, for each of `rows`, the row itself or its nearest ancestor that reaches at least `wanted`, or -1.
 
-    Reach must not decrease on the way up (a parent ends no earlier than its child). So the search jumps by powers of
-    two, the longest first.
+    Reach must not decrease on the way up (a parent ends no earlier than its child). This allows a binary search: it
+    goes up by powers of two, beginning with the largest.
     """
     result = rows.copy()
     climbing = np.flatnonzero((rows >= 0) & (reach[np.maximum(rows, 0)] < wanted)) if len(reach) else rows[:0]

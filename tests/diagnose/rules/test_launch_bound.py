@@ -44,8 +44,8 @@ def test_the_function_named_is_the_innermost_that_holds_most_of_it() -> None:
     finding = only(trace, "launch-bound")
     assert place(finding) == ("train.py", 12, "train")
     assert finding.count == 40
-    assert "lies within calls of model/net.py:30 (encode)" in finding.saw
-    assert "lies within calls of model/net.py:60 (decode)" in finding.saw
+    assert "idle time by called function: encode (model/net.py:30) 51.8 %" in finding.saw
+    assert "decode (model/net.py:60) 48.2 %" in finding.saw
 
 
 def by_line(*, calls: int = 2) -> TraceBuilder:
@@ -68,7 +68,7 @@ def test_the_lines_of_a_function_hold_it_together_and_the_costliest_is_named() -
     assert finding.where.line_is == "exact"
     assert finding.count == 40
     assert finding.edit == "graph:model/net.py:forward"
-    assert "25.7 % of the idle time lies at line 51" in finding.saw
+    assert "idle time by line: 51 25.7 %" in finding.saw
 
 
 def test_within_generate_it_is_told_what_can_be_captured_there() -> None:

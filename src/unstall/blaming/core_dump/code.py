@@ -33,7 +33,7 @@ class Function:
     at: int
 
     def instruction(self, address: int, warps: int = 0) -> Instruction:
-        """Returns an instruction of this function by its address."""
+        """Returns the instruction at this address, which is in this GPU function."""
         source = lines_at(self.module.line_table, self.at, address, self.module.line_strings)
         name, offset = demangled(self.linked), address - self.at
         return Instruction(function=name, offset=offset, address=address, source=source, warps=warps)

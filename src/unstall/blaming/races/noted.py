@@ -91,5 +91,5 @@ def _side(work: Work) -> RaceSide:
 
 
 def stream_name(stream: int) -> str:
-    """Returns how a stream is called, by its pointer."""
+    """Returns the name of the stream with this handle, for reports."""
     return f"stream {stream:#x}" if stream else "the default stream"

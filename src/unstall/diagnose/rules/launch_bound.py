@@ -9,7 +9,7 @@ from unstall.diagnose.late_launches import Late, divide, usual_length
 from unstall.diagnose.loops import holds_the_loop, lines_of
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, share
-from unstall.result import Finding, Where
+from unstall.result import Finding
 from unstall.timeline.columns import I64, HostKind
 
 _MOSTLY = 0.5
@@ -67,24 +67,23 @@ def _tiny(run: Run, late: Late, lost: I64) -> list[str]:
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
-    """Returns the lines at which most of the idle time ends, except the finding's own line."""
+    """Returns the lines at which most of the idle time ends, except the finding's own line, and the functions that are
+    called there.
+
+    Of two functions of one name, only exact lines tell that they are one.
+    """
     exposed, own = int(lost[group.rows].sum()), run.where(group)
     parts = sorted(
         ((int(lost[part.rows].sum()), run.where(part)) for part in run.lines(group.rows)), key=lambda part: -part[0]
     )
-    shares = [
-        f"{share(cost, exposed)} of the idle time lies {_seen_from(own, at)}"
-        for cost, at in parts[:_MOST_LINES]
-        if at.file and (at.file, at.line) != (own.file, own.line)
-    ]
-    return [", ".join(shares)] if shares and len(parts) > 1 else []
-
-
-def _seen_from(own: Where, at: Where) -> str:
-    """Returns where `at` lies. Of two functions of one name, only exact lines tell that they are one."""
-    if at.line_is == "exact" and (at.file, at.function) == (own.file, own.function):
-        return f"at line {at.line}"
-    return f"within calls of {at.file}:{at.line} ({at.function})"
+    of_line, of_function = [], []
+    for cost, at in parts[:_MOST_LINES] if len(parts) > 1 else ():
+        if at.line_is == "exact" and (at.file, at.function) == (own.file, own.function):
+            of_line += [f"{at.line} {share(cost, exposed)}"] if at.line != own.line else []
+        elif at.file and (at.file, at.line) != (own.file, own.line):
+            of_function.append(f"{at.function} ({at.file}:{at.line}) {share(cost, exposed)}")
+    told = {"line": of_line, "called function": of_function}
+    return [f"idle time by {each}: {', '.join(shares)}" for each, shares in told.items() if shares]
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:

@@ -42,7 +42,7 @@ def install(torch_c: ModuleType) -> None:
 
 
 def names_for(runtime: Runtime) -> dict[str, object]:
-    """Maps each name that is added to `torch._C` to its value."""
+    """Returns what is added to `torch._C`: values by name."""
     return {
         **refused_names(),
         **tunable_names(),

@@ -25,9 +25,10 @@ _OF_THREADS = {"threading", "_thread", "queue", "_queue", "concurrent", "asyncio
 
 
 class RngUse:
-    """RNG use of one call. Create it before the call, pass the call's operators and C calls to it, then call `found`.
+    """Which random number generators a function uses while it runs.
 
-    `follows`: whether `note_call` is called for C functions.
+    Create it before the function runs, and pass it each operator and each C function that runs then. `found` has the
+    answer. `follows`: whether `note_call` is told of C functions.
     """
 
     def __init__(self, *, follows: bool) -> None:
