@@ -30,8 +30,8 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--core-dump",
         action="store_true",
-        help="if the error names no kernel (as an illegal address does not), run the program again, for a core dump of "
-        "the GPU: it has the instruction that failed",
+        help="if the error does not say which kernel failed, run the program again for a core dump of the GPU, which "
+        "names the kernel and its instruction",
     )
     add_value(group, "--core-dump-to", "FILE", parse_file, "the same, and keep the core dump as FILE")
     add_value(
