@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli.command import Cli
-from traces import TraceBuilder
+from traces import TraceBuilder, steps_that_prove
 
 from unstall.answers.explain import explain as report_of
 from unstall.cli import parse
@@ -84,6 +84,17 @@ def test_a_warm_up_of_all_steps_is_told_how_many_there_are_and_what_to_give() ->
         "this is the whole run, since --warmup 12 leaves none of its 10 steps to explain: give --warmup 9 or less"
     )
     assert len(find_steps(part)) == 10
+
+
+def test_steps_left_out_for_proofs_are_remembered_and_no_warm_up_is_missed() -> None:
+    timeline = steps_that_prove(*range(3), 5, *range(7, 20), steps=20).timeline()
+    part = part_asked_for(timeline, parse(["run", "train.py"]))
+    left_out = part.meta.left_out
+    assert left_out is not None
+    assert (left_out.proving, left_out.apart, left_out.of) == (17, 1, 20)
+    assert part.meta.shortfall is None
+    text = explain(part).result.verdict.text
+    assert text.startswith("These figures are of only 2 steps of 20: 18 are left out, since unstall.graphed ")
 
 
 def _faulted(timeline: Timeline) -> Timeline:
