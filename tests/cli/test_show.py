@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,7 @@ from unstall.cli._last import last_page, last_run
 from unstall.errors import UsageError
 from unstall.line_digests import digest_of
 from unstall.result import Result, Where
+from unstall.virtual.profiler.trace_file import write_trace
 
 _PROGRAM = "import torch\nfor x in xs:\n    print(x)\n    y = torch.ones(3).cuda()\nprint(y)\n"
 
@@ -130,6 +132,22 @@ def test_the_last_run_is_the_newest_trace_or_result_but_not_of_another_rank(tmp_
     assert last_run(tmp_path).name == "result.json"
     with pytest.raises(UsageError):
         last_run(tmp_path.parent / "nowhere")
+
+
+def test_a_copy_of_an_earlier_run_is_not_the_last_run(tmp_path: Path) -> None:
+    """As one keeps it for --against: its file is the newest, but not what is in it."""
+    timeline = TraceBuilder().timeline()
+    for name, age_s in (("train", 60), ("train-2", 30)):
+        path = tmp_path / f"{name}.trace.json.gz"
+        with pytest.MonkeyPatch.context() as patched:
+            made_s = time.time() - age_s
+            patched.setattr(time, "time", lambda made_s=made_s: made_s)
+            write_trace(timeline, path)
+        os.utime(path, (made_s, made_s))
+    shutil.copy(tmp_path / "train.trace.json.gz", tmp_path / "BEFORE.trace.json.gz")
+    assert last_run(tmp_path).name == "train-2.trace.json.gz"
+    shutil.copy(tmp_path / "train-2.trace.json.gz", tmp_path / "AFTER.trace.json.gz")
+    assert last_run(tmp_path).name == "train-2.trace.json.gz"
 
 
 def test_open_writes_the_page_of_the_last_run_once(
