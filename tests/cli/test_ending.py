@@ -106,6 +106,20 @@ def test_it_says_which_findings_have_a_patch(
     assert next_steps[: len(patch) + 2] == ["unstall show 1", *patch, "unstall open"]
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "all of it: unstall explain 'my train.trace.json.gz'"),
+        (["-o", "report.html"], "all of it: unstall explain 'my train.trace.json.gz', or report.html"),
+    ],
+)
+def test_all_of_it_is_a_command(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    args = parse(["run", *words, "train.py"])
+    full = Document(title="", about=(), blocks=(), data=explain(TraceBuilder().timeline()).result)
+    terminal.show(ending(args, Path("my train.trace.json.gz"))(full))
+    assert capsys.readouterr().out.splitlines()[-1] == said
+
+
 def test_a_patch_that_gains_next_to_nothing_is_not_put_forward(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -116,7 +116,7 @@ def test_a_run_in_which_a_device_failed_is_shown_whole(asked: list[str]) -> None
 def test_the_end_of_a_run_in_which_a_device_failed_says_no_more_than_where_to_look() -> None:
     args, report = parse(["run", "--gpu", "h200", "train.py"]), report_of(_faulted(_run(10)))
     said = render(ending(args, Path("train.trace.json.gz"))(report.document()), "text")
-    assert "unstall show b1\nunstall open\n\nall of it: " in said
+    assert "unstall show b1\nunstall open\n\nall of it: unstall explain " in said
 
 
 def test_blame_changes_nothing_that_a_virtual_gpu_is_asked_for() -> None:

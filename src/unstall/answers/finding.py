@@ -21,7 +21,7 @@ from unstall.result import Caller, Finding, Result, Where
 from unstall.timeline.columns import Timeline
 
 _STALE = "changed after the run, so lines may have moved: record it again"
-_GONE = "the file has this line no more, or not told from others: record the run again"
+_GONE = "the line has changed since the run (is the patch applied already?): record the run again"
 
 
 _WORTH_A_PATCH = 0.01  # of a step

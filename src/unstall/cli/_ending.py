@@ -33,8 +33,7 @@ def ending(args: argparse.Namespace, trace: Path) -> Callable[[Document], Docume
 
     def make(full: Document) -> Document:
         result = cast("Result", full.data)
-        files = ", ".join([str(trace), *args.output])
-        last = f"all of it: {'' if args.full else '--full, or '}{files}"
+        last = ", or ".join([f"all of it: {shlex.join(['unstall', 'explain', str(trace)])}", *args.output])
         return document(result, list(_next(result, args, trace)), last)
 
     return make

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from unstall.document.document import Block, Code, Column, Document, Prose, Row, Span, Table, Words, words
 from unstall.document.plain import short
 from unstall.figures import counted, duration, numbered_findings
-from unstall.report.explain import bugs, gain_of
+from unstall.report.explain import BEFORE_BUGS, bugs, gain_of
 from unstall.report.wording import INTEGRITY, bugs_title, costly, faulted, row, run_is, wrong
 from unstall.result import CAVEAT, Caller, Finding, PlanStep, Result, Where
 
@@ -55,7 +55,8 @@ def _damage(result: Result) -> Prose | None:
 
 def _bugs(result: Result) -> Table | None:
     rows = [
-        _row(f"b{number}", finding, short(finding.title), "") for number, finding in enumerate(wrong(result)[:SHOWN], 1)
+        _row(f"{BEFORE_BUGS}{number}", finding, short(finding.title), "")
+        for number, finding in enumerate(wrong(result)[:SHOWN], 1)
     ]
     title = words(Span(bugs_title(result), "bad"))
     return Table(title, (Column(""),), tuple(rows)) if rows else None
