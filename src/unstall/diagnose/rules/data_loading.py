@@ -8,7 +8,7 @@ import numpy as np
 
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, duration
-from unstall.locate.kinds import named
+from unstall.locate.kinds import is_prefetch_wait, named
 from unstall.result import Finding
 
 _SINGLE = re.compile(r".*_SingleProcessDataLoaderIter")
@@ -90,7 +90,8 @@ def _remedy(*, single: bool, ahead: bool, prefetched: bool, elsewhere: bool) -> 
 
 
 def _ahead(run: Run, group: Group) -> bool:
-    return bool(np.isin(run.timeline.host.thread[group.rows], run.activity.feeding).all())
+    fed = np.isin(run.timeline.host.thread[group.rows], run.activity.feeding)
+    return bool((fed | is_prefetch_wait(run.timeline)[group.rows]).all())
 
 
 def _by_prefetch(run: Run, group: Group) -> bool:
