@@ -51,7 +51,7 @@ def _harmless(finding: Finding, gain: float, planned: Container[str], *, elsewhe
 def _is_elsewhere(finding: Finding, gain: float, planned: Container[str], much_ns: float) -> bool:
     """Returns whether the device idles for `much_ns` or more, though the finding's edit does not mend it: what mending
     it gains is unknown. `gain` is a share of the step."""
-    idles = finding.exposed_ns >= much_ns and (finding.edit or "").startswith(("graph", "load-ahead"))
+    idles = finding.exposed_ns >= much_ns and (finding.edit or "").startswith("graph")
     return idles and 0 <= gain < _NOTHING and finding.edit not in planned
 
 
