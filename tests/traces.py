@@ -456,3 +456,22 @@ class TraceBuilder:
                 "args": args,
             }
         )
+
+
+def steps_that_prove(*proving: int, steps: int) -> TraceBuilder:
+    """Steps of the user's function. Those with these numbers also run it within a proof, on a stream of unstall's."""
+    trace = TraceBuilder()
+    for number in range(steps):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            if number in proving:
+                with (
+                    trace.frame("unstall/fix/graphs/serving.py", 250, "GraphServer._capture"),
+                    trace.frame("train.py", 30, "step"),
+                    trace.op("aten::mm"),
+                ):
+                    trace.launch("gemm", 900, stream=20)
+                    trace.sync(stream=20)
+            with trace.op("aten::mm"):
+                trace.launch("gemm", 100)
+                trace.sync()
+    return trace

@@ -65,6 +65,8 @@ def thread_names(names: dict[int, str], process: int, text: Text) -> Iterator[st
 def write(path: Path, head: dict[str, object], events: Iterable[str]) -> None:
     """Write a trace, compressed if the name ends in .gz. The file appears only once it is complete.
 
+    A compressed file has the time at which it was written in its head (RFC 1952), which a copy of it keeps.
+
     Args:
         path: The file to write.
         head: The members of the trace before its events.
@@ -75,7 +77,7 @@ def write(path: Path, head: dict[str, object], events: Iterable[str]) -> None:
     """
     with writing_atomically(path) as file:
         if path.suffix == ".gz":
-            with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=5, mtime=0) as packed:
+            with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=5) as packed:
                 _write(packed, head, events)
         else:
             _write(file, head, events)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from unstall.errors import UsageError
 
@@ -58,6 +59,16 @@ def good_to(error: float | None) -> str:
 def counted(number: int, noun: str) -> str:
     """Returns a number and its noun: "1 wait", "2,388 launches"."""
     return f"{number:,} {noun if number == 1 else _plural(noun)}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Returns the parts as a list in a sentence: "2", "2 and 4", "2, 4 and 6"."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def numbered_findings(numbers: Sequence[str]) -> str:
+    """Returns findings by their numbers: "finding 2", "findings 2 and 4"."""
+    return f"finding{'s' * (len(numbers) > 1)} {listed(numbers)}"
 
 
 def _plural(noun: str) -> str:

@@ -46,6 +46,8 @@ _FORMER_STDLIB = frozenset({"asynchat", "asyncore", "distutils", "imp", "lib2to3
 _GENERATED = re.compile(r"(^|/)torchinductor_|(^|/)\.?triton/cache/|^<(?!ipython-input-)")
 MODULE_CALL = re.compile(r"torch/nn/modules/module\.py: (Module\.)?_(wrapped_)?call_impl$")
 """Matches "file: function" of torch's frames around a module's own `forward`. torch 2.1 and later have two of them."""
+PREFETCH_WAIT = "enumerate(DataLoader)#unstall.prefetch.__next__"
+"""The name of a wait for a batch that `unstall.prefetch` fetches on its thread: like that of torch's DataLoader."""
 _INSTALLED = re.compile(r"^.{0,4096}(?:site-packages|dist-packages|lib/python\d+\.\d+)/")
 
 

@@ -83,13 +83,39 @@ class Integrity(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         ok: False if something is missing that may change a figure.
         notes: What was repaired or dropped, one sentence each.
-        shortfall: Why the result is not about the part of the run that was asked for, or None. The verdict begins with
-            it.
+        shortfall: Why the result is not about the part of the run that was asked for, or only about few of its steps.
+            None if neither is so. The verdict begins with it.
     """
 
     ok: bool
     notes: tuple[str, ...] = ()
     shortfall: str | None = None
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps that do not count because `unstall.graphed` proves its graphs in them, or in steps around them.
+
+    Attributes:
+        proving: Number of steps with proofs in them.
+        apart: Number of steps that lie apart from the longest stretch without proofs.
+        of: Number of all steps, with those that count.
+        mean_ns: How long a step that does not count takes, in the mean.
+    """
+
+    proving: int
+    apart: int
+    of: int
+    mean_ns: int
+
+    @property
+    def count(self) -> int:
+        """How many steps do not count."""
+        return self.proving + self.apart
+
+    @property
+    def most(self) -> bool:
+        """Whether these are most of all steps, so that the others do not stand for the run."""
+        return 2 * self.count > self.of
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +129,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
         start_ns: When the window begins, on the run's clock.
         wall_ns: Length of the window, which all steps together span.
         mean_ns: `wall_ns` divided by `count`.
+        left_out: Steps that do not count because `unstall.graphed` proves its graphs; None if there are none.
     """
 
     found_by: Literal["annotation", "optimizer", "period", "whole"]
@@ -112,6 +139,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     start_ns: int
     wall_ns: int
     mean_ns: int
+    left_out: LeftOut | None = None
 
     @property
     def unit(self) -> str:

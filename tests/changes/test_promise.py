@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import unstall
 from unstall.answers.difference import Difference
 from unstall.cli import main
 from unstall.errors import TraceError
+from unstall.timeline.columns import StepsLeftOut
 
 
 def _step(*, waits: bool, pageable: bool) -> TraceBuilder:
@@ -169,3 +171,22 @@ def test_of_runs_without_steps_the_line_and_the_waterfall_are_of_the_run() -> No
     assert difference.conclusion().endswith(" in all")
     assert "a step takes" not in str(difference)
     assert "the run takes" in str(difference)
+
+
+def test_a_step_time_of_few_steps_is_not_told_as_reached_without_the_others() -> None:
+    before = unstall.explain(_step(waits=True, pageable=True).timeline())
+    timeline = _step(waits=False, pageable=False).timeline()
+    left_out = StepsLeftOut(proving=45, apart=46, of=97, mean_ns=8_000_000)
+    after = replace(timeline, meta=replace(timeline.meta, left_out=left_out))
+    *_, last = unstall.diff(before, after).conclusion().splitlines()
+    assert last.startswith("promised 0.")
+    assert ", but only in 8 of 97 steps: the 91 left out, " in last
+    assert last.endswith("take 8.00 ms in the mean")
+
+
+def test_a_caveat_says_of_which_run_most_steps_are_left_out() -> None:
+    timeline = _step(waits=True, pageable=True).timeline()
+    left_out = StepsLeftOut(proving=45, apart=46, of=97, mean_ns=8_000_000)
+    before = replace(timeline, meta=replace(timeline.meta, left_out=left_out))
+    said = [each.text for each in unstall.diff(before, timeline).result.caveats if each.code == "steps"]
+    assert [text[:45] for text in said] == ["The figures of A are of only 8 of its 97 step"]

@@ -106,6 +106,43 @@ def test_it_says_which_findings_have_a_patch(
     assert next_steps[: len(patch) + 2] == ["unstall show 1", *patch, "unstall open"]
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "all of it: unstall explain 'my train.trace.json.gz'"),
+        (["-o", "report.html"], "all of it: unstall explain 'my train.trace.json.gz', or report.html"),
+    ],
+)
+def test_all_of_it_is_a_command(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    args = parse(["run", *words, "train.py"])
+    full = Document(title="", about=(), blocks=(), data=explain(TraceBuilder().timeline()).result)
+    terminal.show(ending(args, Path("my train.trace.json.gz"))(full))
+    assert capsys.readouterr().out.splitlines()[-1] == said
+
+
+def test_a_patch_that_gains_next_to_nothing_is_not_put_forward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("for x in xs:\n    a = x.cuda()\n")
+    trace = TraceBuilder(unstall={"schema": "unstall.recording/1", "lines": "exact"})
+    for _ in range(4):
+        with trace.step():
+            with trace.frame("train.py", 2, "<module>"), trace.op("aten::to"):
+                trace.copy("HtoD", 20, memory="Pageable")
+            with trace.frame("train.py", 3, "<module>"), trace.op("aten::item"):
+                trace.launch("gemm", 9_000)
+                trace.sync()
+    result = explain(trace.timeline()).result
+    (copy,) = (finding for finding in result.findings if finding.rule == "pageable-copy")
+    assert result.replay is not None
+    for gain_ns, told in ((result.replay.undistorted_mean_step_ns // 101, False), (10**6, True)):
+        gains = replace(copy, gain_ns=gain_ns, gain_below_ns=None, harmless=False)
+        findings = tuple(gains if each is copy else each for each in result.findings)
+        _show(replace(result, findings=findings, plan=()))
+        assert ("there is a patch" in capsys.readouterr().out) is told
+
+
 def _show(result: Result) -> None:
     parser = argparse.ArgumentParser()
     prepare_parser(parser)

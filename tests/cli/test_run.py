@@ -153,6 +153,7 @@ def test_json_has_stdout_to_itself(tmp_path: Path) -> None:
         ),
         (["--warmup", "-1", "train.py"], "--warmup: '-1' is not a whole number from 0 on"),
         (["--steps", "0", "train.py"], "--steps: '0' is not a whole number from 1 on"),
+        (["--step", "4", "train.py"], "--step: '4' is no name of an annotation: did you mean --steps 4?"),
         (["--after", "soon", "train.py"], "--after: 'soon' is no time: give seconds, such as 2.5"),
         (["--for", "inf", "train.py"], "--for: 'inf' is no time: give seconds, such as 2.5"),
         (["--for", "0", "train.py"], "--for: there is nothing to record in 0 s: give seconds, such as 2.5"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import msgspec
@@ -15,9 +16,12 @@ from traces import TraceBuilder
 
 from unstall.answers.report import read_result
 from unstall.cli._last import last_page, last_run
+from unstall.document.formats import render
 from unstall.errors import UsageError
 from unstall.line_digests import digest_of
+from unstall.report.explain import document
 from unstall.result import Result, Where
+from unstall.virtual.profiler.trace_file import write_trace
 
 _PROGRAM = "import torch\nfor x in xs:\n    print(x)\n    y = torch.ones(3).cuda()\nprint(y)\n"
 
@@ -76,7 +80,7 @@ def test_a_line_that_the_run_knows_by_its_text_is_found_where_it_is_now(unstall:
     (here / "train.py").write_text(_PROGRAM.replace("ones(3).cuda()", "zeros(4).cuda()"))
     outcome = unstall("show", "1", path, "--patch")
     assert (outcome.code, outcome.out) == (1, "")
-    assert "the file has this line no more" in outcome.err
+    assert "the line has changed since the run (is the patch applied already?)" in outcome.err
 
 
 def test_source_elsewhere_is_read_only_if_its_folder_is_named(
@@ -94,6 +98,17 @@ def test_without_a_patch_that_is_said_and_the_exit_code_tells(unstall: Cli, here
     outcome = unstall("show", "1", "--patch")
     assert (outcome.code, outcome.out) == (1, "")
     assert "no patch: the line is not of the form x.to(device)" in outcome.err
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_bugs_have_the_number_in_the_report_that_they_are_shown_by(unstall: Cli, here: Path, form: str) -> None:
+    result = read_result(here / "result.json")
+    bugs = tuple(msgspec.structs.replace(finding, wrong=True) for finding in result.findings)
+    _save(msgspec.structs.replace(result, findings=bugs), here / "result.json")
+    report = render(document(read_result(here / "result.json")), form)
+    (line,) = (line for line in report.splitlines() if line.startswith("b1. "))
+    assert result.findings[0].title.split()[0] in line
+    assert "bug b1: " in unstall("show", "b1").out
 
 
 def test_a_number_that_is_no_finding_is_answered_with_those_there_are(unstall: Cli, here: Path) -> None:
@@ -130,6 +145,22 @@ def test_the_last_run_is_the_newest_trace_or_result_but_not_of_another_rank(tmp_
     assert last_run(tmp_path).name == "result.json"
     with pytest.raises(UsageError):
         last_run(tmp_path.parent / "nowhere")
+
+
+def test_a_copy_of_an_earlier_run_is_not_the_last_run(tmp_path: Path) -> None:
+    """As one keeps it for --against: its file is the newest, but not what is in it."""
+    timeline = TraceBuilder().timeline()
+    for name, age_s in (("train", 60), ("train-2", 30)):
+        path = tmp_path / f"{name}.trace.json.gz"
+        with pytest.MonkeyPatch.context() as patched:
+            made_s = time.time() - age_s
+            patched.setattr(time, "time", lambda made_s=made_s: made_s)
+            write_trace(timeline, path)
+        os.utime(path, (made_s, made_s))
+    shutil.copy(tmp_path / "train.trace.json.gz", tmp_path / "BEFORE.trace.json.gz")
+    assert last_run(tmp_path).name == "train-2.trace.json.gz"
+    shutil.copy(tmp_path / "train-2.trace.json.gz", tmp_path / "AFTER.trace.json.gz")
+    assert last_run(tmp_path).name == "train-2.trace.json.gz"
 
 
 def test_open_writes_the_page_of_the_last_run_once(

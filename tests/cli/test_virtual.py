@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli.command import Cli
-from traces import TraceBuilder
+from traces import TraceBuilder, steps_that_prove
 
 from unstall.answers.explain import explain as report_of
 from unstall.cli import parse
@@ -86,6 +86,17 @@ def test_a_warm_up_of_all_steps_is_told_how_many_there_are_and_what_to_give() ->
     assert len(find_steps(part)) == 10
 
 
+def test_steps_left_out_for_proofs_are_remembered_and_no_warm_up_is_missed() -> None:
+    timeline = steps_that_prove(*range(3), 5, *range(7, 20), steps=20).timeline()
+    part = part_asked_for(timeline, parse(["run", "train.py"]))
+    left_out = part.meta.left_out
+    assert left_out is not None
+    assert (left_out.proving, left_out.apart, left_out.of) == (17, 1, 20)
+    assert part.meta.shortfall is None
+    text = explain(part).result.verdict.text
+    assert text.startswith("These figures are of only 2 steps of 20: 18 are left out, since unstall.graphed ")
+
+
 def _faulted(timeline: Timeline) -> Timeline:
     """The run, in whose first launch a device failed."""
     text = len(timeline.strings)
@@ -105,7 +116,7 @@ def test_a_run_in_which_a_device_failed_is_shown_whole(asked: list[str]) -> None
 def test_the_end_of_a_run_in_which_a_device_failed_says_no_more_than_where_to_look() -> None:
     args, report = parse(["run", "--gpu", "h200", "train.py"]), report_of(_faulted(_run(10)))
     said = render(ending(args, Path("train.trace.json.gz"))(report.document()), "text")
-    assert "unstall show b1\nunstall open\n\nall of it: " in said
+    assert "unstall show b1\nunstall open\n\nall of it: unstall explain " in said
 
 
 def test_blame_changes_nothing_that_a_virtual_gpu_is_asked_for() -> None:

@@ -41,6 +41,20 @@ def test_a_wait_inside_is_to_be_removed_first_and_named_by_its_number() -> None:
     )
 
 
+def test_all_waits_inside_are_named_by_number_however_many_lines_they_are_on() -> None:
+    trace = TraceBuilder()
+    for _ in range(3):
+        with trace.step(), trace.frame("train.py", 9, "main"), trace.frame("train.py", 12, "train"):
+            for line in range(12, 20):
+                for number in range(24):
+                    with trace.op("aten::relu"):
+                        trace.launch(f"kernel_{line}_{number}", 3)
+                with trace.frame("model.py", line, f"part_{line}"):
+                    trace.item()
+    fix = only(trace, "launch-bound").fix
+    assert "finding 4 (model.py:14 aten::item) and findings 5, 6, 7 and 8: a graph cannot contain them; then" in fix
+
+
 def test_without_a_wait_inside_nothing_comes_first() -> None:
     finding, _ = capture(steps(waits=False))
     assert finding.fix.startswith("capture it")

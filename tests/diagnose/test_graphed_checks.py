@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from findings import result_of
-from traces import TraceBuilder
+from traces import TraceBuilder, steps_that_prove
 
+from unstall.diagnose.explain import explain
 from unstall.fix.graphs.serving import GraphServer
 from unstall.locate.proving import METHODS
+from unstall.report.short import in_short
+from unstall.timeline.columns import StepsLeftOut
+from unstall.virtual.profiler.trace_file import write_trace
 
 
 def recorded(function: str, *, us: float) -> TraceBuilder:
@@ -44,25 +51,6 @@ def test_proofs_are_made_below_these_methods() -> None:
     assert all(callable(getattr(GraphServer, name)) for name in METHODS)
 
 
-def steps_that_prove(*proving: int, steps: int) -> TraceBuilder:
-    """Steps of the user's function. Those with these numbers also run it within a proof, on a stream of unstall's."""
-    trace = TraceBuilder()
-    for number in range(steps):
-        with trace.step(), trace.frame("train.py", 12, "train"):
-            if number in proving:
-                with (
-                    trace.frame("unstall/fix/graphs/serving.py", 250, "GraphServer._capture"),
-                    trace.frame("train.py", 30, "step"),
-                    trace.op("aten::mm"),
-                ):
-                    trace.launch("gemm", 900, stream=20)
-                    trace.sync()
-            with trace.op("aten::mm"):
-                trace.launch("gemm", 100)
-                trace.sync()
-    return trace
-
-
 def test_steps_that_prove_are_left_out_and_told_in_one_line() -> None:
     alone, after = (result_of(steps_that_prove(*proving, steps=9)) for proving in ((), (0, 1, 2)))
     assert (after.steps.count, alone.steps.count) == (6, 9)
@@ -82,3 +70,39 @@ def test_no_finding_is_about_a_proof() -> None:
     assert of_all.steps.count == 3
     assert {finding.where.line for finding in of_all.findings} == {12}
     assert ("unstall/fix/graphs/serving.py", 250) in {(each.where.file, each.where.line) for each in of_all.lines}
+
+
+def test_if_most_steps_prove_the_verdict_begins_with_how_few_its_figures_are_of() -> None:
+    result = result_of(steps_that_prove(0, 2, 5, 6, 7, steps=10))
+    assert result.verdict.text.startswith("These figures are of only 2 steps of 10: 8 are left out, since ")
+    assert "graphs in 5 of them. The steps left out take 6" in result.verdict.text
+    assert "shapes of its inputs do not recur: pad them" in result.verdict.text
+    assert in_short(result.verdict.text, result.integrity.shortfall).startswith("These figures are of only 2 steps")
+
+
+def test_the_mean_of_the_steps_left_out_is_that_of_all_of_them() -> None:
+    left_out = result_of(steps_that_prove(0, 2, 5, 6, 7, steps=10)).steps.left_out
+    assert left_out is not None
+    alone = result_of(steps_that_prove(steps=10)).steps.mean_ns
+    proving = result_of(steps_that_prove(*range(10), steps=10)).steps.mean_ns
+    assert left_out.mean_ns == pytest.approx((5 * proving + 3 * alone) / 8, rel=0.1)
+
+
+def test_if_only_the_first_steps_prove_the_cure_is_a_longer_run() -> None:
+    text = result_of(steps_that_prove(0, 1, 2, 3, steps=6)).verdict.text
+    assert "Later steps prove nothing: let the program take more." in text
+    assert "recur" not in text
+
+
+def test_if_few_steps_prove_the_verdict_says_nothing_of_it() -> None:
+    assert "left out" not in result_of(steps_that_prove(0, 1, 2, steps=9)).verdict.text
+
+
+def test_a_trace_of_the_steps_that_count_remembers_the_others(tmp_path: Path) -> None:
+    known = result_of(steps_that_prove(0, 2, 5, 6, 7, steps=10)).steps.left_out
+    assert known is not None
+    timeline = steps_that_prove(steps=2).timeline()
+    left_out = StepsLeftOut(known.proving, known.apart, known.of, known.mean_ns)
+    told = replace(timeline, meta=replace(timeline.meta, recorder="virtual", left_out=left_out))
+    write_trace(told, tmp_path / "run.trace.json")
+    assert explain(tmp_path / "run.trace.json").result.steps.left_out == known

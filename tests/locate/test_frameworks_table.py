@@ -94,6 +94,40 @@ def test_a_trainers_loop_is_not_captured_but_the_model_that_it_calls() -> None:
     assert "capture it" not in text
 
 
+def around_a_graphed_model(*, other_model: int = 0) -> TraceBuilder:
+    """Steps of a Trainer whose model runs by unstall.graphed, with 24 launches around it, and some of another model."""
+    trace = TraceBuilder()
+    with trace.frame("train.py", 30, "main"), trace.frame(TRAINER, 1408, "train"):
+        for _ in range(3):
+            with trace.step(), trace.frame(TRAINER, 1939, "_run_epoch"):
+                with trace.frame("unstall/fix/graphs/guarded_graph.py", 90, "GuardedGraph.replayed"):
+                    trace.graph([20, 20])
+                with (
+                    trace.frame("torch/nn/modules/module.py", 1751, "Module._call_impl"),
+                    trace.frame("other.py", 8, "Other.forward"),
+                ):
+                    for number in range(other_model):
+                        trace.launch(f"other_{number}", 3)
+                for number in range(24):
+                    trace.launch(f"kernel_{number}", 3)
+                trace.item()
+    return trace
+
+
+def test_a_graph_of_the_model_is_not_advised_twice_and_nothing_is_promised_for_it() -> None:
+    result = result_of(around_a_graphed_model())
+    (finding,) = (each for each in result.findings if each.rule == "launch-bound")
+    assert finding.fix.startswith("the model already runs by unstall.graphed; what is left is the framework's own code")
+    assert (finding.edit, finding.gain_ns) == (None, None)
+    assert not any(step.edit.startswith("graph") for step in result.plan or ())
+
+
+def test_another_model_beside_the_graphed_one_is_advised_a_graph() -> None:
+    finding = only(around_a_graphed_model(other_model=48), "launch-bound")
+    assert "model.forward = unstall.graphed(model.forward)" in finding.fix
+    assert (finding.edit or "").startswith("graph:")
+
+
 def read_by_a_scheduler(*, pipeline: bool) -> TraceBuilder:
     """Steps in which a scheduler of diffusers reads a value, called by a pipeline or by the user's own loop."""
     trace = TraceBuilder()

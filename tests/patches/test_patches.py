@@ -137,9 +137,11 @@ def test_a_block_is_not_left_empty(tmp_path: Path) -> None:
         (["x = torch.tensor(values, device=device)"], 2, "sync-tensor", "may be others each time"),
         (["x = torch.tensor([0.5, 2], device=device)"], 2, "pageable-copy", "make the tensor once, before the loop"),
         (["torch.cuda.empty_cache(); f()"], 2, "allocator-churn", "other statements"),
-        (["torch = f()", "torch.cuda.empty_cache()"], 3, "allocator-churn", "not a statement"),
+        (["x = torch.cuda.empty_cache()"], 2, "allocator-churn", "not a statement"),
+        (["torch = f()", "torch.cuda.empty_cache()"], 3, "allocator-churn", "none is known"),
+        (["x = torch.randn(3, device=d)"], 2, "allocator-churn", "none is known for findings of this kind"),
         (["x = (", ""], 2, "sync-tensor", "no Python"),
-        (["f()"], 2, "data-loading", "no patch is known"),
+        (["f()"], 2, "data-loading", "none is known"),
     ],
 )
 def test_any_other_line_has_none_and_is_told_why(lines: list[str], line: int, rule: str, why: str) -> None:

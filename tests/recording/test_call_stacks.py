@@ -21,6 +21,7 @@ from recording.programs.invented import FILE, PROGRAMS, compiled, stack_here
 from unstall.cupti import call_stacks
 from unstall.cupti.call_stacks import CallStacks, unavailable
 from unstall.errors import UnstallError
+from unstall.frameworks import PREFETCH_WAIT
 from unstall.lines.clock import PLACES, line_at
 
 _cupti = pytest.importorskip(
@@ -42,6 +43,21 @@ def _forgotten() -> Iterator[None]:
 def _known(number: int) -> Stack:
     """The stack of this number, by lines."""
     return [(code, line_at(code, offset)) for code, offset in _cupti.stacks(number)[0]]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_any_number_of_functions_may_be_watched_and_forgotten(count: int) -> None:
+    codes = [compile(f"f{number}", "watched.py", "eval") for number in range(count)]
+    for _ in range(3):
+        _cupti.know([], codes, None)
+    _cupti.know([], [], None)
+    assert sys.getrefcount(codes[0]) == sys.getrefcount(compile("g", "watched.py", "eval")) + 1  # that of the list
+
+
+def test_the_waits_of_prefetch_are_spans() -> None:
+    batch_waits = pytest.importorskip("unstall.guest.batch_waits")
+    spans = {each.span: each.code for each in call_stacks._watched()}
+    assert spans[PREFETCH_WAIT] is batch_waits.waited_for.__code__
 
 
 def test_frames_are_where_they_are_thought_to_be() -> None:

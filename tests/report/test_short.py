@@ -61,6 +61,26 @@ def test_the_plan_is_one_line_and_says_of_which_run_the_step_is(basis: str, by: 
     assert f"plan: 10.0 ms a step ({which}) → 3.00 ms with 1 change" in _lines(planned)
 
 
+def test_the_plan_says_which_findings_its_changes_mend_in_order() -> None:
+    edits = ["graph:train.py:main", "remove-syncs:train.py:4", "pin-copies:train.py:9"]
+    template = TYPICAL.findings[0]
+    findings = tuple(msgspec.structs.replace(template, edit=edit, harmless=False, wrong=False) for edit in edits)
+    planned = msgspec.structs.replace(
+        TYPICAL,
+        findings=findings,
+        replay=Replay(
+            mean_step_ns=12 * MS,
+            error=0.0,
+            undistorted_mean_step_ns=10 * MS,
+            undistorted_by="nothing",
+            host_free_step_ns=MS,
+            accounts=TYPICAL.accounts,
+        ),
+        plan=tuple(PlanStep(edit=edit, step_ns=3 * MS, gain_ns=MS) for edit in (edits[2], edits[0])),
+    )
+    assert "with 2 changes: findings 3 and 1, in this order" in " ".join(_lines(planned))
+
+
 def test_a_run_without_device_work_has_its_verdict_alone() -> None:
     lines = _lines(NO_DEVICE, "all of it: x.json")
     assert (lines[0], lines[-1]) == (NO_DEVICE.verdict.text, "all of it: x.json")

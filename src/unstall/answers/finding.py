@@ -21,9 +21,10 @@ from unstall.result import Caller, Finding, Result, Where
 from unstall.timeline.columns import Timeline
 
 _STALE = "changed after the run, so lines may have moved: record it again"
-_GONE = "the file has this line no more, or not told from others: record the run again"
+_GONE = "the line has changed since the run (is the patch applied already?): record the run again"
 
 
+_WORTH_A_PATCH = 0.01  # of a step
 _MOST_PATCHES = 30  # findings whose source is read at the end of a run
 
 _Ran = Mapping[str, Mapping[int, RanLine]]
@@ -92,16 +93,29 @@ class ShownFinding(Shown):
 
 
 def with_patches(result: Result) -> list[str]:
-    """Returns the numbers of the findings that a patch is known for, of a program whose source is as it ran."""
+    """Returns the numbers of the findings that a patch is known for, and that gain at least 1 % of a step or are bugs.
+
+    The source must be as it ran.
+    """
     sources: dict[str | None, Source | str] = {}
     found = []
-    for number, finding in list(numbered(result).items())[:_MOST_PATCHES]:
+    worth = [(number, each) for number, each in numbered(result).items() if each.wrong or _is_worth_it(result, each)]
+    for number, finding in worth[:_MOST_PATCHES]:
         file = finding.where.file
         if file not in sources:
             sources[file], _ = _read(finding.where, (), {})
         if isinstance(patch_for(finding, sources[file], _beside(result, finding)), Patch):
             found.append(number)
     return found
+
+
+def _is_worth_it(result: Result, finding: Finding) -> bool:
+    """Returns whether mending the finding, alone or as part of the plan, gains at least 1 % of a step. If no gain is
+    known, what it exposes counts."""
+    step_ns = result.replay.undistorted_mean_step_ns if result.replay else result.steps.mean_ns
+    planned = [step.gain_ns for step in result.plan or () if finding.edit is not None and step.edit == finding.edit]
+    unknown = finding.gain_ns is None and finding.gain_below_ns is None
+    return max(finding.exposed_ns if unknown else finding.gain_ns or 0, *planned, 0) >= _WORTH_A_PATCH * step_ns
 
 
 def _beside(result: Result, finding: Finding) -> list[Finding]:

@@ -8,6 +8,7 @@ from unstall.changes.sides import MatchedBy
 from unstall.diagnose.explain import Diagnosis
 from unstall.diagnose.run import Run
 from unstall.document.plain import short
+from unstall.figures import duration
 from unstall.locate.operations import has_operators
 from unstall.result import Result, Source
 
@@ -37,6 +38,7 @@ def caveats(
         *_work(a.result, b.result),
         *_saved(a, b),
         *_steps(a.result, b.result, found, step),
+        *_left_out(a.result, b.result),
         *_integrity(a.result, b.result),
         *_hardware(a.result, b.result),
         *_recorded(a, b, matched_by),
@@ -111,6 +113,20 @@ def _steps(a: Result, b: Result, found: Alignment, step: Time | None) -> Said:
         "name the annotation around one: --step."
     )
     return [("steps", text)]
+
+
+def _left_out(a: Result, b: Result) -> Said:
+    """Returns a caveat for each run of which most steps were left out."""
+    return [
+        (
+            "steps",
+            f"The figures of {name} are of only {of.steps.count:,} of its {left_out.of:,} steps. The others are left "
+            f"out, since unstall.graphed proves or captures graphs; they take {duration(left_out.mean_ns)} in the "
+            "mean.",
+        )
+        for name, of in (("A", a), ("B", b))
+        if (left_out := of.steps.left_out) is not None and left_out.most
+    ]
 
 
 def _boundary(result: Result) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from unstall.changes.alignment import Alignment
 from unstall.changes.result import DiffResult, Free, Promise, PromisedEdit
 from unstall.changes.sides import ComparedRun, Sides
-from unstall.figures import counted, in_one_unit
-from unstall.result import UNTRUSTED, Finding, Result, Where
+from unstall.figures import counted, duration, in_one_unit
+from unstall.result import UNTRUSTED, Finding, Result, Steps, Where
 
 _PART = 0.1  # of an edit's gain: what is left of it by less than this was done
 
@@ -60,11 +60,23 @@ def sentence(result: DiffResult) -> str:
     steps = " in all" if result.of_whole_runs else ""
     if result.compared != (1, 1):
         steps = f" ({counted(steps_a, 'step')} before, {steps_b:,} now)"
+    steps += _of_few_steps(result.b.steps)
     if promise.promised_ns is None:
         before, now = in_one_unit(promise.before_ns, promise.got_ns)
         return f"before {before}, now {now}{steps}"
     promised, got = in_one_unit(promise.promised_ns, promise.got_ns)
     return f"promised {promised}, got {got}{steps}"
+
+
+def _of_few_steps(steps: Steps) -> str:
+    """Returns a clause if most steps of B were left out, since what it got is then not what the program takes."""
+    left_out = steps.left_out
+    if left_out is None or not left_out.most:
+        return ""
+    return (
+        f", but only in {steps.count:,} of {left_out.of:,} steps: the {left_out.count:,} left out, in which or between "
+        f"which unstall.graphed proves or captures graphs, take {duration(left_out.mean_ns)} in the mean"
+    )
 
 
 def step_ns(result: Result) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from unstall.cli._commands import launcher
 from unstall.cli._last import TRACE_ENDING
+from unstall.figures import numbered_findings
 
 if TYPE_CHECKING:
     from unstall.document.document import Document
@@ -32,8 +33,7 @@ def ending(args: argparse.Namespace, trace: Path) -> Callable[[Document], Docume
 
     def make(full: Document) -> Document:
         result = cast("Result", full.data)
-        files = ", ".join([str(trace), *args.output])
-        last = f"all of it: {'' if args.full else '--full, or '}{files}"
+        last = ", or ".join([f"all of it: {shlex.join(['unstall', 'explain', str(trace)])}", *args.output])
         return document(result, list(_next(result, args, trace)), last)
 
     return make
@@ -50,7 +50,8 @@ def _next(result: Result, args: argparse.Namespace, trace: Path) -> Iterator[str
     first = "b1" if any(finding.wrong for finding in result.findings) else "1"
     yield from in_lines(f"unstall show {first}{behind}")
     if patched := with_patches(result):
-        yield f"# there is a patch for {_listed(patched)}:"
+        shown = patched if len(patched) <= _MOST_LISTED else [*patched[:_MOST_LISTED], "others"]
+        yield f"# there is a patch for {numbered_findings(shown)}:"
         *lines, last = in_lines(f"unstall show {patched[0]}{behind} --patch")
         yield from [*lines, f"{last} | git apply"]
     yield from in_lines(f"unstall open{behind}")
@@ -60,15 +61,6 @@ def _next(result: Result, args: argparse.Namespace, trace: Path) -> Iterator[str
         yield advice
     yield "# once something is mended:"
     yield from in_lines(again(args, trace))
-
-
-def _listed(numbers: Sequence[str]) -> str:
-    """Returns "finding 2", "findings 2 and 4", "findings 2, 4, 6, …"."""
-    if len(numbers) == 1:
-        return f"finding {numbers[0]}"
-    if len(numbers) > _MOST_LISTED:
-        return f"findings {', '.join(numbers[:_MOST_LISTED])}, …"
-    return f"findings {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
 def in_lines(command: str) -> list[str]:

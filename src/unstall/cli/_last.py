@@ -1,8 +1,9 @@
-"""The last run in a folder: the newest of the files that `unstall run` wrote there."""
+"""The last run in a folder: of the files that `unstall run` wrote there, the one that was made last."""
 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +17,16 @@ _RESULT_HEAD_BYTES = 64
 _RESULT_BYTES = 64 << 20
 _PAGE_HOLDS = b'<meta name="generator" content="unstall">'
 _PAGE_HEAD_BYTES = 2048  # the page's <meta> elements are among its first
+_GZIP_HEAD = struct.Struct("<2s2xI")  # RFC 1952: the magic, and when the content was made, in s
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 def last_run(folder: Path = Path()) -> Path:
-    """Returns the newest trace or saved result in the folder. Raises UsageError if there is none."""
-    found = _newest([*_traces(folder), *_results(folder)])
+    """Returns the trace or saved result in the folder that was made last, not a copy of it or of an earlier one.
+
+    Raises UsageError if there is none.
+    """
+    found = _last_made([*_traces(folder), *_results(folder)])
     if found is None:
         raise UsageError(
             f"no run was recorded here: no *{TRACE_ENDING} and no saved result is in this folder. Name a FILE, or "
@@ -32,7 +38,7 @@ def last_run(folder: Path = Path()) -> Path:
 def last_page(folder: Path = Path()) -> Path | None:
     """Returns the newest HTML report in the folder that is no older than the last run; None if there is none."""
     page = _newest(path for path in folder.glob("*.html") if is_page(path))
-    run = _newest([*_traces(folder), *_results(folder)])
+    run = _last_made([*_traces(folder), *_results(folder)])
     return page if page and (run is None or page.stat().st_mtime >= run.stat().st_mtime) else None
 
 
@@ -60,8 +66,23 @@ def _results(folder: Path) -> Iterator[Path]:
     return (path for path in folder.glob("*.json") if is_result(path))
 
 
-def _newest(paths: Iterator[Path] | list[Path]) -> Path | None:
+def _newest(paths: Iterator[Path]) -> Path | None:
     return max(paths, key=lambda path: (path.stat().st_mtime_ns, path.name), default=None)
+
+
+def _last_made(paths: list[Path]) -> Path | None:
+    """Of a file and its copies, the first one."""
+    return max(paths, key=lambda path: (_made_ns(path), -path.stat().st_mtime_ns, path.name), default=None)
+
+
+def _made_ns(path: Path) -> int:
+    """Returns when a file's content was made: as its head tells, which a copy keeps, else when it was written."""
+    head = _head(path, _GZIP_HEAD.size)
+    if len(head) == _GZIP_HEAD.size:
+        magic, made_s = _GZIP_HEAD.unpack(head)
+        if magic == _GZIP_MAGIC and made_s:
+            return int(made_s) * 10**9
+    return path.stat().st_mtime_ns
 
 
 def _head(path: Path, count: int) -> bytes:

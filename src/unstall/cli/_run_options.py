@@ -73,7 +73,9 @@ def _add_recording_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_recording(args: argparse.Namespace) -> None:
-    """Raises UsageError for options of a recording that exclude each other."""
+    """Raises UsageError for options of a recording that make no sense, or exclude each other."""
+    if args.step is not None and args.step.isdecimal():
+        raise UsageError(f"--step: {args.step!r} is no name of an annotation: did you mean --steps {args.step}?")
     if args.step is not None and args.recorder == "cupti":
         raise UsageError("--step names an annotation, and cupti records none: leave out --recorder cupti")
     check_choices(_recorder(args), args.lines, shapes=args.shapes)

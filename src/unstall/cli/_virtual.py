@@ -197,7 +197,6 @@ class _EmptyError(Exception):
 
 
 def _part(timeline: Timeline, args: argparse.Namespace) -> Timeline:
-    from unstall.diagnose.graphed_checks import words_of_proving
     from unstall.locate.steps import find_steps
     from unstall.virtual.timeline.steps import with_steps
     from unstall.virtual.timeline.window import FOREVER, cut
@@ -213,10 +212,11 @@ def _part(timeline: Timeline, args: argparse.Namespace) -> Timeline:
             )
         if counts or steps.found_by in _MARKED:
             warmup = _warmup_of(len(steps), args.warmup)
-            timeline = timeline if warmup or args.warmup is not None else _without_warmup(timeline, len(steps))
-            timeline = _noting(timeline, words_of_proving(steps)) if steps.proving else timeline
+            if not warmup and args.warmup is None and not steps.left_out:
+                timeline = _without_warmup(timeline, len(steps))
+            timeline = replace(timeline, meta=replace(timeline.meta, left_out=steps.left_out))
             last = min(len(steps), warmup + (args.steps or len(steps))) - 1
-            if counts or warmup or steps.proving:
+            if counts or warmup or steps.left_out:
                 start, end = int(steps.start[warmup]), int(steps.end[last])
                 alone = last == warmup and steps.found_by == "optimizer"
     if args.after is not None:
@@ -257,10 +257,6 @@ def _without_warmup(timeline: Timeline, steps: int) -> Timeline:
         f"the run has {counted(steps, 'step')}, too few to let the first {_WARMUP} go by as usual: what a program does "
         "once only is in them",
     )
-
-
-def _noting(timeline: Timeline, note: str) -> Timeline:
-    return replace(timeline, meta=replace(timeline.meta, notes=(*timeline.meta.notes, note)))
 
 
 def _short_of(timeline: Timeline, shortfall: str) -> Timeline:

@@ -861,7 +861,8 @@ know(PyObject *self, PyObject *arguments)
     }
     frames_forget();
     while (spill.watched_count) {
-        Py_CLEAR(spill.watched[--spill.watched_count]);
+        spill.watched_count--; /* not within the macro, which reads its argument twice */
+        Py_CLEAR(spill.watched[spill.watched_count]);
     }
     Py_XDECREF(spill.disable);
     spill.disable = Py_NewRef(disable);

@@ -23,7 +23,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from unstall.errors import UnstallError
-from unstall.frameworks import is_left_out_of_stacks
+from unstall.frameworks import PREFETCH_WAIT, is_left_out_of_stacks
 from unstall.guest.monitoring import let_go, take
 from unstall.guest.patching import unwrapped, wrap
 from unstall.guest.threads import start_thread
@@ -41,6 +41,7 @@ _DESCRIBE_S = 0.5
 _WATCHED = (
     ("torch.autograd", ("_engine_run_backward",), BACKWARD),  # all callers look it up by this name
     ("torch.utils.data.dataloader", ("_BaseDataLoaderIter", "__next__"), LOADING),
+    ("unstall.guest.batch_waits", ("waited_for",), PREFETCH_WAIT),
 )
 
 

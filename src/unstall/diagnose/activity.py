@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.locate.kinds import is_asleep, is_data_loading, is_recorder_at_work, named
+from unstall.locate.kinds import is_asleep, is_data_loading, is_prefetch_wait, is_recorder_at_work, named
 from unstall.locate.operations import has_operators, operations
 from unstall.locate.startup import startup_rows
 from unstall.locate.threads import feeding_threads
@@ -95,6 +95,9 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None, ske
     waits = _waits(timeline, ours, skew_ns)
 
     loading = _outer_rows(timeline, ours & is_data_loading(timeline))
+    feeding = feeding_threads(timeline, loading)
+    if is_prefetch_wait(timeline)[loading].any():  # the program's own lines wait for what these threads fetch
+        loading = loading[~np.isin(host.thread[loading], feeding)]
     allocating = np.flatnonzero(ours & ((host.kind == HostKind.ALLOC) | (host.kind == HostKind.FREE)))
     recording = is_recorder_at_work(timeline)
     recorder = Intervals.union(host.start[recording], host.end[recording])
@@ -127,7 +130,7 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None, ske
         waits=waits,
         input_rows=loading,
         input=input_spans,
-        feeding=feeding_threads(timeline, loading),
+        feeding=feeding,
         allocator_rows=allocating,
         allocator=spans(allocating),
         # The recorder's own events are on no thread. The launch that they delayed is to blame instead.

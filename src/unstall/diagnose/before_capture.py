@@ -10,7 +10,7 @@ import numpy as np
 
 from unstall.diagnose.run import Run
 from unstall.errors import UsageError
-from unstall.figures import counted
+from unstall.figures import counted, listed, numbered_findings
 from unstall.locate.frameworks import LEAVES_WAITS_OUT
 from unstall.locate.kinds import named
 from unstall.locate.step_optimizer import OPTIMIZER_STEP
@@ -21,7 +21,8 @@ from unstall.what_if.place import EditPlace, parse_function
 from unstall.what_if.set_up import was_set_up
 
 _BLOCKS = re.compile(r"sync-|pageable-copy$|blocking-copy$|blocking-pinned-copy$")
-_MOST_NAMED = 4
+_MOST_NAMED = 4  # lines; of the others, the numbers of their findings are told
+_SELVES = "itself", "themselves"
 _OPTIMIZER_FILE = re.compile(r"(?:.*/)?torch/optim/_?(?P<name>[a-z]+)\w*\.py")
 _NAME = re.compile(r"Optimizer\.step#(?P<name>\w+)\.step")
 _NO_OPTIMIZER = {"optimizer", "lr"}  # files that hold no optimizer: optimizer.py, lr_scheduler.py
@@ -85,12 +86,21 @@ def _first(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
     at: dict[str, list[Finding]] = {}
     for each in sorted(blockers, key=lambda each: numbers.get(id(each), len(numbers) + 1)):
         at.setdefault(f"{each.where.file}:{each.where.line}", []).append(each)
-    said = [_named(group, numbers) for group in list(at.values())[:_MOST_NAMED]]
-    said += [f"{len(at) - _MOST_NAMED} more"] if len(at) > _MOST_NAMED else []
-    if not said:
-        return ""
-    listed = said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
-    return f"first {listed}: a graph cannot contain {'it' if len(blockers) == 1 else 'them'}"
+    groups = list(at.values())
+    said = [_named(group, numbers) for group in groups[:_MOST_NAMED]] + _by_number(groups[_MOST_NAMED:], numbers)
+    return f"first {listed(said)}: a graph cannot contain {'it' if len(blockers) == 1 else 'them'}" if said else ""
+
+
+def _by_number(groups: Sequence[Sequence[Finding]], numbers: dict[int, int]) -> list[str]:
+    """Returns the blockers of further lines by their numbers alone, and how many have none."""
+    blockers = [each for group in groups for each in group]
+    told = [str(number) for number in sorted(numbers[id(each)] for each in blockers if id(each) in numbers)]
+    others = len(blockers) - len(told)
+    return ([numbered_findings(told)] if told else []) + (
+        [f"{counted(others, 'more wait')} that cost{'s' * (others == 1)} nothing by {_SELVES[others > 1]}"]
+        if others
+        else []
+    )
 
 
 def _named(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
@@ -99,12 +109,10 @@ def _named(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
     where = blockers[0].where
     place = _at(where if len(blockers) == 1 else msgspec.structs.replace(where, op=None if where.file else where.op))
     if not told:
-        return (
-            f"the {'wait' if len(blockers) == 1 else 'waits'} at {place}, which cost{'s' * (len(blockers) == 1)} "
-            + ("nothing by itself" if len(blockers) == 1 else "nothing by themselves")
-        )
-    listed = told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
-    return f"finding{'s' * (len(told) > 1)} {listed} ({place})"
+        several = len(blockers) > 1
+        waits, cost = ("waits", "cost") if several else ("wait", "costs")
+        return f"the {waits} at {place}, which {cost} nothing by {_SELVES[several]}"
+    return f"{numbered_findings(told)} ({place})"
 
 
 def _at(where: Where) -> str:

@@ -13,7 +13,7 @@ from unstall._version import __version__
 from unstall.diagnose.analyse import analyse
 from unstall.diagnose.before_capture import with_what_comes_first
 from unstall.diagnose.faulted import judge_faults
-from unstall.diagnose.graphed_checks import note_of_checks, without_checks
+from unstall.diagnose.graphed_checks import left_out_of, note_of_checks, shortfall_of, without_checks
 from unstall.diagnose.input_check import load_usable
 from unstall.diagnose.lines import cost_by_line
 from unstall.diagnose.outlook import look_ahead
@@ -107,12 +107,14 @@ def explain(
     if outlook and (caveat := outlook.caveat()):
         verdict = msgspec.structs.replace(verdict, text=f"{caveat} {verdict.text}")
     meta = timeline.meta
-    if meta.shortfall:
-        verdict = msgspec.structs.replace(verdict, text=f"{_sentence(meta.shortfall)} {verdict.text}")
+    short_of = (meta.shortfall, shortfall_of(run) if known else None)
+    shortfall = " ".join(_sentence(each) for each in short_of if each) or None
+    if shortfall:
+        verdict = msgspec.structs.replace(verdict, text=f"{shortfall} {verdict.text}")
     result = Result(
         version=__version__,
         source=source_of(timeline),
-        integrity=Integrity(ok=meta.sound, notes=notes_of(run), shortfall=meta.shortfall),
+        integrity=Integrity(ok=meta.sound, notes=notes_of(run), shortfall=shortfall),
         steps=steps_of(run),
         replay=outlook.replay if outlook else None,
         accounts=run.accounts,
@@ -171,6 +173,7 @@ def steps_of(run: Run) -> Steps:
         start_ns=run.steps.window[0],
         wall_ns=run.wall,
         mean_ns=run.per_step(run.wall),
+        left_out=left_out_of(run),
     )
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from unstall.diagnose.run import Run
-from unstall.figures import counted, share
+from unstall.figures import counted, duration, share
 from unstall.locate.proving import PROVING_FILE, proving_times
-from unstall.locate.step_spans import Steps
-from unstall.result import Finding
+from unstall.result import Finding, LeftOut
 
 _WORTH = 0.01  # of the window
+_MOST_OF_ONE_SHAPE = 8
+"""Steps that prove the graphs of one shape: two observed, one captured and one compared, of two functions in turn."""
 
 
 def note_of_checks(run: Run) -> str | None:
     """Returns a sentence if steps were left out because of the checks, or if the checks took a notable part of the
     window. Otherwise, or if no frames were recorded, returns None."""
-    if run.steps.proving:
-        return words_of_proving(run.steps)
+    if left_out := left_out_of(run):
+        return _words_of(left_out)
     took = proving_times(run.timeline).clip(*run.window).total
     if took <= _WORTH * run.wall:  # also if both are 0
         return None
@@ -33,10 +34,37 @@ def without_checks(findings: Iterable[Finding]) -> list[Finding]:
     return [each for each in findings if each.where.file is None or not PROVING_FILE.match(each.where.file)]
 
 
-def words_of_proving(steps: Steps) -> str:
-    """Returns a sentence on the steps that were left out of `steps`."""
-    others = f", and {counted(steps.apart, 'step')} apart from the longest stretch without" if steps.apart else ""
+def left_out_of(run: Run) -> LeftOut | None:
+    """Returns the steps that were left out, now or before the recording was written."""
+    found = run.steps.left_out or run.timeline.meta.left_out
+    if found is None:
+        return None
+    return LeftOut(proving=found.proving, apart=found.apart, of=found.of, mean_ns=found.mean_ns)
+
+
+def shortfall_of(run: Run) -> str | None:
+    """Returns sentences to be read before all figures, if most steps were left out: how many of how many the figures
+    are of, what the others take, and what to do. Otherwise returns None."""
+    left_out = left_out_of(run)
+    if left_out is None or not left_out.most:
+        return None
+    shapes_change = left_out.apart or left_out.proving > _MOST_OF_ONE_SHAPE
+    cure = (
+        "Likely the shapes of its inputs do not recur: pad them to one length, or capture with "
+        'unstall.graphed(…, shapes="bucket")'
+        if shapes_change
+        else "Later steps prove nothing: let the program take more"
+    )
     return (
-        f"left out: {counted(steps.proving, 'step')} in which unstall.graphed proves its graphs (it observes, captures "
-        f"and compares, once each){others}"
+        f"these figures are of only {counted(len(run.steps), 'step')} of {left_out.of:,}: {left_out.count:,} are left "
+        f"out, since unstall.graphed proves or captures graphs in {left_out.proving:,} of them. The steps left out "
+        f"take {duration(left_out.mean_ns)} in the mean. {cure}"
+    )
+
+
+def _words_of(left_out: LeftOut) -> str:
+    others = f", and {counted(left_out.apart, 'step')} apart from the longest stretch without" if left_out.apart else ""
+    return (
+        f"left out: {counted(left_out.proving, 'step')} in which unstall.graphed proves its graphs (it observes, "
+        f"captures and compares, once each){others}"
     )

@@ -18,7 +18,7 @@ def notes_of_steps(run: Run) -> list[str]:
     """Returns a sentence for each thing that the reader should know about the steps."""
     notes = []
     # The recorder of unstall records the step before its window, too. What `unstall.graphed` proves has its own note.
-    if run.steps.name != RECORDED_STEP and not run.steps.proving and (outside := _outside(run)):
+    if run.steps.name != RECORDED_STEP and not run.steps.left_out and (outside := _outside(run)):
         notes.append(outside)
     if run.steps.found_by == "whole" and (waited := int(run.steps.start[0]) - host_start(run.timeline)) >= LATE_NS:
         notes.append(

@@ -120,11 +120,15 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Entries(msgspec.Struct, frozen=True):
-    """Numbered entries. Only the first `top` entries are shown. `names` are the headings of the figures."""
+    """Numbered entries. Only the first `top` entries are shown. `names` are the headings of the figures.
+
+    `before_number` stands before each number, as in "b1".
+    """
 
     title: Words
     names: tuple[str, ...]
     entries: tuple[Entry, ...]
+    before_number: str = ""
 
 
 class Code(msgspec.Struct, frozen=True):

@@ -146,16 +146,16 @@ def _waterfall(block: Waterfall, top: int) -> str:
 def _entries(block: Entries, top: int) -> str:
     shown = block.entries[:top]
     title = "".join(escape(span.text) for span in block.title)
-    items = [_entry(number, entry, block.names) for number, entry in enumerate(shown, 1)]
+    items = [_entry(f"{block.before_number}{number}.", entry, block.names) for number, entry in enumerate(shown, 1)]
     return "\n\n".join([f"#### {title}", *items, *_more(len(block.entries) - len(shown))])
 
 
-def _entry(number: int, entry: Entry, names: Sequence[str]) -> str:
+def _entry(number: str, entry: Entry, names: Sequence[str]) -> str:
     named = zip(names, entry.figures, strict=True)
     figures = ", ".join(f"{name} **{figure}**" for name, figure in named if figure.strip("-"))
     title = inline(entry.title)
     details = (f"*{label}:* {inline(text)}" for label, text in entry.details)
-    return "  \n   ".join([f"{number}. {title}{figures and ': ' + figures}", *details])
+    return "  \n   ".join([f"{number} {title}{figures and ': ' + figures}", *details])
 
 
 @_block.register

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 from functools import singledispatch
+from itertools import repeat
 
 from unstall.document import histograms
 from unstall.document.document import (
@@ -77,6 +78,7 @@ td:last-child, th:last-child {{ padding-right: 0; }}
 tr:first-child > * {{ border-top: 0; }}
 td:first-child {{ white-space: normal; min-width: 120px; }}
 th {{ color: var(--muted); font-weight: 600; }}
+.numbered {{ list-style: none; padding: 0; }}
 .right {{ text-align: right; }}
 .dim {{ fill: var(--muted); color: var(--muted); }}
 .strong {{ font-weight: 600; }}
@@ -165,14 +167,15 @@ def _waterfall(block: Waterfall) -> str:
 
 @_block.register
 def _entries(block: Entries) -> str:
-    items = "".join(_entry(entry, block.names) for entry in block.entries)
-    return f"<h2>{_inline(block.title)}</h2><ol>{items}</ol>"
+    numbers = [f"{_safe(block.before_number)}{number}. " for number in range(1, len(block.entries) + 1)]
+    items = "".join(map(_entry, numbers, block.entries, repeat(block.names)))
+    return f'<h2>{_inline(block.title)}</h2><ol class="numbered">{items}</ol>'
 
 
-def _entry(entry: Entry, names: Sequence[str]) -> str:
+def _entry(number: str, entry: Entry, names: Sequence[str]) -> str:
     figures = ", ".join(f"{_safe(name)} {_safe(figure)}" for name, figure in zip(names, entry.figures, strict=True))
     details = "".join(f'<br><span class="dim">{_safe(label)}</span> {_inline(text)}' for label, text in entry.details)
-    return f"<li>{_inline(entry.title)}{figures and ': ' + figures}{details}</li>"
+    return f"<li>{number}{_inline(entry.title)}{figures and ': ' + figures}{details}</li>"
 
 
 @_block.register

@@ -206,7 +206,8 @@ def _entries(block: Entries, top: int) -> RenderableType:
     columns = [Column(name) for name in block.names]
     blocks: list[RenderableType] = [_Ledger(_text(block.title, "bold"), columns)]
     for number, entry in enumerate(shown, 1):
-        line = _Line(_numbered(number, entry), [], [Text(figure) for figure in entry.figures])
+        numbered = _numbered(f"{block.before_number}{number}.", entry)
+        line = _Line(numbered, [], [Text(figure) for figure in entry.figures])
         blocks += [
             *([Text()] if number > 1 else []),
             _Ledger(None, columns, [line]),
@@ -215,9 +216,9 @@ def _entries(block: Entries, top: int) -> RenderableType:
     return Group(*blocks, *_more(len(block.entries), len(shown)))
 
 
-def _numbered(number: int, entry: Entry) -> RenderableType:
+def _numbered(number: str, entry: Entry) -> RenderableType:
     grid = _two_columns()
-    grid.add_row(f"{number}.", _text(entry.title))
+    grid.add_row(number, _text(entry.title))
     return grid
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from unstall.frameworks import is_installed, top_module
-from unstall.locate.frameworks import FRAMEWORKS, Framework, Option
+from unstall.locate.frameworks import AROUND_A_GRAPHED_MODEL, FRAMEWORKS, Framework, Option
 from unstall.locate.functions import named_functions
+from unstall.locate.graphed_model import is_around_a_graphed_model
 from unstall.locate.places import Places, programs
 from unstall.timeline.ancestry import depths, nearest
 from unstall.timeline.columns import I32, I64, Bool
@@ -35,7 +36,8 @@ class FrameworkCode:
         If frameworks call each other, as the Trainer calls Accelerate, only the outermost framework's options count. Of
         these, the option of the innermost frame is returned. The framework's code must be between the event and the
         user's code. A callback of the user's that the framework calls is the user's code. Launches belong to the
-        framework's loop, whoever wrote the model.
+        framework's loop, whoever wrote the model. If the option is a graph of the model, and the model already runs by
+        one, what is left is told instead.
         """
         places, stacks = self.places, self.places.timeline.stacks
         options = [(each, option) for each in FRAMEWORKS for option in each.options if re.fullmatch(option.rules, rule)]
@@ -58,7 +60,8 @@ class FrameworkCode:
             return None
         outermost = min(ranked, key=lambda each: each[0])[1]
         _, _, best = max((each for each in ranked if each[1] is outermost), key=lambda each: each[0])
-        return outermost, best
+        captured = best.of_model and is_around_a_graphed_model(places, rows)
+        return outermost, replace(AROUND_A_GRAPHED_MODEL, rules=best.rules, frame=best.frame) if captured else best
 
     def shortens(self, framework: Framework, option: Option, rows: I64) -> bool:
         """Returns whether following an option makes a step shorter for these host rows."""

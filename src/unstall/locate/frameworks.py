@@ -71,6 +71,16 @@ LEAVES_WAITS_OUT = re.compile(r"(?:.*/)?transformers/masking_utils\.py")
 """Files of libraries that ask whether they are captured, and then do not wait."""
 _SHAPES = "shapes recur, and the host reads nothing within the model"
 
+AROUND_A_GRAPHED_MODEL = Option(
+    "",
+    "",
+    "the model already runs by unstall.graphed; what is left is the framework's own code around it, which no option "
+    "captures: a larger batch has fewer such launches for each sample",
+    "—",
+    shortens=False,
+)
+"""Stands for an option that captures the model alone, if the model is captured already."""
+
 FRAMEWORKS = (
     Framework(
         "Trainer of transformers",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from unstall.frameworks import PREFETCH_WAIT
 from unstall.locate.collectives import Kind, kind_of_kernel
 from unstall.timeline.columns import I32, Bool, CopyDirection, DeviceKind, HostKind, Timeline
 from unstall.timeline.grouping import by_text
@@ -70,6 +71,14 @@ def is_data_loading(timeline: Timeline) -> Bool:
     host = timeline.host
     may: Bool = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.PYTHON)
     return may & named(timeline, _LOADING, host.name)
+
+
+def is_prefetch_wait(timeline: Timeline) -> Bool:
+    """Returns which host events wait for a batch that a thread of `unstall.prefetch` fetches."""
+    host = timeline.host
+    named_so = by_text(host.name, lambda index: timeline.text(index) == PREFETCH_WAIT) == 1
+    chosen: Bool = (host.kind == HostKind.ANNOTATION) & named_so
+    return chosen
 
 
 def is_host_collective(timeline: Timeline) -> Bool:

@@ -11,7 +11,7 @@ import numpy as np
 from unstall.locate.kinds import named
 from unstall.locate.step_spans import Steps, narrowed
 from unstall.timeline.ancestry import nearest
-from unstall.timeline.columns import I32, Timeline
+from unstall.timeline.columns import I32, StepsLeftOut, Timeline
 from unstall.timeline.grouping import by_text
 from unstall.timeline.intervals import Intervals
 
@@ -60,8 +60,16 @@ def without_proving(timeline: Timeline, steps: Steps) -> Steps:
     first = int(borders[longest]) + 1
     last = first + int(free[longest])
     proving = int(np.count_nonzero(proves))
-    apart = len(steps) - proving - (last - first)
-    return narrowed(timeline, replace(steps, proving=proving, apart=apart), first, last)
+    others = np.ones(len(steps), dtype=np.bool_)
+    others[first:last] = False
+    lengths = np.append(steps.start[1:], steps.end[-1]) - steps.start
+    left_out = StepsLeftOut(
+        proving=proving,
+        apart=int(np.count_nonzero(others)) - proving,
+        of=len(steps),
+        mean_ns=round(float(lengths[others].mean())),
+    )
+    return narrowed(timeline, replace(steps, left_out=left_out), first, last)
 
 
 def _is_method(function: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from unstall.timeline.columns import I64, Bool, HostKind, Timeline
+from unstall.timeline.columns import I64, Bool, HostKind, StepsLeftOut, Timeline
 
 FoundBy = Literal["annotation", "optimizer", "period", "whole"]
 
@@ -35,10 +35,7 @@ class Steps:
     hint: str | None = None  # an annotation that might mark the steps, if none was used
     repeats: tuple[int, int] | None = None
     """Launches in one repetition, and how often it repeats, if these may be steps or layers and were not used."""
-    proving: int = 0
-    """How many steps were left out because `unstall.graphed` proved its graphs in them."""
-    apart: int = 0
-    """How many other steps were left out because such a step lies between them and these."""
+    left_out: StepsLeftOut | None = None
 
     def __len__(self) -> int:
         return len(self.start)

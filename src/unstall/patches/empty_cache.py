@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from unstall.patches.syntax import Edit, Module
+from unstall.patches.syntax import UNKNOWN, Edit, Module
 
 _CLOCKS = (
     "time.time",
@@ -18,6 +18,8 @@ _CLOCKS = (
 
 def without_empty_cache(module: Module, line: int) -> tuple[list[Edit], str] | str:
     """Takes out the statement `torch.cuda.empty_cache()` at a line."""
+    if not any(module.calls(each, "torch.cuda.empty_cache") for each in module.at(line, ast.Call)):
+        return UNKNOWN
     found = [each for each in module.at(line, ast.Expr) if module.calls(each.value, "torch.cuda.empty_cache")]
     if len(found) != 1:
         return "the line is not a statement torch.cuda.empty_cache()"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from unstall.patches.empty_cache import without_empty_cache
 from unstall.patches.source import Source
-from unstall.patches.syntax import Edit, Module
+from unstall.patches.syntax import UNKNOWN, Edit, Module
 from unstall.patches.uploads import made_on_device, uploaded
 from unstall.result import Finding
 
@@ -43,7 +43,7 @@ def patch_for(finding: Finding, source: Source | str, beside: Iterable[Finding] 
     where = finding.where
     make = _KNOWN.get(finding.rule)
     if make is None:
-        return "no patch is known for findings of this kind"
+        return UNKNOWN
     if isinstance(source, str):
         return f"its source is not shown: {source}"
     if "site-packages" in source.folder.parts or "site-packages/" in source.name:

@@ -10,6 +10,8 @@ from typing import TypeVar
 
 Node = TypeVar("Node", bound=ast.AST)
 Loop = ast.For | ast.AsyncFor | ast.While
+UNKNOWN = "none is known for findings of this kind"
+"""Why there is no patch, if no line could have one."""
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module)
 
 

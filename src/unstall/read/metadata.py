@@ -13,7 +13,7 @@ from unstall.figures import MOST_NS
 from unstall.read.faults import DescribesFaults
 from unstall.read.races import MOST_RACES, DescribedRace, DescribesRaces
 from unstall.read.repair import repaired
-from unstall.timeline.columns import Meta, Recorder, StepMarks
+from unstall.timeline.columns import Meta, Recorder, StepMarks, StepsLeftOut
 
 _Value = TypeVar("_Value")
 _MOST_DEVICES = 1024
@@ -81,6 +81,20 @@ class _Short(Struct):
     shortfall: str | None = None
 
 
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
+class _StepsLeftOut(Struct):
+    proving: _Count
+    apart: _Count
+    of: _Count
+    mean_ns: Annotated[int, msgspec.Meta(gt=0, lt=MOST_NS)]
+
+
+class _LeftOut(Struct):
+    left_out: _StepsLeftOut | None = None
+
+
 class _Told(Struct):
     step: Annotated[str, msgspec.Meta(max_length=_LONGEST_NAME)] | None = None
     user: Annotated[
@@ -113,6 +127,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
     stretches = _value(members, "unstall", _Stretches)
     noted = _value(members, "unstall", _Noted) or _Noted()
     short = _value(members, "unstall", _Short) or _Short()
+    left_out = (_value(members, "unstall", _LeftOut) or _LeftOut()).left_out
     predicted = _value(members, "unstall", _Predicted) or _Predicted()
     settings = _value(members, "unstall", _Settings)
     named = _value(members, "deviceProperties", list[_Device]) or []
@@ -140,6 +155,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
         step=told.step,
         user=tuple(told.user),
         shortfall=short.shortfall and short.shortfall[:_LONGEST_NOTE],
+        left_out=StepsLeftOut(**msgspec.structs.asdict(left_out)) if left_out else None,
         notes=(*notes, *(note[:_LONGEST_NOTE] for note in noted.notes[:_MOST_NOTES])),
         sound=not notes,
     )

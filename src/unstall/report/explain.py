@@ -51,6 +51,8 @@ _UNSOUND = "something is missing or damaged, so figures may be wrong"
 _MUCH = 0.05  # of the step: a plan that ends this far above the floor names the findings without a known gain
 _LONGEST_PLACE = 35  # of 80 columns; leaves room for the figures of lines
 _PATH_TAIL = 2  # last components of a path that are shown in tables
+BEFORE_BUGS = "b"
+"""Stands before the numbers of bugs, which are not those of the other findings."""
 IN_PLAN = "in plan"
 """The gain of a finding that gains nothing alone, and something after other changes."""
 _START = {
@@ -105,9 +107,9 @@ def _bars(result: Result) -> Bars:
 
 
 def bugs(result: Result) -> Entries | None:
-    entries = _entries(result, wrong(result), ())
+    entries = _entries(result, wrong(result), (), BEFORE_BUGS)
     title = words(Span(bugs_title(result), "bad"))
-    return Entries(title, (), entries) if entries else None
+    return Entries(title, (), entries, BEFORE_BUGS) if entries else None
 
 
 def _devices(result: Result) -> Table | None:
@@ -155,7 +157,9 @@ def _as_recorded(result: Result) -> str:
     return f", as recorded (of the {duration(result.steps.mean_ns)} {over(result)})"
 
 
-def _entries(result: Result, findings: Sequence[Finding], names: Sequence[str]) -> tuple[Entry, ...]:
+def _entries(
+    result: Result, findings: Sequence[Finding], names: Sequence[str], before_number: str = ""
+) -> tuple[Entry, ...]:
     entries = []
     for finding, same in zip(findings, _same_advice(findings), strict=True):
         figures = {
@@ -167,7 +171,7 @@ def _entries(result: Result, findings: Sequence[Finding], names: Sequence[str]) 
             Entry(
                 heading(result, finding, strong=True),
                 tuple(figures[name] for name in names),
-                tuple(details(finding, same)),
+                tuple(details(finding, None if same is None else f"{before_number}{same}")),
             )
         )
     return tuple(entries)
@@ -181,7 +185,7 @@ def heading(result: Result, finding: Finding, *, strong: bool = False) -> Words:
     return words(title, Span(f" ({beside})", "dim") if beside else "")
 
 
-def details(finding: Finding, same: int | None) -> Iterator[tuple[str, Words]]:
+def details(finding: Finding, same: str | None) -> Iterator[tuple[str, Words]]:
     """Yields (label, text). `same` is the number of an earlier finding with the same advice."""
     at, caller = ("at", place_and_operator(finding.where)), finding.where.called_from
     origin = ("from", words(Span(place(caller), "place"))) if caller else None

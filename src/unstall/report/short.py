@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from unstall.document.document import Block, Code, Column, Document, Prose, Row, Span, Table, Words, words
 from unstall.document.plain import short
-from unstall.figures import counted, duration
-from unstall.report.explain import bugs, gain_of
+from unstall.figures import counted, duration, numbered_findings
+from unstall.report.explain import BEFORE_BUGS, bugs, gain_of
 from unstall.report.wording import INTEGRITY, bugs_title, costly, faulted, row, run_is, wrong
-from unstall.result import CAVEAT, Caller, Finding, Result, Where
+from unstall.result import CAVEAT, Caller, Finding, PlanStep, Result, Where
 
 SHOWN = 3
 """So many findings are listed. The full report has all of them."""
@@ -55,7 +55,8 @@ def _damage(result: Result) -> Prose | None:
 
 def _bugs(result: Result) -> Table | None:
     rows = [
-        _row(f"b{number}", finding, short(finding.title), "") for number, finding in enumerate(wrong(result)[:SHOWN], 1)
+        _row(f"{BEFORE_BUGS}{number}", finding, short(finding.title), "")
+        for number, finding in enumerate(wrong(result)[:SHOWN], 1)
     ]
     title = words(Span(bugs_title(result), "bad"))
     return Table(title, (Column(""),), tuple(rows)) if rows else None
@@ -72,7 +73,18 @@ def _steps(result: Result) -> Prose | None:
         return Prose((words(now, "; no change that was replayed gains anything"),))
     changes = counted(len(result.plan), "change")
     then = Span(duration(result.plan[-1].step_ns), "good")
-    return Prose((words(now, " → ", then, f" with {changes}"),))
+    return Prose((words(now, " → ", then, f" with {changes}{_whose(result, result.plan)}"),))
+
+
+def _whose(result: Result, plan: Sequence[PlanStep]) -> str:
+    """Returns the findings that the plan's changes mend, in the plan's order; "" if one of them mends none."""
+    number_of: dict[str | None, str] = {}
+    for number, finding in enumerate(costly(result), 1):
+        number_of.setdefault(finding.edit, f"{number}")
+    if not all(step.edit in number_of for step in plan):
+        return ""
+    order = ", in this order" if len(plan) > 1 else ""
+    return f": {numbered_findings([number_of[step.edit] for step in plan])}{order}"
 
 
 def _findings(result: Result) -> Block | None:

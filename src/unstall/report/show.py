@@ -10,7 +10,7 @@ from unstall.document.document import Block, Code, Document, Prose, Span, Words,
 from unstall.figures import duration
 from unstall.patches.patch import Patch
 from unstall.patches.source import Excerpt
-from unstall.report.explain import details, gain_of, heading, over
+from unstall.report.explain import BEFORE_BUGS, details, gain_of, heading, over
 from unstall.report.wording import about, costly, harmless, wrong
 from unstall.result import Caller, Finding, Result, Where
 
@@ -53,7 +53,7 @@ class FindingWithSource(msgspec.Struct, frozen=True, kw_only=True):
 
 def numbered(result: Result) -> dict[str, Finding]:
     """Returns the findings by their numbers in the report: "1", "2"; bugs are "b1", "b2"."""
-    return {f"b{number}": each for number, each in enumerate(wrong(result), 1)} | {
+    return {f"{BEFORE_BUGS}{number}": each for number, each in enumerate(wrong(result), 1)} | {
         f"{number}": each for number, each in enumerate(costly(result), 1)
     }
 
@@ -94,8 +94,8 @@ def document(
     labelled = [(label, text) for label, text in details(finding, None) if label not in ("at", "from")]
     blocks.append(Prose(tuple(words(Span(f"{label}: ", "dim"), text) for label, text in labelled)))
     blocks += _patch(patch, apply)
-    is_number = number.lstrip("b").isdecimal()
-    what = f"{'bug' if finding.wrong else 'finding'} {number.lstrip('b') if is_number else f'at {number}'}: "
+    is_number = number.removeprefix(BEFORE_BUGS).isdecimal()
+    what = f"{'bug' if finding.wrong else 'finding'} {number if is_number else f'at {number}'}: "
     return Document(
         title="unstall",
         about=(about(result)[0], words(Span(what, "dim"), heading(result, finding, strong=True))),

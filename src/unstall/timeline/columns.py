@@ -324,6 +324,16 @@ Table: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
+class StepsLeftOut:
+    """Steps that do not count because `unstall.graphed` proves its graphs in them, or in steps around them."""
+
+    proving: int  # how many steps have proofs in them
+    apart: int  # how many others are not in the longest stretch of steps without proofs
+    of: int  # the number of all steps, with those that count
+    mean_ns: int  # how long a step that does not count takes, from its start to that of the next
+
+
+@dataclass(frozen=True, slots=True)
 class Meta:
     """The source of a timeline, and what was wrong with it."""
 
@@ -347,6 +357,7 @@ class Meta:
     step: str | None = None  # name or glob of the annotation around one step, if `unstall run` was told it
     user: tuple[str, ...] = ()  # globs of the files that count as the user's code, as `unstall run` was told
     shortfall: str | None = None  # what the recording was meant to hold and does not, and what to do: a sentence
+    left_out: StepsLeftOut | None = None  # steps of the recording that the file does not have
     notes: tuple[str, ...] = ()  # what was repaired or dropped, one sentence each
     sound: bool = True  # False when a verdict may rest on something missing
 

@@ -7,6 +7,7 @@ from findings import found, only, place, result_of
 from traces import TraceBuilder
 
 from unstall.diagnose.explain import explain
+from unstall.frameworks import PREFETCH_WAIT
 
 STEPS = 3
 
@@ -114,6 +115,51 @@ def test_what_a_fetching_thread_does_to_a_batch_is_data_loading_too() -> None:
 
 def test_a_program_that_only_copies_fetches_its_own_batches() -> None:
     assert "a thread" not in only(fed_by_a_thread(staging_us=50, kernels=False), "data-loading").saw
+
+
+def waited_for_in_prefetch(batch_us: float, loader: str = "_SingleProcessDataLoaderIter") -> TraceBuilder:
+    """Steps whose batches a thread of unstall.prefetch fetches and copies, while the program waits for it."""
+    trace = TraceBuilder()
+    for _ in range(STEPS):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            with trace.on_thread(LOADER, wait=False):
+                trace.next_batch(batch_us, loader=loader)
+                with trace.op("aten::copy_"):
+                    trace.copy("HtoD", 5, size=1 << 16, memory="Pinned", stream=20)
+                copied = trace.record(stream=20)
+            with (
+                trace.frame("unstall/fix/batches/iteration.py", 270, "Iteration._taken"),
+                trace.annotation(PREFETCH_WAIT),
+            ):
+                trace.work(batch_us + 30)
+            trace.stream_wait(copied, stream=7)
+            with trace.op("aten::mm"):
+                trace.launch("gemm", 300)
+    return trace
+
+
+def test_a_wait_for_prefetchs_thread_is_one_for_data_at_the_programs_own_line() -> None:
+    finding = only(waited_for_in_prefetch(5_000), "data-loading")
+    assert place(finding) == ("train.py", 12, "train")
+    assert "num_workers=0: a thread fetches ahead" in finding.saw
+    assert "num_workers=4" in finding.fix
+    assert result_of(waited_for_in_prefetch(5_000)).verdict.bound_by == "input"
+    assert "more workers than now" in only(waited_for_in_prefetch(5_000, "_Multi"), "data-loading").fix
+
+
+def test_what_a_faster_loader_gains_prefetchs_thread_gains_too() -> None:
+    """A step of 5,060 µs then waits for 1,000 of fetching."""
+    findings = explain(waited_for_in_prefetch(5_000).timeline(), as_recorded=True).findings
+    (finding,) = (each for each in findings if each.rule == "data-loading")
+    assert finding.edit == "load-ahead:train.py:12"
+    assert finding.gain_ns == pytest.approx(4_000_000, rel=0.05)
+
+
+def test_a_wait_that_no_ready_batch_would_shorten_is_still_worth_a_look() -> None:
+    """Fetching takes about 1 ms, whoever does it, so nothing is promised; but the device idles for it."""
+    finding = only(waited_for_in_prefetch(900), "data-loading")
+    assert not finding.harmless
+    assert finding.gain_ns is None
 
 
 def fetched_by_prefetch(trace: TraceBuilder) -> TraceBuilder:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from fix.on_a_gpu import on_real_gpu, on_virtual_gpu
 from fix.prefetch import programs
+
+from unstall.answers.report import read_result
 
 pytest.importorskip("torch")
 
@@ -31,6 +35,34 @@ def test_the_state_is_that_of_the_batch_given_last(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_is_waited_for_and_what_is_hidden_is_as_long_as_it_was(tmp_path: Path) -> None:
     assert "TOLD" in on_virtual_gpu(tmp_path, programs.SLOW_LOADER)
+
+
+_SLOW = """
+import time, torch, unstall
+class Slow(torch.utils.data.Dataset):
+    def __len__(self): return 160
+    def __getitem__(self, i):
+        time.sleep(0.001)
+        return torch.full((64,), float(i))
+weight = torch.ones(64, 64, device="cuda", requires_grad=True)
+step = torch.optim.SGD([weight], lr=0.1)
+for batch in unstall.prefetch(torch.utils.data.DataLoader(Slow(), batch_size=8), depth=2):
+    (batch @ weight).sum().backward()
+    step.step()
+"""
+
+
+@pytest.mark.slow
+def test_waits_for_its_thread_are_told_as_data_loading_at_the_programs_own_line(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(_SLOW)
+    command = [sys.executable, "-m", "unstall", "run", "--gpu", "h200", "-o", "report.json", "program.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    result = read_result(tmp_path / "report.json")
+    assert result.verdict.bound_by == "input", done.stderr
+    finding = result.findings[0]
+    assert (finding.rule, finding.where.file, finding.where.line) == ("data-loading", "program.py", 10)
+    assert "a thread fetches ahead" in finding.saw
+    assert "num_workers" in finding.fix
 
 
 @pytest.mark.slow

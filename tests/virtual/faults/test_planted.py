@@ -76,6 +76,14 @@ def test_the_call_of_a_loop_without_steps_is_counted() -> None:
     assert outcome("long_loop").fault["call"] == 3_700
 
 
+def test_the_position_is_in_the_shape_that_the_program_gave() -> None:
+    """embedding flattens its indices for the kernel that checks them."""
+    fault = outcome("batch_of_ids").fault
+
+    assert (fault["wrong"]["value"], fault["wrong"]["position"]) == (250, [3, 4])
+    assert [(each["name"], each["shape"]) for each in fault["inputs"]] == [("self", [100, 16]), ("index", [8, 12])]
+
+
 def test_a_captured_operator_is_told_with_the_line_of_its_replay() -> None:
     assert outcome("replay").fault["replayed_at"]["line"] == line("replay", "REPLAY")
 

@@ -75,7 +75,7 @@ function article(
     { class: "finding", id, open: isOpen },
     h(
       "summary",
-      { "data-number": number },
+      { "data-number": finding.wrong ? `b${number}` : number },
       h("span", { class: "finding-title" }, h("b", {}, finding.title), place(finding.where, null)),
       !finding.wrong && figures(finding, result, tooltip),
     ),

@@ -8,12 +8,14 @@ import numpy as np
 
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, duration
-from unstall.locate.kinds import named
+from unstall.locate.kinds import is_prefetch_wait, named
 from unstall.result import Finding
+from unstall.what_if.edits.load_ahead import FETCH_NS
 
 _SINGLE = re.compile(r".*_SingleProcessDataLoaderIter")
 _PREFETCH = re.compile(r"(.*/)?unstall/fix/batches/")
 _WORTH = 0.005  # of the window
+_AT_MOST = "; the gain is the most there is: if each batch is then ready in time, and fetched in about 1 ms"
 
 
 def data_loading(run: Run) -> list[Finding]:
@@ -34,6 +36,7 @@ def data_loading(run: Run) -> list[Finding]:
             prefetched=_by_prefetch(run, group),
             elsewhere=bool(len(run.activity.feeding)),
         )
+        edit = None if _is_short_in_prefetch(run, group) else "load-ahead"
         findings.append(
             run.finding(
                 "data-loading",
@@ -41,11 +44,10 @@ def data_loading(run: Run) -> list[Finding]:
                 title="The device waits for data loading",
                 saw=f"{counted(len(group.rows), 'batch request')}; the device idled "
                 f"{duration(round(exposed / len(group.rows)))} for each; {how}",
-                fix=f"{fix}; move heavy transforms to the device or do them beforehand; the gain is the most there "
-                "is: if each batch is then ready in time, and fetched in about 1 ms",
+                fix=f"{fix}; move heavy transforms to the device or do them beforehand{_AT_MOST if edit else ''}",
                 total_exposed_ns=exposed,
                 safe_if="the dataset can be read from several processes",
-                edit="load-ahead",
+                edit=edit,
                 confidence="high" if single else "medium",
             )
         )
@@ -90,7 +92,15 @@ def _remedy(*, single: bool, ahead: bool, prefetched: bool, elsewhere: bool) -> 
 
 
 def _ahead(run: Run, group: Group) -> bool:
-    return bool(np.isin(run.timeline.host.thread[group.rows], run.activity.feeding).all())
+    fed = np.isin(run.timeline.host.thread[group.rows], run.activity.feeding)
+    return bool((fed | is_prefetch_wait(run.timeline)[group.rows]).all())
+
+
+def _is_short_in_prefetch(run: Run, group: Group) -> bool:
+    """Returns whether these are waits for a thread of `unstall.prefetch`, no longer than it takes to fetch a batch that
+    workers have ready. That thread fetches beside the program, so what workers would gain is not known."""
+    waits = bool(is_prefetch_wait(run.timeline)[group.rows].all())
+    return waits and int(run.host_length[group.rows].mean()) <= FETCH_NS
 
 
 def _by_prefetch(run: Run, group: Group) -> bool:

@@ -19,6 +19,7 @@ from unstall.fix.batches.producer import PATIENCE_S, Producer, ProducerEnded
 from unstall.fix.tensors.accelerator import Accelerator
 from unstall.fix.tensors.parts import bytes_of
 from unstall.fix.tensors.staging import Sender, Sent
+from unstall.guest import batch_waits
 from unstall.guest.rng import drawn_from, random_states
 from unstall.guest.steps import item_handed_on
 
@@ -182,7 +183,7 @@ class Iteration:
     def _from_producer(self) -> FetchedBatch | None:
         """Returns the producer's next batch, or None if the producer ended before the loader did."""
         assert self._producer is not None
-        made = self._producer.take()
+        made = batch_waits.waited_for(self._taken)
         if isinstance(made, FetchedBatch):
             if made.rng_used - self._rng_beside and self._held is None:
                 names = " and ".join(sorted(made.rng_used))
@@ -194,6 +195,14 @@ class Iteration:
                 _raise(made)
             self._change("beside", "memory ran out with batches ahead: only copies overlap")
         return None
+
+    def _taken(self) -> object:
+        """Waits for the producer's next result."""
+        assert self._producer is not None
+        made = self._producer.take()
+        if isinstance(made, FetchedBatch) and made.sent is not None:
+            made.sent.end.query()  # on a virtual GPU, a thread waits for another one at an event of that
+        return made
 
     def _end_producer(self) -> None:
         assert self._producer is not None

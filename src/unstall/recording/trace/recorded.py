@@ -18,6 +18,7 @@ from unstall.cupti.call_stacks import BACKWARD, LOADING
 from unstall.cupti.decode import Activity, read_activity
 from unstall.cupti.layouts import Kind
 from unstall.errors import TraceError
+from unstall.frameworks import PREFETCH_WAIT
 from unstall.line_digests import UNKNOWN, LineDigests
 from unstall.lines.places import LinePlaces, read_places
 from unstall.recording import journal
@@ -196,11 +197,12 @@ def _steps(story: _Story, text: Text) -> Iterator[str]:
 
 
 def _loading(activity: Activity, places: LinePlaces, process: int, text: Text) -> Iterator[str]:
-    """Yields the waits for a DataLoader's next batch."""
-    loading = [number for number, name in places.spans.items() if name == LOADING]
-    for span in activity.spans[np.isin(activity.spans["what"], loading)].tolist():
-        start, end, _, _, thread = span[:5]
-        yield text.span("user_annotation", LOADING, process, thread, start, end, "")
+    """Yields the waits for the next batch of a DataLoader or of a prefetch."""
+    for name in (LOADING, PREFETCH_WAIT):
+        loading = [number for number, each in places.spans.items() if each == name]
+        for span in activity.spans[np.isin(activity.spans["what"], loading)].tolist():
+            start, end, _, _, thread = span[:5]
+            yield text.span("user_annotation", name, process, thread, start, end, "")
 
 
 def _head(story: _Story, activity: Activity) -> dict[str, object]:

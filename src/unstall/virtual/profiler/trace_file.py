@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 
@@ -87,6 +88,7 @@ def _head(meta: Meta, metadata: Mapping[str, object]) -> dict[str, object]:
         "plain_step_ns": meta.plain_step_ns,
         "known_error": meta.known_error,
         "shortfall": meta.shortfall,
+        "left_out": asdict(meta.left_out) if meta.left_out else None,
         "settings": {"step": meta.step, "user": list(meta.user)} if meta.step or meta.user else None,
         "notes": list(meta.notes),
     }

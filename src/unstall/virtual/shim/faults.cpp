@@ -2,12 +2,15 @@
 
 #include "kernels.h"
 
+#include <ATen/ops/embedding_native.h>
 #include <ATen/ops/sum.h>
+#include <c10/util/ScopeExit.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace unstall {
 namespace {
@@ -54,6 +57,17 @@ class Arguments {
   c10::ArrayRef<IValue> values_;
 };
 
+// The indices that the program gave to an operator which flattens them for the kernel that checks them, while that
+// operator runs on this thread.
+thread_local const Tensor* given = nullptr;
+
+Tensor embedding(
+    const Tensor& weight, const Tensor& indices, c10::SymInt padding_idx, bool scale_grad_by_freq, bool sparse) {
+  const Tensor* before = std::exchange(given, &indices);
+  auto restored = c10::make_scope_exit([before] { given = before; });
+  return at::native::embedding_symint(weight, indices, std::move(padding_idx), scale_grad_by_freq, sparse);
+}
+
 std::vector<int64_t> position_of(int64_t flat, c10::IntArrayRef sizes) {
   std::vector<int64_t> position(sizes.size());
   for (size_t dim = sizes.size(); dim-- > 0;) {
@@ -61,6 +75,13 @@ std::vector<int64_t> position_of(int64_t flat, c10::IntArrayRef sizes) {
     flat /= sizes[dim];
   }
   return position;
+}
+
+// The shape in which the program knows the values of a kernel's argument.
+c10::IntArrayRef shape_of(const Tensor& values) {
+  bool flattened = given && values.dim() == 1 && given->scalar_type() == values.scalar_type() &&
+      given->numel() == values.numel();
+  return flattened ? given->sizes() : values.sizes();
 }
 
 template <class T, class F>
@@ -73,7 +94,7 @@ std::optional<WrongValue> first_wrong(const std::string& argument, const Tensor&
     if (!is_wrong(at[i])) continue;
     if (!wrong.count++) {
       wrong.value = at[i];
-      wrong.position = position_of(i, whole.sizes());
+      wrong.position = position_of(i, shape_of(values));
     }
   }
   return wrong.count ? std::optional(wrong) : std::nullopt;
@@ -176,11 +197,15 @@ pybind11::object as_python(const std::optional<WrongValue>& wrong) {
 
 } // namespace
 
+VIRTUAL_KERNELS(kernels) {
+  kernels.impl("embedding", TORCH_FN(embedding));
+}
+
 Fault fault_of(const c10::OperatorHandle& op, c10::ArrayRef<IValue> arguments, std::string check) {
   Fault fault{.kernel = op.operator_name().name, .check = std::move(check)};
   Arguments of(op, arguments);
   of.each([&](const std::string& name, const Tensor& tensor) {
-    fault.inputs.push_back({name, dtype_name(tensor.scalar_type()), tensor.sizes().vec()});
+    fault.inputs.push_back({name, dtype_name(tensor.scalar_type()), shape_of(tensor).vec()});
   });
   try {
     fault.wrong = computed([&] { return wrong_value(fault.kernel, of); });

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.locate.kinds import is_data_loading
+from unstall.locate.kinds import is_data_loading, is_prefetch_wait
+from unstall.locate.threads import feeding_threads
 from unstall.timeline.columns import Bool
 from unstall.timeline.grouping import groups, union
 from unstall.what_if.edits.input_speed import loading_faster
@@ -22,10 +23,18 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Shortens requests for batches to FETCH_NS at most, and the work of threads that only get batches likewise."""
-    loading = is_data_loading(subject.timeline) & subject.host_rows(place)
+    """Shortens requests for batches to FETCH_NS at most, and the work of threads that only get batches likewise.
+
+    A wait for a thread of `unstall.prefetch` is as short as that thread's own requests let it be.
+    """
+    timeline = subject.timeline
+    all_loading = is_data_loading(timeline)
+    loading = all_loading & subject.host_rows(place)
     if not loading.any():
         return subject
+    if (loading & is_prefetch_wait(timeline)).any():
+        feeding = feeding_threads(timeline, np.flatnonzero(all_loading))
+        loading |= all_loading & np.isin(timeline.host.thread, feeding)
     note = (
         "a batch must then be ready whenever it is asked for, and fetching it still takes the host about 1 ms: this is "
         "the most that loading ahead can gain"
