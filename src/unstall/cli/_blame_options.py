@@ -39,7 +39,7 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
         "--hang-after",
         "TIME",
         parse_hang_after,
-        "with --blame: report a hang if nothing has moved for TIME, such as 60s or 2m; never: report none (default: "
+        "with --blame: the time in which nothing moves, after which a hang is reported: 60s, 2m, or `never` (default: "
         "20 times the longest pause so far, at least 60s)",
     )
     group.add_argument(

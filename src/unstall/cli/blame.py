@@ -7,12 +7,12 @@
     unstall blame --core FILE fault.json
 
 PID is the process of the program, of one of its ranks, or of `unstall run`. It must have been started with `unstall run
---blame`. The report says where each process is: which line Python runs, and which line's work each stream does or what
-the stream waits for. The program keeps running.
+--blame`. For each process, the report says which line Python runs. For each stream, it says which line's work is being
+done, or what the stream waits for. The program keeps running.
 
 FILE is a GPU core dump, as CUDA's driver writes it. Nothing of it is run, and no file that it names is opened. RESULT
 is a file that `unstall run --blame -o fault.json` wrote. With it, the report also has the lines that launched the
-kernel.
+failed kernel.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ def test_the_function_named_is_the_innermost_that_holds_most_of_it() -> None:
     finding = only(trace, "launch-bound")
     assert place(finding) == ("train.py", 12, "train")
     assert finding.count == 40
-    assert "idle time by called function: encode (model/net.py:30) 51.8 %" in finding.saw
-    assert "decode (model/net.py:60) 48.2 %" in finding.saw
+    assert "of the idle time, 51.8 % lies within calls to encode (model/net.py:30)" in finding.saw
+    assert "48.2 % lies within calls to decode (model/net.py:60)" in finding.saw
 
 
 def by_line(*, calls: int = 2) -> TraceBuilder:
@@ -68,7 +68,7 @@ def test_the_lines_of_a_function_hold_it_together_and_the_costliest_is_named() -
     assert finding.where.line_is == "exact"
     assert finding.count == 40
     assert finding.edit == "graph:model/net.py:forward"
-    assert "idle time by line: 51 25.7 %" in finding.saw
+    assert "25.7 % lies at line 51" in finding.saw
 
 
 def test_within_generate_it_is_told_what_can_be_captured_there() -> None:
@@ -182,7 +182,7 @@ def test_tiny_kernels_within_a_stretch_are_part_of_it_and_no_finding_of_their_ow
                         trace.launch(f"{name}_{i % kernels}", 3)
     finding = only(trace, "launch-bound")
     assert place(finding) == ("train.py", 12, "train")
-    assert "of the idle time lies between short kernels" in finding.saw
+    assert ", 40 of them in rows of short kernels" in finding.saw
     assert found(trace, "tiny-kernels") == []
 
 

@@ -33,11 +33,13 @@ def _finding(run: Run, late: Late, lost: I64) -> Finding:
     exposed = int(lost[group.rows].sum())
     fix, safe_if, edit = _remedy(run, group)
     rate = f"{counted(len(group.rows), 'launch')} of ops that take {usual_length(run, group.rows)}"
+    if len(late.tiny):
+        rate += f", {len(late.tiny):,} of them in rows of short kernels"
     return run.finding(
         "launch-bound",
         group,
         title="The device waits for the host to dispatch",
-        saw="; ".join([rate + _how_late(run, group, lost), *_tiny(run, late, lost), *_mostly_at(run, group, lost)]),
+        saw="; ".join([rate, _how_late(run, group, lost), *_mostly_at(run, group, lost)]),
         fix=fix,
         safe_if=safe_if,
         total_exposed_ns=exposed,
@@ -54,16 +56,9 @@ def _how_late(run: Run, group: Group, lost: I64) -> str:
     calls, depth = run.launch_depth
     others = depth[np.isin(calls, group.rows[lost[group.rows] == 0])]
     late = len(group.rows) - len(others)
-    text = f"; {late:,} came after the device had run out of work"
+    text = f"{late:,} came after the device had run out of work"
     queued = int(np.median(others)) if len(others) else 0
     return text + (f", the others with {queued:,} ops still queued (median)" if queued >= _FAR_AHEAD else "")
-
-
-def _tiny(run: Run, late: Late, lost: I64) -> list[str]:
-    if not len(late.tiny):
-        return []
-    cost = share(int(lost[late.tiny].sum()), int(lost[late.group.rows].sum()))
-    return [f"{cost} of the idle time lies between short kernels"]
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
@@ -76,14 +71,13 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
     parts = sorted(
         ((int(lost[part.rows].sum()), run.where(part)) for part in run.lines(group.rows)), key=lambda part: -part[0]
     )
-    of_line, of_function = [], []
+    told = []
     for cost, at in parts[:_MOST_LINES] if len(parts) > 1 else ():
         if at.line_is == "exact" and (at.file, at.function) == (own.file, own.function):
-            of_line += [f"{at.line} {share(cost, exposed)}"] if at.line != own.line else []
+            told += [f"{share(cost, exposed)} lies at line {at.line}"] if at.line != own.line else []
         elif at.file and (at.file, at.line) != (own.file, own.line):
-            of_function.append(f"{at.function} ({at.file}:{at.line}) {share(cost, exposed)}")
-    told = {"line": of_line, "called function": of_function}
-    return [f"idle time by {each}: {', '.join(shares)}" for each, shares in told.items() if shares]
+            told.append(f"{share(cost, exposed)} lies within calls to {at.function} ({at.file}:{at.line})")
+    return [f"of the idle time, {', '.join(told)}"] if told else []
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
