@@ -33,8 +33,8 @@ class Sums:
 
 
 def sums(group: I64, step: I64, value: I64, groups: int, steps: int) -> Sums:
-    """Returns the sum of `value` for each group, with its spread over all steps. Steps in
-    which a group does not occur are samples of 0."""
+    """Returns the sum of `value` for each group, with its spread over all steps. In a
+    step without the group, its value is 0."""
     cells, which = distinct(group * steps + step)
     cell = np.zeros(len(cells), dtype=np.int64)
     np.add.at(cell, which, value)

@@ -67,7 +67,7 @@ def step() -> None:
 
 @contextmanager
 def observing_steps(observe: Callable[[str, int], None]) -> Iterator[None]:
-    """Calls `observe(kind, who)` at each call of `step` by this thread in the block, even if nothing is recorded."""
+    """A context in which each call of `step` by this thread calls `observe(kind, who)`, even if nothing is recorded."""
     before = getattr(_observing, "steps", ())
     _observing.steps = (*before, observe)
     try:

@@ -1,8 +1,8 @@
 """A `Program`: the dependencies of a run. Host threads work, call, launch and wait; device ops follow from that.
 
 Instructions are in the order in which the host began them, so each comes after everything it depends on. An engine
-therefore replays a program in one pass. A replay adds durations and takes maxima, nothing else, so if an
-instruction takes longer, nothing ends sooner.
+therefore replays a program in one pass. If an instruction takes longer, nothing ends sooner, because a
+replay only adds durations and takes maxima.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from unstall.what_if.subject import SYNCS, Subject
 
 
 def launching(program: Program, ops: Bool) -> Bool:
-    """Returns which instructions launch at least one of `ops`. Both are masks."""
+    """Returns a mask of the instructions that launch at least one of the ops in the mask `ops`."""
     chosen = np.zeros(len(program.instructions), dtype=np.bool_)
     chosen[program.launcher[ops]] = True
     return chosen

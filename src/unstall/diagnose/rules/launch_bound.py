@@ -34,7 +34,7 @@ def _finding(run: Run, late: Late, lost: I64) -> Finding:
     fix, safe_if, edit = _remedy(run, group)
     rate = f"{counted(len(group.rows), 'launch')} of ops that take {usual_length(run, group.rows)}"
     if len(late.tiny):
-        rate += f", {len(late.tiny):,} of them in rows of short kernels"
+        rate += f"; {len(late.tiny):,} of these launches are of short kernels that follow one another"
     return run.finding(
         "launch-bound",
         group,
@@ -56,7 +56,7 @@ def _how_late(run: Run, group: Group, lost: I64) -> str:
     calls, depth = run.launch_depth
     others = depth[np.isin(calls, group.rows[lost[group.rows] == 0])]
     late = len(group.rows) - len(others)
-    text = f"{late:,} came after the device had run out of work"
+    text = f"{late:,} launches came after the device had run out of work"
     queued = int(np.median(others)) if len(others) else 0
     return text + (f", the others with {queued:,} ops still queued (median)" if queued >= _FAR_AHEAD else "")
 
