@@ -83,7 +83,7 @@ def test_it_says_whose_share_of_the_time_it_is(device_us: float) -> None:
 
 
 def test_waits_that_leave_the_device_idle_for_nothing_are_said_to_cost_nothing() -> None:
-    assert "these waits cost the device next to nothing." in verdict(reading(1_000_000))
+    assert "which costs the device next to nothing." in verdict(reading(1_000_000))
     assert "for 0 %" not in verdict(reading(1_000_000))
 
 
@@ -98,7 +98,8 @@ def test_waits_for_uploads_count_with_what_they_leave_idle() -> None:
             trace.launch("gemm", 1_000)
         trace.work(1_000)
     assert (
-        "For 9.4 % of the time the host waits for the device; these waits leave the device idle for 5.7 %."
+        "The host waits for the device for 9.4 % of the time, and because of that the device idles for 5.7 % of "
+        "the time."
     ) in verdict(trace)
 
 

@@ -33,8 +33,8 @@ class Sums:
 
 
 def sums(group: I64, step: I64, value: I64, groups: int, steps: int) -> Sums:
-    """Returns the sum of `value` for each group, with its spread over all steps. In a
-    step without the group, its value is 0."""
+    """Returns for each group the sum of `value` over all steps, and how much the sums of single steps differ. In a
+    step without the group, that sum is 0."""
     cells, which = distinct(group * steps + step)
     cell = np.zeros(len(cells), dtype=np.int64)
     np.add.at(cell, which, value)

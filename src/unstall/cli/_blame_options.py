@@ -39,7 +39,7 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
         "--hang-after",
         "TIME",
         parse_hang_after,
-        "with --blame: how long nothing may move before a hang is reported: 60s, 2m, or never (default: 20 times the "
+        "with --blame: report a hang after this long without progress: 60s, 2m, or never (default: 20 times the "
         "longest pause so far, at least 60s)",
     )
     group.add_argument(

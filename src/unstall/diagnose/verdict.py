@@ -285,9 +285,11 @@ def _of_waits(run: Run) -> str:
     wall, idle = run.wall, run.accounts.idle_ns
     cost = idle.sync + idle.copy
     left = (
-        "cost the device next to nothing" if run.negligible(cost) else f"leave the device idle for {share(cost, wall)}"
+        "which costs the device next to nothing"
+        if run.negligible(cost)
+        else f"and because of that the device idles for {share(cost, wall)} of the time"
     )
-    return f"For {share(run.waiting, wall)} of the time the host waits for the device; these waits {left}."
+    return f"The host waits for the device for {share(run.waiting, wall)} of the time, {left}."
 
 
 def _recorder_share(run: Run) -> int:
