@@ -33,8 +33,15 @@ class Sums:
 
 
 def sums(group: I64, step: I64, value: I64, groups: int, steps: int) -> Sums:
-    """Returns for each group the sum of `value` over all steps, and how much the sums of single steps differ. In a
-    step without the group, that sum is 0."""
+    """Returns each group's total, and how much its steps differ. Groups and steps are numbered from 0.
+
+    Args:
+        group: The group of each value.
+        step: The step of each value.
+        value: The values, which are added up by group and step. 0 if a group has none in a step.
+        groups: How many groups there are.
+        steps: How many steps there are.
+    """
     cells, which = distinct(group * steps + step)
     cell = np.zeros(len(cells), dtype=np.int64)
     np.add.at(cell, which, value)
