@@ -91,5 +91,7 @@ def _side(work: Work) -> RaceSide:
 
 
 def stream_name(stream: int) -> str:
-    """Returns the name of the stream with this handle, for reports."""
-    return f"stream {stream:#x}" if stream else "the default stream"
+    """Returns the name of a stream, for reports. A default stream has minus the number of its device."""
+    if stream > 0:
+        return f"stream {stream:#x}"
+    return f"the default stream of cuda:{-stream}" if stream else "the default stream"

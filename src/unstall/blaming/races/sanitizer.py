@@ -6,12 +6,16 @@ import importlib
 import sys
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 _TOLD = (
     *("event_creation", "event_deletion", "event_record", "event_wait", "memory_allocation", "memory_deallocation"),
     *("stream_creation", "device_synchronization", "stream_synchronization", "event_synchronization"),
 )
-_MODEL = ("host_sync_state", "update_seq_num", "is_ordered_after", "all_streams_wait_for_stream")
+_MODEL = (
+    *("host_sync_state", "update_seq_num", "is_ordered_after", "all_streams_wait_for_stream"),
+    *("record_state", "stream_wait_for_event"),
+)
 
 
 def why_not() -> str | None:
@@ -70,7 +74,7 @@ def _set_aside(sanitizer: ModuleType, trace: ModuleType) -> Callable[[], None]:
 
     Enabling torch's sanitizer puts it back. Returns a function that puts it back, too, if this has taken it out.
     """
-    whole = getattr(sanitizer, "cuda_sanitizer", None)
+    whole: Any = getattr(sanitizer, "cuda_sanitizer", None)
     own = getattr(getattr(whole, "dispatch", None), "event_handler", None)
     if own is None or getattr(whole, "enabled", True) or not hasattr(whole, "enable"):
         return lambda: None
