@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 OURS = str(Path(__file__).parent) + os.sep  # this whole package, also in a checkout
@@ -54,6 +55,12 @@ _INSTALLED = re.compile(r"^.{0,4096}(?:site-packages|dist-packages|lib/python\d+
 def is_left_out_of_stacks(path: str) -> bool:
     """Returns whether frames of this file are left out of stacks. Ours are, except for helpers that programs call."""
     return path.startswith(OURS) and not path.startswith(_HELPERS)
+
+
+@lru_cache(4096)
+def is_users(path: str) -> bool:
+    """Returns whether this file is one that a user edits: neither ours, nor an installed package's."""
+    return not path.startswith(OURS) and not is_installed(path)
 
 
 def top_module(path: str) -> str:

@@ -12,7 +12,7 @@ def at(line: int, file: str = "train.py") -> Line:
 
 def kernel(line: int, name: str = "spin", **more: object) -> Standing:
     work = Suspect(where=at(line), work=(name,), **more)  # type: ignore[arg-type]
-    return Standing(stream="default stream", waits="kernel", work=work)
+    return Standing(stream="the default stream", waits="kernel", work=work)
 
 
 def value(stream: str, line: int, caller: int) -> Standing:

@@ -155,5 +155,5 @@ def test_the_default_stream_may_be_called_not_done_for_the_work_of_others() -> N
         first, second = told(on, [NOT_READY, NOT_READY])
     assert [(first.stream, first.is_sure), (second.stream, second.is_sure)] == [
         ("stream 0x7", True),
-        ("default stream", False),
+        ("the default stream", False),
     ]

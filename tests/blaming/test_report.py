@@ -21,7 +21,7 @@ def fault(*others: Line, blocked: Line | None = None, **more: object) -> BlameRe
         where=Line("train.py", 15, "step", "loss = cross_entropy(logits, labels)"),
         iteration=31,
         work=("nll_loss",),
-        stream="default stream",
+        stream="the default stream",
         others=others,
     )
     held = (Suspect(where=blocked, stream="stream 0x7", blocked=True),) if blocked else ()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unstall.fix import wrapped
-from unstall.frameworks import is_framework
+from unstall.frameworks import OURS, is_framework, is_users
 from unstall.lines.places import read_places
 
 
@@ -82,3 +82,17 @@ def test_files_of_unstall_are_a_frameworks_in_a_checkout_too(tmp_path: Path) -> 
 def test_paths_of_a_program_that_was_started_at_the_root_are_relative_to_it(tmp_path: Path) -> None:
     folder = _write(tmp_path, {"place": 0, "file": "/workspace/train.py", "line": 1, "function": "f"})
     assert read_places(folder, "/").lines[0][0] == "workspace/train.py"
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/home/me/train.py", True),
+        ("<ipython-input-3-1f2e>", True),
+        ("<string>", False),
+        (f"{OURS}cli/run.py", False),
+        ("/usr/lib/python3.11/site-packages/torch/nn/modules/module.py", False),
+    ],
+)
+def test_a_file_that_a_user_edits_is_the_users(path: str, answer: bool) -> None:
+    assert is_users(path) is answer

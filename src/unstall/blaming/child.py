@@ -16,7 +16,7 @@ from unstall.blaming.hangs.child import attend
 from unstall.blaming.races.saved import keep_races
 from unstall.cupti.recorder import find_library
 from unstall.errors import UnstallError
-from unstall.frameworks import FRAMEWORKS, OURS, is_installed
+from unstall.frameworks import FRAMEWORKS, OURS, is_users
 from unstall.guest import device
 from unstall.guest.imports import when_imported
 from unstall.guest.patching import wrap
@@ -149,7 +149,7 @@ def _tell_ending(folder: Path) -> None:
         where = suspects[0].where if suspects else None
         ending = Ending(
             tensors=tensors_of(where, traceback) if where else (),
-            traceback=last_user_line(traceback, lambda file: not is_installed(file) and not file.startswith(OURS)),
+            traceback=last_user_line(traceback, is_users),
         )
         (folder / ENDING).write_bytes(msgspec.json.encode(ending))
 

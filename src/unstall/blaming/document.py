@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Literal
 
 from unstall.blaming.core_dump import document as core_dump
+from unstall.blaming.names import at_line, place
 from unstall.blaming.races.words import NO_RACE, annotations_of, blocks_of, sentence
-from unstall.blaming.result import BlameResult, Line, Suspect
+from unstall.blaming.result import BlameResult, Suspect
 from unstall.blaming.ring import name_in_results
 from unstall.document.document import Annotation, Block, Bullets, Code, Document, Prose, Span, Words, words
 from unstall.document.plain import plain, short
@@ -165,16 +166,6 @@ def _other_lines(result: BlameResult) -> Iterator[Words]:
 def fact(label: str, text: Span | Words) -> Words:
     """Returns a line with a label."""
     return words(Span(f"{label}: ", "dim"), text)
-
-
-def place(line: Line) -> str:
-    """Returns a line with its function, as text."""
-    return f"{at_line(line)} in {short(line.function)}"
-
-
-def at_line(line: Line) -> str:
-    """Returns a line as text."""
-    return f"{plain(line.file)}:{line.line}"
 
 
 def _capital(text: str) -> str:

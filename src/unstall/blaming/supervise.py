@@ -21,7 +21,7 @@ from unstall.blaming.races.saved import read_races
 from unstall.blaming.result import BlameResult, Ending, Line
 from unstall.blaming.ring import Ring, read_ring
 from unstall.blaming.verdict import verdict
-from unstall.frameworks import OURS, is_installed
+from unstall.frameworks import is_users
 from unstall.launching.children import arming_children
 from unstall.launching.launch import Exit, launch
 from unstall.launching.passing_on import passed_on
@@ -119,7 +119,7 @@ def _forward(folder: Path) -> tuple[Line, ...]:
     return tuple(
         Line(frame["file"], int(frame["line"]), frame["function"], frame["source"].strip())
         for frame in reversed(frames)
-        if not is_installed(frame["file"]) and not frame["file"].startswith(OURS)
+        if is_users(frame["file"])
     )
 
 

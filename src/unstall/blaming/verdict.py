@@ -10,6 +10,7 @@ from unstall.blaming.causes import ERRORS, cause_of, fits
 from unstall.blaming.core_dump.result import CoreDump
 from unstall.blaming.culprit import Unfinished, unfinished
 from unstall.blaming.demangle import demangled
+from unstall.blaming.names import stream_name
 from unstall.blaming.result import BlameResult, Line, Noticed, Suspect
 from unstall.blaming.ring import COPY, GRAPH, MEMSET, WAIT, WAIT_VALUE, Place, Ring, Rows, name_in_results
 from unstall.cupti.driver_calls import DRIVER
@@ -88,7 +89,6 @@ def suspect_of(ring: Ring, each: Unfinished, may_be: Callable[[str], bool] = lam
     failed = open_ones[open_ones["line"] == first["line"]]
     others = [line for line in dict.fromkeys(open_ones["line"].tolist()) if line != first["line"] and ring.place(line)]
     where, inner, outer = ring.stack(int(first["stack"]))
-    stream = ring.tables["streams"][int(each.launch["stream"])]
     replayed = each.replays if each.replays is not None else each.entries[:0]
     iteration, iteration_to = _visits(failed if len(replayed) == 0 else failed[:0])
     replay, replay_to = _visits(replayed)
@@ -99,7 +99,7 @@ def suspect_of(ring: Ring, each: Unfinished, may_be: Callable[[str], bool] = lam
         iteration=iteration,
         iteration_to=iteration_to,
         work=_work(ring, failed),
-        stream=stream_name(stream),
+        stream=name_of_stream(ring, int(each.launch["stream"])),
         backward=bool(first["backward"]),
         replayed=line_of(ring.place(int(replayed["line"][0]))) if len(replayed) else None,
         replay=replay,
@@ -130,11 +130,10 @@ def _work(ring: Ring, entries: Any) -> tuple[str, ...]:
     return tuple(list(dict.fromkeys(names))[:_MOST_NAMES])
 
 
-def stream_name(stream: Any) -> str:
-    """Returns what a row of `streams` is called."""
-    if stream["thread"]:
-        return f"default stream of thread {stream['thread']}"
-    return f"stream {int(stream['handle']):#x}" if stream["handle"] else "default stream"
+def name_of_stream(ring: Ring, number: int) -> str:
+    """Returns what the stream in a row of `streams` is called."""
+    row = ring.tables["streams"][number]
+    return stream_name(int(row["handle"]), thread=int(row["thread"]))
 
 
 def _lines(places: Iterable[Place | None]) -> tuple[Line, ...]:

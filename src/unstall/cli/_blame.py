@@ -36,43 +36,60 @@ _EARLIER = 2
 def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
     """Runs the program, reports its fault, and returns its exit code."""
     from unstall.blaming.core_dump.arming import is_armed
-    from unstall.blaming.document import NO_FAULT, Blame
-    from unstall.blaming.hangs.document import HangReport
-    from unstall.blaming.races.words import NO_RACE
 
     with_dump = args.core_dump or bool(args.core_dump_to)
     if is_armed(os.environ) and not args.quiet:
         say(_DISARMED + ("" if with_dump else ". --core-dump starts a second run that gives one"))
-    told = ended = _supervised(args, program)
-    if told.result and args.pin_down and _is_open(told.result):
-        say("the program runs again, and waits after the work of the lines that may have failed")
-        ended = _supervised(
-            args, program, _pinned(told.result), anomaly=any(each.backward for each in told.result.suspects)
-        )
-        if ended.result and ended.result.error:
-            told = ended
-        else:
-            say("the fault did not come back: this is what the first run told")
+    told, last = _run(args, program)
     result = _with_dump(args, program, told) if with_dump else told.result
-    if ended.missing:
-        say(f"nothing is known of faults: {ended.missing}")
-    elif result is not None and not result.error and not result.hang and not args.quiet:
+    if last.missing:
+        say(f"nothing is known of faults: {last.missing}")
+    if result is not None:
+        _say_what_was_not_seen(args, result, is_known=not last.missing)
+        _deliver(args, program, result)
+    return leave_as(last.exit)
+
+
+def _run(args: argparse.Namespace, program: Sequence[str]) -> tuple[Ended, Ended]:
+    """Runs the program, once more if asked and if that can tell more. Returns the run that tells most, and the last."""
+    first = _supervised(args, program)
+    if not (first.result and args.pin_down and _is_open(first.result)):
+        return first, first
+    say("the program runs again, and waits after the work of the lines that may have failed")
+    in_backward = any(each.backward for each in first.result.suspects)
+    last = _supervised(args, program, _pinned(first.result), anomaly=in_backward)
+    if last.result and last.result.error:
+        return last, last
+    say("the fault did not come back: this is what the first run told")
+    return first, last
+
+
+def _say_what_was_not_seen(args: argparse.Namespace, result: BlameResult, *, is_known: bool) -> None:
+    from unstall.blaming.document import NO_FAULT
+    from unstall.blaming.races.words import NO_RACE
+
+    if is_known and not result.error and not result.hang and not args.quiet:
         say(NO_FAULT)
-    if result is not None and result.races == ():
-        if result.races_missing:
-            say(f"{NO_RACE}, but races may be missing: {result.races_missing}")
-        elif not args.quiet:
-            say(NO_RACE)
-    if result is not None and result.hang and not (result.error or result.races):
-        if args.output or args.format:  # it was printed when it was found
+    if result.races == () and result.races_missing:
+        say(f"{NO_RACE}, but races may be missing: {result.races_missing}")
+    elif result.races == () and not args.quiet:
+        say(NO_RACE)
+
+
+def _deliver(args: argparse.Namespace, program: Sequence[str], result: BlameResult) -> None:
+    """Prints the report, and writes it to the files that were asked for."""
+    from unstall.blaming.document import Blame
+    from unstall.blaming.hangs.document import HangReport
+
+    wanted, found = args.output or args.format, result.error or result.races
+    if result.hang and not found:
+        if wanted:  # it was printed when it was found
             deliver(HangReport(result), argparse.Namespace(**{**vars(args), "quiet": True}))
-    elif result is not None and (result.error or result.races or args.output or args.format):
-        again = shlex.join(
-            ["unstall", "run", *args.words[1 : len(args.words) - len(args.program)], "--pin-down", *program]
-        )
+    elif found or wanted:
+        options = args.words[1 : len(args.words) - len(args.program)]
+        again = shlex.join(["unstall", "run", *options, "--pin-down", *program])
         with nullcontext() if args.format else redirect_stdout(sys.stderr):
             deliver(Blame(result, again), args)
-    return leave_as(ended.exit)
 
 
 def _watcher(args: argparse.Namespace, folder: Path, program: Sequence[str]) -> Watcher:
@@ -127,10 +144,18 @@ def _with_dump(args: argparse.Namespace, program: Sequence[str], told: Ended) ->
         say("the program runs again, for a core dump")
         found = run_for_dump(program, Path(folder), variables, told.exit, stdout_to_stderr=bool(args.format))
         if found.file and args.core_dump_to:
-            shutil.copyfile(found.file, args.core_dump_to)
-            if not args.quiet:
-                say(f"the core dump is kept as {args.core_dump_to}")
+            _keep(found.file, args)
     return joined(told, found)
+
+
+def _keep(dump: Path, args: argparse.Namespace) -> None:
+    try:
+        shutil.copyfile(dump, args.core_dump_to)
+    except OSError as error:
+        say(f"the core dump cannot be kept as {args.core_dump_to}: {error.strerror or error}")
+    else:
+        if not args.quiet:
+            say(f"the core dump is kept as {args.core_dump_to}")
 
 
 def _is_open(result: BlameResult) -> bool:

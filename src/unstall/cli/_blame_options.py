@@ -74,6 +74,8 @@ def check_blame(args: argparse.Namespace) -> None:
             raise UsageError(
                 f"{option} watches a real GPU: a virtual one has no clock of its own, so leave it out with --gpu"
             )
+    if args.end_hung and (args.core_dump or args.core_dump_to):
+        raise UsageError("--end-hung and --core-dump exclude each other: the run for the dump is not watched for hangs")
     if not args.blame or args.gpu:
         return
     given = [name for name in _RECORDING if getattr(args, name) not in (None, False)]

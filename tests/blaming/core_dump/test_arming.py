@@ -77,6 +77,13 @@ def test_the_dump_of_a_process_is_found_by_its_number(tmp_path: Path) -> None:
     assert found.dump.grids[0].kernel == "spin"
 
 
+def test_a_dump_that_only_a_child_process_wrote_is_told_as_that(tmp_path: Path) -> None:
+    childs = written(tmp_path / "core.8")
+    found = find(armed(tmp_path / "core.%p"), 7, 999.0)
+    assert (found.file, found.dump) == (childs, None)
+    assert found.why.endswith(f"but another that inherited its variables did: {childs}")
+
+
 def test_a_dump_in_the_current_folder_is_found_if_the_user_named_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unstall.blaming.core_dump.elf import Elf
-from unstall.blaming.core_dump.line_table import lines_at
+from unstall.blaming.core_dump.line_table import LineTable, Steps
 from unstall.blaming.core_dump.result import SourceLine
 
 SOURCE = "\n".join(
@@ -59,11 +59,11 @@ def test_each_instruction_has_the_line_that_binutils_tells(compiled: Path, versi
     ends = [int(a, 16) for a in re.findall(r"program\.c +- +(0x[0-9a-f]+)", told)]
     functions = sorted(int(a, 16) for a in _functions(program))
     elf = Elf(np.fromfile(program, np.uint8), "program")
-    table, strings = elf.named(".debug_line").tobytes(), elf.named(".debug_line_str").tobytes()
+    lines = LineTable(elf.named(".debug_line").tobytes(), elf.named(".debug_line_str").tobytes())
     assert len(functions) == len(ends) == 2
     for address in range(functions[0], ends[-1]):
         function = max(each for each in functions if each <= address)
-        (found,) = lines_at(table, function, address, strings)
+        (found,) = lines.lines_at(function, address)
         assert found.line == [line for at, line in rows if at <= address][-1]
         assert Path(found.file).name == "program.c"
 
@@ -103,7 +103,7 @@ def test_an_address_behind_a_function_is_not_in_it() -> None:
 
 
 def test_a_function_without_rows_has_no_lines() -> None:
-    assert lines_at(b"", AT[GATHER_4], AT[GATHER_4]) == ()
+    assert LineTable(b"").lines_at(AT[GATHER_4], AT[GATHER_4]) == ()
 
 
 TABLE = Elf(np.fromfile(FOLDER / "lines.cubin", np.uint8), "lines.cubin").named(".debug_line").tobytes()
@@ -116,12 +116,31 @@ def test_a_broken_table_gives_lines_or_none(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 8))):
         table[data.draw(st.integers(0, len(table) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(table[: data.draw(st.integers(0, len(table)))])
+    lines = LineTable(cut)
     for address in (0, LOADS, STORES):
-        assert all(each.line > 0 for each in lines_at(cut, 0, address))
+        assert all(each.line > 0 for each in lines.lines_at(0, address))
 
 
 def test_a_table_that_never_ends_is_given_up() -> None:
     start = TABLE.index(b"\0\x09\x02") + 11
-    endless = TABLE[:start] + b"\x01" * 1_000_000
+    endless = TABLE[:start] + b"\x01" * 2_000_000
     endless = (len(endless) - 4).to_bytes(4, "little") + endless[4:]
-    assert lines_at(endless, 0, LOADS) == ()
+    assert LineTable(endless).lines_at(0, LOADS) == ()
+
+
+def test_a_functions_rows_are_read_once() -> None:
+    once = LineTable(TABLE, steps=Steps(100))
+    assert all(once.lines_at(0, LOADS) for _ in range(100))
+
+
+def test_the_tables_of_a_dump_have_one_limit() -> None:
+    steps = Steps(100)
+    tables = [LineTable(TABLE, steps=steps) for _ in range(100)]
+    found = [bool(table.lines_at(0, LOADS)) for table in tables]
+    assert (found[0], found[-1]) == (True, False)
+
+
+def test_an_address_of_more_than_64_bits_is_one_of_64() -> None:
+    start = TABLE.index(b"\0\x09\x02") + 11
+    large = TABLE[:start] + b"\0\x0a\x02" + b"\xff" * 9 + b"\x01\0\x01\x01"
+    assert LineTable((len(large) - 4).to_bytes(4, "little") + large[4:]).lines_at(0, LOADS) == ()

@@ -147,6 +147,24 @@ def test_a_dump_is_kept_as_the_file_that_was_named(home: Path, fake: Path, tmp_p
     assert kept.read_bytes() == content("illegal")
 
 
+def test_a_dump_that_cannot_be_kept_costs_no_report(home: Path, fake: Path) -> None:
+    done = blamed(home, fake, FAULT, "--core-dump-to", "/dev/full")
+    assert "unstall: the core dump cannot be kept as /dev/full: No space left on device\n" in done.stderr
+    assert "exception: Warp Illegal Address" in done.stderr
+
+
+def test_the_dump_of_a_child_process_is_not_taken_for_the_programs(home: Path, fake: Path) -> None:
+    told = result(home, fake, FAULT.replace("str(os.getpid())", "str(os.getpid() + 1)"), "--core-dump")
+    assert told["no_dump"].startswith("the program's own process wrote none, but another")
+    assert (lines(told), told["dump"]) == ({3, 4}, None)
+
+
+def test_a_run_that_may_be_ended_is_not_one_for_a_dump(home: Path, fake: Path) -> None:
+    done = blamed(home, fake, FAULT, "--core-dump", "--end-hung")
+    assert done.returncode == 2
+    assert done.stderr.startswith("unstall: --end-hung and --core-dump exclude each other: ")
+
+
 def test_no_dump_stays_behind(home: Path, fake: Path, tmp_path: Path) -> None:
     blamed(home, fake, FAULT, "--core-dump", TMPDIR=str(tmp_path))
     assert list(tmp_path.iterdir()) == []

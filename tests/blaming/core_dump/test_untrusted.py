@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from blaming.core_dump.dumps import NAMES, content, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unstall.blaming.core_dump.code import _SYMBOL, Code
 from unstall.blaming.core_dump.document import ShownCoreDump
-from unstall.blaming.core_dump.elf import Elf
+from unstall.blaming.core_dump.elf import _HEADER, _SECTION, STRINGS, SYMBOLS, Bytes, Elf
 from unstall.errors import TraceError
 
 _HEADER_BYTES, _ROW_BYTES = 64, 64
@@ -76,6 +78,34 @@ def test_a_piece_of_a_dump_is_refused(name: str, data: st.DataObject) -> None:
 @given(st.binary(max_size=300))
 def test_any_bytes_behind_the_first_of_a_dump_are_read_or_refused(rest: bytes) -> None:
     assert told(content("spin")[:40] + rest)
+
+
+def _elf(count: int, names: int, *parts: bytes) -> Bytes:
+    """An ELF file whose table of sections is the last of these parts."""
+    at = _HEADER_BYTES + sum(map(len, parts[:-1]))
+    told = count if count < 0xFFFF else 0
+    header = _HEADER.pack(b"\x7fELF", 2, 1, 1, 0x33, 0, 4, 190, 1, 0, 0, at, 0, 64, 0, 0, 64, told, names)
+    return np.frombuffer(b"".join((header, *parts)), np.uint8)
+
+
+def test_symbol_tables_that_overlap_are_not_read() -> None:
+    symbols = np.zeros(100, _SYMBOL)
+    symbols["info"] = symbols["value"] = symbols["size"] = 2
+    sections = np.zeros(100, _SECTION)
+    sections["type"], sections["at"], sections["size"] = SYMBOLS, _HEADER_BYTES, symbols.nbytes
+    content = _elf(len(sections), 0, symbols.tobytes(), sections.tobytes())
+    assert Code([(content, "overlapping")]).function(2) is None
+
+
+def test_a_name_is_looked_for_once_in_all_sections() -> None:
+    names = b".strtab\0" * 40_000  # each of them fits, and no section has it
+    sections = np.zeros(40_000, _SECTION)
+    sections["type"], sections["name"] = 1, 1
+    sections["type"][1], sections["at"][1], sections["size"][1] = STRINGS, _HEADER_BYTES, len(names)
+    elf = Elf(_elf(len(sections), 1, names, sections.tobytes()), "names")
+    began = time.process_time()
+    assert not len(elf.named(".strtab"))
+    assert time.process_time() - began < 0.5
 
 
 def test_control_characters_of_a_kernel_do_not_reach_the_terminal() -> None:

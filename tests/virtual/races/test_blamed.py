@@ -101,3 +101,37 @@ def test_a_block_in_a_program_has_its_own_races(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=600, check=False)
 
     assert done.stdout.splitlines() == ["[(10, 12, 1)]", "[(10, 12, 1)]", "None"], done.stderr
+
+
+def test_work_on_another_device_is_on_that_devices_streams(tmp_path: Path) -> None:
+    program = tmp_path / "devices.py"
+    program.write_text(
+        "from unstall.virtual.entry import virtual_gpu\n"
+        "virtual_gpu('h200:2').start()\n"
+        "import torch\n"
+        "import unstall\n"
+        "x = torch.ones(1 << 20, device='cuda:1')\n"
+        "y = torch.ones(1 << 20, device='cuda:1')\n"
+        "torch.cuda.synchronize(1)\n"
+        "with torch.cuda.device(1):\n"
+        "    side = torch.cuda.Stream()\n"
+        "with unstall.blame(races=True) as blaming:\n"
+        "    x.mul_(2)\n"
+        "    with torch.cuda.stream(torch.cuda.Stream(0)):\n"
+        "        x.add_(1)  # on the default stream of its own device, as before\n"
+        "        z = torch.zeros_like(x)\n"
+        "    z.add_(x.cpu().to('cuda:1'))\n"
+        "    z.cuda(0).add_(1)\n"
+        "    torch.ones(9, device='cuda:0').cuda(1).add_(1)\n"
+        "    y.mul_(2)\n"
+        "    torch.cuda.synchronize(0)  # of the other device\n"
+        "    with torch.cuda.stream(side):\n"
+        "        y.add_(1)\n"
+        "    torch.cuda.synchronize(1)\n"
+        "    y.mul_(2)\n"
+        "for race in blaming.report.result.races:\n"
+        "    print(race.earlier.where.line, race.later.where.line, race.earlier.stream)\n"
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=600, check=False)
+
+    assert done.stdout == "18 21 the default stream of cuda:1\n", done.stderr

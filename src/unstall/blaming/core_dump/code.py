@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.blaming.core_dump.elf import SYMBOLS, Bytes, Elf, text
-from unstall.blaming.core_dump.line_table import lines_at
+from unstall.blaming.core_dump.line_table import LineTable, Steps
 from unstall.blaming.core_dump.result import Instruction
 from unstall.blaming.demangle import demangled
 from unstall.errors import TraceError
@@ -34,7 +34,7 @@ class Function:
 
     def instruction(self, address: int, warps: int = 0) -> Instruction:
         """Returns the instruction at this address, which is in this GPU function."""
-        source = lines_at(self.module.line_table, self.at, address, self.module.line_strings)
+        source = self.module.lines.lines_at(self.at, address)
         name, offset = demangled(self.linked), address - self.at
         return Instruction(function=name, offset=offset, address=address, source=source, warps=warps)
 
@@ -42,25 +42,21 @@ class Function:
 class Module:
     """Machine code as it was loaded, so that its addresses are those of the device."""
 
-    def __init__(self, content: Bytes, what: str) -> None:
-        self._elf = Elf(content, what)
+    def __init__(self, content: Bytes, what: str, steps: Steps) -> None:
+        self._elf, self._steps = Elf(content, what), steps
 
     def functions(self) -> Iterator[tuple[NDArray[Any], Bytes]]:
         """Yields the symbols of functions that are loaded, and the table that has their names."""
-        for number in self._elf.of_type(SYMBOLS):
-            data, link = self._elf.data(int(number)), int(self._elf.sections[number]["link"])
+        for number in self._elf.filled(SYMBOLS):
+            data, link = self._elf.data(number), int(self._elf.sections[number]["link"])
             symbols = data[: len(data) // _SYMBOL.itemsize * _SYMBOL.itemsize].view(_SYMBOL)
             is_function = (symbols["info"] % 16 == _FUNCTION) & (symbols["value"] > 0) & (symbols["size"] > 0)
             if link < len(self._elf.sections):
                 yield symbols[is_function], self._elf.data(link)
 
     @cached_property
-    def line_table(self) -> bytes:
-        return self._named(".debug_line")
-
-    @cached_property
-    def line_strings(self) -> bytes:
-        return self._named(".debug_line_str")
+    def lines(self) -> LineTable:
+        return LineTable(self._named(".debug_line"), self._named(".debug_line_str"), self._steps)
 
     def _named(self, name: str) -> bytes:
         found = self._elf.named(name)
@@ -73,9 +69,10 @@ class Code:
     def __init__(self, modules: Iterable[tuple[Bytes, str]]) -> None:
         tables: list[NDArray[Any]] = [np.zeros(0, _SYMBOL)]
         self._owners: list[tuple[Module, Bytes]] = []
+        steps = Steps()
         for content, what in modules:
             with suppress(TraceError):
-                module = Module(content, what)
+                module = Module(content, what, steps)
                 for symbols, names in module.functions():
                     tables.append(symbols)
                     self._owners.append((module, names))

@@ -24,7 +24,7 @@ _SECTION = np.dtype(
         *((name, "<u8") for name in ("align", "row_bytes")),
     ]
 )
-_MOST_SECTIONS = 1 << 22
+_MOST_SECTIONS, _MOST_READ = 1 << 22, 1 << 17
 _LONGEST_TEXT = 1 << 14
 _BIG_COUNT = 0xFFFF
 """In the header: the number stands in section 0, since it is too large for here."""
@@ -61,6 +61,19 @@ class Elf:
         """Returns the numbers of the sections of a type."""
         return np.flatnonzero(self.sections["type"] == kind)
 
+    def filled(self, kind: int) -> list[int]:
+        """Returns the numbers of the sections of a type that have something in them.
+
+        Raises TraceError if together they are larger than the file. So they overlap, and reading each would take too
+        long.
+        """
+        numbers = self.of_type(kind)
+        numbers = numbers[self.sections["size"][numbers] > 0]
+        together = float(self.sections["size"][numbers].sum(dtype=float))
+        if len(numbers) > _MOST_READ or together > len(self.content):
+            raise TraceError(f"{self.what}: its sections are larger than the file")
+        return [int(number) for number in numbers]
+
     def data(self, number: int) -> Bytes:
         """Returns what is in a section."""
         section = self.sections[number]
@@ -75,14 +88,13 @@ class Elf:
         """Returns what is in the first section of this name; nothing if there is none."""
         if not 0 < self._names < len(self.sections):
             return self.content[:0]
-        names = bytes(self.data(self._names))
-        wanted = name.encode() + b"\0"
-        at = -1
-        while (at := names.find(wanted, at + 1)) >= 0:
-            found = np.flatnonzero((self.sections["name"] == at) & (self.sections["type"] != NULL))
-            if len(found):
-                return self.data(int(found[0]))
-        return self.content[:0]
+        names = self.data(self._names)
+        wanted = np.frombuffer(name.encode() + b"\0", np.uint8)
+        offsets = self.sections["name"].astype(np.int64)
+        left = np.flatnonzero((self.sections["type"] != NULL) & (offsets + len(wanted) <= len(names)))
+        for at, letter in enumerate(wanted):
+            left = left[names[offsets[left] + at] == letter]
+        return self.data(int(left[0])) if len(left) else self.content[:0]
 
 
 def text(strings: Bytes, at: int) -> str:

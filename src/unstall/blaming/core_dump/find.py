@@ -20,7 +20,7 @@ _CLOCKS_DIFFER_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The core dump of a process. `why`: why it cannot be read."""
+    """The core dump of a process. `why`: why it is not read."""
 
     file: Path | None = None
     dump: CoreDump | None = None
@@ -28,18 +28,26 @@ class Found:
 
 
 def find(environment: Mapping[str, str], process: int, since_s: float) -> Found:
-    """Reads the dump that a process has written since then. `environment` is the process's."""
-    file = _newest(environment, process, since_s)
+    """Reads the dump that a process has written since then. `environment` is the process's.
+
+    Processes that it starts inherit that. If only one of those has written a dump, that is not read: it may be of
+    another fault.
+    """
+    if not is_armed(environment):
+        return Found()
+    file = _newest(environment, str(process), since_s)
+    if file is None:
+        other = _newest(environment, "*", since_s)
+        why = f"the program's own process wrote none, but another that inherited its variables did: {other}"
+        return Found(other, why=why) if other else Found()
     try:
-        return Found(file, read_core_dump(file)) if file else Found()
+        return Found(file, read_core_dump(file))
     except (TraceError, OSError) as error:
         return Found(file, why=str(error))
 
 
-def _newest(environment: Mapping[str, str], process: int, since_s: float) -> Path | None:
-    if not is_armed(environment):
-        return None
-    known = {"p": str(process), "%": "%"}
+def _newest(environment: Mapping[str, str], process: str, since_s: float) -> Path | None:
+    known = {"p": process, "%": "%"}
     parts = re.split(r"%([pht%])", environment.get(FILE) or _USUAL_FILE)
     pattern = "".join(known.get(part, "*") if at % 2 else glob.escape(part) for at, part in enumerate(parts))
     found = [path for name in glob.glob(pattern) if (path := Path(name)).is_file()]  # noqa: PTH207 - may be absolute

@@ -10,12 +10,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from unstall.blaming.core_dump.result import SourceLine
 
-_MOST_UNITS, _MOST_FILES, _MOST_STEPS, _DEEPEST = 100_000, 100_000, 300_000, 16
+_MOST_STEPS, _DEEPEST = 1_000_000, 16
+_SEARCHED_IN_A_STEP = 1 << 10
+"""So many bytes of a table are searched in the time of one step."""
+_NAMED_IN_A_STEP, _LONGEST_NAME = 1 << 6, 1 << 14
 _END, _SET_ADDRESS, _INLINED = 1, 2, 0x90
 _COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _CONST_ADD_PC, _FIXED_ADVANCE_PC = 1, 2, 3, 4, 8, 9
 _TOP = 1 << 64
@@ -83,46 +88,90 @@ class _Unit:
     end: int
 
 
-def lines_at(content: bytes, function: int, address: int, strings: bytes = b"") -> tuple[SourceLine, ...]:
-    """Returns the line that an instruction was made from, then the lines at which that was inlined.
+class Steps:
+    """How much work is left for the line tables of one dump: they are untrusted, and functions may share bytes."""
 
-    `content` is a `.debug_line`, and `strings` the `.debug_line_str` of the same module. `function` is where the
-    instruction's function begins. Returns nothing if the table has no row for it, or is broken.
-    """
-    start = content.find(b"\0\x09\x02" + function.to_bytes(8, "little"))
-    if start < 0:
-        return ()
-    try:
-        unit = _unit_around(content, start, strings)
-        rows = list(_rows(_Cursor(content, start, unit.end), unit))
-    except ValueError:
-        return ()
-    found = next((at for at, (one, after) in enumerate(pairwise(rows)) if one.address <= address < after.address), None)
-    chain: list[SourceLine] = []
-    while found is not None and len(chain) < _DEEPEST:
-        row = rows[found]
-        if not 0 <= row.file < len(unit.files) or row.line <= 0:
-            break
-        chain.append(SourceLine(unit.files[row.file], row.line))
-        found = row.inlined_at - 1 if 0 < row.inlined_at <= found else None
-    return tuple(chain)
+    def __init__(self, left: int = _MOST_STEPS) -> None:
+        self._left = left
+
+    def take(self, count: int) -> None:
+        """Raises ValueError if that is more than is left."""
+        self._left -= count
+        if self._left < 0:
+            raise ValueError("the line tables are too long")
 
 
-def _unit_around(content: bytes, at: int, strings: bytes) -> _Unit:
-    begin = 0
-    for _ in range(_MOST_UNITS):
-        cursor = _Cursor(content, begin, len(content))
-        wide = (length := cursor.number(4)) == 0xFFFFFFFF
-        length = cursor.number(8) if wide else length
-        end = cursor.at + length
-        if at < end:
-            cursor.end = min(end, len(content))
-            return _head(cursor, strings, 8 if wide else 4)
-        begin = end
-    raise ValueError("the line table has too many units")
+@dataclass(frozen=True)
+class _Sequence:
+    """The rows of a function. `addresses` has theirs."""
+
+    unit: _Unit
+    rows: list[_Row]
+    addresses: NDArray[np.uint64]
 
 
-def _head(cursor: _Cursor, strings: bytes, offset_bytes: int) -> _Unit:
+class LineTable:
+    """The lines of a module. A function's rows are read once."""
+
+    def __init__(self, content: bytes, strings: bytes = b"", steps: Steps | None = None) -> None:
+        """`content` is a `.debug_line`, and `strings` the `.debug_line_str` of the same module."""
+        self._content, self._strings, self._steps = content, strings, steps or Steps()
+        self._heads: dict[int, _Unit] = {}
+        self._sequences: dict[int, _Sequence | None] = {}
+
+    def lines_at(self, function: int, address: int) -> tuple[SourceLine, ...]:
+        """Returns the line that an instruction was made from, then the lines at which that was inlined.
+
+        `function` is where the instruction's function begins. Returns nothing if the table has no row for it, or is
+        broken.
+        """
+        if function not in self._sequences:
+            try:
+                self._sequences[function] = self._sequence(function)
+            except ValueError:
+                self._sequences[function] = None
+        sequence = self._sequences[function]
+        if sequence is None:
+            return ()
+        rows, addresses, files = sequence.rows, sequence.addresses, sequence.unit.files
+        at = np.flatnonzero((addresses[:-1] <= np.uint64(address)) & (np.uint64(address) < addresses[1:]))
+        found = int(at[0]) if len(at) else None
+        chain: list[SourceLine] = []
+        while found is not None and len(chain) < _DEEPEST:
+            row = rows[found]
+            if not 0 <= row.file < len(files) or row.line <= 0:
+                break
+            chain.append(SourceLine(files[row.file], row.line))
+            found = row.inlined_at - 1 if 0 < row.inlined_at <= found else None
+        return tuple(chain)
+
+    def _sequence(self, function: int) -> _Sequence | None:
+        self._steps.take(len(self._content) // _SEARCHED_IN_A_STEP)
+        start = self._content.find(b"\0\x09\x02" + function.to_bytes(8, "little"))
+        if start < 0:
+            return None
+        unit = self._unit_around(start)
+        rows = list(_rows(_Cursor(self._content, start, unit.end), unit, self._steps))
+        return _Sequence(unit, rows, np.array([row.address for row in rows], np.uint64))
+
+    def _unit_around(self, at: int) -> _Unit:
+        begin = 0
+        while True:
+            self._steps.take(1)
+            cursor = _Cursor(self._content, begin, len(self._content))
+            wide = (length := cursor.number(4)) == 0xFFFFFFFF
+            length = cursor.number(8) if wide else length
+            end = cursor.at + length
+            if at < end:
+                break
+            begin = end
+        if begin not in self._heads:
+            cursor.end = min(end, len(self._content))
+            self._heads[begin] = _head(cursor, self._strings, 8 if wide else 4, self._steps)
+        return self._heads[begin]
+
+
+def _head(cursor: _Cursor, strings: bytes, offset_bytes: int, steps: Steps) -> _Unit:
     version = cursor.number(2)
     if not 2 <= version <= 5:
         raise ValueError(f"a line table of version {version}")
@@ -135,35 +184,35 @@ def _head(cursor: _Cursor, strings: bytes, offset_bytes: int) -> _Unit:
     if not line_range:
         raise ValueError("the line table divides by zero")
     arguments = (0, *(cursor.byte() for _ in range(operations - 1)))
-    files = _files(cursor, strings, offset_bytes) if version == 5 else _old_files(cursor)
+    files = _files(cursor, strings, offset_bytes, steps) if version == 5 else _old_files(cursor, steps)
     return _Unit(shortest, line_base, line_range, arguments, files, cursor.end)
 
 
-def _old_files(cursor: _Cursor) -> tuple[str, ...]:
+def _old_files(cursor: _Cursor, steps: Steps) -> tuple[str, ...]:
     """Up to version 4. Folder 0 is that of the compiler, which the table does not have."""
     folders = [""]
-    while (folder := cursor.string()) and len(folders) < _MOST_FILES:
+    while folder := cursor.string():
+        steps.take(1)
         folders.append(folder)
     files = [""]
-    while (name := cursor.string()) and len(files) < _MOST_FILES:
+    while name := cursor.string():
+        steps.take(1)
         of, _written, _size = cursor.leb(), cursor.leb(), cursor.leb()
-        files.append(_path(folders[of] if of < len(folders) else "", name))
+        files.append(_path(folders[of] if of < len(folders) else "", name, steps))
     return tuple(files)
 
 
-def _files(cursor: _Cursor, strings: bytes, offset_bytes: int) -> tuple[str, ...]:
-    folders = [name for name, _ in _entries(cursor, strings, offset_bytes)]
-    found = _entries(cursor, strings, offset_bytes)
-    return tuple(_path(folders[of] if of < len(folders) else "", name) for name, of in found)
+def _files(cursor: _Cursor, strings: bytes, offset_bytes: int, steps: Steps) -> tuple[str, ...]:
+    folders = [name for name, _ in _entries(cursor, strings, offset_bytes, steps)]
+    found = _entries(cursor, strings, offset_bytes, steps)
+    return tuple(_path(folders[of] if of < len(folders) else "", name, steps) for name, of in found)
 
 
-def _entries(cursor: _Cursor, strings: bytes, offset_bytes: int) -> Iterator[tuple[str, int]]:
+def _entries(cursor: _Cursor, strings: bytes, offset_bytes: int, steps: Steps) -> Iterator[tuple[str, int]]:
     """Yields name and folder of the folders or files of version 5."""
     form_of = [(cursor.leb(), cursor.leb()) for _ in range(cursor.byte())]
-    count = cursor.leb()
-    if count > _MOST_FILES:
-        raise ValueError("the line table has too many files")
-    for _ in range(count):
+    for _ in range(cursor.leb()):
+        steps.take(1 + len(form_of))
         values = {what: _value(cursor, form, strings, offset_bytes) for what, form in form_of}
         name, folder = values.get(1, ""), values.get(2, 0)
         yield str(name), folder if isinstance(folder, int) else 0
@@ -175,7 +224,7 @@ def _value(cursor: _Cursor, form: int, strings: bytes, offset_bytes: int) -> str
             return cursor.string()
         case 0x0E | 0x1F:  # a string of .debug_str, which is not at hand, or of .debug_line_str
             at = cursor.number(offset_bytes)
-            return _Cursor(strings, at, len(strings)).string() if form == 0x1F else ""
+            return _Cursor(strings, at, min(len(strings), at + _LONGEST_NAME)).string() if form == 0x1F else ""
         case 0x0B | 0x05 | 0x06 | 0x07:
             return cursor.number({0x0B: 1, 0x05: 2, 0x06: 4, 0x07: 8}[form])
         case 0x1E:  # a digest
@@ -189,14 +238,16 @@ def _value(cursor: _Cursor, form: int, strings: bytes, offset_bytes: int) -> str
     raise ValueError(f"a form of the line table that is not known: {form}")
 
 
-def _path(folder: str, name: str) -> str:
+def _path(folder: str, name: str, steps: Steps) -> str:
+    steps.take((len(folder) + len(name)) // _NAMED_IN_A_STEP)
     return name if name.startswith("/") or not folder else f"{folder}/{name}"
 
 
-def _rows(cursor: _Cursor, unit: _Unit) -> Iterator[_Row]:
+def _rows(cursor: _Cursor, unit: _Unit, left: Steps) -> Iterator[_Row]:
     """Runs the instructions up to the end of the sequence. The last row ends it."""
     address, file, line, inlined_at = 0, 1, 1, 0
-    for _ in range(_MOST_STEPS):
+    while True:
+        left.take(1)
         operation = cursor.byte()
         if operation >= len(unit.arguments):
             steps, ahead = divmod(operation - len(unit.arguments), unit.line_range)
@@ -211,7 +262,7 @@ def _rows(cursor: _Cursor, unit: _Unit) -> Iterator[_Row]:
                 yield _Row(address, 0, 0, 0)
                 return
             if kind == _SET_ADDRESS:
-                address = inner.number(length - 1)
+                address = inner.number(length - 1) % _TOP
             elif kind == _INLINED:
                 inlined_at = inner.leb()
         elif operation == _COPY:
@@ -229,4 +280,3 @@ def _rows(cursor: _Cursor, unit: _Unit) -> Iterator[_Row]:
         else:
             for _ in range(unit.arguments[operation]):
                 cursor.leb()
-    raise ValueError("the line table is too long")

@@ -50,7 +50,7 @@ class _Reader:
         self._blocks = table(elf, tables.BLOCKS, self._processors)
         self._warps = table(elf, tables.WARPS, self._blocks)
         self._threads = table(elf, tables.THREADS, self._warps)
-        images = tables.filled(elf, tables.MODULE_CODE)
+        images = elf.filled(tables.MODULE_CODE)
         self._code = Code((elf.data(number), f"{elf.what}: section {number}") for number in images)
 
     def read(self) -> CoreDump:

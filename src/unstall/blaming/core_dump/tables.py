@@ -22,7 +22,6 @@ MODULE_CODE, CALLERS, DEVICES, CONTEXTS, PROCESSORS, GRIDS, BLOCKS, WARPS, THREA
     _FIRST_TYPE + 7, _FIRST_TYPE + 17
 )
 META = _FIRST_TYPE + 22
-_MOST_SECTIONS = 1 << 17
 _INDEX = ("x", "y", "z")
 
 
@@ -85,7 +84,7 @@ def table(elf: Elf, kind: int, parent: Table | None = None) -> Table:
     pieces = [np.zeros((0, dtype.itemsize), np.uint8)]
     parents: list[NDArray[np.intp]] = [np.zeros(0, np.intp)]
     first_row, counts, total = {}, {}, 0
-    for number in filled(elf, kind):
+    for number in elf.filled(kind):
         section = elf.sections[number]
         rows = _rows(elf, number, dtype.itemsize, least)
         link, info = int(section["link"]), int(section["info"])
@@ -98,18 +97,6 @@ def table(elf: Elf, kind: int, parent: Table | None = None) -> Table:
         parents.append(np.full(len(rows), of, np.intp))
     rows = np.concatenate(pieces).view(dtype)[:, 0]
     return Table(rows, np.concatenate(parents), first_row, counts)
-
-
-def filled(elf: Elf, kind: int) -> list[int]:
-    """Returns the numbers of the sections of a type that have something in them.
-
-    Raises TraceError if together they are larger than the file. So they overlap, and reading each would take too long.
-    """
-    numbers = elf.of_type(kind)
-    numbers = numbers[elf.sections["size"][numbers] > 0]
-    if len(numbers) > _MOST_SECTIONS or float(elf.sections["size"][numbers].sum(dtype=float)) > len(elf.content):
-        raise TraceError(f"{elf.what}: its sections are larger than the file")
-    return [int(number) for number in numbers]
 
 
 def _rows(elf: Elf, number: int, wanted_bytes: int, least_bytes: int) -> Bytes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from unstall.blaming.document import at_line, fact, place, source_block
+from unstall.blaming.document import fact, source_block
+from unstall.blaming.names import at_line, place
 from unstall.blaming.result import BlameResult, Hang, Line, Process, Standing, Suspect
 from unstall.document.document import Annotation, Block, Bullets, Document, Prose, Span, Words, words
 from unstall.document.plain import plain, short
@@ -132,33 +133,29 @@ def _circular(standing: Standing, is_called: bool) -> str:
     return f"{standing.stream} at {at_line(work.where) if work and work.where else '?'}{caller}"
 
 
-def _stream(standing: Standing) -> str:
-    return f"the {standing.stream}" if standing.stream.startswith("default") else standing.stream
-
-
 def _standing(standing: Standing) -> str:
     """Says where a stream stands, without a capital."""
     work = standing.work
     if work is None or work.where is None:
-        return f"{_stream(standing)} has work that is not done; its line is not known"
+        return f"{standing.stream} has work that is not done; its line is not known"
     where = at_line(work.where)
     if work.others:
         where = f"{where} most likely, or of {counted(len(work.others), 'other line')}"
     if standing.waits == "event":
         by = f", which {standing.on_stream} is to reach ({at_line(standing.on)})" if standing.on else ""
-        return f"{_stream(standing)} waits at {where} for an event{by}"
+        return f"{standing.stream} waits at {where} for an event{by}"
     if standing.waits == "value":
         if standing.on is None:
-            return f"{_stream(standing)} waits at {where} for a value in memory that no stream is to write"
+            return f"{standing.stream} waits at {where} for a value in memory that no stream is to write"
         return (
-            f"{_stream(standing)} waits at {where} for a value in memory, which {standing.on_stream} is to write "
+            f"{standing.stream} waits at {where} for a value in memory, which {standing.on_stream} is to write "
             f"({at_line(standing.on)})"
         )
     what = (
         f"kernel {short(work.work[0], 80)}" if standing.waits in ("kernel", "graph", "collective") else standing.waits
     )
     graph = f", in a graph replayed at {at_line(work.replayed)}" if work.replayed else ""
-    return f"{_stream(standing)} is at {what} of {where}{graph}"
+    return f"{standing.stream} is at {what} of {where}{graph}"
 
 
 def _sure(process: Process) -> list[Standing]:
@@ -199,7 +196,7 @@ def _details(process: Process, *, titled: bool) -> Iterator[Block]:
             lines = each.work.others
             items = tuple(words(Span(place(line), "place")) for line in lines[:_MOST_OTHERS])
             more = (words(counted(len(lines) - _MOST_OTHERS, "more line")),) if len(lines) > _MOST_OTHERS else ()
-            yield Bullets(words(f"Other lines at whose work {_stream(each)} may be"), items + more)
+            yield Bullets(words(f"Other lines at whose work {each.stream} may be"), items + more)
     if process.stack:
         frames = tuple(words(Span(place(frame), "place" if frame.source else "dim")) for frame in process.stack[:12])
         yield Bullets(words("The host's main thread, innermost first"), frames)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from unstall.blaming.result import Line
-from unstall.frameworks import OURS, is_installed
+from unstall.frameworks import is_users
 
 _THREAD = re.compile(r"(?:Current t|T)hread 0x([0-9a-f]{1,16}) ")
 _FRAME = re.compile(r'  File "(.{0,4096})", line (\d{1,9}) in (.{0,1000})')
@@ -33,14 +33,14 @@ def parse(text: str) -> list[Stack]:
         elif found and (frame := _FRAME.match(line)):
             file = _unescaped(frame[1])
             number = int(frame[2])
-            source = linecache.getline(file, number).strip() if _is_users(file) else ""
+            source = linecache.getline(file, number).strip() if is_users(file) else ""
             found[-1][1].append(Line(file, number, _unescaped(frame[3]), source))
     return [Stack(thread, tuple(frames)) for thread, frames in found]
 
 
 def users_line(frames: Sequence[Line]) -> Line | None:
     """Returns the innermost line that is the user's."""
-    return next((frame for frame in frames if _is_users(frame.file)), None)
+    return next((frame for frame in frames if is_users(frame.file)), None)
 
 
 def collective_in(frames: Sequence[Line]) -> str:
@@ -49,10 +49,6 @@ def collective_in(frames: Sequence[Line]) -> str:
         if frame.file.endswith(_DISTRIBUTED) and not frame.function.startswith("_") and frame.function != "wrapper":
             return frame.function
     return ""
-
-
-def _is_users(file: str) -> bool:
-    return not file.startswith(("<", OURS)) and not is_installed(file)
 
 
 def _unescaped(text: str) -> str:

@@ -15,7 +15,7 @@ from unstall.blaming.hangs.answers import DONE, NOT_ASKED, NOT_READY, Answer
 from unstall.blaming.hangs.stacks import collective_in, parse, users_line
 from unstall.blaming.result import Process, Standing, Suspect, Thread
 from unstall.blaming.ring import COPY, GRAPH, KERNEL, MEMSET, RECORD, WAIT, WAIT_VALUE, WRITE_VALUE, Ring, Rows
-from unstall.blaming.verdict import line_of, stream_name, suspect_of
+from unstall.blaming.verdict import line_of, name_of_stream, suspect_of
 
 Waits = Literal["kernel", "graph", "copy", "memset", "collective", "event", "value", "unknown"]
 _WAITS: dict[int, Waits] = {GRAPH: "graph", COPY: "copy", MEMSET: "memset", WAIT: "event", WAIT_VALUE: "value"}
@@ -124,7 +124,7 @@ def _on(pending: _Pending, stream: int, result: int) -> tuple[Standing, int | No
     if result not in (NOT_READY, NOT_ASKED):
         return None
     ring, rows = pending.ring, pending.window(stream)
-    name = stream_name(ring.tables["streams"][stream])
+    name = name_of_stream(ring, stream)
     if not len(rows):
         return (Standing(stream=name, waits="unknown"), None) if result == NOT_READY else None
     waits = _WAITS.get(int(rows["kind"][0]), "kernel")
@@ -137,7 +137,7 @@ def _on(pending: _Pending, stream: int, result: int) -> tuple[Standing, int | No
         waits=waits,
         work=work,
         on=line_of(ring.place(int(on["line"]))) if on is not None else None,
-        on_stream=stream_name(ring.tables["streams"][int(on["stream"])]) if on is not None else "",
+        on_stream=name_of_stream(ring, int(on["stream"])) if on is not None else "",
         is_sure=result == NOT_READY,
     )
     return told, int(on["stream"]) if on is not None else None

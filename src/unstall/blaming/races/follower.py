@@ -31,6 +31,7 @@ Guard = Callable[..., Any]
 """Calls a function with arguments, and returns None if it fails: its errors are never the program's."""
 _CALLED = {"aten::_to_copy": "aten::to", "aten::_local_scalar_dense": "aten::item"}
 """What a program calls, by what torch makes of it."""
+_MEETING = -1  # no pointer of an event
 _COPIES = {"aten::copy_", "aten::_to_copy", "aten::_foreach_copy_"}
 
 
@@ -84,11 +85,31 @@ class Follower(EventHandler):
         self.host = HostMemory(self._is_ordered, self._has_ended, noted)
         self.backward_at: Stack = ()
         self.capturing: Captured | None = None
+        self._device_of: dict[int, int] = {}  # of each stream
 
-    # What torch's GPU trace tells. Streams and events are followed by torch's EventHandler.
+    # What torch's GPU trace tells. Streams and events are followed by torch's EventHandler. A stream's pointer comes
+    # while its device is the current one: 0 stands for the default stream of any device.
+
+    def _handle_event_record(self, event: int, stream: int) -> None:
+        super()._handle_event_record(event, self._stream(_device(), stream))
+
+    def _handle_event_wait(self, event: int, stream: int) -> None:
+        super()._handle_event_wait(event, self._stream(_device(), stream))
+
+    def _handle_stream_creation(self, stream: int) -> None:
+        super()._handle_stream_creation(self._stream(_device(), stream))
+
+    def _handle_stream_synchronization(self, stream: int) -> None:
+        super()._handle_stream_synchronization(self._stream(_device(), stream))
+
+    def _handle_device_synchronization(self) -> None:
+        current = _device()
+        for stream, device in list(self._device_of.items()):
+            if device == current:
+                self.syncs.all_streams_wait_for_stream(stream)
 
     def _handle_memory_allocation(self, data_ptr: int) -> None:
-        self.device.allocated(data_ptr, _current_stream())
+        self.device.allocated(data_ptr, self._current_stream(_device()))
 
     def _handle_memory_deallocation(self, data_ptr: int) -> None:
         self.device.freed(data_ptr, user_stack())
@@ -100,7 +121,7 @@ class Follower(EventHandler):
             self._handle_event_synchronization(event.cuda_event)
 
     def stream_has_ended(self, stream: Any) -> None:
-        self._handle_stream_synchronization(stream.cuda_stream)
+        self.syncs.all_streams_wait_for_stream(self._stream(stream.device_index, stream.cuda_stream))
 
     # What the program does.
 
@@ -110,7 +131,10 @@ class Follower(EventHandler):
         if schema is None or not schema.works or (schema.name == "aten::copy_" and args[0] is args[1]):
             return None
         # A number before the call, so that a call that waits has waited for its own work, too.
-        call = _Call(schema, args, kwargs, stream := _current_stream(), self._next_number(stream))
+        stream = self._current_stream(next(_devices_of(args, kwargs)))
+        call = _Call(schema, args, kwargs, stream, self._next_number(stream))
+        if schema.name in _COPIES:
+            self._meet(stream, args, kwargs)
         for write, value in _arguments(schema, args, kwargs):
             self._sort(value, call, write=write)
         return call
@@ -144,7 +168,7 @@ class Follower(EventHandler):
 
     def replayed(self, captured: Captured) -> None:
         """Notes the work of a graph."""
-        stream = _current_stream()
+        stream = self._current_stream(_device())
         number, at = self._next_number(stream), user_stack()
         for part, name, stack in captured.parts:
             if not part.storage.expired():  # else it is the graph's own
@@ -158,7 +182,25 @@ class Follower(EventHandler):
                 raw = torch.cuda.Stream(
                     stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type
                 ).cuda_stream
-            self.device.record_stream(tensor.untyped_storage().data_ptr(), raw)
+            self.device.record_stream(tensor.untyped_storage().data_ptr(), self._stream(stream.device_index, raw))
+
+    def _stream(self, device: int, pointer: int) -> int:
+        """Returns the number of a stream: its pointer, or minus its device if that is 0, as of a default stream."""
+        stream = pointer or -device
+        self._device_of.setdefault(stream, device)
+        return stream
+
+    def _meet(self, stream: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """In a copy between devices, the current streams of both wait for each other."""
+        *devices, _ = _devices_of(args, kwargs)
+        for other in {self._current_stream(device) for device in devices} - {stream}:
+            for waited, waits in ((stream, other), (other, stream)):
+                self.syncs.record_state(_MEETING, waited)
+                self.syncs.stream_wait_for_event(waits, _MEETING)
+
+    def _current_stream(self, device: int) -> int:
+        """torch.cuda.current_stream() takes ten times as long."""
+        return self._stream(device, int(torch._C._cuda_getCurrentRawStream(device)))
 
     def _next_number(self, stream: int) -> int:
         self.seq_num += 1
@@ -193,7 +235,7 @@ class Follower(EventHandler):
                 continue
             if not host.is_pinned():
                 if host is target and work.stream is not None:
-                    self._handle_stream_synchronization(work.stream)  # it returns once the memory is filled
+                    self.syncs.all_streams_wait_for_stream(work.stream)  # it returns once the memory is filled
             elif not blocks and (host.is_contiguous() or host.stride() == device.stride()) and (span := _span(host)):
                 self.host.copies(span, work, StorageWeakRef(host.untyped_storage()), write=host is target)
 
@@ -277,9 +319,20 @@ def _span(tensor: torch.Tensor) -> Span | None:
     return None
 
 
-def _current_stream() -> int:
-    """Returns the pointer of the current stream; torch.cuda.current_stream() takes ten times as long."""
-    return int(torch._C._cuda_getCurrentRawStream(torch.cuda.current_device()))
+def _device() -> int:
+    return int(torch.cuda.current_device())
+
+
+def _devices_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[int]:
+    """Yields the devices of an operator: first the one on whose current stream it works."""
+    wanted = kwargs.get("device")
+    if isinstance(wanted, torch.device) and wanted.type == "cuda" and wanted.index is not None:
+        yield wanted.index
+    for value in (*args, *kwargs.values()):
+        for tensor in _tensors(value):
+            if tensor.is_cuda:
+                yield tensor.device.index
+    yield _device()
 
 
 def _in_backward() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from unstall.blaming.names import stream_name
 from unstall.blaming.races.stacks import Stack, lines_of
 from unstall.blaming.result import Race, RaceSide
 from unstall.race_words import TITLES, fix_of, name_of
@@ -18,7 +19,8 @@ _MOST = 1000
 class Work:
     """One operation: on a stream, or by the host if `stream` is None.
 
-    `number` counts what was put on streams. `stack` is where it was captured if it is `replayed`.
+    The number of a stream is its handle; that of a default stream, which has none, is minus its device. `number` counts
+    what was put on streams. `stack` is where it was captured if it is `replayed`.
     """
 
     stream: int | None
@@ -84,12 +86,7 @@ def _side(work: Work) -> RaceSide:
         where=lines[0] if lines else None,
         called_from=lines[1:],
         operator=work.operator,
-        stream=None if work.stream is None else stream_name(work.stream),
+        stream=None if work.stream is None else stream_name(max(work.stream, 0), device=max(-work.stream, 0)),
         backward=work.backward,
         replayed=next(iter(lines_of(work.replayed[:1])), None),
     )
-
-
-def stream_name(stream: int) -> str:
-    """Returns the name of the stream with this handle, for reports."""
-    return f"stream {stream:#x}" if stream else "the default stream"

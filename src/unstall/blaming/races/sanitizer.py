@@ -6,12 +6,16 @@ import importlib
 import sys
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 _TOLD = (
     *("event_creation", "event_deletion", "event_record", "event_wait", "memory_allocation", "memory_deallocation"),
     *("stream_creation", "device_synchronization", "stream_synchronization", "event_synchronization"),
 )
-_MODEL = ("host_sync_state", "update_seq_num", "is_ordered_after")
+_MODEL = (
+    *("host_sync_state", "update_seq_num", "is_ordered_after", "all_streams_wait_for_stream"),
+    *("record_state", "stream_wait_for_event"),
+)
 
 
 def why_not() -> str | None:
@@ -39,7 +43,8 @@ def listen(callback: Callable[[str], Callable[..., object]]) -> Callable[[], Non
 
     Returns a function that ends this.
     """
-    _, trace = _import()
+    sanitizer, trace = _import()
+    put_back = _set_aside(sanitizer, trace)
     before = [(each, list(each)) for each in _lists(trace)]
     for name in _TOLD:
         getattr(trace, f"register_callback_for_{name}")(callback(f"_handle_{name}"))
@@ -49,21 +54,47 @@ def listen(callback: Callable[[str], Callable[..., object]]) -> Callable[[], Non
     def end() -> None:
         for callbacks, ours in added:
             callbacks[:] = [one for one in callbacks if one not in ours]
+        put_back()
 
     return end
 
 
 def _import() -> tuple[ModuleType, ModuleType]:
-    """Imports torch's sanitizer. Its own handler, which keeps a stack of each allocation, is told nothing if it is
-    not in use."""
+    """Imports torch's sanitizer. If only we do, its own handler is told nothing until it is enabled."""
+    is_new = "torch.cuda._sanitizer" not in sys.modules
     trace = importlib.import_module("torch.cuda._gpu_trace")
     sanitizer = importlib.import_module("torch.cuda._sanitizer")
-    whole = getattr(sanitizer, "cuda_sanitizer", None)
-    own = getattr(getattr(whole, "dispatch", None), "event_handler", None)
-    if own is not None and not getattr(whole, "enabled", True):
-        for callbacks in _lists(trace):
-            callbacks[:] = [one for one in callbacks if getattr(one, "__self__", None) is not own]
+    if is_new:
+        _set_aside(sanitizer, trace)
     return sanitizer, trace
+
+
+def _set_aside(sanitizer: ModuleType, trace: ModuleType) -> Callable[[], None]:
+    """Takes torch's own handler, which keeps a stack of each allocation, out of torch's callbacks if it is not in use.
+
+    Enabling torch's sanitizer puts it back. Returns a function that puts it back, too, if this has taken it out.
+    """
+    whole: Any = getattr(sanitizer, "cuda_sanitizer", None)
+    own = getattr(getattr(whole, "dispatch", None), "event_handler", None)
+    if own is None or getattr(whole, "enabled", True) or not hasattr(whole, "enable"):
+        return lambda: None
+    aside = [(each, [one for one in each if getattr(one, "__self__", None) is own]) for each in _lists(trace)]
+    if not any(its for _, its in aside):
+        return lambda: None
+    for callbacks, its in aside:
+        callbacks[:] = [one for one in callbacks if one not in its]
+
+    def put_back() -> None:
+        if vars(whole).pop("enable", None) is not None:
+            for callbacks, its in aside:
+                callbacks[:0] = its
+
+    def enable() -> None:
+        put_back()
+        whole.enable()
+
+    whole.enable = enable
+    return put_back
 
 
 def _lists(trace: ModuleType) -> list[list[object]]:

@@ -46,6 +46,7 @@ def keep_races(folder: Path) -> Callable[[], None]:
             write(RacesSeen(races=watch.noted.races(), missing=watch.failed))
 
         def end() -> None:
+            atexit.unregister(save)
             watch.stop()
             save()
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import linecache
 import sys
-from functools import lru_cache
 from types import FrameType
 from typing import TypeAlias
 
 from unstall.blaming.result import Line
-from unstall.frameworks import OURS, is_installed
+from unstall.frameworks import is_users
 
 Place: TypeAlias = tuple[str, int, str]
 """The file, the line and the function of a frame."""
@@ -25,7 +24,7 @@ def user_stack() -> Stack:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(found) < _DEPTH:
         code = frame.f_code
-        if _is_users(code.co_filename):
+        if is_users(code.co_filename):
             found.append((code.co_filename, frame.f_lineno, code.co_name))
         frame = frame.f_back
     return tuple(found)
@@ -34,8 +33,3 @@ def user_stack() -> Stack:
 def lines_of(stack: Stack) -> tuple[Line, ...]:
     """Returns the same as data, with what stands there."""
     return tuple(Line(file, line, function, linecache.getline(file, line).strip()) for file, line, function in stack)
-
-
-@lru_cache(4096)
-def _is_users(file: str) -> bool:
-    return not is_installed(file) and not file.startswith(OURS)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from unstall.blaming.races import sanitizer
 from unstall.blaming.races.noted import NotedRaces
@@ -43,11 +43,11 @@ class RaceWatch:
                     undo.callback(wrap(owner, name, _function(call)))
             undo.enter_context(FollowingMode(self._follower, self._guarded))
             self._undo = undo.pop_all()
-        os.register_at_fork(after_in_child=self._turn_off)
+        _WATCHES.add(self)
 
     def stop(self) -> None:
         """Ends it."""
-        self._on = False
+        self.turn_off()
         self._undo.close()
 
     def _patches(self, torch: Any) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
@@ -69,7 +69,8 @@ class RaceWatch:
         act = getattr(self._follower, name)
         return lambda *args: self._guarded(act, *args)
 
-    def _turn_off(self) -> None:
+    def turn_off(self) -> None:
+        """Notes nothing any more."""
         self._on = False
 
     def _guarded(self, act: Callable[..., Any], *args: Any) -> Any:
@@ -149,3 +150,15 @@ class RaceWatch:
 def _function(call: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function, which can be marked for torch.compile, as a method cannot."""
     return lambda *args, **kwargs: call(*args, **kwargs)
+
+
+_WATCHES: WeakSet[RaceWatch] = WeakSet()
+
+
+def _turn_all_off() -> None:
+    for watch in list(_WATCHES):
+        watch.turn_off()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_turn_all_off)

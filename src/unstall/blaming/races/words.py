@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from unstall.blaming.names import at_line, place
 from unstall.blaming.result import Line, Race, RaceSide
 from unstall.document.document import Annotation, Block, Entries, Entry, Span, Words, words
 from unstall.document.plain import plain, short
@@ -43,7 +44,7 @@ def _entry(race: Race) -> Entry:
         ("saw", words(f"{_saw(race)}{_times(race)}")),
     ]
     if race.freed_at is not None:
-        details.append(("freed", words(Span(_place(race.freed_at), "place"))))
+        details.append(("freed", words(Span(place(race.freed_at), "place"))))
     details.append(("do", words(race.fix)))
     return Entry(words(race.title), (), tuple(details))
 
@@ -65,16 +66,12 @@ def _side(side: RaceSide) -> Words:
     reached = ", in the backward pass" if side.backward else ""
     replayed = f", replayed at {_at(side.replayed)}" if side.replayed else ""
     source = (": ", Span(plain(side.where.source), "name")) if side.where.source else ()
-    return words(Span(_place(side.where), "place"), f"{reached}{replayed}", *source)
+    return words(Span(place(side.where), "place"), f"{reached}{replayed}", *source)
 
 
 def _on(side: RaceSide) -> str:
     return side.stream or "the host"
 
 
-def _place(line: Line) -> str:
-    return f"{_at(line)} in {short(line.function)}"
-
-
 def _at(line: Line | None) -> str:
-    return f"{plain(line.file)}:{line.line}" if line else "a line that is not known"
+    return at_line(line) if line else "a line that is not known"
