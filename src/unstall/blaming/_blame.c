@@ -41,6 +41,7 @@ static struct {
     int (*CtxPushCurrent)(void *);
     int (*CtxPopCurrent)(void **);
     int (*StreamQuery)(void *);
+    int (*PrimaryState)(int, unsigned *, int *);
 } cuda;
 
 static const Symbol driver_symbols[] = {
@@ -53,6 +54,7 @@ static const Symbol driver_symbols[] = {
     {"cuGraphDestroy", &cuda.GraphDestroy},                {"cuCtxGetCurrent", &cuda.CtxGetCurrent},
     {"cuCtxPushCurrent_v2", &cuda.CtxPushCurrent},         {"cuCtxPopCurrent_v2", &cuda.CtxPopCurrent},
     {"cuStreamQuery", &cuda.StreamQuery},                  {"cuMemFreeHost", &cuda.MemFreeHost},
+    {"cuDevicePrimaryCtxGetState", &cuda.PrimaryState},
 };
 
 /* Where a call's stream and event stand in its parameters, in bytes (generated_cuda_meta.h). */
@@ -105,21 +107,22 @@ enum { BEGIN_CAPTURE = 1, END_CAPTURE };
 
 static const struct {
     uint16_t id;
-    uint8_t what;
+    uint8_t what, per_thread;
 } capture_calls[] = {
-    {495, BEGIN_CAPTURE}, {496, BEGIN_CAPTURE}, {539, BEGIN_CAPTURE}, {540, BEGIN_CAPTURE}, {720, BEGIN_CAPTURE},
-    {721, BEGIN_CAPTURE}, {497, END_CAPTURE},   {498, END_CAPTURE},
+    {495, BEGIN_CAPTURE, 0}, {496, BEGIN_CAPTURE, 1}, {539, BEGIN_CAPTURE, 0}, {540, BEGIN_CAPTURE, 1},
+    {720, BEGIN_CAPTURE, 0}, {721, BEGIN_CAPTURE, 1}, {497, END_CAPTURE, 0},   {498, END_CAPTURE, 1},
 };
 
-/* Calls that destroy the stream or the context that is their parameter, or a device's primary context. */
-enum { STREAM_GONE = 1, CONTEXT_GONE, PRIMARY_GONE };
+/* Calls that destroy the stream or the context that is their parameter, or a device's primary context; that one only if
+   nobody else retains it. */
+enum { STREAM_GONE = 1, CONTEXT_GONE, PRIMARY_GONE, PRIMARY_RELEASED };
 
 static const struct {
     uint16_t id;
     uint8_t what;
 } gone_calls[] = {
     {127, STREAM_GONE},  {326, STREAM_GONE},  {11, CONTEXT_GONE},  {322, CONTEXT_GONE},
-    {387, PRIMARY_GONE}, {544, PRIMARY_GONE}, {389, PRIMARY_GONE}, {545, PRIMARY_GONE},
+    {389, PRIMARY_GONE}, {545, PRIMARY_GONE}, {387, PRIMARY_RELEASED}, {544, PRIMARY_RELEASED},
 };
 
 enum { MOST_CALLS = 1024, LEGACY_STREAM = 1, PER_THREAD_STREAM = 2 };
@@ -138,6 +141,7 @@ static __thread struct {
     Work work;
     int wanted;
 } to_wait;
+static __thread int in_capture;   /* whether the stream of the call that ends a capture was in one before it */
 static __thread uint64_t next_before; /* the number of the next entry when a call began that waits */
 
 static struct {
@@ -146,6 +150,8 @@ static struct {
     int registered, error;
     void *host, *instead; /* instead: memory of the driver's, if the map cannot be pinned; copied to it after an error */
     uint64_t device, bytes;
+    void *context;     /* which `instead` belongs to */
+    int being_released; /* calls under way that may free `instead`; under agent_hold() */
 } slots = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Set by the program's threads that wait for a backward pass; autograd's own have no Python frames. */
@@ -180,6 +186,7 @@ pin_slots(void)
         if (slots.error && slots.host) {
             slots.error = cuda.MemHostAlloc(&slots.instead, slots.bytes, MEMORY_PORTABLE_MAPPED);
             at = slots.instead = slots.error ? NULL : slots.instead;
+            cuda.CtxGetCurrent(&slots.context);
         }
         if (!slots.error) {
             memset(at, 0, slots.bytes);
@@ -196,14 +203,27 @@ pin_slots(void)
     return result;
 }
 
-/* Once a context is dead, the device writes no more. */
+/* Once a context is dead, the device writes no more. Under agent_hold(): the memory may go with its context. */
 static void
 keep_slots(void)
 {
     uint64_t bytes;
     void *map = marks_slots(&bytes);
-    if (slots.instead && map) {
+    if (slots.instead && map && !slots.being_released) {
         memcpy(map, slots.instead, bytes);
+    }
+}
+
+enum { CONTEXT_IS_DESTROYED = 709 };
+
+/* Under agent_hold(): the driver frees its memory with the context, so there are no slots any more. */
+static void
+forget_slots(void)
+{
+    if (slots.instead) {
+        slots.state = -1;
+        slots.error = CONTEXT_IS_DESTROYED;
+        slots.instead = NULL;
     }
 }
 
@@ -239,11 +259,12 @@ query(void *context, uint64_t stream)
     return result;
 }
 
-/* What the agent asks. A query of a stream that is captured would end the capture. */
+/* What the agent asks. A query of a stream that is captured would end the capture. After an error nothing is known of
+   captures any more, and the driver knows no more than the error. */
 static int
 query_for_agent(uint64_t context, uint64_t stream)
 {
-    return !subscriber || capturing ? NOT_ASKED : query((void *)(uintptr_t)context, stream);
+    return !subscriber || !marks_on() || capturing ? NOT_ASKED : query((void *)(uintptr_t)context, stream);
 }
 
 static uint32_t
@@ -284,23 +305,48 @@ try_capture(void)
 }
 
 static uint64_t
-capture_of(uint64_t stream)
-{
-    int status = 0;
-    uint64_t id = 0;
-    if (stream == 0 || stream == LEGACY_STREAM ||
-        cuda.CaptureInfo((void *)(uintptr_t)stream, &status, &id, NULL, NULL, NULL) || status != 1) {
-        return 0;
-    }
-    return id;
-}
-
-static uint64_t
 pointer_in(const void *parameters, size_t offset)
 {
     uint64_t pointer;
     memcpy(&pointer, (const char *)parameters + offset, sizeof pointer);
     return pointer;
+}
+
+enum { NO_CAPTURE, CAPTURE_ACTIVE, CAPTURE_INVALIDATED }; /* an invalidated one is under way until it is ended */
+
+static int
+capture_status(uint64_t stream, uint64_t *id)
+{
+    int status = NO_CAPTURE;
+    if (stream == 0 || stream == LEGACY_STREAM ||
+        cuda.CaptureInfo((void *)(uintptr_t)stream, &status, id, NULL, NULL, NULL)) {
+        return NO_CAPTURE;
+    }
+    return status;
+}
+
+static uint64_t
+capture_of(uint64_t stream)
+{
+    uint64_t id = 0;
+    return capture_status(stream, &id) == CAPTURE_ACTIVE ? id : 0;
+}
+
+/* Whether the stream is in a capture that a call which ends one was told to end. */
+static int
+is_captured(uint32_t id, const CallbackData *data)
+{
+    uint64_t stream = pointer_in(data->parameters, 0), capture;
+    return capture_status(stream || !calls[id].per_thread ? stream : PER_THREAD_STREAM, &capture) != NO_CAPTURE;
+}
+
+/* Captures that began before they were followed are not counted. */
+static void
+capture_ended(void)
+{
+    int before = capturing;
+    while (before > 0 && !atomic_compare_exchange_weak(&capturing, &before, before - 1)) {
+    }
 }
 
 static uint64_t
@@ -423,7 +469,9 @@ end_call(uint32_t id, const CallbackData *data)
         memcpy(&result, data->result, sizeof result);
     }
     if (is_sticky(result) && marks_error(result, id, frames_here_all(), thread_id(), now())) {
+        agent_hold();
         keep_slots();
+        agent_release();
         if (on_error) {
             tell_of_error();
         }
@@ -431,23 +479,45 @@ end_call(uint32_t id, const CallbackData *data)
     if (calls[id].done && !result) {
         note_done(id, data);
     }
-    if (calls[id].capture && !result == (calls[id].capture == END_CAPTURE)) {
-        capturing--;
+    if (calls[id].capture == BEGIN_CAPTURE && result) {
+        capture_ended();
+    }
+    else if (calls[id].capture == END_CAPTURE && in_capture && !is_captured(id, data)) { /* it may fail, and end it */
+        capture_ended();
     }
 }
 
 static void
 begin_destroying(uint32_t id, const CallbackData *data)
 {
+    int what = calls[id].gone;
+    uint64_t handle = what < PRIMARY_GONE ? pointer_in(data->parameters, 0) : 0;
     agent_hold();
-    if (calls[id].gone == PRIMARY_GONE) {
-        marks_gone(0, 0, 1);
+    keep_slots();
+    if (what == STREAM_GONE) {
+        marks_gone(0, handle, 0); /* the context that is current may be another than the stream's */
     }
     else {
-        uint64_t handle = pointer_in(data->parameters, 0);
-        int is_stream = calls[id].gone == STREAM_GONE;
-        marks_gone(is_stream ? (uint64_t)(uintptr_t)data->context : handle, handle, !is_stream);
+        marks_gone(handle, 0, 1);
     }
+    if (what == PRIMARY_GONE || (what == CONTEXT_GONE && handle == (uint64_t)(uintptr_t)slots.context)) {
+        forget_slots();
+    }
+    slots.being_released += what == PRIMARY_RELEASED;
+    agent_release();
+}
+
+static void
+end_releasing(const CallbackData *data)
+{
+    int device, is_there = 0;
+    unsigned flags;
+    memcpy(&device, data->parameters, sizeof device);
+    agent_hold();
+    if (cuda.PrimaryState(device, &flags, &is_there) || !is_there) {
+        forget_slots();
+    }
+    slots.being_released -= slots.being_released > 0;
     agent_release();
 }
 
@@ -466,6 +536,19 @@ around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
     if (data->site != ENTER && detach_wanted) {
         finalize_once();
     }
+    else if (!busy && id < MOST_CALLS && calls[id].gone) { /* after an error, too: the agent goes on */
+        busy = 1;
+        if (data->site == ENTER) {
+            begin_destroying(id, data);
+        }
+        else if (calls[id].gone == PRIMARY_RELEASED) {
+            end_releasing(data);
+        }
+        if (data->site != ENTER && marks_on()) {
+            end_call(id, data);
+        }
+        busy = 0;
+    }
     else if (!busy && marks_on() && id < MOST_CALLS) {
         busy = 1;
         if (calls[id].unload) { /* before and after it: another thread may launch meanwhile */
@@ -480,9 +563,6 @@ around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
         else if (calls[id].done) {
             next_before = marks_next();
         }
-        else if (calls[id].gone) {
-            begin_destroying(id, data);
-        }
         else if (calls[id].capture == BEGIN_CAPTURE) {
             agent_hold();
             capturing++; /* until its end, or if it fails */
@@ -490,6 +570,7 @@ around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
         }
         else if (calls[id].capture == END_CAPTURE) {
             uint64_t stream = pointer_in(data->parameters, 0), capture = capture_of(stream);
+            in_capture = is_captured(id, data);
             if (capture) {
                 marks_end_capture((uint64_t)(uintptr_t)data->context, stream, capture);
             }
@@ -532,7 +613,7 @@ forked(void)
     frames_forked();
     pthread_mutex_init(&slots.lock, NULL);
     agent_forked();
-    detach_wanted = capturing = 0;
+    detach_wanted = capturing = slots.being_released = 0;
     subscriber = NULL;
 }
 
@@ -618,7 +699,7 @@ open_(PyObject *self, PyObject *arguments)
     if (error) {
         return NULL;
     }
-    slots.state = capture_tried = 0;
+    slots.state = slots.being_released = capture_tried = capturing = 0;
     Py_RETURN_NONE;
 }
 
@@ -676,6 +757,7 @@ follow(PyObject *self, PyObject *nothing)
     }
     for (size_t i = 0; i < sizeof capture_calls / sizeof *capture_calls; i++) {
         calls[capture_calls[i].id].capture = capture_calls[i].what;
+        calls[capture_calls[i].id].per_thread = capture_calls[i].per_thread;
         cupti.EnableCallback(1, subscriber, DRIVER_API, capture_calls[i].id);
     }
     for (size_t i = 0; i < sizeof done_calls / sizeof *done_calls; i++) {
@@ -741,7 +823,11 @@ look(PyObject *self, PyObject *nothing)
         Py_END_ALLOW_THREADS
     }
     if (is_sticky(result) && marks_error(result, 0, NO_FRAME, thread_id(), now())) {
+        Py_BEGIN_ALLOW_THREADS
+        agent_hold();
         keep_slots();
+        agent_release();
+        Py_END_ALLOW_THREADS
     }
     Py_RETURN_NONE;
 }
