@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 typedef struct {
     int site;
@@ -33,6 +35,13 @@ static int refuses;        /* what pinning returns */
 static int dead;           /* what every call returns */
 static uint64_t hung[8];   /* streams that are not done */
 static int hung_count;
+static int asked;               /* queries of streams */
+static volatile int stuck;      /* whether queries do not return */
+static int invalidated;         /* whether the capture is */
+static uint64_t current = 1;    /* the context */
+static int primary_active = 1;
+static void *allocated;         /* memory of the driver's, which goes with its context */
+static size_t allocated_bytes;
 
 int cuptiGetResultString(int result, const char **text) { (void)result; *text = "fake"; return 0; }
 int cuptiSubscribe(void **subscriber, void *function, void *data)
@@ -73,12 +82,18 @@ int cuMemHostGetDevicePointer_v2(uint64_t *device, void *host, unsigned flags)
     *device = (uint64_t)(uintptr_t)host;
     return 0;
 }
-int cuMemHostAlloc(void **host, size_t bytes, unsigned flags) { (void)flags; *host = calloc(1, bytes); return 0; }
-int cuMemFreeHost(void *host) { free(host); return 0; }
+int cuMemHostAlloc(void **host, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    allocated_bytes = bytes;
+    *host = allocated = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return 0;
+}
+int cuMemFreeHost(void *host) { return munmap(host, allocated_bytes); }
 int cuStreamGetCaptureInfo_v2(void *stream, int *status, uint64_t *id, void *graph, void *nodes, void *count)
 {
     (void)graph, (void)nodes, (void)count;
-    *status = capturing && (uint64_t)(uintptr_t)stream == capturing;
+    *status = capturing && (uint64_t)(uintptr_t)stream == capturing ? 1 + invalidated : 0;
     *id = 77;
     return 0;
 }
@@ -90,8 +105,19 @@ int cuStreamEndCapture(void *stream, void **graph) { (void)stream; *graph = NULL
 int cuGraphDestroy(void *graph) { (void)graph; return 0; }
 int cuCtxPushCurrent_v2(void *context) { (void)context; return 0; }
 int cuCtxPopCurrent_v2(void **context) { *context = NULL; return 0; }
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
+{
+    (void)device;
+    *flags = 0;
+    *active = primary_active;
+    return 0;
+}
 int cuStreamQuery(void *stream)
 {
+    asked++;
+    while (stuck) {
+        usleep(10000);
+    }
     for (int i = 0; i < hung_count; i++) {
         if (hung[i] == (uint64_t)(uintptr_t)stream) {
             return 600;
@@ -101,7 +127,7 @@ int cuStreamQuery(void *stream)
 }
 int cuCtxGetCurrent(void **context)
 {
-    *context = NULL;
+    *context = (void *)(uintptr_t)current;
     if (callback && enabled[304]) {
         CallbackData data = {.site = 1};
         callback(NULL, 1, 304, &data);
@@ -116,18 +142,49 @@ int cuDriverGetVersion(int *version)
     return 0;
 }
 
+static void free_memory(void)
+{
+    mprotect(allocated, allocated_bytes, PROT_NONE); /* who reads it crashes */
+}
+
+/* What a call does between the callbacks before and after it. */
+static void effect(uint32_t id, const void *parameters, int result)
+{
+    uint64_t handle;
+    memcpy(&handle, parameters, sizeof handle);
+    if (id == 495 && !result) { /* cuStreamBeginCapture */
+        capturing = handle;
+        invalidated = 0;
+    }
+    else if (id == 497 && result != 903) { /* cuStreamEndCapture: 903 if the capture was begun on another stream */
+        capturing = 0;
+    }
+    else if ((id == 322 && handle == 1) || id == 545 || (id == 544 && !primary_active)) { /* a context is destroyed */
+        free_memory();
+    }
+}
+
 int fake_call(uint32_t id, const void *parameters, const char *symbol, int result)
 {
     int returned = dead ? dead : result;
-    CallbackData data = {.site = 0, .parameters = parameters, .symbol = symbol, .context = (void *)1, .result = &returned};
+    CallbackData data = {.site = 0, .parameters = parameters, .symbol = symbol,
+                         .context = (void *)(uintptr_t)current, .result = &returned};
     if (callback && enabled[id]) {
         callback(NULL, 1, id, &data);
+    }
+    effect(id, parameters, returned);
+    if (callback && enabled[id]) {
         data.site = 1;
         callback(NULL, 1, id, &data);
     }
     return returned;
 }
 void fake_capture(uint64_t stream) { capturing = stream; }
+void fake_invalidate(void) { invalidated = 1; }
+void fake_current(uint64_t context) { current = context; }
+void fake_last_release(void) { primary_active = 0; }
+void fake_stick(void) { stuck = 1; }
+int fake_asked(void) { return asked; }
 void fake_refuse(int code) { refuses = code; }
 void fake_die(int code) { dead = code; }
 void fake_hang(uint64_t stream) { hung[hung_count++] = stream; }

@@ -98,6 +98,100 @@ print(where()[0][2])
     assert told(fake, lines) == "True"
 
 
+@pytest.mark.parametrize(("result", "ends"), [(0, True), (901, True), (903, False)])
+def test_a_capture_is_over_if_the_driver_ended_it_with_or_without_an_error(fake: Path, result: int, ends: bool) -> None:
+    lines = f"""call(LAUNCH)
+fake.fake_hang(7)
+call(BEGIN_CAPTURE, stream=9)
+if {result == 901}: fake.fake_invalidate()
+call(END_CAPTURE, stream=9, result={result})
+print(where()[0][2])
+"""
+    assert told(fake, lines) == str(ends)
+
+
+def test_notes_that_are_opened_again_know_of_no_capture_before(fake: Path) -> None:
+    lines = """call(BEGIN_CAPTURE, stream=9)
+_blame.close()
+ring = ring.with_name(f"{os.getpid()}.again")
+_blame.open(str(ring), "", whose_files())
+_blame.follow()
+call(LAUNCH)
+fake.fake_hang(7)
+print(where()[0][2])
+"""
+    assert told(fake, lines) == "True"
+
+
+def test_nothing_is_asked_after_an_error(fake: Path) -> None:
+    lines = """call(LAUNCH)
+call(SYNCHRONIZE, result=710)
+before = fake.fake_asked()
+ask([folder])
+print(fake.fake_asked() - before)
+"""
+    assert told(fake, lines) == "0"
+
+
+def test_a_stream_that_is_destroyed_while_another_context_is_current_is_not_asked(fake: Path) -> None:
+    lines = """call(LAUNCH)
+fake.fake_current(2)
+call(DESTROY)
+ask([folder])
+print(fake.fake_asked())
+"""
+    assert told(fake, lines) == "0"
+
+
+CONTEXT_DESTROY, PRIMARY_RELEASE, PRIMARY_RESET = 322, 544, 545
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("goes_by", "handle", "error"),
+    [(CONTEXT_DESTROY, 1, 0), (CONTEXT_DESTROY, 1, 710), (PRIMARY_RESET, 0, 0), (PRIMARY_RELEASE, 0, 0)],
+)
+def test_memory_that_the_driver_freed_with_its_context_is_read_no_more(
+    fake: Path, goes_by: int, handle: int, error: int
+) -> None:
+    lines = f"""fake.fake_refuse(801)
+call(LAUNCH); call(LAUNCH, stream=8)
+call(LAUNCH)
+fake.fake_run(7, 1)
+if {error}: call(SYNCHRONIZE, result={error})
+fake.fake_last_release()
+call({goes_by}, stream={handle})
+before = fake.fake_queued()
+threading.Event().wait(1.3)  # each second the agent copies it
+call(LAUNCH)
+print(fake.fake_queued() - before)
+"""
+    assert told(fake, lines) == "0"
+
+
+def test_a_primary_context_that_others_retain_keeps_its_marks(fake: Path) -> None:
+    lines = f"""fake.fake_refuse(801)
+call(LAUNCH)
+call(LAUNCH)
+call({PRIMARY_RELEASE}, stream=0)
+before = fake.fake_queued()
+call(LAUNCH)
+print(fake.fake_queued() - before)
+"""
+    assert told(fake, lines) == "1"
+
+
+@pytest.mark.slow
+def test_an_agent_whose_question_the_driver_does_not_answer_is_left_at_the_end(fake: Path) -> None:
+    lines = """call(LAUNCH)
+fake.fake_stick()
+ask([folder], 0.3)
+undo()
+print("ended")
+"""
+    assert told(fake, lines) == "ended"
+
+
 def test_the_agent_outlives_the_notes_and_asks_nothing_then(fake: Path) -> None:
     lines = """call(LAUNCH)
 _blame.close()

@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ASKED_STREAMS = 1024, WAKES_EACH_NS = 100000000, WAKES_UNTIL_IDLE = 10 };
+enum { ASKED_STREAMS = 1024, WAKES_EACH_NS = 100000000, WAKES_UNTIL_IDLE = 10, ENDS_WITHIN_NS = 1000000000 };
 
 typedef struct {
     char magic[8];
@@ -156,15 +156,31 @@ agent_start(const char *path, int stacks, int signal, int (*query)(uint64_t, uin
     return error;
 }
 
+static struct timespec
+in_ns(uint64_t wait)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_REALTIME, &at);
+    uint64_t until = (uint64_t)at.tv_nsec + wait;
+    return (struct timespec){at.tv_sec + (time_t)(until / 1000000000), (long)(until % 1000000000)};
+}
+
 void
 agent_end(void)
 {
-    if (agent.runs) {
-        pthread_mutex_lock(&agent.lock);
-        agent.ends = 1;
+    if (!agent.runs || agent.ends) {
+        return;
+    }
+    __atomic_store_n(&agent.ends, 1, __ATOMIC_RELEASE);
+    struct timespec until = in_ns(ENDS_WITHIN_NS);
+    if (!pthread_mutex_timedlock(&agent.lock, &until)) { /* the driver may keep an answer from its end */
         pthread_cond_signal(&agent.wake);
         pthread_mutex_unlock(&agent.lock);
-        pthread_join(agent.thread, NULL);
+    }
+    if (pthread_timedjoin_np(agent.thread, NULL, &until)) {
+        pthread_detach(agent.thread); /* it still runs, and may write the answer: no other is started */
+    }
+    else {
         munmap(agent.answers, sizeof(Answers));
         agent.runs = 0;
     }

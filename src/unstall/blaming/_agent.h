@@ -14,7 +14,7 @@ enum { NOT_ASKED = -1 }; /* in place of a CUresult */
 int agent_start(const char *path, int stacks, int signal, int (*query)(uint64_t context, uint64_t stream),
                 void (*idle)(void));
 
-/* Ends the thread, without the GIL; the file stays. */
+/* Ends the thread, without the GIL; the file stays. If the driver does not answer it, it is left after a second. */
 void agent_end(void);
 
 /* No answer is under way between these two: for what `query` and `idle` must not meet. */

@@ -1,502 +1,14 @@
-/* Follows the driver's calls through CUPTI for _marks.c: work before it is put on a stream, errors when they are returned.
-
-   CUPTI is asked for callbacks only, not for activity records. Marks are made by cuStreamWriteValue32 in the callback
-   before the work; the slots are pinned for the device there, too, once. */
+/* The module `_blame`: what Python asks of _marks.c, _follow.c and _agent.c. */
 
 #include "_agent.h"
+#include "_driver.h"
+#include "_follow.h"
 #include "_marks.h"
 
-#include "../cupti/_callbacks.h"
 #include "../lines/_clock.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-static Callbacks cupti;
-
-static const Symbol symbols[] = {CALLBACKS_SYMBOLS(cupti)};
-
-static struct {
-    void *library;
-    int (*StreamWriteValue32)(void *, uint64_t, uint32_t, unsigned);
-    int (*StreamSynchronize)(void *);
-    int (*MemHostRegister)(void *, size_t, unsigned);
-    int (*MemHostUnregister)(void *);
-    int (*MemHostGetDevicePointer)(uint64_t *, void *, unsigned);
-    int (*MemHostAlloc)(void **, size_t, unsigned);
-    int (*MemFreeHost)(void *);
-    int (*CaptureInfo)(void *, int *, uint64_t *, void *, void *, void *);
-    int (*ExchangeCaptureMode)(int *);
-    int (*StreamCreate)(void **, unsigned);
-    int (*StreamDestroy)(void *);
-    int (*StreamBeginCapture)(void *, int);
-    int (*StreamEndCapture)(void *, void **);
-    int (*GraphDestroy)(void *);
-    int (*CtxGetCurrent)(void **);
-    int (*CtxPushCurrent)(void *);
-    int (*CtxPopCurrent)(void **);
-    int (*StreamQuery)(void *);
-} cuda;
-
-static const Symbol driver_symbols[] = {
-    {"cuStreamWriteValue32_v2", &cuda.StreamWriteValue32}, {"cuStreamSynchronize", &cuda.StreamSynchronize},
-    {"cuMemHostRegister_v2", &cuda.MemHostRegister},       {"cuMemHostUnregister", &cuda.MemHostUnregister},
-    {"cuMemHostGetDevicePointer_v2", &cuda.MemHostGetDevicePointer}, {"cuMemHostAlloc", &cuda.MemHostAlloc},
-    {"cuStreamGetCaptureInfo_v2", &cuda.CaptureInfo},      {"cuThreadExchangeStreamCaptureMode", &cuda.ExchangeCaptureMode},
-    {"cuStreamCreate", &cuda.StreamCreate},                {"cuStreamDestroy_v2", &cuda.StreamDestroy},
-    {"cuStreamBeginCapture_v2", &cuda.StreamBeginCapture}, {"cuStreamEndCapture", &cuda.StreamEndCapture},
-    {"cuGraphDestroy", &cuda.GraphDestroy},                {"cuCtxGetCurrent", &cuda.CtxGetCurrent},
-    {"cuCtxPushCurrent_v2", &cuda.CtxPushCurrent},         {"cuCtxPopCurrent_v2", &cuda.CtxPopCurrent},
-    {"cuStreamQuery", &cuda.StreamQuery},                  {"cuMemFreeHost", &cuda.MemFreeHost},
-};
-
-/* Where a call's stream and event stand in its parameters, in bytes (generated_cuda_meta.h). */
-enum { NO_STREAM = 255, IN_CONFIG = 254, NONE = 255 };
-enum { BATCH = 255 }; /* several values to wait for and to write, each of which gets an entry */
-
-static const struct {
-    uint16_t id, per_thread_id; /* the call's, and that of its _ptsz or _ptds; 0: none */
-    uint8_t kind, stream, event;
-} work_calls[] = {
-    {307, 442, KERNEL, 40, NONE},        /* cuLaunchKernel */
-    {652, 653, KERNEL, IN_CONFIG, NONE}, /* cuLaunchKernelEx */
-    {477, 478, KERNEL, 40, NONE},        /* cuLaunchCooperativeKernel */
-    {514, 515, GRAPH, 8, NONE},          /* cuGraphLaunch */
-    {277, 421, COPY, 24, NONE}, {279, 422, COPY, 24, NONE}, {281, 423, COPY, 24, NONE}, /* HtoD, DtoH, DtoD, async */
-    {306, 418, COPY, 24, NONE},                              /* cuMemcpyAsync */
-    {289, 424, COPY, 8, NONE},  {291, 425, COPY, 8, NONE},   /* 2D, 3D */
-    {319, 426, COPY, 40, NONE}, {321, 427, COPY, 8, NONE},   /* Peer, 3DPeer */
-    {776, 777, COPY, 64, NONE}, {796, 797, COPY, 56, NONE}, {837, 838, COPY, 32, NONE}, /* Batch, WithAttributes */
-    {276, 397, COPY, NO_STREAM, NONE}, {278, 398, COPY, NO_STREAM, NONE}, {280, 399, COPY, NO_STREAM, NONE},
-    {305, 408, COPY, NO_STREAM, NONE}, {287, 405, COPY, NO_STREAM, NONE}, {288, 406, COPY, NO_STREAM, NONE},
-    {290, 407, COPY, NO_STREAM, NONE},
-    {216, 428, MEMSET, 24, NONE}, {218, 429, MEMSET, 24, NONE}, {220, 430, MEMSET, 24, NONE},
-    {222, 431, MEMSET, 40, NONE}, {224, 432, MEMSET, 40, NONE}, {226, 433, MEMSET, 40, NONE},
-    {249, 411, MEMSET, NO_STREAM, NONE}, {250, 412, MEMSET, NO_STREAM, NONE}, {251, 413, MEMSET, NO_STREAM, NONE},
-    {119, 441, RECORD, 8, 0},     {587, 588, RECORD, 8, 0},  /* cuEventRecord, WithFlags */
-    {295, 436, WAIT, 0, 8},                                  /* cuStreamWaitEvent */
-    {458, 459, WAIT_VALUE, 0, 8}, {659, 660, WAIT_VALUE, 0, 8},   /* cuStreamWaitValue32, and _v2 */
-    {473, 474, WAIT_VALUE, 0, 8}, {661, 662, WAIT_VALUE, 0, 8},   /* 64 */
-    {460, 461, WRITE_VALUE, 0, 8}, {663, 664, WRITE_VALUE, 0, 8}, /* cuStreamWriteValue32, and _v2 */
-    {475, 476, WRITE_VALUE, 0, 8}, {665, 666, WRITE_VALUE, 0, 8}, /* 64 */
-    {462, 463, BATCH, 0, NONE},    {667, 668, BATCH, 0, NONE},    /* cuStreamBatchMemOp, and _v2 */
-};
-
-/* Calls of memory, whose errors are seen besides those of work. */
-static const uint16_t other_calls[] = {243, 244, 245, 33, 38, 39, 294, 371, 549, 550, 551, 552};
-
-/* Calls that return 0 when work is done. */
-enum { STREAM_DONE = 1, CONTEXT_DONE, EVENT_DONE };
-
-static const struct {
-    uint16_t id;
-    uint8_t what, per_thread;
-} done_calls[] = {
-    {125, STREAM_DONE, 0}, {439, STREAM_DONE, 1}, {126, STREAM_DONE, 0}, {440, STREAM_DONE, 1},
-    {17, CONTEXT_DONE, 0}, {800, CONTEXT_DONE, 0}, {120, EVENT_DONE, 0}, {121, EVENT_DONE, 0},
-};
-
-enum { BEGIN_CAPTURE = 1, END_CAPTURE };
-
-static const struct {
-    uint16_t id;
-    uint8_t what;
-} capture_calls[] = {
-    {495, BEGIN_CAPTURE}, {496, BEGIN_CAPTURE}, {539, BEGIN_CAPTURE}, {540, BEGIN_CAPTURE}, {720, BEGIN_CAPTURE},
-    {721, BEGIN_CAPTURE}, {497, END_CAPTURE},   {498, END_CAPTURE},
-};
-
-/* Calls that destroy the stream or the context that is their parameter, or a device's primary context. */
-enum { STREAM_GONE = 1, CONTEXT_GONE, PRIMARY_GONE };
-
-static const struct {
-    uint16_t id;
-    uint8_t what;
-} gone_calls[] = {
-    {127, STREAM_GONE},  {326, STREAM_GONE},  {11, CONTEXT_GONE},  {322, CONTEXT_GONE},
-    {387, PRIMARY_GONE}, {544, PRIMARY_GONE}, {389, PRIMARY_GONE}, {545, PRIMARY_GONE},
-};
-
-enum { MOST_CALLS = 1024, LEGACY_STREAM = 1, PER_THREAD_STREAM = 2 };
-
-static const uint16_t unload_calls[] = {22, 680}; /* cuModuleUnload, cuLibraryUnload */
-
-static struct {
-    uint8_t work, per_thread, capture, done, gone, unload; /* work: 1 + the row of work_calls */
-} calls[MOST_CALLS]; /* by callback id */
-
-static void *subscriber;
-static _Atomic int detach_wanted; /* the thread that sets it to 0 finalizes CUPTI, so that it happens once */
-static _Atomic int capturing;     /* captures under way */
-static __thread int busy;         /* in a callback: our own calls of the driver are not followed */
-static __thread struct {
-    Work work;
-    int wanted;
-} to_wait;
-static __thread uint64_t next_before; /* the number of the next entry when a call began that waits */
-
-static struct {
-    pthread_mutex_t lock;
-    int state; /* 0: not tried, 1: pinned, -1: not possible */
-    int registered, error;
-    void *host, *instead; /* instead: memory of the driver's, if the map cannot be pinned; copied to it after an error */
-    uint64_t device, bytes;
-} slots = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/* Set by the program's threads that wait for a backward pass; autograd's own have no Python frames. */
-static _Atomic int32_t backward_stack = NO_PYTHON;
-
-/* An error that leaves the context unusable, so that every later call returns it. */
-static int
-is_sticky(int result)
-{
-    switch (result) {
-    case 214: case 220: case 226: case 700: case 702: case 710: case 714: case 715: case 716: case 717: case 718:
-    case 719: case 721:
-        return 1;
-    default:
-        return 0;
-    }
-}
-
-enum { MEMORY_PORTABLE_MAPPED = 3 };
-
-/* Lets the device write to the slots. In relaxed mode, since a capture may be under way. */
-static int
-pin_slots(void)
-{
-    pthread_mutex_lock(&slots.lock);
-    if (!slots.state) {
-        int mode = 2, exchanged = cuda.ExchangeCaptureMode(&mode);
-        slots.host = marks_slots(&slots.bytes);
-        slots.error = slots.host ? cuda.MemHostRegister(slots.host, slots.bytes, MEMORY_PORTABLE_MAPPED) : -1;
-        slots.registered = !slots.error;
-        void *at = slots.host;
-        if (slots.error && slots.host) {
-            slots.error = cuda.MemHostAlloc(&slots.instead, slots.bytes, MEMORY_PORTABLE_MAPPED);
-            at = slots.instead = slots.error ? NULL : slots.instead;
-        }
-        if (!slots.error) {
-            memset(at, 0, slots.bytes);
-            slots.error = cuda.MemHostGetDevicePointer(&slots.device, at, 0);
-        }
-        slots.state = slots.error ? -1 : 1;
-        marks_note(PINNED_BY, slots.error ? REFUSED + (uint32_t)slots.error : slots.instead ? 2 : 1);
-        if (!exchanged) {
-            cuda.ExchangeCaptureMode(&mode);
-        }
-    }
-    int result = slots.state > 0 ? 0 : slots.error;
-    pthread_mutex_unlock(&slots.lock);
-    return result;
-}
-
-/* Once a context is dead, the device writes no more. */
-static void
-keep_slots(void)
-{
-    uint64_t bytes;
-    void *map = marks_slots(&bytes);
-    if (slots.instead && map) {
-        memcpy(map, slots.instead, bytes);
-    }
-}
-
-static int
-write_on_device(uint64_t stream, uint32_t slot, uint32_t value)
-{
-    if (slots.state <= 0 && pin_slots()) {
-        return slots.error;
-    }
-    return cuda.StreamWriteValue32((void *)(uintptr_t)stream, slots.device + 4 * (uint64_t)slot, value, 0);
-}
-
-static int
-wait_for_stream(uint64_t stream)
-{
-    return cuda.StreamSynchronize((void *)(uintptr_t)stream);
-}
-
-/* Asks whether a stream of this context is done, from any thread. Returns the CUresult. */
-static int
-query(void *context, uint64_t stream)
-{
-    busy = 1;
-    int mode = 2, exchanged = cuda.ExchangeCaptureMode(&mode), pushed = cuda.CtxPushCurrent(context);
-    int result = pushed ? pushed : cuda.StreamQuery((void *)(uintptr_t)stream);
-    if (!pushed) {
-        cuda.CtxPopCurrent(&context);
-    }
-    if (!exchanged) {
-        cuda.ExchangeCaptureMode(&mode);
-    }
-    busy = 0;
-    return result;
-}
-
-/* What the agent asks. A query of a stream that is captured would end the capture. */
-static int
-query_for_agent(uint64_t context, uint64_t stream)
-{
-    return !subscriber || capturing ? NOT_ASKED : query((void *)(uintptr_t)context, stream);
-}
-
-static uint32_t
-written_by_device(uint32_t slot)
-{
-    const volatile uint32_t *at = slots.instead ? slots.instead : slots.host;
-    return slots.state > 0 ? at[slot] : 0;
-}
-
-static int capture_tried; /* since open() */
-
-/* Tries a mark in a capture of our own: in one of the program's, a refusal would end that. Notes 1 or REFUSED_CAPTURES. */
-static void
-try_capture(void)
-{
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&lock);
-    if (!capture_tried) {
-        capture_tried = 1;
-        int mode = 2, works = 0, exchanged = cuda.ExchangeCaptureMode(&mode);
-        void *stream = NULL, *graph = NULL;
-        if (!pin_slots() && !cuda.StreamCreate(&stream, 1)) {
-            if (!cuda.StreamBeginCapture(stream, 2)) {
-                works = !write_on_device((uint64_t)(uintptr_t)stream, 0, 0);
-                works &= !cuda.StreamEndCapture(stream, &graph);
-            }
-            if (graph) {
-                cuda.GraphDestroy(graph);
-            }
-            cuda.StreamDestroy(stream);
-        }
-        if (!exchanged) {
-            cuda.ExchangeCaptureMode(&mode);
-        }
-        marks_note(CAPTURES, works ? 1 : REFUSED_CAPTURES);
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-static uint64_t
-capture_of(uint64_t stream)
-{
-    int status = 0;
-    uint64_t id = 0;
-    if (stream == 0 || stream == LEGACY_STREAM ||
-        cuda.CaptureInfo((void *)(uintptr_t)stream, &status, &id, NULL, NULL, NULL) || status != 1) {
-        return 0;
-    }
-    return id;
-}
-
-static uint64_t
-pointer_in(const void *parameters, size_t offset)
-{
-    uint64_t pointer;
-    memcpy(&pointer, (const char *)parameters + offset, sizeof pointer);
-    return pointer;
-}
-
-static uint64_t
-stream_in(const CallbackData *data, uint32_t id)
-{
-    int row = calls[id].work - 1;
-    uint8_t at = work_calls[row].stream;
-    uint64_t stream = at == NO_STREAM ? 0
-                      : at == IN_CONFIG ? pointer_in((const void *)(uintptr_t)pointer_in(data->parameters, 0), 32)
-                                        : pointer_in(data->parameters, at);
-    return stream ? stream : calls[id].per_thread ? PER_THREAD_STREAM : 0;
-}
-
-static uint32_t
-thread_id(void)
-{
-    static __thread uint32_t id;
-    return id ? id : (id = (uint32_t)syscall(SYS_gettid));
-}
-
-/* An operation: its kind at 0, its address at 8, its value at 16. */
-enum { BATCH_COUNT_AT = 8, BATCH_AT = 16, BATCH_BYTES = 48, MOST_IN_BATCH = 256 };
-
-static void
-note_batch(Work *work, const void *parameters)
-{
-    uint32_t count = (uint32_t)pointer_in(parameters, BATCH_COUNT_AT);
-    const char *operations = (const char *)(uintptr_t)pointer_in(parameters, BATCH_AT);
-    for (uint32_t i = 0; i < count && i < MOST_IN_BATCH; i++) {
-        const char *at = operations + (size_t)i * BATCH_BYTES;
-        uint32_t kind = (uint32_t)pointer_in(at, 0);
-        if (kind == 1 || kind == 2 || kind == 4 || kind == 5) { /* wait, write; wait, write 64 bits */
-            work->kind = kind % 3 == 1 ? WAIT_VALUE : WRITE_VALUE;
-            work->event = pointer_in(at, 8);
-            work->value = (uint32_t)pointer_in(at, 16);
-            marks_work(work);
-        }
-    }
-}
-
-static void
-begin_work(uint32_t id, const CallbackData *data)
-{
-    int row = calls[id].work - 1, kind = work_calls[row].kind;
-    uint64_t stream = stream_in(data, id);
-    Work work = {
-        .kind = (uint32_t)kind, .context = (uint64_t)(uintptr_t)data->context,
-        .stream = stream == LEGACY_STREAM ? 0 : stream,
-        .per_thread = stream == PER_THREAD_STREAM ? thread_id() : 0,
-        .event = work_calls[row].event == NONE ? 0 : pointer_in(data->parameters, work_calls[row].event),
-        .value = kind == WAIT_VALUE || kind == WRITE_VALUE ? (uint32_t)pointer_in(data->parameters, 16) : 0,
-        .capture = capturing ? capture_of(stream) : 0,
-        .symbol = kind == KERNEL ? data->symbol : NULL,
-        .stack = frames_here_all(), .thread = thread_id(), .time = now(),
-    };
-    if (work.stack < 0) {
-        work.stack = backward_stack;
-        work.backward = work.stack >= 0;
-    }
-    if (work.capture) {
-        try_capture();
-    }
-    if (work.kind == BATCH) {
-        note_batch(&work, data->parameters);
-        return;
-    }
-    to_wait.wanted = marks_work(&work) && !capturing; /* a wait would end captures of other streams */
-    if (to_wait.wanted) {
-        to_wait.work = work;
-    }
-}
-
-static PyObject *on_error; /* called once, at the call that returned the error */
-
-static void
-tell_of_error(void)
-{
-    if (!Py_IsInitialized()) {
-        return;
-    }
-    PyGILState_STATE held = PyGILState_Ensure();
-    PyObject *type, *value, *traceback; /* the caller may be about to raise */
-    PyErr_Fetch(&type, &value, &traceback);
-    PyObject *result = PyObject_CallFunctionObjArgs(on_error, NULL);
-    if (!result) {
-        PyErr_Clear();
-    }
-    Py_XDECREF(result);
-    PyErr_Restore(type, value, traceback);
-    PyGILState_Release(held);
-}
-
-static void
-note_done(uint32_t id, const CallbackData *data)
-{
-    uint64_t context = (uint64_t)(uintptr_t)data->context;
-    if (calls[id].done == CONTEXT_DONE) {
-        marks_stream_done(context, 0, 0, 1, next_before);
-        return;
-    }
-    uint64_t handle = pointer_in(data->parameters, 0);
-    if (calls[id].done == EVENT_DONE) {
-        marks_event_done(handle);
-        return;
-    }
-    handle = handle || !calls[id].per_thread ? handle : PER_THREAD_STREAM;
-    marks_stream_done(context, handle == LEGACY_STREAM ? 0 : handle, handle == PER_THREAD_STREAM ? thread_id() : 0, 0,
-                      next_before);
-}
-
-static void
-end_call(uint32_t id, const CallbackData *data)
-{
-    int result = 0;
-    if (to_wait.wanted && calls[id].work) {
-        to_wait.wanted = 0;
-        result = marks_wait(&to_wait.work);
-    }
-    if (!is_sticky(result) && data->result) {
-        memcpy(&result, data->result, sizeof result);
-    }
-    if (is_sticky(result) && marks_error(result, id, frames_here_all(), thread_id(), now())) {
-        keep_slots();
-        if (on_error) {
-            tell_of_error();
-        }
-    }
-    if (calls[id].done && !result) {
-        note_done(id, data);
-    }
-    if (calls[id].capture && !result == (calls[id].capture == END_CAPTURE)) {
-        capturing--;
-    }
-}
-
-static void
-begin_destroying(uint32_t id, const CallbackData *data)
-{
-    agent_hold();
-    if (calls[id].gone == PRIMARY_GONE) {
-        marks_gone(0, 0, 1);
-    }
-    else {
-        uint64_t handle = pointer_in(data->parameters, 0);
-        int is_stream = calls[id].gone == STREAM_GONE;
-        marks_gone(is_stream ? (uint64_t)(uintptr_t)data->context : handle, handle, !is_stream);
-    }
-    agent_release();
-}
-
-static void
-finalize_once(void)
-{
-    if (atomic_exchange(&detach_wanted, 0)) {
-        cupti.Finalize();
-    }
-}
-
-static void
-around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
-{
-    (void)nothing, (void)domain;
-    if (data->site != ENTER && detach_wanted) {
-        finalize_once();
-    }
-    else if (!busy && marks_on() && id < MOST_CALLS) {
-        busy = 1;
-        if (calls[id].unload) { /* before and after it: another thread may launch meanwhile */
-            marks_unloaded();
-        }
-        if (data->site != ENTER) {
-            end_call(id, data);
-        }
-        else if (calls[id].work) {
-            begin_work(id, data);
-        }
-        else if (calls[id].done) {
-            next_before = marks_next();
-        }
-        else if (calls[id].gone) {
-            begin_destroying(id, data);
-        }
-        else if (calls[id].capture == BEGIN_CAPTURE) {
-            agent_hold();
-            capturing++; /* until its end, or if it fails */
-            agent_release();
-        }
-        else if (calls[id].capture == END_CAPTURE) {
-            uint64_t stream = pointer_in(data->parameters, 0), capture = capture_of(stream);
-            if (capture) {
-                marks_end_capture((uint64_t)(uintptr_t)data->context, stream, capture);
-            }
-        }
-        busy = 0;
-    }
-}
 
 PyDoc_STRVAR(load_doc, "load(path) -> None\n\nLoad libcupti, and find the driver's functions. Raises OSError.");
 
@@ -505,23 +17,14 @@ load(PyObject *self, PyObject *argument)
 {
     (void)self;
     PyObject *path = NULL;
-    if (cupti.library && cuda.library) {
-        Py_RETURN_NONE;
-    }
     if (!PyUnicode_FSConverter(argument, &path)) {
         return NULL;
     }
-    void *library = load_library(PyBytes_AsString(path), symbols, sizeof symbols / sizeof *symbols);
+    int failed = follow_load(PyBytes_AsString(path));
     Py_DECREF(path);
-    if (!library) {
+    if (failed) {
         return NULL;
     }
-    void *driver = load_library("libcuda.so.1", driver_symbols, sizeof driver_symbols / sizeof *driver_symbols);
-    if (!driver) {
-        return NULL;
-    }
-    cupti.library = library;
-    cuda.library = driver;
     Py_RETURN_NONE;
 }
 
@@ -530,10 +33,9 @@ forked(void)
 {
     marks_forked();
     frames_forked();
-    pthread_mutex_init(&slots.lock, NULL);
+    driver_forked();
     agent_forked();
-    detach_wanted = capturing = 0;
-    subscriber = NULL;
+    follow_forked();
 }
 
 static void
@@ -603,8 +105,8 @@ open_(PyObject *self, PyObject *arguments)
         Py_DECREF(path);
         return NULL;
     }
-    Driver driver = {write == Py_None ? write_on_device : write_in_test, wait_for_stream,
-                     write == Py_None ? written_by_device : written_in_test};
+    Driver driver = {write == Py_None ? driver_write : write_in_test, driver_wait,
+                     write == Py_None ? driver_written : written_in_test};
     Py_XDECREF(test_write);
     test_write = Py_NewRef(write);
     watch_forks();
@@ -618,7 +120,8 @@ open_(PyObject *self, PyObject *arguments)
     if (error) {
         return NULL;
     }
-    slots.state = capture_tried = 0;
+    driver_open();
+    follow_open();
     Py_RETURN_NONE;
 }
 
@@ -646,8 +149,7 @@ static PyObject *
 when_failed(PyObject *self, PyObject *act)
 {
     (void)self;
-    Py_XDECREF(on_error);
-    on_error = act == Py_None ? NULL : Py_NewRef(act);
+    follow_when_failed(act == Py_None ? NULL : act);
     Py_RETURN_NONE;
 }
 
@@ -658,43 +160,9 @@ static PyObject *
 follow(PyObject *self, PyObject *nothing)
 {
     (void)self, (void)nothing;
-    if (!cupti.library) {
-        PyErr_SetString(PyExc_RuntimeError, "libcupti is not loaded: call load() first");
+    if (follow_begin()) {
         return NULL;
     }
-    if (check_result(&cupti, cupti.Subscribe(&subscriber, around_call, NULL), "cuptiSubscribe")) {
-        subscriber = NULL;
-        return NULL;
-    }
-    memset(calls, 0, sizeof calls);
-    /* Enabling fails for calls that this driver does not have. */
-    for (size_t i = 0; i < sizeof work_calls / sizeof *work_calls; i++) {
-        calls[work_calls[i].id].work = calls[work_calls[i].per_thread_id].work = (uint8_t)(i + 1);
-        calls[work_calls[i].per_thread_id].per_thread = 1;
-        cupti.EnableCallback(1, subscriber, DRIVER_API, work_calls[i].id);
-        cupti.EnableCallback(1, subscriber, DRIVER_API, work_calls[i].per_thread_id);
-    }
-    for (size_t i = 0; i < sizeof capture_calls / sizeof *capture_calls; i++) {
-        calls[capture_calls[i].id].capture = capture_calls[i].what;
-        cupti.EnableCallback(1, subscriber, DRIVER_API, capture_calls[i].id);
-    }
-    for (size_t i = 0; i < sizeof done_calls / sizeof *done_calls; i++) {
-        calls[done_calls[i].id].done = done_calls[i].what;
-        calls[done_calls[i].id].per_thread = done_calls[i].per_thread;
-        cupti.EnableCallback(1, subscriber, DRIVER_API, done_calls[i].id);
-    }
-    for (size_t i = 0; i < sizeof unload_calls / sizeof *unload_calls; i++) {
-        calls[unload_calls[i]].unload = 1;
-        cupti.EnableCallback(1, subscriber, DRIVER_API, unload_calls[i]);
-    }
-    for (size_t i = 0; i < sizeof gone_calls / sizeof *gone_calls; i++) {
-        calls[gone_calls[i].id].gone = gone_calls[i].what;
-        cupti.EnableCallback(1, subscriber, DRIVER_API, gone_calls[i].id);
-    }
-    for (size_t i = 0; i < sizeof other_calls / sizeof *other_calls; i++) {
-        cupti.EnableCallback(1, subscriber, DRIVER_API, other_calls[i]);
-    }
-    marks_note(SUBSCRIBED, 1);
     Py_RETURN_NONE;
 }
 
@@ -706,21 +174,9 @@ close_(PyObject *self, PyObject *nothing)
 {
     (void)self, (void)nothing;
     Py_BEGIN_ALLOW_THREADS
-    if (subscriber) {
-        void *context;
-        cupti.EnableCallback(1, subscriber, DRIVER_API, CTX_GET_CURRENT);
-        detach_wanted = 1;
-        cuda.CtxGetCurrent(&context); /* CUPTI is finalized at the end of a call, where it is safe for other threads */
-        finalize_once();
-        subscriber = NULL;
-    }
+    follow_end();
     agent_hold();
-    int keep = slots.registered && cuda.MemHostUnregister(slots.host); /* refused if the context is dead */
-    if (!marks_close(keep) && slots.instead) {
-        cuda.MemFreeHost(slots.instead);
-    }
-    slots.instead = NULL;
-    slots.registered = slots.state = 0;
+    driver_close();
     agent_release();
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
@@ -733,16 +189,9 @@ static PyObject *
 look(PyObject *self, PyObject *nothing)
 {
     (void)self, (void)nothing;
-    void *context = subscriber ? (void *)(uintptr_t)marks_context() : NULL;
-    int result = 0;
-    if (context) {
-        Py_BEGIN_ALLOW_THREADS
-        result = query(context, 0);
-        Py_END_ALLOW_THREADS
-    }
-    if (is_sticky(result) && marks_error(result, 0, NO_FRAME, thread_id(), now())) {
-        keep_slots();
-    }
+    Py_BEGIN_ALLOW_THREADS
+    follow_look();
+    Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
@@ -760,7 +209,7 @@ agent(PyObject *self, PyObject *arguments)
         return NULL;
     }
     watch_forks();
-    int error = agent_start(PyBytes_AsString(path), stacks, signal, query_for_agent, keep_slots);
+    int error = agent_start(PyBytes_AsString(path), stacks, signal, follow_query, driver_keep_slots);
     if (error) {
         errno = error;
         PyErr_SetFromErrnoWithFilename(PyExc_OSError, PyBytes_AsString(path));
@@ -816,7 +265,7 @@ error(PyObject *self, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "iI", &code, &call)) {
         return NULL;
     }
-    marks_error(code, call, frames_here_all(), thread_id(), now());
+    marks_error(code, call, frames_here_all(), follow_thread(), now());
     Py_RETURN_NONE;
 }
 
@@ -841,7 +290,7 @@ static PyObject *
 backward(PyObject *self, PyObject *nothing)
 {
     (void)self, (void)nothing;
-    return PyLong_FromLong(atomic_exchange(&backward_stack, frames_here_all()));
+    return PyLong_FromLong(follow_backward(frames_here_all()));
 }
 
 PyDoc_STRVAR(backward_over_doc, "backward_over(before) -> None\n\nTake that one again, which backward() returned.");
@@ -854,7 +303,7 @@ backward_over(PyObject *self, PyObject *before)
     if (PyErr_Occurred()) {
         return NULL;
     }
-    backward_stack = (int32_t)number;
+    follow_backward((int32_t)number);
     Py_RETURN_NONE;
 }
 

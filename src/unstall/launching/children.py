@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -36,15 +37,17 @@ def _with_bootstrap(path: str | None) -> str:
 class arming_children(ExitStack):  # noqa: N801 - used like a function
     """A context in which every Python process that starts is armed by `arm(None)` of `module`, and so are its children.
 
-    `environment` has the variables that `module` reads. `optional`: a process that cannot be armed runs as it is, and
-    one that is armed by a module of its own is not armed by this one. The context restores all variables at its end.
+    `environment` has the variables that `module` reads. `optional`: a process that cannot be armed runs as it is, as do
+    all of another version of Python than ours, and one that is armed by a module of its own is not armed by this one.
+    The context restores all variables at its end.
     """
 
     def __init__(self, module: str, environment: Mapping[str, str], *, optional: bool = False) -> None:
         super().__init__()
         path = _with_bootstrap(os.environ.get("PYTHONPATH"))
         arm = "UNSTALL_ARM_CHILDREN" if optional else "UNSTALL_ARM_ALL"
-        for name, value in {"PYTHONPATH": path, arm: module, **environment}.items():
+        version = {"UNSTALL_CHILDREN_PYTHON": ".".join(map(str, sys.version_info[:2]))} if optional else {}
+        for name, value in {"PYTHONPATH": path, arm: module, **version, **environment}.items():
             self._set(name, value)
 
     def _set(self, name: str, value: str) -> None:

@@ -1,0 +1,156 @@
+"""Arms a program before its first line: lets unstall record the program, or gives the program a virtual GPU.
+
+When the program begins, the environment, `sys.path` and `sys.modules` are the program's own, and child processes are
+plain Python.
+
+An environment variable names the module whose function `arm(settings)` arms the program: UNSTALL_ARM for this process
+only, or UNSTALL_ARM_ALL for its children too. With UNSTALL_ARM_ALL, this variable and PYTHONPATH stay set. So they do
+with UNSTALL_ARM_CHILDREN, which names the module for processes that no other variable names one for; if that module
+fails, the process runs as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def _restore() -> tuple[str | None, str | None, str | None, int, str]:
+    """Undo what `unstall run` changed in the environment and the path.
+
+    Returns the module that arms this process, the module that arms its children too, the settings, the supervisor's
+    process id, and the folder that will be first on the path.
+    """
+    own = os.environ.pop("UNSTALL_ARM", None)
+    everyones = os.environ.get("UNSTALL_ARM_ALL")
+    settings = os.environ.pop("UNSTALL_SETTINGS", None)
+    supervisor = int(os.environ.pop("UNSTALL_SUPERVISOR", "0"))
+    first = os.environ.pop("UNSTALL_PATH0", "")
+    path = os.environ.pop("UNSTALL_PYTHONPATH", None)
+    if everyones is None and "UNSTALL_ARM_CHILDREN" not in os.environ:
+        os.environ.pop("PYTHONPATH", None)
+        if path is not None:
+            os.environ["PYTHONPATH"] = path
+    here = os.path.dirname(__file__)  # noqa: PTH120 - compared as text, and pathlib need not be imported yet
+    if here in sys.path:
+        sys.path.remove(here)
+    return own, everyones, settings, supervisor, first
+
+
+def _arm(module: str, settings: str | None) -> None:
+    """Arms this process. If that fails, the program runs anyway."""
+    try:
+        _arm_by(module, settings)
+    except Exception as error:
+        sys.stderr.write(f"unstall: the program runs without being recorded: {type(error).__name__}: {error}\n")
+
+
+def _arm_all(module: str, settings: str | None) -> None:
+    """Arms this process as its parent was armed. If that fails, the program ends, since it must not run unarmed."""
+    try:
+        _arm_by(module, settings)
+    except Exception as error:
+        sys.stderr.write(f"unstall: there is no virtual GPU here: {type(error).__name__}: {error}\n")
+        sys.stderr.flush()
+        os._exit(3)
+
+
+def _arm_child(module: str, before: set[str]) -> None:
+    """Arms a child of the program. If that fails, it runs as it is, and nothing is said."""
+    try:
+        _arm_by(module, None)
+        _hand_over(before, _first_on_path())
+    except Exception:
+        for name in set(sys.modules) - before:
+            if name.partition(".")[0] == "unstall":  # what else was imported is what the program would import
+                del sys.modules[name]
+
+
+def _arm_by(module: str, settings: str | None) -> None:
+    from importlib import import_module
+
+    _import_own_unstall()
+    import_module(module).arm(settings)
+
+
+def _import_own_unstall() -> None:
+    """Imports the unstall that this file belongs to, even if the program could not import it."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    package = os.path.abspath(os.path.join(__file__, "..", "..", ".."))  # noqa: PTH100, PTH118
+    spec = spec_from_file_location("unstall", os.path.join(package, "__init__.py"))  # noqa: PTH118
+    if "unstall" not in sys.modules and spec is not None and spec.loader is not None:
+        sys.modules["unstall"] = module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+def _hand_over(before: set[str], folder: str | None) -> None:
+    """Forgets our modules that the program has one of that name of. Otherwise its imports would find ours.
+
+    Our modules were imported before the program's folder was on the path. Our code still refers to them.
+    """
+    if folder is None or sys.flags.safe_path:
+        return
+    for name in set(sys.modules) - before:
+        top = os.path.join(folder, name.partition(".")[0])  # noqa: PTH118
+        theirs = os.path.isfile(f"{top}.py") or os.path.isfile(f"{top}/__init__.py")  # noqa: PTH113
+        if theirs and name.partition(".")[0] != "unstall":
+            del sys.modules[name]
+
+
+def _first_on_path() -> str | None:
+    """Returns the folder that will be first on the path, if it was not passed in the environment. None if that folder
+    was deleted.
+    """
+    from unstall.launching.launch import first_on_path, interpreter_flags
+
+    words = sys.orig_argv[1 + len(interpreter_flags(sys.orig_argv)) :]
+    try:
+        return first_on_path(words or ["-"])
+    except FileNotFoundError:
+        return None
+
+
+def _die_with(supervisor: int) -> None:
+    """Makes Linux kill this process when the supervisor is killed, since then nothing forwards signals to it."""
+    try:
+        import ctypes
+        import signal
+
+        prctl, set_parent_death_signal = ctypes.CDLL(None).prctl, 1
+        prctl(set_parent_death_signal, ctypes.c_ulong(signal.SIGKILL))
+        if os.getppid() != supervisor:  # it was killed before that; or a wrapper around Python stands in between
+            prctl(set_parent_death_signal, ctypes.c_ulong(0))
+            os.kill(supervisor, 0)
+    except ProcessLookupError:
+        os.kill(os.getpid(), signal.SIGKILL)
+    except (ImportError, OSError, AttributeError):
+        pass
+
+
+def _interrupted() -> None:
+    """Ends by Ctrl-C as plain Python would in the program. Otherwise Python would report a fatal error in `site`."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def arm_this_process() -> None:
+    """Arms it by what the environment says, and forgets what the program must not find."""
+    own, everyones, settings, supervisor, first = _restore()
+    childrens = os.environ.get("UNSTALL_ARM_CHILDREN")
+    before = set(sys.modules)
+    if settings is not None:
+        _die_with(supervisor)
+    try:
+        if everyones is not None:
+            _arm_all(everyones, settings)
+            _hand_over(before, first or _first_on_path())
+        elif own is not None:
+            _arm(own, settings)
+            _hand_over(before, first or _first_on_path())
+        elif childrens is not None:
+            _arm_child(childrens, before)
+    except KeyboardInterrupt:
+        _interrupted()
