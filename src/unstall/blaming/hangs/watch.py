@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from unstall.blaming.child import RING
 from unstall.blaming.hangs.processes import Found, effort_of, group_of, state_of
+from unstall.blaming.hangs.room import remove_ring
 from unstall.blaming.hangs.snapshot import snapshot
 from unstall.blaming.result import Hang
 from unstall.blaming.ring import pulse
@@ -183,10 +184,10 @@ class Watcher:
     def _forget(self, pid: int) -> None:
         """Removes what a child that has ended leaves. Of a rank, that it was there is kept: others may wait for it."""
         gone = self._watched.pop(pid)
-        if gone.own and gone.found.who.rank is None:
-            shutil.rmtree(gone.found.folder, ignore_errors=True)
-        elif gone.own:
-            (gone.found.folder / RING).unlink(missing_ok=True)
+        if gone.own:
+            remove_ring(gone.found.folder)
+            if gone.found.who.rank is None:
+                shutil.rmtree(gone.found.folder, ignore_errors=True)
 
     def _those_stuck(self) -> frozenset[int]:
         found = set()
