@@ -161,12 +161,12 @@ while time.monotonic() < until:
 
 @pytest.mark.slow
 def test_a_program_that_computes_can_be_asked_again_and_again(tmp_path: Path) -> None:
-    running = subprocess.Popen([sys.executable, "-c", COMPUTES, tmp_path], stdout=subprocess.PIPE, text=True)
-    assert running.stdout
-    running.stdout.readline()
     stacks = []
-    while running.poll() is None:
-        stacks += [answer.stacks for answer in ask([tmp_path], 0.5) if answer]
+    with subprocess.Popen([sys.executable, "-c", COMPUTES, tmp_path], stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout
+        running.stdout.readline()
+        while running.poll() is None:
+            stacks += [answer.stacks for answer in ask([tmp_path], 0.5) if answer]
     assert (running.returncode, any("in deep" in each for each in stacks)) == (0, True)
 
 
