@@ -59,6 +59,7 @@ until = time.monotonic() + 5
 while time.monotonic() < until:
     pass
 """
+COMPUTES_AFTER_WORK = DONE.replace("threading.Event().wait()\n", COMPUTES_FIRST)
 WORKS_FOR_A_WHILE = """import time, torch
 for _ in range(10):
     torch.launch(b"add")
@@ -116,14 +117,14 @@ def test_a_process_that_the_program_starts_is_told_too(home: Path, fake: Path) -
 @pytest.mark.slow
 def test_if_all_work_is_done_the_host_is_told(home: Path, fake: Path) -> None:
     _, _, told = hung(home, fake, DONE, "--end-hung")
-    assert f"All work that was put on the device is done. The host is at {home}/program.py:6." in told
+    assert f", and all of its work is done. The host is at {home}/program.py:6. The program is ended." in told
 
 
 @pytest.mark.slow
 def test_a_program_that_goes_on_is_left_as_it_is_and_told_to_move_again(home: Path, fake: Path) -> None:
     code, _, told = hung(home, fake, GOES_ON)
     assert code == 0
-    assert told.count("The program hangs") == 1
+    assert told.count("The program has put no work on the device for") == 1
     assert re.search(r"the program moves again, after [3-5] s", told)
 
 
@@ -131,6 +132,12 @@ def test_a_program_that_goes_on_is_left_as_it_is_and_told_to_move_again(home: Pa
 def test_a_program_that_computes_before_its_first_work_does_not_hang(home: Path, fake: Path) -> None:
     code, _, told = hung(home, fake, COMPUTES_FIRST, "--end-hung")
     assert (code, "hangs" in told) == (0, False)
+
+
+@pytest.mark.slow
+def test_a_program_that_computes_once_its_work_is_done_does_not_hang(home: Path, fake: Path) -> None:
+    code, _, told = hung(home, fake, COMPUTES_AFTER_WORK, "--end-hung")
+    assert (code, "all of its work is done" in told) == (0, False)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +15,8 @@ pytestmark = [
 ]
 
 from blaming.test_driver_calls import ran  # noqa: E402
+
+from unstall.blaming.hangs.answers import ask  # noqa: E402
 
 AGENT = """import os, threading
 from unstall.blaming.hangs.answers import ask
@@ -222,6 +225,43 @@ asks.stdin.write("\\n"); asks.stdin.flush(); ctypes.PyDLL(None).usleep(2_000_000
 print(asks.stdout.readline().strip())
 """
     assert told(fake, lines).startswith(f"[{LINES + 5},")
+
+
+def test_stacks_are_written_with_the_gil_held_if_it_is_free(fake: Path) -> None:
+    lines = """(answer,) = ask([folder])
+print("Current thread" in answer.stacks)
+"""
+    assert told(fake, lines) == "True"  # of the thread that has it
+
+
+COMPUTES = """import sys, time
+from pathlib import Path
+from unstall.blaming.hangs.child import attend
+
+attend(Path(sys.argv[1]))
+print("ready", flush=True)
+
+def each(n):
+    for i in range(n): yield i
+
+def deep(n):
+    return deep(n - 1) if n else [x for x in each(5)]
+
+until = time.monotonic() + 6
+while time.monotonic() < until:
+    deep(50)
+"""
+
+
+@pytest.mark.slow
+def test_a_program_that_computes_can_be_asked_again_and_again(tmp_path: Path) -> None:
+    stacks = []
+    with subprocess.Popen([sys.executable, "-c", COMPUTES, tmp_path], stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout
+        running.stdout.readline()
+        while running.poll() is None:
+            stacks += [answer.stacks for answer in ask([tmp_path], 0.5) if answer]
+    assert (running.returncode, any("in deep" in each for each in stacks)) == (0, True)
 
 
 def test_stacks_are_of_all_threads(fake: Path) -> None:

@@ -39,6 +39,12 @@ def test_a_kernel_is_told_with_its_line_and_for_how_long_nothing_has_moved() -> 
     assert "nothing has moved for 1 min 2 s. The default stream is at kernel spin of train.py:9." in told
 
 
+def test_a_program_whose_work_is_all_done_is_not_said_to_hang() -> None:
+    told = text(program())
+    assert "has put no work on the device for 1 min 2 s, and all of its work is done. The host is at" in told
+    assert "hangs" not in told
+
+
 def test_other_lines_that_the_stream_may_be_at_are_listed() -> None:
     told = text(program(kernel(9, others=(at(10), at(11)))))
     assert "of train.py:9 most likely, or of 2 other lines." in told

@@ -39,3 +39,8 @@ def test_the_collective_is_the_public_function_that_ranks_wait_in() -> None:
 
 def test_what_is_no_dump_has_no_stacks() -> None:
     assert parse('\x00\xff garbage\n  File "x", line 1 in f\n') == []
+
+
+def test_a_thread_without_a_frame_has_no_stack() -> None:
+    dump = "Current thread 0x00007f00cc (most recent call first):\n  <no Python frame>\n\n"
+    assert [stack.thread for stack in parse(dump + DUMP)] == [0x7F00AA, 0x7F00BB]

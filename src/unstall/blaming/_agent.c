@@ -1,7 +1,12 @@
 /* The thread of _agent.h. It wakes ten times a second to look at a number in a file that is mapped into memory: who asks
-   increases it. */
+   increases it.
+
+   Stacks are written with the GIL held, so that no frame changes meanwhile. Another thread, the writer, waits for it:
+   whoever has it may never release it. */
 
 #define _GNU_SOURCE
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
 
 #include "_agent.h"
 
@@ -19,7 +24,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ASKED_STREAMS = 1024, WAKES_EACH_NS = 100000000, WAKES_UNTIL_IDLE = 10, ENDS_WITHIN_NS = 1000000000 };
+enum {
+    ASKED_STREAMS = 1024,
+    WAKES_EACH_NS = 100000000,
+    WAKES_UNTIL_IDLE = 10,
+    ENDS_WITHIN_NS = 1000000000,
+    GIL_WITHIN_NS = 1000000000, /* a thread that runs Python releases the GIL each 5 ms if another one waits */
+};
 
 typedef struct {
     char magic[8];
@@ -48,6 +59,14 @@ static struct {
     void (*idle)(void);
 } agent = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t written;
+    int waits;  /* the thread is there, and has not had the GIL */
+    int wanted; /* stacks are */
+    int wrote;
+} writer = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 static int
 write_stacks(void)
 {
@@ -61,6 +80,52 @@ write_stacks(void)
     return !raise(agent.signal); /* in this thread; it returns when the handler has */
 }
 
+/* Python may end this thread in PyGILState_Ensure as the interpreter is finalised: it holds no lock there. */
+static void *
+write_with_gil(void *nothing)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    pthread_mutex_lock(&writer.lock);
+    writer.wrote = writer.wanted && write_stacks();
+    writer.wanted = writer.waits = 0;
+    pthread_cond_signal(&writer.written);
+    pthread_mutex_unlock(&writer.lock);
+    PyGILState_Release(state);
+    return nothing;
+}
+
+/* Returns whether there is a thread that waits for the GIL. */
+static int
+start_writer(void)
+{
+    pthread_t thread;
+    if (!writer.waits && Py_IsInitialized() && !pthread_create(&thread, NULL, write_with_gil, NULL)) {
+        pthread_setname_np(thread, "unstall");
+        pthread_detach(thread);
+        writer.waits = 1;
+    }
+    return writer.waits;
+}
+
+/* If the GIL does not come, its holder is in C, so its frames do not change either. If it returns from there while they are
+   read, the writer gets the GIL next, and keeps it until they have been read. */
+static int
+stacks_written(void)
+{
+    uint64_t until = now() + GIL_WITHIN_NS;
+    struct timespec at = {(time_t)(until / 1000000000), (long)(until % 1000000000)};
+    pthread_mutex_lock(&writer.lock);
+    writer.wanted = 1;
+    if (start_writer()) {
+        while (writer.wanted && !pthread_cond_timedwait(&writer.written, &writer.lock, &at)) {
+        }
+    }
+    int wrote = writer.wanted ? write_stacks() : writer.wrote;
+    writer.wanted = 0;
+    pthread_mutex_unlock(&writer.lock);
+    return wrote;
+}
+
 static void
 answer(Answers *answers)
 {
@@ -72,7 +137,9 @@ answer(Answers *answers)
         answers->rows[i].last = known[i].last;
     }
     answers->streams = count;
-    answers->stacks = (uint32_t)write_stacks();
+    pthread_mutex_unlock(&agent.lock); /* a thread that has the GIL may want it */
+    answers->stacks = (uint32_t)stacks_written();
+    pthread_mutex_lock(&agent.lock);
     answers->time = now();
 }
 
@@ -142,6 +209,9 @@ agent_start(const char *path, int stacks, int signal, int (*query)(uint64_t, uin
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&agent.wake, &attributes);
+    if (!writer.waits) {
+        pthread_cond_init(&writer.written, &attributes);
+    }
     pthread_condattr_destroy(&attributes);
     sigset_t all, before;
     sigfillset(&all);
@@ -202,5 +272,6 @@ void
 agent_forked(void)
 {
     pthread_mutex_init(&agent.lock, NULL);
-    agent.runs = 0;
+    pthread_mutex_init(&writer.lock, NULL);
+    agent.runs = writer.waits = 0;
 }

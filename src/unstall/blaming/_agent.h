@@ -1,5 +1,6 @@
 /* A thread that says how far the process is when another process asks: which streams are done, and where its Python
-   threads are. It needs neither the GIL nor the program's threads, which may all be stuck. answers.py asks it. */
+   threads are. It needs neither the GIL nor the program's threads, which may all be stuck; the GIL is taken if it comes.
+   answers.py asks it. */
 
 #ifndef UNSTALL_AGENT_H
 #define UNSTALL_AGENT_H
@@ -9,7 +10,7 @@
 enum { NOT_ASKED = -1 }; /* in place of a CUresult */
 
 /* Makes the file at `path`, which must not exist, and starts the thread. Returns 0 or an errno. `stacks`: the file to which
-   the handler of `signal`, which is installed already, writes stacks; the thread raises the signal in itself. `query` asks
+   the handler of `signal`, which is installed already, writes stacks; a thread that starts here raises it in itself. `query` asks
    a stream of a context, and `idle` is called each second. */
 int agent_start(const char *path, int stacks, int signal, int (*query)(uint64_t context, uint64_t stream),
                 void (*idle)(void));

@@ -63,9 +63,9 @@ def start(folder: Path, *, pinned: str = "", anomaly: bool = False, races: bool 
     return undo.close
 
 
-def start_now(folder: Path) -> None:
-    """Opens the ring in `folder`, and follows the driver's calls at once: CUDA is being initialised."""
-    _blame.open(str(folder / RING), "", whose_files())
+def start_now(folder: Path, ring: Path) -> None:
+    """Opens the ring of the process of `folder`, and follows the driver's calls at once: CUDA is being initialised."""
+    _blame.open(str(ring), "", whose_files())
     _follow(folder, ExitStack())
 
 
@@ -101,7 +101,13 @@ def whose_files() -> tuple[tuple[str, int], ...]:
 
 
 def _when_torch_is_there(folder: Path, undo: ExitStack, *, anomaly: bool) -> None:
-    undo.callback(device.when_initialised(lambda: _follow(folder, undo, anomaly=anomaly)))
+    process = os.getpid()
+
+    def begin() -> None:
+        if os.getpid() == process:  # no forked child; the folder is its parent's
+            _follow(folder, undo, anomaly=anomaly)
+
+    undo.callback(device.when_initialised(begin))
 
 
 def _follow(folder: Path, undo: ExitStack, *, anomaly: bool = False) -> None:

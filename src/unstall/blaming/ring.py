@@ -19,6 +19,7 @@ NEVER, BEGUN, FINISHED = 0, 2**32 - 1, 2**32 - 2
 """What a graph's slot holds, besides numbers of entries."""
 MARKED = 1
 """`marked` of an entry before which the stream got a mark."""
+_MAGIC = b"UNSTBLM1"
 _STREAMS = 1024
 _LONGEST_NAME = 1024
 """Of a kernel's name, in bytes: LONGEST_NAME in `_ring.h`."""
@@ -204,6 +205,8 @@ def pulse(path: Path) -> tuple[bytes, bool, bool]:
     """
     with path.open("rb") as file:
         content = file.read(_PULSE_BYTES)
+    if not content.startswith(_MAGIC):
+        raise ValueError(f"{path} is no ring")
     header = np.frombuffer(content, _HEADER, 1)[0]
     slots, streams = int(header["part"]["at"][0]), int(header["part"]["at"][1])
     of_slots = np.frombuffer(content, "<u4", _STREAMS + int(header["used"][2]), slots)
@@ -215,7 +218,7 @@ def pulse(path: Path) -> tuple[bytes, bool, bool]:
 def read_ring(path: Path) -> Ring:
     """Reads a file of `_marks.c`. Raises TraceError if it is none, OSError if it cannot be read."""
     content = np.fromfile(path, dtype=np.uint8)
-    if len(content) < _HEADER.itemsize or bytes(content[:8]) != b"UNSTBLM1":
+    if len(content) < _HEADER.itemsize or bytes(content[:8]) != _MAGIC:
         raise TraceError(f"{path}: no file of `unstall run --blame`, or one of another version")
     header = content[: _HEADER.itemsize].view(_HEADER)[0]
     tables = {}

@@ -6,7 +6,7 @@ import json
 import re
 import tempfile
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from unstall.blaming.assertions import Assertions
 from unstall.blaming.child import ENDING, FORWARD, RING, STATE
 from unstall.blaming.hangs import arming
 from unstall.blaming.hangs.processes import PREFIX, SHARED_MEMORY
+from unstall.blaming.hangs.room import spare_room
 from unstall.blaming.hangs.watch import Watcher
 from unstall.blaming.races.saved import read_races
 from unstall.blaming.result import BlameResult, Ending, Line
@@ -63,15 +64,19 @@ def supervise(
 
     `pinned`: lines to wait after (`_marks.h`). `anomaly`: torch keeps the forward line of each backward op. `races`:
     looks for races, too. `watcher`: who looks whether it hangs; then the Python processes that it starts are looked
-    at, too.
+    at, too, unless that is never to be told.
 
     Raises:
         UsageError: The program cannot be started.
     """
     assertions = Assertions()
     settings = json.dumps({"folder": str(folder), "pinned": pinned, "anomaly": anomaly, "races": races})
-    children = arming_children(arming.MODULE, {arming.FOLDER: str(folder)}, optional=True) if watcher else nullcontext()
-    with passed_on(assertions.see) as stderr, children, watcher or nullcontext():
+    with ExitStack() as around:
+        stderr = around.enter_context(passed_on(assertions.see))
+        if watcher and not watcher.wanted.never:
+            around.enter_context(spare_room(folder))
+            around.enter_context(arming_children(arming.MODULE, {arming.FOLDER: str(folder)}, optional=True))
+        around.enter_context(watcher or nullcontext())
         ended = launch(program, "unstall.blaming.child", settings, stdout_to_stderr=stdout_to_stderr, stderr=stderr)
     hang = watcher.hang if watcher else None
     if hang and hang.ended:

@@ -24,19 +24,33 @@ def arm(settings: str | None) -> None:
     if not os.environ.get(FOLDER) or not above.is_dir() or not can_attend():
         return
     folder = above / str(os.getpid())
-    folder.mkdir(mode=0o700)
+    _take(folder)
     attend(folder)
     when_imported("torch", lambda: _follow_work(folder))
+
+
+def _take(folder: Path) -> None:
+    """Makes a folder, or empties it if it is from before an `execv` of this process."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        for left in folder.iterdir():
+            left.unlink()
 
 
 def _follow_work(folder: Path) -> None:
     """Notes work once CUDA is initialised: the tables take 22 MiB."""
     from unstall.guest.device import when_initialised
 
+    process = os.getpid()
+
     def begin() -> None:
+        if os.getpid() != process:
+            return  # a forked child; the folder is its parent's
         with suppress(Exception):  # never the program's
             from unstall.blaming.child import start_now
+            from unstall.blaming.hangs.room import place_for_ring
 
-            start_now(folder)
+            start_now(folder, place_for_ring(folder))
 
     when_initialised(begin)

@@ -51,7 +51,7 @@ def attend(folder: Path) -> Callable[[], None]:
 
 
 def _free_signal() -> int:
-    """Returns a real-time signal that nothing handles; the agent raises it in its own thread only."""
+    """Returns a real-time signal that nothing handles; the agent raises it in its own threads only."""
     for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1):
         if signal.getsignal(number) is signal.SIG_DFL:
             return number
@@ -61,8 +61,11 @@ def _free_signal() -> int:
 def _follow_ranks(folder: Path, undo: ExitStack) -> None:
     """Says which rank this process is, once it knows."""
     distributed = sys.modules["torch.distributed.distributed_c10d"]
+    process = os.getpid()
 
     def tell(*_args: object, **_kwargs: object) -> None:
+        if os.getpid() != process:
+            return  # a forked child, which cannot be asked
         with suppress(Exception):
             _say_who(folder, distributed.get_rank(), distributed.get_world_size())
 

@@ -56,6 +56,11 @@ def _sentences(hang: Hang) -> Iterator[str]:
     first = _first(hang)
     if hang.after_ns is not None:
         quiet = max((each.quiet_ns or 0 for each in hang.processes if each.state == "waits"), default=hang.after_ns)
+        if _is_idle(hang):
+            yield f"The program has put no work on the device for {duration(quiet)}, and all of its work is done."
+            yield _of_host(first)
+            yield from _of_end(hang)
+            return
         yield f"The program hangs: nothing has moved for {duration(quiet)}."
     ranks = [each for each in hang.processes if each.rank is not None]
     within = [each for each in ranks if each.collective and each.state != "ended"]
@@ -63,6 +68,10 @@ def _sentences(hang: Hang) -> Iterator[str]:
         yield from _of_ranks(within, [each for each in ranks if each not in within], _unseen(ranks))
     else:
         yield _of_process(first)
+    yield from _of_end(hang)
+
+
+def _of_end(hang: Hang) -> Iterator[str]:
     if hang.ended:
         yield "The program is ended."
 
@@ -111,12 +120,23 @@ def _of_process(process: Process) -> str:
         return f"Streams wait for each other: {' and '.join(_circular(each, is_called) for each in circular)}."
     if sure := _sure(process):
         return f"{_capital(_standing(sure[0]))}."
-    host = f"The host is at {at_line(process.at)}." if process.at else "Where the host is, is not known."
+    host = _of_host(process)
     if not process.worked:
         return f"Nothing was put on a device yet. {host}"
     if process.streams:
         return f"{_capital(_standing(process.streams[0]))}, or has done it unseen. {host}"
     return f"All work that was put on the device is done. {host}"
+
+
+def _of_host(process: Process) -> str:
+    return f"The host is at {at_line(process.at)}." if process.at else "Where the host is, is not known."
+
+
+def _is_idle(hang: Hang) -> bool:
+    """Returns whether the program may be well: the device has nothing to do, and no rank waits for others."""
+    alive = [each for each in hang.processes if each.state != "ended"]
+    is_unsure = any(each.streams or each.collective or each.state in ("silent", "stopped") for each in alive)
+    return any(each.worked for each in alive) and not is_unsure
 
 
 _STATES = {

@@ -25,7 +25,7 @@ class Stack:
 
 
 def parse(text: str) -> list[Stack]:
-    """Returns the threads' stacks."""
+    """Returns the stacks of the threads that run Python."""
     found: list[tuple[int, list[Line]]] = []
     for line in text.splitlines():
         if thread := _THREAD.match(line):
@@ -35,7 +35,7 @@ def parse(text: str) -> list[Stack]:
             number = int(frame[2])
             source = linecache.getline(file, number).strip() if is_users(file) else ""
             found[-1][1].append(Line(file, number, _unescaped(frame[3]), source))
-    return [Stack(thread, tuple(frames)) for thread, frames in found]
+    return [Stack(thread, tuple(frames)) for thread, frames in found if frames]
 
 
 def users_line(frames: Sequence[Line]) -> Line | None:

@@ -16,7 +16,8 @@ from typing import Self
 from msgspec.structs import replace
 
 from unstall.blaming.child import RING
-from unstall.blaming.hangs.processes import Found, effort_of, group_of, processes_in, state_of
+from unstall.blaming.hangs.processes import Found, effort_of, group_of, state_of
+from unstall.blaming.hangs.room import remove_ring
 from unstall.blaming.hangs.snapshot import snapshot
 from unstall.blaming.result import Hang
 from unstall.blaming.ring import pulse
@@ -24,7 +25,7 @@ from unstall.blaming.ring import pulse
 LEAST_S, MOST_S, PAUSES = 60.0, 1800.0, 20
 """Without a time-out of the user's: so many times the longest pause, but at least and at most so long."""
 _TICK_S, _LONGEST_TICK_S = 0.5, 2.0
-_BUSY = 0.05  # of a core, which only background threads use less than
+_BUSY = 0.1  # of a core: a process whose threads only poll uses less
 _GRACE_S = 5.0
 _LOOK_S = 1.0
 _TOLD = "told"
@@ -46,14 +47,20 @@ def time_out_s(after_s: float | None, longest_s: float) -> float:
 
 @dataclass(slots=True)
 class _Watched:
-    """A process. `paused_s`: its last pause. `longest_s`: its longest one since its first work."""
+    """A process. `own`: this `unstall run` has started it; others are the program's other ranks.
+
+    `quiet_s`: since it or another process moved. `idle_s`: since it computed. `paused_s`: its last pause. `longest_s`:
+    its longest one since its first work.
+    """
 
     found: Found
+    own: bool = True
     pulse: bytes = b""
     effort: tuple[float, int, int] = (0.0, 0, 0)
     worked: bool = False
     failed: bool = False
     quiet_s: float = 0.0
+    idle_s: float = 0.0
     paused_s: float = 0.0
     longest_s: float = 0.0
 
@@ -64,13 +71,15 @@ class _Watched:
     def moved(self, passed_s: float) -> bool:
         """Returns whether it has moved since it was asked last."""
         before, had_worked = self.pulse, self.worked
+        used, self.effort = self.effort, effort_of(self.found.who.pid)
         self.pulse, self.worked, self.failed = _pulse(self.found.folder)
+        computed = self.effort[0] - used[0] > _BUSY * passed_s
+        self.idle_s = 0.0 if computed else self.idle_s + passed_s
         if self.worked and not had_worked:
             self.quiet_s = 0.0  # pauses are counted from here
         if self.worked:
             return self.pulse != before
-        used, self.effort = self.effort, effort_of(self.found.who.pid)  # a program that still starts computes or reads
-        return self.effort[0] - used[0] > _BUSY * passed_s or self.effort[1:] != used[1:]
+        return computed or self.effort[1:] != used[1:]  # a program that still starts computes or reads
 
     def go_on(self) -> None:
         """Ends its pause."""
@@ -118,11 +127,16 @@ class Watcher:
         self._thread.join()
 
     def _watch(self) -> None:
-        try:
-            while not self._ends.wait(_TICK_S):
+        said = ""
+        while not self._ends.wait(_TICK_S):
+            try:
                 self._tick()
-        except Exception as error:
-            self.say(f"hangs are no longer seen: {type(error).__name__}: {error}")
+            except Exception as error:
+                why, before = f"whether the program hangs is not known: {type(error).__name__}: {error}", said
+                said = why
+                if why != before:  # it may be so each time
+                    with suppress(OSError):
+                        self.say(why)
 
     def _tick(self) -> None:
         passed = time.monotonic() - self._looked
@@ -138,56 +152,73 @@ class Watcher:
         if self._stuck:
             self._see_whether_it_moves()
         elif stuck := self._those_stuck():
-            self._report(stuck)
+            after_s = min(limit for pid in stuck if (limit := self._watched[pid].limit_s(self.wanted)))
+            if not self._computes(after_s):
+                self._report(stuck, after_s)
 
     def _look(self, passed_s: float) -> None:
-        for found in processes_in(self.folder):
-            self._watched.setdefault(found.who.pid, _Watched(found)).found = found
-        for pid in [pid for pid, each in self._watched.items() if not (each.found.main or each.runs())]:
-            self._forget(pid)
-        moved = {pid for pid, each in self._watched.items() if each.runs() and each.moved(passed_s)}
-        for pid, each in self._watched.items():
-            if pid in moved or any(self._is_below(other, each.found) for other in moved):
+        for found in group_of(self.folder):
+            own = self.folder in (found.folder, found.folder.parent)
+            self._watched.setdefault(found.who.pid, _Watched(found, own)).found = found
+        for pid, each in list(self._watched.items()):
+            if not (each.own and each.found.main) and not each.runs():
+                self._forget(pid)
+        moved = [each.moved(passed_s) for each in self._watched.values() if each.runs()]
+        for each in self._watched.values():
+            if any(moved):  # the others may wait for it
                 each.go_on()
             else:
                 each.quiet_s += passed_s
 
+    def _computes(self, within_s: float) -> bool:
+        """Returns whether a process has computed within this time, while the device had nothing to do for it."""
+        idle = {pid: each.idle_s for pid, each in self._watched.items() if each.worked and each.idle_s < within_s}
+        if not idle:
+            return False
+        processes = snapshot([self._watched[pid].found for pid in idle], {}, frozenset())
+        computed = [idle[each.pid] for each in processes if each.state == "moves" and not each.streams]
+        for each in self._watched.values():
+            each.quiet_s = min([each.quiet_s, *computed])
+        return bool(computed)
+
     def _forget(self, pid: int) -> None:
         """Removes what a child that has ended leaves. Of a rank, that it was there is kept: others may wait for it."""
-        found = self._watched.pop(pid).found
-        if found.who.rank is None:
-            shutil.rmtree(found.folder, ignore_errors=True)
-        else:
-            (found.folder / RING).unlink(missing_ok=True)
-
-    def _is_below(self, pid: int, above: Found) -> bool:
-        """Returns whether a process was started by another one, which then only waits for it."""
-        below = self._watched[pid].found
-        return above.main or below.who.parent == above.who.pid
+        gone = self._watched.pop(pid)
+        if gone.own:
+            remove_ring(gone.found.folder)
+            if gone.found.who.rank is None:
+                shutil.rmtree(gone.found.folder, ignore_errors=True)
 
     def _those_stuck(self) -> frozenset[int]:
         found = set()
         for pid, each in self._watched.items():
             limit = each.limit_s(self.wanted)
-            if limit is not None and each.quiet_s >= limit and each.runs():
+            if each.own and limit is not None and each.quiet_s >= limit and each.runs():
                 found.add(pid)
         return frozenset(found)
 
-    def _report(self, stuck: frozenset[int]) -> None:
-        quiet = {pid: each.quiet_s for pid, each in self._watched.items()}
-        after = min(limit for pid in stuck if (limit := self._watched[pid].limit_s(self.wanted)))
-        group = group_of(self.folder)
-        quiet |= _quiet([each for each in group if each.who.pid not in self._watched and _runs(each)])
-        waiting = frozenset(pid for pid, quiet_s in quiet.items() if quiet_s >= min(after / 2, _LOOK_S))
+    def _report(self, stuck: frozenset[int], after_s: float) -> None:
         self._stuck = stuck
-        self.hang = Hang(after_ns=round(after * 1e9), processes=snapshot(group, quiet, waiting), ended=self.wanted.end)
-        if self._is_first_to_tell(group):
-            self.tell(self.hang)
-        else:
-            self.say("this rank hangs, too: another rank's report has it")
-        if self.wanted.end:
-            self._send(signal.SIGTERM)
-            self._kill_at = time.monotonic() + _GRACE_S
+        end = self.wanted.end and self.wanted.after_s is not None
+        self.hang = Hang(after_ns=round(after_s * 1e9), ended=end)
+        try:
+            quiet = {pid: each.quiet_s for pid, each in self._watched.items()}
+            waiting = frozenset(pid for pid, quiet_s in quiet.items() if quiet_s >= min(after_s / 2, _LOOK_S))
+            group = group_of(self.folder)
+            processes = snapshot(group, quiet, waiting)
+            # without a time-out of the user's, a host that waits may be well
+            end = end or (self.wanted.end and any(each.is_sure for process in processes for each in process.streams))
+            self.hang = replace(self.hang, processes=processes, ended=end)
+            if self._is_first_to_tell(group):
+                self.tell(self.hang)
+            else:
+                self.say("this rank hangs, too: another rank's report has it")
+        except Exception as error:
+            self.say(f"the program hangs, but the report failed: {type(error).__name__}: {error}")
+        finally:
+            if end:
+                self._send(signal.SIGTERM)
+                self._kill_at = time.monotonic() + _GRACE_S
 
     def _is_first_to_tell(self, group: Sequence[Found]) -> bool:
         """Returns whether no other `unstall run` has told this hang: torchrun may have started one for each rank."""
@@ -205,8 +236,8 @@ class Watcher:
         return self._told is not None
 
     def _see_whether_it_moves(self) -> None:
-        stuck = [each for pid in self._stuck if (each := self._watched.get(pid)) is not None]
-        moving = [each for each in stuck if not each.quiet_s and each.runs()]
+        self._stuck &= self._watched.keys()
+        moving = [each for pid in self._stuck if not (each := self._watched[pid]).quiet_s and each.runs()]
         if moving:
             assert self.hang is not None
             after = max(each.paused_s for each in moving)
@@ -218,7 +249,7 @@ class Watcher:
 
     def _send(self, number: signal.Signals) -> None:
         for pid, each in self._watched.items():
-            if each.runs():
+            if each.own and each.runs():
                 with suppress(OSError):
                     os.kill(pid, number)
 
