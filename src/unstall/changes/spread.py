@@ -33,12 +33,12 @@ class Sums:
 
 
 def sums(group: I64, step: I64, value: I64, groups: int, steps: int) -> Sums:
-    """Returns each group's total, and how much its steps differ. Groups and steps are numbered from 0.
+    """Returns each group's total, and how much its steps differ. A step without the group is a step of 0.
 
     Args:
-        group: The group of each value.
-        step: The step of each value.
-        value: The values, which are added up by group and step. 0 if a group has none in a step.
+        group: The group of each value, from 0.
+        step: The step of each value, from 0.
+        value: The values. Those of one group in one step are added up.
         groups: How many groups there are.
         steps: How many steps there are.
     """
