@@ -33,7 +33,8 @@ class Sums:
 
 
 def sums(group: I64, step: I64, value: I64, groups: int, steps: int) -> Sums:
-    """Returns each group's total, and how much its steps differ. A step without the group is a step of 0.
+    """Adds up values by group. Returns the totals, and how much each group varies from step to step. A group without
+    a value in a step counts as 0 in that step.
 
     Args:
         group: The group of each value, from 0.
