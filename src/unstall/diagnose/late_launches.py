@@ -27,10 +27,9 @@ TINY_ROW = 32
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Late:
-    """Launches of one stretch of code that leave the device idle, and the rows of tiny kernels among them."""
+    """Launches of one stretch of code that leave the device idle."""
 
     group: Group
-    tiny: I64
     restarts: bool  # few of them are late: the host is ahead, and late only after a pause
 
 
@@ -50,8 +49,7 @@ def divide(run: Run, function: int | None = None) -> tuple[list[Late], list[Grou
         if any(_lost(lost, group, mine) >= _HOLDS * lost[group.rows].sum() for mine in alike):
             continue
         restarts = bool((lost[group.rows] > 0).mean() < _LATE)
-        tiny = [] if restarts else [np.intersect1d(group.rows, mine.rows) for mine in rows_of_tiny]
-        stretches.append(Late(group, np.concatenate([*tiny, np.zeros(0, np.int64)]).astype(np.int64), restarts))
+        stretches.append(Late(group, restarts))
     spoken_for = np.concatenate([np.zeros(0, np.int64), *(late.group.rows for late in stretches if not late.restarts)])
     rest = [replace(group, rows=np.setdiff1d(group.rows, spoken_for)) for group in rows_of_tiny]
     return stretches, [group for group in rest if between[group.rows].sum() >= _WORTH * run.wall]

@@ -21,8 +21,8 @@ def launch_bound(run: Run, function: int | None = None) -> list[Finding]:
     """Returns one finding, at the innermost function with most of the idle time, or at `function`, a row of Stacks.
 
     A graph would capture this function. If the host is late only after pauses, the finding is harmless, unless a graph
-    gains something there. Without stacks, there is one finding for each of the costliest places. Findings mention rows
-    of tiny kernels. A place with little else gets a finding of tiny_kernels instead.
+    gains something there. Without stacks, there is one finding for each of the costliest places. A place with
+    little else than tiny kernels gets a finding of tiny_kernels instead.
     """
     lost = run.lost_to("launch")
     return [_finding(run, late, lost) for late in divide(run, function)[0]]
@@ -33,8 +33,6 @@ def _finding(run: Run, late: Late, lost: I64) -> Finding:
     exposed = int(lost[group.rows].sum())
     fix, safe_if, edit = _remedy(run, group)
     rate = f"{counted(len(group.rows), 'launch')} of ops that take {usual_length(run, group.rows)}"
-    if len(late.tiny):
-        rate += f"; {len(late.tiny):,} of these launches are of short kernels that follow one another"
     return run.finding(
         "launch-bound",
         group,
@@ -56,7 +54,7 @@ def _how_late(run: Run, group: Group, lost: I64) -> str:
     calls, depth = run.launch_depth
     others = depth[np.isin(calls, group.rows[lost[group.rows] == 0])]
     late = len(group.rows) - len(others)
-    text = f"{late:,} launches came after the device had run out of work"
+    text = f"{late:,} of them came after the device had run out of work"
     queued = int(np.median(others)) if len(others) else 0
     return text + (f", the others with {queued:,} ops still queued (median)" if queued >= _FAR_AHEAD else "")
 
