@@ -53,8 +53,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--cache",
         choices=_CACHES,
-        help="the device's cache before each call. cold: emptied; hot: as the previous call left it; rotate: filled by "
-        "other inputs (default: cold on a device)",
+        help="what is in the device's cache before each call. cold: nothing of the call's; hot: what the previous call "
+        "left; rotate: the same, but each call takes another copy of the inputs (default: cold if the time is the "
+        "device's)",
     )
     add_value(
         group, "--max-seconds", "S", _seconds, "the most time to take (default: 2 for a statement, 5 for a comparison)"

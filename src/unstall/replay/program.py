@@ -1,4 +1,5 @@
-"""A `Program`: the dependencies of a run. Host threads work, call, launch and wait; device ops follow from that.
+"""A `Program`: the instructions of host threads (work, calls, launches, waits), and what they and the ops of the device
+depend on.
 
 Instructions are in the order in which the host began them, so each comes after everything it depends on. An engine
 therefore replays a program in one pass. If an instruction takes longer, nothing ends sooner, because a

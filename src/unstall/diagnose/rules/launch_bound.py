@@ -32,7 +32,7 @@ def _finding(run: Run, late: Late, lost: I64) -> Finding:
     group = late.group
     exposed = int(lost[group.rows].sum())
     fix, safe_if, edit = _remedy(run, group)
-    rate = f"{counted(len(group.rows), 'launch')} of ops that take {usual_length(run, group.rows)}"
+    rate = f"{counted(len(group.rows), 'launch')}, of ops that take {usual_length(run, group.rows)}"
     return run.finding(
         "launch-bound",
         group,
@@ -54,7 +54,7 @@ def _how_late(run: Run, group: Group, lost: I64) -> str:
     calls, depth = run.launch_depth
     others = depth[np.isin(calls, group.rows[lost[group.rows] == 0])]
     late = len(group.rows) - len(others)
-    text = f"{late:,} of them came after the device had run out of work"
+    text = f"{late:,} launches came after the device had run out of work"
     queued = int(np.median(others)) if len(others) else 0
     return text + (f", the others with {queued:,} ops still queued (median)" if queued >= _FAR_AHEAD else "")
 
@@ -74,7 +74,9 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
         if at.line_is == "exact" and (at.file, at.function) == (own.file, own.function):
             told += [f"{share(cost, exposed)} lies at line {at.line}"] if at.line != own.line else []
         elif at.file and (at.file, at.line) != (own.file, own.line):
-            told.append(f"{share(cost, exposed)} lies within calls to {at.function} ({at.file}:{at.line})")
+            told.append(
+                f"{share(cost, exposed)} lies within calls to another function, {at.function} ({at.file}:{at.line})"
+            )
     return [f"of the idle time, {', '.join(told)}"] if told else []
 
 
