@@ -44,8 +44,8 @@ def test_the_function_named_is_the_innermost_that_holds_most_of_it() -> None:
     finding = only(trace, "launch-bound")
     assert place(finding) == ("train.py", 12, "train")
     assert finding.count == 40
-    assert "of the idle time, 51.8 % lies within calls to another function, encode (model/net.py:30)" in finding.saw
-    assert "48.2 % lies within calls to another function, decode (model/net.py:60)" in finding.saw
+    assert "callees with most of the idle time: model/net.py:30 (encode) 51.8 %" in finding.saw
+    assert "model/net.py:60 (decode) 48.2 %" in finding.saw
 
 
 def by_line(*, calls: int = 2) -> TraceBuilder:
@@ -68,7 +68,7 @@ def test_the_lines_of_a_function_hold_it_together_and_the_costliest_is_named() -
     assert finding.where.line_is == "exact"
     assert finding.count == 40
     assert finding.edit == "graph:model/net.py:forward"
-    assert "25.7 % lies at line 51" in finding.saw
+    assert "other lines with most of the idle time: 51 25.7 %" in finding.saw
 
 
 def test_within_generate_it_is_told_what_can_be_captured_there() -> None:

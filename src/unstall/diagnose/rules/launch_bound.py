@@ -69,15 +69,14 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
     parts = sorted(
         ((int(lost[part.rows].sum()), run.where(part)) for part in run.lines(group.rows)), key=lambda part: -part[0]
     )
-    told = []
+    lines, callees = [], []
     for cost, at in parts[:_MOST_LINES] if len(parts) > 1 else ():
         if at.line_is == "exact" and (at.file, at.function) == (own.file, own.function):
-            told += [f"{share(cost, exposed)} lies at line {at.line}"] if at.line != own.line else []
+            lines += [f"{at.line} {share(cost, exposed)}"] if at.line != own.line else []
         elif at.file and (at.file, at.line) != (own.file, own.line):
-            told.append(
-                f"{share(cost, exposed)} lies within calls to another function, {at.function} ({at.file}:{at.line})"
-            )
-    return [f"of the idle time, {', '.join(told)}"] if told else []
+            callees.append(f"{at.file}:{at.line} ({at.function}) {share(cost, exposed)}")
+    told = {"other lines": lines, "callees": callees}
+    return [f"{each} with most of the idle time: {', '.join(shares)}" for each, shares in told.items() if shares]
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
