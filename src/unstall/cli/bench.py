@@ -53,9 +53,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--cache",
         choices=_CACHES,
-        help="what the device's cache holds before each call. cold: none of the call's data; hot: the data of the "
-        "previous call; rotate: the data of other copies of the inputs, which the calls use in turn (default: cold for "
-        "the time on the device, else hot)",
+        help="what the device's cache holds before each call. cold: no data of the call; hot: the call's data, from "
+        "the previous call; rotate: the data of calls with other inputs (default: cold for the time on the device, "
+        "else hot)",
     )
     add_value(
         group, "--max-seconds", "S", _seconds, "the most time to take (default: 2 for a statement, 5 for a comparison)"

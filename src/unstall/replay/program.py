@@ -1,9 +1,9 @@
 """A `Program`: a run as instructions that depend on one another.
 
-Threads of the host work, make calls, launch and wait. An op of the device depends on its launch and on ops before it.
-Instructions are in the order in which the host began them, so each comes after everything it depends on. An engine
-therefore replays a program in one pass. Times are sums and maxima of earlier times, so making one instruction longer
-makes no instruction end earlier.
+The host's threads do work, make calls, launch ops, and wait. An op of the device depends on its launch and on ops
+before it. Instructions are in the order in which the host began them, so each comes after everything it depends on. An
+engine therefore replays a program in one pass. Times are sums and maxima of earlier times. So if one instruction gets
+longer, each end stays where it is, or comes later.
 """
 
 from __future__ import annotations

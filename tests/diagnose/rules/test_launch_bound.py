@@ -44,8 +44,8 @@ def test_the_function_named_is_the_innermost_that_holds_most_of_it() -> None:
     finding = only(trace, "launch-bound")
     assert place(finding) == ("train.py", 12, "train")
     assert finding.count == 40
-    assert "callees with most of the idle time: model/net.py:30 (encode) 51.8 %" in finding.saw
-    assert "model/net.py:60 (decode) 48.2 %" in finding.saw
+    assert "callees with most of the idle time: encode (model/net.py:30) 51.8 %" in finding.saw
+    assert "decode (model/net.py:60) 48.2 %" in finding.saw
 
 
 def by_line(*, calls: int = 2) -> TraceBuilder:
