@@ -53,9 +53,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--cache",
         choices=_CACHES,
-        help="what the device's cache holds before each call. cold: no data of the call; hot: the call's data, from "
-        "the previous call; rotate: the data of calls with other inputs (default: cold for the time on the device, "
-        "else hot)",
+        help="cold: empty the device's cache before each call; hot: leave the cache as it is; rotate: leave it, but "
+        "give each call other inputs (default: cold to measure the device, hot to measure the host)",
     )
     add_value(
         group, "--max-seconds", "S", _seconds, "the most time to take (default: 2 for a statement, 5 for a comparison)"
