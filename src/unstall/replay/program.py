@@ -2,8 +2,7 @@
 
 The host's threads do work, make calls, launch ops, and wait. An op of the device depends on its launch and on ops
 before it. Instructions are in the order in which the host began them, so each comes after everything it depends on. An
-engine therefore replays a program in one pass. Times are sums and maxima of earlier times. So no instruction ends
-earlier because another one gets longer.
+engine therefore replays a program in one pass.
 """
 
 from __future__ import annotations

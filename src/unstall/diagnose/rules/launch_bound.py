@@ -74,7 +74,7 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
         if at.line_is == "exact" and (at.file, at.function) == (own.file, own.function):
             lines += [f"{at.line} {share(cost, exposed)}"] if at.line != own.line else []
         elif at.file and (at.file, at.line) != (own.file, own.line):
-            name = f"another {at.function}" if at.function == own.function else at.function
+            name = f"another function named {at.function}" if at.function == own.function else at.function
             callees.append(f"{name} ({at.file}:{at.line}) {share(cost, exposed)}")
     told = {"other lines": lines, "callees": callees}
     return [f"{each} with most of the idle time: {', '.join(shares)}" for each, shares in told.items() if shares]
