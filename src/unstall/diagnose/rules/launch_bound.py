@@ -73,9 +73,8 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
     for cost, at in parts[:_MOST_LINES] if len(parts) > 1 else ():
         if at.line_is == "exact" and (at.file, at.function) == (own.file, own.function):
             lines += [f"{at.line} {share(cost, exposed)}"] if at.line != own.line else []
-        elif at.file and (at.file, at.line) != (own.file, own.line):
-            name = f"another function named {at.function}" if at.function == own.function else at.function
-            callees.append(f"{name} ({at.file}:{at.line}) {share(cost, exposed)}")
+        elif at.file and at.function != own.function:  # of one name, only the table of lines tells them apart
+            callees.append(f"{at.function} ({at.file}:{at.line}) {share(cost, exposed)}")
     told = {"other lines": lines, "callees": callees}
     return [f"{each} with most of the idle time: {', '.join(shares)}" for each, shares in told.items() if shares]
 
