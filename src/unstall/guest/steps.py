@@ -67,7 +67,7 @@ def step() -> None:
 
 @contextmanager
 def observing_steps(observe: Callable[[str, int], None]) -> Iterator[None]:
-    """A context in which each call of `step` by this thread calls `observe(kind, who)`, even if nothing is recorded."""
+    """A context. In it, each call of `step` by this thread calls `observe(kind, who)`, recorded or not."""
     before = getattr(_observing, "steps", ())
     _observing.steps = (*before, observe)
     try:

@@ -227,7 +227,8 @@ def _stops(subject: Subject, stretch: I64) -> list[str]:
         return []
     why = "a graph cannot contain the work in between"
     if waited:
-        why = f"a graph cannot contain a wait, and the host waits {_times(waited / steps)} between these launches"
+        times = _times(waited / steps)
+        why = f"a graph cannot contain a wait, and the host waits {times} between the first and the last launch"
     elif uploaded:
         why = (
             f"a graph cannot contain an upload, and the host uploads {_times(uploaded / steps)} between these launches"
