@@ -39,8 +39,8 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
         "--hang-after",
         "TIME",
         parse_hang_after,
-        "with --blame: report a hang after this long without progress: 60s, 2m, or never (default: 20 times the "
-        "longest pause so far, at least 60s)",
+        'with --blame: report a hang after this long without progress, such as 60s or 2m, or "never" (default: 20 '
+        "times the longest pause so far, at least 60s)",
     )
     group.add_argument(
         "--end-hung", action="store_true", help="with --blame: end a program that hangs, with exit code 124"

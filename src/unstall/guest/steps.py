@@ -67,7 +67,10 @@ def step() -> None:
 
 @contextmanager
 def observing_steps(observe: Callable[[str, int], None]) -> Iterator[None]:
-    """A context. In it, each call of `step` by this thread calls `observe(kind, who)`, recorded or not."""
+    """Calls `observe(kind, who)` whenever this thread calls `step` within the `with` block.
+
+    The program need not be recorded.
+    """
     before = getattr(_observing, "steps", ())
     _observing.steps = (*before, observe)
     try:
