@@ -6,9 +6,9 @@
     unstall blame --core core_1795669120_host_4711.nvcudmp
     unstall blame --core FILE fault.json
 
-PID is the process of the program, of one of its ranks, or of `unstall run`. It must have been started with `unstall run
---blame`. For each process, the report says which line Python runs. For each stream, it says which line's work is being
-done, or what the stream waits for. The program keeps running.
+PID is the process of the program, of one of its ranks, or of `unstall run`. The program must have been started
+with `unstall run --blame`. For each process, the report says which line Python runs. For each stream, it says which
+line's work is being done, or what the stream waits for. The program keeps running.
 
 FILE is a GPU core dump, as CUDA's driver writes it. Nothing of it is run, and no file that it names is opened. RESULT
 is a file that `unstall run --blame -o fault.json` wrote. With it, the report also has the lines that launched the

@@ -81,8 +81,7 @@ class Subject:
 
     @cached_property
     def since(self) -> I64:
-        """For each instruction, the recorded end of the previous call on its thread, int64 ns. The instruction's work
-        starts then."""
+        """When the work of each instruction began, in ns (int64): when the call before it on its thread had ended."""
         do = self.program.instructions
         start, end = self.recorded_span
         since = np.zeros(len(do), dtype=np.int64)

@@ -62,7 +62,7 @@ class DeviceMemory:
         self._blocks[start] = _Block(start, stream)
 
     def record_stream(self, start: int, stream: int) -> None:
-        """Notes that a block, once freed, waits for this stream before it is given out again."""
+        """Records that the block at `start` waits for this stream, once it is freed, before it is given out again."""
         if start in self._blocks:
             self._blocks[start].recorded.add(stream)
 
