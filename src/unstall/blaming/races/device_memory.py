@@ -62,7 +62,8 @@ class DeviceMemory:
         self._blocks[start] = _Block(start, stream)
 
     def record_stream(self, start: int, stream: int) -> None:
-        """Records that the block at `start` waits for this stream, once it is freed, before it is given out again."""
+        """Makes the block at `start` wait for this stream: if it is freed, nobody gets it before the stream has caught
+        up."""
         if start in self._blocks:
             self._blocks[start].recorded.add(stream)
 
