@@ -62,8 +62,7 @@ class DeviceMemory:
         self._blocks[start] = _Block(start, stream)
 
     def record_stream(self, start: int, stream: int) -> None:
-        """Makes the block at `start` wait for this stream: if it is freed, nobody gets it before the stream has caught
-        up."""
+        """If the block at `start` is freed, it will be given out again only after this stream has caught up."""
         if start in self._blocks:
             self._blocks[start].recorded.add(stream)
 
