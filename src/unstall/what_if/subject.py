@@ -81,7 +81,7 @@ class Subject:
 
     @cached_property
     def since(self) -> I64:
-        """The start of each instruction's work, int64 ns. It is the end of the previous call on the same thread."""
+        """For each instruction, the end of the call before it on its thread, int64 ns."""
         do = self.program.instructions
         start, end = self.recorded_span
         since = np.zeros(len(do), dtype=np.int64)
