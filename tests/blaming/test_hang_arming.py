@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -113,7 +114,7 @@ def armed_children(folder: Path, monkeypatch: pytest.MonkeyPatch, wanted: Wanted
 def test_children_are_armed_unless_hangs_are_never_to_be_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, never: bool
 ) -> None:
-    assert armed_children(tmp_path, monkeypatch, Wanted(never=never)) is not never
+    assert armed_children(tmp_path, monkeypatch, Wanted(math.inf if never else None)) is not never
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import shlex
 import shutil
@@ -103,9 +102,7 @@ def _watcher(args: argparse.Namespace, folder: Path, program: Sequence[str]) -> 
         with redirect_stdout(sys.stderr):
             deliver(HangReport(BlameResult(program=program[program[0] == "-m"], hang=hang)), printed)
 
-    after = args.hang_after
-    wanted = Wanted(None if after == math.inf else after, end=args.end_hung, never=after == math.inf)
-    return Watcher(folder, wanted, tell, say)
+    return Watcher(folder, Wanted(args.hang_after, end=args.end_hung), tell, say)
 
 
 def _supervised(args: argparse.Namespace, program: Sequence[str], pinned: str = "", *, anomaly: bool = False) -> Ended:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -33,11 +34,19 @@ _TOLD = "told"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the user asks for. `after_s`: the time-out; None to tell it from the program's own pauses."""
+    """What the user asks for.
+
+    `after_s`: the time-out; infinite for never, None to tell it from the program's own pauses. `end`: whether a program
+    that hangs is ended.
+    """
 
     after_s: float | None = None
     end: bool = False
-    never: bool = False
+
+    @property
+    def never(self) -> bool:
+        """Whether nobody is to look for hangs."""
+        return self.after_s == math.inf
 
 
 def time_out_s(after_s: float | None, longest_s: float) -> float:
