@@ -90,6 +90,18 @@ read_rules(PyObject *files, FileRule *rules)
     return (int)count;
 }
 
+/* Gives the path back. Returns -1 with an OSError if there is an error, an errno. */
+static int
+failed_at(PyObject *path, int error)
+{
+    if (error) {
+        errno = error;
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, PyBytes_AsString(path));
+    }
+    Py_DECREF(path);
+    return error ? -1 : 0;
+}
+
 static PyObject *
 open_(PyObject *self, PyObject *arguments)
 {
@@ -112,12 +124,7 @@ open_(PyObject *self, PyObject *arguments)
     watch_forks();
     frames_on_new = marks_describe;
     int error = marks_set_files(rules, count) ? ENOMEM : marks_open(PyBytes_AsString(path), &driver, pinned);
-    if (error) {
-        errno = error;
-        PyErr_SetFromErrnoWithFilename(PyExc_OSError, PyBytes_AsString(path));
-    }
-    Py_DECREF(path);
-    if (error) {
+    if (failed_at(path, error)) {
         return NULL;
     }
     driver_open();
@@ -210,12 +217,7 @@ agent(PyObject *self, PyObject *arguments)
     }
     watch_forks();
     int error = agent_start(PyBytes_AsString(path), stacks, signal, follow_query, driver_keep_slots);
-    if (error) {
-        errno = error;
-        PyErr_SetFromErrnoWithFilename(PyExc_OSError, PyBytes_AsString(path));
-    }
-    Py_DECREF(path);
-    if (error) {
+    if (failed_at(path, error)) {
         return NULL;
     }
     Py_RETURN_NONE;
