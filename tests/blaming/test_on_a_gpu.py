@@ -32,26 +32,7 @@ except RuntimeError as error:
     print(blaming.report.result.suspects[0].where.line)
 """
 
-IN_GRAPH = """import torch
-
-SOURCE = '''
-extern "C" __global__ void scale(float *data, long long *shift) { data[(long long)threadIdx.x << shift[0]] *= 2.0f; }
-'''
-scale = torch.cuda._compile_kernel(SOURCE, "scale")
-data = torch.ones(64, device="cuda")
-shift = torch.zeros(1, dtype=torch.long, device="cuda")
-scale((1, 1, 1), (64, 1, 1), [data, shift])
-torch.cuda.synchronize()
-graph = torch.cuda.CUDAGraph()
-with torch.cuda.graph(graph):
-    before = data + 1
-    scale((1, 1, 1), (64, 1, 1), [data, shift])  # the fault
-    after = data * 2
-for step in range(20):
-    shift.fill_(36 if step == 13 else 0)
-    graph.replay()
-print(after.sum().item())
-"""
+IN_GRAPH = Path(__file__).parent / "core_dump" / "programs" / "in_graph.py"
 
 
 def line_of(program: Path, comment: str) -> int:
@@ -86,16 +67,14 @@ def test_a_second_run_tells_the_forward_line_of_a_backward_fault() -> None:
     assert forward[0]["line"] == line_of(program, "# its forward")
 
 
-def test_a_second_run_leaves_one_line_of_a_graph(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(IN_GRAPH)
+def test_a_second_run_leaves_one_line_of_a_graph() -> None:
     lines = [
         [each["where"]["line"], *(other["line"] for other in each["others"])]
         for options in ((), ("--pin-down",))
-        for each in blamed(program, *options)["suspects"]
+        for each in blamed(IN_GRAPH, *options)["suspects"]
         if each["replayed"]
     ]
-    fault = line_of(program, "# the fault")
+    fault = line_of(IN_GRAPH, "# the fault")
     assert lines == [[fault - 1, fault, fault + 1], [fault]]
 
 
