@@ -152,7 +152,7 @@ def _work(ring: Ring, stream: int, rows: Rows) -> Suspect:
 
 
 def _likeliest_first(ring: Ring, rows: Rows) -> Rows:
-    """Returns the entries with those first that may wait in a loop, which kernels of torch's and NVIDIA's do not."""
+    """Returns the entries, first those of kernels that are neither torch's nor NVIDIA's: only these may loop."""
     if rows["kind"][0] >= RECORD:
         return rows
     ends = [bool(_ENDS.search(ring.kernel(int(each["kernel"])))) or each["kind"] != KERNEL for each in rows]
