@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unstall.replay.engine import replay
-from unstall.replay.program import Code, Instructions, Ops, Program, Replayed
-from unstall.replay.steady import _likes
+from unstall.replay.program import Instructions, Ops, Program, Replayed
+from unstall.replay.steady import likes, likes_of_targets
 from unstall.timeline.columns import I32, I64
 
 _SETTLING, _LOOKED_AT = 8, 4  # minimum number of warm-up steps, and of measured steps
@@ -71,8 +71,6 @@ def repeat(program: Program, times: int) -> Program:
     def each_op(column: np.ndarray) -> np.ndarray:
         return np.concatenate((column[:last_op], *[column[first_op:last_op]] * (times - 1)))
 
-    # A record corresponds to another of its stream, any other instruction to another of its thread.
-    kinds = np.where(do.code == Code.RECORD, do.stream.astype(np.int64), -1 - do.thread.astype(np.int64))
     work = each(do.work)
     # Between the last step and the repeated first one, the thread works as long as it usually does between steps.
     between = do.work[program.step_starts[1:]]
@@ -86,7 +84,7 @@ def repeat(program: Program, times: int) -> Program:
             code=each(do.code),
             thread=each(do.thread),
             stream=each(do.stream),
-            target=_carried(do.target, first, last, times, _likes(kinds, first, last)),
+            target=_carried(do.target, first, last, times, likes_of_targets(do, first, last)),
             work=work,
             call=each(do.call),
             latency=each(do.latency),
@@ -97,7 +95,7 @@ def repeat(program: Program, times: int) -> Program:
         ops=Ops(
             stream=each_op(ops.stream),
             engine=each_op(ops.engine),
-            after=_carried(ops.after, first_op, last_op, times, _likes(ops.stream, first_op, last_op)),
+            after=_carried(ops.after, first_op, last_op, times, likes(ops.stream, ops.after, first_op, last_op)),
             duration=each_op(ops.duration),
             latency=each_op(ops.latency),
             gap=each_op(ops.gap),
@@ -113,7 +111,7 @@ def _carried(column: I32, first: int, last: int, times: int, likes: I64) -> I32:
     """Shifts indices for each repetition. An index before `first` becomes its counterpart in the repetition before."""
     values, period = column[first:last], last - first
     inside = values >= first
-    like = np.where(inside | (values < 0), -1, likes[np.clip(values, 0, first)])
+    like = np.where(inside, -1, likes)
     moved = np.where(inside, values + period, np.where(like >= 0, like, values))
     moves = np.where(inside | (like >= 0), period, 0)
     after = (moved + moves * np.arange(times - 1)[:, None]).astype(np.int32)

@@ -10,10 +10,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from programs import BODIES, Program, _run, programs
 from replay import repeated
+from replay.invented import Do, Op
+from replay.invented import program as by_hand
 from replay.recorded import A_FEW, Trace, program, program_of
 
 from unstall.diagnose.analyse import analyse
 from unstall.replay.engine import replay
+from unstall.replay.program import Code
 from unstall.replay.steady import settle, steady_step_ns
 from unstall.what_if.edits import parse
 from unstall.what_if.subject import Subject
@@ -39,6 +42,20 @@ def test_rounds_of_a_full_queue_are_those_of_one_long_program(queue: int, kernel
             trace.launch("side", 300, stream=20)
     made = replace(program(trace), capacity=queue)
     assert steady_step_ns(made) == repeated.settle(made).step_ns
+
+
+def test_a_thread_that_was_waited_for_as_it_recorded_an_event_is_waited_for_in_each_round() -> None:
+    """Not the thread that records events on that stream later."""
+    made = by_hand(
+        Do(Code.RECORD, thread=1, stream=0),
+        Do(Code.JOIN, target=0),
+        Do(Code.RECORD, stream=0),
+        Do(Code.CALL, thread=1, work=500),
+        Do(Code.LAUNCH, stream=0, ops=[Op(5)]),
+        threads=2,
+    )
+    made = replace(made, step_starts=np.array([1]), step_ends=np.array([4]))
+    assert steady_step_ns(made) == repeated.settle(made).step_ns == 500
 
 
 @st.composite

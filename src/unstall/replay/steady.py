@@ -108,10 +108,8 @@ def _rounds(program: Program, most: int) -> Iterator[_Round]:
     # What was recorded of the host is a third of the columns, and takes no part in a replay.
     do = replace(do, recorded=do.recorded[:0])
     part = replace(program, instructions=_rows(do, 0, last), ops=_rows(ops, 0, last_op))
-    # A record corresponds to another of its stream, any other instruction to another of its thread.
-    kinds = np.where(do.code == Code.RECORD, do.stream.astype(np.int64), -1 - do.thread.astype(np.int64))
-    target = _Carried.of(do.target, first, last, _likes(kinds, first, last))
-    after = _Carried.of(ops.after, first_op, last_op, _likes(ops.stream, first_op, last_op))
+    target = _Carried.of(do.target, first, last, likes_of_targets(do, first, last))
+    after = _Carried.of(ops.after, first_op, last_op, likes(ops.stream, ops.after, first_op, last_op))
     steps, steps_ops = _rows(do, first, last), _rows(ops, first_op, last_op)
     # Between the last step and the repeated first one, the thread works as long as it usually does between steps.
     between = do.work[program.step_starts[1:]]
@@ -150,10 +148,10 @@ class _Carried:
 
     @classmethod
     def of(cls, column: I32, first: int, last: int, likes: I64) -> _Carried:
-        """Indices before `first` become their counterparts in the previous round."""
+        """Indices before `first` become those in `likes`, of the previous round."""
         values, period = column[first:last], last - first
         inside = values >= first
-        like = np.where(inside | (values < 0), -1, likes[np.clip(values, 0, first)])
+        like = np.where(inside, -1, likes)
         index = np.where(inside, values + period, np.where(like >= 0, like, values))
         return cls(index, np.where(inside | (like >= 0), period, 0))
 
@@ -161,15 +159,23 @@ class _Carried:
         return (self.index + self.moves * (number - 1)).astype(np.int32)
 
 
-def _likes(kinds: I64 | I32, first: int, last: int) -> I64:
-    """Returns, for each row before `first`, its counterpart in first … last: the row of its kind as far from the end.
+def likes_of_targets(do: Instructions, first: int, last: int) -> I64:
+    """Returns the counterpart of each target in first … last: a JOIN's by thread, a record by its stream."""
+    by_thread = likes(do.thread, do.target, first, last)
+    records = np.where(do.code == Code.RECORD, do.stream, -1)
+    return np.where(do.code[first:last] == Code.JOIN, by_thread, likes(records, do.target, first, last))
 
-    It is -1 if there is none.
+
+def likes(kinds: I32, column: I32, first: int, last: int) -> I64:
+    """Returns the counterpart in first … last of each index in column[first:last] that is before `first`.
+
+    It is the row of the same kind that is as far from the end. It is -1 if there is none.
     """
-    likes = np.full(first + 1, -1, dtype=np.int64)
+    counterparts = np.full(first + 1, -1, dtype=np.int64)
     inside = dict(groups(kinds[first:last]))
     for kind, mine in groups(kinds[:first]):
         theirs = inside.get(kind, mine[:0])
         count = min(len(mine), len(theirs))
-        likes[mine[len(mine) - count :]] = first + theirs[len(theirs) - count :]
-    return likes
+        counterparts[mine[len(mine) - count :]] = first + theirs[len(theirs) - count :]
+    # Neither -1, no index, nor an index in first … last has one.
+    return counterparts[np.minimum(column[first:last], first)]
