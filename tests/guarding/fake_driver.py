@@ -1,0 +1,92 @@
+"""A driver, a runtime that calls it by pointers, and operators named as torch's, compiled for the tests."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+COMPILER = shutil.which((sysconfig.get_config_var("CXX") or "c++").split()[0])
+
+_DRIVER = """
+#include <unistd.h>
+typedef long W;
+#define DRIVER extern "C" W
+static W calls;
+DRIVER made(void) { return calls; }
+DRIVER cuStreamSynchronize(W stream) { calls++; usleep(2000); return 0; }
+DRIVER cuEventSynchronize(W event) { calls++; return 0; }
+DRIVER cuCtxSynchronize(void) { calls++; return 0; }
+DRIVER cuMemAlloc_v2(W *pointer, W bytes) { calls++; *pointer = bytes; return 0; }
+DRIVER cuMemcpyDtoHAsync_v2(W to, W from, W bytes, W stream) { calls++; usleep(3000); return 0; }
+DRIVER cuMemcpyHtoDAsync_v2(W to, W from, W bytes, W stream) { calls++; return 0; }
+DRIVER cuLaunchKernel(W a, W b, W c, W d, W e, W f, W g, W h, W i, W j, W k) { return a + 2 * k; }
+/* Host memory that is pinned has an address above 1000. */
+extern "C" int cuPointerGetAttribute(void *data, int attribute, unsigned long pointer)
+{ *(unsigned *)data = 1; return pointer > 1000 ? 0 : 1; }
+"""
+_RUNTIME = """
+#include <dlfcn.h>
+#include <unistd.h>
+typedef long W;
+typedef W (*F)(...);
+static F synchronize, event, device, download, upload, launch, allocate;
+extern "C" int load(const char *path)
+{
+    void *driver = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    synchronize = (F)dlsym(driver, "cuStreamSynchronize");
+    event = (F)dlsym(driver, "cuEventSynchronize");
+    device = (F)dlsym(driver, "cuCtxSynchronize");
+    download = (F)dlsym(driver, "cuMemcpyDtoHAsync_v2");
+    upload = (F)dlsym(driver, "cuMemcpyHtoDAsync_v2");
+    launch = (F)dlsym(driver, "cuLaunchKernel");
+    allocate = (F)dlsym(driver, "cuMemAlloc_v2");
+    return driver != 0;
+}
+extern "C" W stream_synchronize(W stream) { return synchronize(stream); }
+extern "C" W event_synchronize(W stream) { return event(stream); }
+extern "C" void nap_with_the_gil(W us) { usleep(us); }
+extern "C" W nap_then_synchronize(W stream) { usleep(100000); return synchronize(stream); }
+extern "C" W device_synchronize(void) { return device(); }
+extern "C" W memcpy_to_host(W to, W stream) { return download(to, 0L, 4L, stream); }
+extern "C" W memcpy_to_device(W from, W stream) { return upload(0L, from, 4L, stream); }
+extern "C" W launch_kernel(W a, W k) { return launch(a, 0L, 0L, 0L, 0L, 0L, 0L, 0L, 0L, 0L, k); }
+extern "C" W memory(W bytes) { W pointer = 0; W error = allocate(&pointer, bytes); return error ? -error : pointer; }
+#define AFTER asm volatile("") /* so that no call is in the place of its caller */
+namespace at { namespace _ops {
+struct _local_scalar_dense {
+    __attribute__((noinline)) static W call(W to, W stream)
+    { W error = memcpy_to_host(to, stream); error = error ? error : stream_synchronize(stream); AFTER; return error; }
+};
+struct item {
+    __attribute__((noinline)) static W call(W to, W stream)
+    { W error = _local_scalar_dense::call(to, stream); AFTER; return error; }
+};
+W (*keep)(W, W) = _local_scalar_dense::call;
+} }
+extern "C" W item(W to, W stream) { W error = at::_ops::item::call(to, stream); AFTER; return error; }
+"""
+
+
+class Libraries:
+    """`driver` is the driver's path. `free` calls the runtime without the GIL, as torch does, `held` with it."""
+
+    def __init__(self, folder: Path, name: str = "runtime") -> None:
+        self.driver = str(folder / "libdriver.so")
+        path = _compiled(folder, name, _RUNTIME, "-ldl")
+        if not Path(self.driver).exists():
+            _compiled(folder, "driver", _DRIVER)
+        self.free, self.held = ctypes.CDLL(path), ctypes.PyDLL(path)
+        assert self.free.load(self.driver.encode())
+        self.made = ctypes.CDLL(self.driver).made
+
+
+def _compiled(folder: Path, name: str, text: str, *options: str) -> str:
+    assert COMPILER
+    source, library = folder / f"{name}.cpp", folder / f"lib{name}.so"
+    source.write_text(text)
+    command = [COMPILER, "-shared", "-fPIC", "-O1", "-w", "-o", str(library), str(source), *options]
+    subprocess.run(command, check=True, timeout=60)
+    return str(library)
