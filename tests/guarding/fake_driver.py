@@ -29,7 +29,6 @@ extern "C" int cuPointerGetAttribute(void *data, int attribute, unsigned long po
 """
 _RUNTIME = """
 #include <dlfcn.h>
-#include <unistd.h>
 typedef long W;
 typedef W (*F)(...);
 static F synchronize, event, device, download, upload, launch, allocate;
@@ -47,8 +46,6 @@ extern "C" int load(const char *path)
 }
 extern "C" W stream_synchronize(W stream) { return synchronize(stream); }
 extern "C" W event_synchronize(W stream) { return event(stream); }
-extern "C" void nap_with_the_gil(W us) { usleep(us); }
-extern "C" W nap_then_synchronize(W stream) { usleep(100000); return synchronize(stream); }
 extern "C" W device_synchronize(void) { return device(); }
 extern "C" W memcpy_to_host(W to, W stream) { return download(to, 0L, 4L, stream); }
 extern "C" W memcpy_to_device(W from, W stream) { return upload(0L, from, 4L, stream); }
@@ -68,10 +65,23 @@ W (*keep)(W, W) = _local_scalar_dense::call;
 } }
 extern "C" W item(W to, W stream) { W error = at::_ops::item::call(to, stream); AFTER; return error; }
 """
+# What is in it holds a lock as it calls the runtime.
+_ALLOCATOR = """
+#include <pthread.h>
+typedef long W;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+extern "C" W memory(W bytes);
+extern "C" W allocate(W bytes)
+{ pthread_mutex_lock(&mutex); W result = memory(bytes); pthread_mutex_unlock(&mutex); return result; }
+extern "C" void take_the_lock(void) { pthread_mutex_lock(&mutex); pthread_mutex_unlock(&mutex); }
+"""
 
 
 class Libraries:
-    """`driver` is the driver's path. `free` calls the runtime without the GIL, as torch does, `held` with it."""
+    """`driver` is the driver's path. `free` calls the runtime without the GIL, as torch does, `held` with it.
+
+    `allocator` is called without the GIL and holds a lock meanwhile. `locking` waits for that lock with the GIL.
+    """
 
     def __init__(self, folder: Path, name: str = "runtime") -> None:
         self.driver = str(folder / "libdriver.so")
@@ -80,6 +90,8 @@ class Libraries:
             _compiled(folder, "driver", _DRIVER)
         self.free, self.held = ctypes.CDLL(path), ctypes.PyDLL(path)
         assert self.free.load(self.driver.encode())
+        allocator = _compiled(folder, "c10_cuda", _ALLOCATOR, f"-L{folder}", f"-l{name}", f"-Wl,-rpath,{folder}")
+        self.allocator, self.locking = ctypes.CDLL(allocator), ctypes.PyDLL(allocator)
         self.made = ctypes.CDLL(self.driver).made
 
 

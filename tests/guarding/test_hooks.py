@@ -94,7 +94,7 @@ def test_waits_are_asked_about_before_they_are_made(libraries: Libraries, guarde
     runtime.stream_synchronize(0)
     runtime.event_synchronize(0)
     runtime.device_synchronize()
-    assert guarded.asked == [Asked(kind, "", threading.get_ident(), 0, holds_gil) for kind in (STREAM, EVENT, DEVICE)]
+    assert guarded.asked == [Asked(kind, "", threading.get_ident(), 0, 1) for kind in (STREAM, EVENT, DEVICE)]
     assert [count - before for count in made] == [0, 1, 2]
 
 
@@ -161,23 +161,39 @@ def test_what_fails_in_python_lets_the_wait_be(
     assert seen == ["broken"]
 
 
-def test_a_wait_is_let_through_while_python_cannot_be_asked(libraries: Libraries, guarded: Asking) -> None:
-    """Another thread has the GIL and waits for this one, as it would for a lock of torch's allocator."""
-    done = threading.Event()
+def test_within_the_allocator_another_thread_asks(libraries: Libraries, guarded: Asking) -> None:
+    assert libraries.allocator.allocate(64) == 64
+    assert guarded.asked == [Asked(ALLOCATE, "", threading.get_ident(), 0, 0)]
 
-    def waiting() -> None:
+
+def test_within_the_allocator_a_wait_can_be_refused(libraries: Libraries, guarded: Asking) -> None:
+    guarded.answer = lambda: -1
+    assert libraries.allocator.allocate(64) == -NOT_PERMITTED
+
+
+def test_who_waits_for_the_allocators_lock_with_the_gil_is_not_waited_for(libraries: Libraries, asking: Asking) -> None:
+    """The thread that allocates would wait for the GIL for ever."""
+    asks, locks = threading.Event(), threading.Event()
+
+    def allocating() -> None:
         entered = _hooks.enter()
-        libraries.free.nap_then_synchronize(0)
+        libraries.allocator.allocate(64)
         _hooks.leave(entered)
-        done.set()
 
-    thread = threading.Thread(target=waiting)
+    def answer() -> int:
+        asks.set()
+        locks.wait()
+        libraries.locking.take_the_lock()
+        return 0
+
+    asking.answer = answer
+    thread = threading.Thread(target=allocating)
     thread.start()
-    libraries.held.nap_with_the_gil(500_000)
-    assert done.wait(5)
-    thread.join()
+    assert asks.wait(5)
+    locks.set()
+    thread.join(5)
+    assert not thread.is_alive()
     assert _hooks.finished()[1] == 1
-    assert not guarded.asked
 
 
 def test_threads_are_guarded_apart(libraries: Libraries, guarded: Asking) -> None:

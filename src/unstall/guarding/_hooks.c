@@ -5,9 +5,9 @@
    not followed, so a loop that does not wait costs nothing. A call in a thread that is not guarded costs one read of a
    counter.
 
-   No thread ever waits here for the GIL without an end. torch releases the GIL before it waits, and may hold a lock of its
-   allocator, which another thread, with the GIL, may wait for. So if the thread does not have the GIL, a thread of ours
-   asks Python on its behalf. If it gets no answer in time, the call is let through, and counted as missed. */
+   torch releases the GIL before it waits, so it is taken for asking. But not if torch's allocator makes the call, as it holds
+   a lock then, which another thread, with the GIL, may wait for: torch's order is the GIL first. A thread of ours asks
+   Python on its behalf. If it gets no answer in time, the call is let through, and counted as missed. */
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -90,7 +90,7 @@ static struct {
     struct {
         void *address;
         char name[NAME]; /* "" if the address is in no operator */
-        int is_python;
+        int is_python, is_allocator;
     } rows[NAMES];
 } known = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -114,19 +114,39 @@ operator_of(const char *symbol, char *name)
     }
 }
 
-/* Finds the outermost operator below the innermost frame of Python. Leaves "" if there is none. */
-static void
+/* Whether this is code of torch's allocator: c10's library for CUDA has little else, and what it has is exported. */
+static int
+is_allocators(const char *library, const char *symbol)
+{
+    static const char *const others[] = {"stream_synchronize", "device_synchronize", "memcpy_and_sync", "CUDAStream"};
+    const char *name = library ? strrchr(library, '/') : NULL;
+    if (!name || strncmp(name, "/libc10_cuda.so", 15)) {
+        return 0;
+    }
+    for (size_t i = 0; symbol && i < sizeof others / sizeof *others; i++) {
+        if (strstr(symbol, others[i])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Finds the outermost operator below the innermost frame of Python; "" if there is none. Returns whether torch's
+   allocator is between them and the call. */
+static int
 find_operator(char *name)
 {
     void *frames[MOST_FRAMES];
-    int count = backtrace(frames, MOST_FRAMES);
+    int count = backtrace(frames, MOST_FRAMES), is_allocator = 0;
     name[0] = 0;
     pthread_mutex_lock(&known.lock);
     for (int i = 0; i < count; i++) {
         size_t at = ((uintptr_t)frames[i] * 0x9E3779B97F4A7C15u >> 52) % NAMES;
         if (known.rows[at].address != frames[i]) {
             Dl_info info;
-            const char *symbol = dladdr(frames[i], &info) ? info.dli_sname : NULL;
+            int found = dladdr(frames[i], &info);
+            const char *symbol = found ? info.dli_sname : NULL;
+            known.rows[at].is_allocator = found && is_allocators(info.dli_fname, symbol);
             known.rows[at].address = frames[i];
             known.rows[at].is_python = symbol && !strcmp(symbol, "_PyEval_EvalFrameDefault");
             operator_of(symbol, known.rows[at].name);
@@ -134,11 +154,13 @@ find_operator(char *name)
         if (known.rows[at].is_python) {
             break;
         }
+        is_allocator |= known.rows[at].is_allocator;
         if (known.rows[at].name[0]) {
             memcpy(name, known.rows[at].name, NAME);
         }
     }
     pthread_mutex_unlock(&known.lock);
+    return is_allocator;
 }
 
 /* ---- asking Python ---- */
@@ -171,11 +193,20 @@ ask(const Question *question, int here)
     return result;
 }
 
+static long
+ask_here(const Question *question, int here)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    long answer = ask(question, here);
+    PyGILState_Release(gil);
+    return answer;
+}
+
 static struct {
     pthread_mutex_t turn; /* one question at a time */
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t asked, answered;
-    enum { IDLE, ASKED, ANSWERED, GIVEN_UP } state;
+    enum { IDLE, ASKED, ANSWERED, GIVEN_UP } state; /* GIVEN_UP until the thread that asks is done with the question */
     Question question;
     long answer;
     int started, ends;
@@ -189,20 +220,17 @@ serve(void *nothing)
     pthread_mutex_lock(&asker.lock);
     while (!asker.ends) {
         if (asker.state != ASKED) {
+            asker.state = asker.state == GIVEN_UP ? IDLE : asker.state;
             pthread_cond_wait(&asker.asked, &asker.lock);
             continue;
         }
+        Question question = asker.question;
         pthread_mutex_unlock(&asker.lock);
-        PyGILState_STATE gil = PyGILState_Ensure();
+        long answer = ask_here(&question, 0); /* not under the lock: who asks may give up meanwhile */
         pthread_mutex_lock(&asker.lock);
-        if (asker.state == ASKED) { /* who asks has not given up, so it still stands where it stood */
-            asker.answer = ask(&asker.question, 0);
-            asker.state = ANSWERED;
-            pthread_cond_signal(&asker.answered);
-        }
-        pthread_mutex_unlock(&asker.lock);
-        PyGILState_Release(gil);
-        pthread_mutex_lock(&asker.lock);
+        asker.answer = answer;
+        asker.state = asker.state == ASKED ? ANSWERED : IDLE;
+        pthread_cond_signal(&asker.answered);
     }
     pthread_mutex_unlock(&asker.lock);
     return nothing;
@@ -212,25 +240,29 @@ static long
 ask_by_other_thread(const Question *question)
 {
     struct timespec until;
+    long answer = 0;
     pthread_mutex_lock(&asker.turn);
     pthread_mutex_lock(&asker.lock);
-    asker.question = *question;
-    asker.state = ASKED;
-    pthread_cond_signal(&asker.asked);
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += hooks.patience_ms / 1000;
-    until.tv_nsec += hooks.patience_ms % 1000 * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    int late = 0;
-    while (asker.state == ASKED && !late) {
-        late = pthread_cond_timedwait(&asker.answered, &asker.lock, &until) != 0;
+    if (asker.state == IDLE) {
+        asker.question = *question;
+        asker.state = ASKED;
+        pthread_cond_signal(&asker.asked);
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += hooks.patience_ms / 1000;
+        until.tv_nsec += hooks.patience_ms % 1000 * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        while (asker.state == ASKED && !pthread_cond_timedwait(&asker.answered, &asker.lock, &until)) {
+        }
     }
-    long answer = asker.state == ANSWERED ? asker.answer : 0;
-    if (asker.state != ANSWERED) {
+    if (asker.state == ANSWERED) {
+        answer = asker.answer;
+        asker.state = IDLE;
+    }
+    else {
+        asker.state = GIVEN_UP;
         missed++;
     }
-    asker.state = IDLE;
     pthread_mutex_unlock(&asker.lock);
     pthread_mutex_unlock(&asker.turn);
     return answer;
@@ -301,8 +333,8 @@ pointers_called(int number, PARAMETERS)
     long wait = mine.copy;
     if (!is_copys) {
         Question question = {.kind = kind, .thread = (unsigned long)pthread_self(), .is_autograds = mine.is_autograds};
-        find_operator(question.name);
-        wait = hooks.holds_gil && hooks.holds_gil() ? ask(&question, 1) : ask_by_other_thread(&question);
+        int is_locked = find_operator(question.name) && !(hooks.holds_gil && hooks.holds_gil());
+        wait = is_locked ? ask_by_other_thread(&question) : ask_here(&question, 1);
     }
     Word result = NOT_PERMITTED;
     if (wait >= 0) {
