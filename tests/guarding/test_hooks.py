@@ -33,20 +33,27 @@ class Asked(NamedTuple):
     kind: int
     operator: str
     thread: int
-    is_autograds: int
     here: int
 
 
 class Asking:
-    """What stands for the guard: notes what it is asked, and answers always the same."""
+    """What stands for the guard: notes what it is asked and told, and answers always the same."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
+        self.told: list[tuple[int, int]] = []
         self.answer: Callable[[], int] = lambda: 0
 
-    def __call__(self, *question: object) -> int:
+    def before(self, *question: int) -> int:
         self.asked.append(Asked(*question))  # type: ignore[arg-type]
         return self.answer()
+
+    def after(self, number: int, ns: int) -> int:
+        self.told.append((number, ns))
+        return 0
+
+    def install(self, library: str) -> int:
+        return int(_hooks.install(library, FUNCTIONS, self.before, self.after, 100))
 
     @property
     def kinds(self) -> list[int]:
@@ -59,30 +66,26 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Libraries:
 
 
 @pytest.fixture
-def asking(libraries: Libraries) -> Iterator[Asking]:
+def installed(libraries: Libraries) -> Iterator[Asking]:
     asking = Asking()
-    assert _hooks.install(libraries.driver, FUNCTIONS, asking, 100) >= 6
+    assert asking.install(libraries.driver) >= 6
     yield asking
     _hooks.remove()
     _hooks.finished()
 
 
 @pytest.fixture
-def guarded(asking: Asking) -> Iterator[Asking]:
-    entered = _hooks.enter()
-    yield asking
-    _hooks.leave(entered)
+def guarded(installed: Asking) -> Asking:
+    _hooks.switch(True)
+    return installed
 
 
-def test_a_thread_that_is_not_guarded_is_not_asked_about(libraries: Libraries, asking: Asking) -> None:
+def test_nothing_is_asked_while_it_is_switched_off(libraries: Libraries, installed: Asking) -> None:
     assert libraries.free.stream_synchronize(0) == 0
-    assert not asking.asked
-
-
-def test_after_leaving_nothing_is_asked(libraries: Libraries, asking: Asking) -> None:
-    _hooks.leave(_hooks.enter())
+    _hooks.switch(True)
+    _hooks.switch(False)
     libraries.free.stream_synchronize(0)
-    assert not asking.asked
+    assert not installed.asked
 
 
 @pytest.mark.parametrize("holds_gil", [False, True])
@@ -94,7 +97,7 @@ def test_waits_are_asked_about_before_they_are_made(libraries: Libraries, guarde
     runtime.stream_synchronize(0)
     runtime.event_synchronize(0)
     runtime.device_synchronize()
-    assert guarded.asked == [Asked(kind, "", threading.get_ident(), 0, 1) for kind in (STREAM, EVENT, DEVICE)]
+    assert guarded.asked == [Asked(kind, "", threading.get_ident(), 1) for kind in (STREAM, EVENT, DEVICE)]
     assert [count - before for count in made] == [0, 1, 2]
 
 
@@ -123,12 +126,19 @@ def test_copies_wait_if_the_hosts_memory_is_pageable(libraries: Libraries, guard
 
 
 def test_a_copy_and_the_synchronization_behind_it_are_one_wait(libraries: Libraries, guarded: Asking) -> None:
-    guarded.answer = lambda: 5
     libraries.free.item(PAGEABLE, 3)
     assert guarded.kinds == [TO_HOST_ASYNC]
-    ended, _ = _hooks.finished()
-    assert [number for number, _ in ended] == [5, 5]
-    assert sum(ns for _, ns in ended) >= 5_000_000
+
+
+def test_afterwards_it_is_told_how_long_the_wait_was(libraries: Libraries, guarded: Asking) -> None:
+    guarded.answer = lambda: 5
+    libraries.free.stream_synchronize(0)
+    [(number, ns)] = guarded.told
+    assert number == 5
+    assert ns >= 2_000_000
+    libraries.allocator.allocate(64)
+    assert len(guarded.told) == 1
+    assert [number for number, _ in _hooks.finished()[0]] == [5]
 
 
 def test_of_a_copy_that_does_not_wait_the_synchronization_is_the_wait(libraries: Libraries, guarded: Asking) -> None:
@@ -163,7 +173,7 @@ def test_what_fails_in_python_lets_the_wait_be(
 
 def test_within_the_allocator_another_thread_asks(libraries: Libraries, guarded: Asking) -> None:
     assert libraries.allocator.allocate(64) == 64
-    assert guarded.asked == [Asked(ALLOCATE, "", threading.get_ident(), 0, 0)]
+    assert guarded.asked == [Asked(ALLOCATE, "", threading.get_ident(), 0)]
 
 
 def test_within_the_allocator_a_wait_can_be_refused(libraries: Libraries, guarded: Asking) -> None:
@@ -171,46 +181,33 @@ def test_within_the_allocator_a_wait_can_be_refused(libraries: Libraries, guarde
     assert libraries.allocator.allocate(64) == -NOT_PERMITTED
 
 
-def test_who_waits_for_the_allocators_lock_with_the_gil_is_not_waited_for(libraries: Libraries, asking: Asking) -> None:
+def test_who_waits_for_the_allocators_lock_with_the_gil_is_not_waited_for(
+    libraries: Libraries, guarded: Asking
+) -> None:
     """The thread that allocates would wait for the GIL for ever."""
-    asks, locks = threading.Event(), threading.Event()
-
-    def allocating() -> None:
-        entered = _hooks.enter()
-        libraries.allocator.allocate(64)
-        _hooks.leave(entered)
+    asks = threading.Event()
 
     def answer() -> int:
         asks.set()
-        locks.wait()
         libraries.locking.take_the_lock()
         return 0
 
-    asking.answer = answer
-    thread = threading.Thread(target=allocating)
+    guarded.answer = answer
+    thread = threading.Thread(target=libraries.allocator.allocate, args=(64,))
     thread.start()
     assert asks.wait(5)
-    locks.set()
     thread.join(5)
     assert not thread.is_alive()
     assert _hooks.finished()[1] == 1
 
 
-def test_threads_are_guarded_apart(libraries: Libraries, guarded: Asking) -> None:
-    thread = threading.Thread(target=libraries.free.stream_synchronize, args=(0,))
-    thread.start()
-    thread.join()
-    assert not guarded.asked
-
-
-def test_a_library_that_is_loaded_later_is_followed_from_the_next_guard_on(
-    libraries: Libraries, asking: Asking
+def test_a_library_that_is_loaded_later_is_followed_once_it_is_switched_on(
+    libraries: Libraries, installed: Asking
 ) -> None:
     later = Libraries(Path(libraries.driver).parent, "later")
-    entered = _hooks.enter()
+    _hooks.switch(True)
     later.free.device_synchronize()
-    _hooks.leave(entered)
-    assert asking.kinds == [DEVICE]
+    assert installed.kinds == [DEVICE]
 
 
 def test_in_a_forked_child_nothing_is_guarded(libraries: Libraries, guarded: Asking) -> None:
@@ -221,17 +218,15 @@ def test_in_a_forked_child_nothing_is_guarded(libraries: Libraries, guarded: Ask
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_afterwards_calls_are_made_as_before(libraries: Libraries) -> None:
-    asking = Asking()
-    asking.answer = lambda: -1
-    _hooks.install(libraries.driver, FUNCTIONS, asking, 100)
-    entered = _hooks.enter()
+def test_once_removed_calls_are_made_as_before(libraries: Libraries, guarded: Asking) -> None:
+    guarded.answer = lambda: -1
     _hooks.remove()
     assert libraries.free.stream_synchronize(0) == 0
-    _hooks.leave(entered)
-    assert not asking.asked
+    _hooks.switch(True)
+    assert libraries.free.stream_synchronize(0) == 0
+    assert not guarded.asked
 
 
 def test_a_driver_that_is_not_loaded_is_refused() -> None:
     with pytest.raises(OSError, match=r"libnone\.so is not loaded"):
-        _hooks.install("libnone.so", FUNCTIONS, Asking(), 100)
+        Asking().install("libnone.so")

@@ -1,9 +1,8 @@
-/* Asks a function of Python before each call to CUDA's driver that makes the host wait, in threads that are guarded, and
-   refuses the call if that function says so: the driver's caller gets CUDA_ERROR_NOT_PERMITTED, and nothing was waited for.
+/* Asks a function of Python before each call to CUDA's driver that makes the host wait, and refuses the call if that
+   function says so: the driver's caller gets CUDA_ERROR_NOT_PERMITTED, and nothing was waited for.
 
    Calls are seen through the driver's pointers (_pointers.c): of torch, and of every library that is there. Launches are
-   not followed, so a loop that does not wait costs nothing. A call in a thread that is not guarded costs one read of a
-   counter.
+   not followed, so a loop that does not wait costs nothing. While it is switched off, a call costs one read of a flag.
 
    torch releases the GIL before it waits, so it is taken for asking. But not if torch's allocator makes the call, as it holds
    a lock then, which another thread, with the GIL, may wait for: torch's order is the GIL first. A thread of ours asks
@@ -25,12 +24,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { NOT_PERMITTED = 800, MEMORY_OF_HOST = 1, MEMORY_TYPE = 2 }; /* cuda.h: CUresult, CUmemorytype, CUpointer_attribute */
-enum { MOST_FRAMES = 96, COUNTERS = 1024, NAMES = 4096, NAME = 64, FINISHED = 256 };
+enum { MOST_FRAMES = 96, NAMES = 4096, NAME = 64, FINISHED = 256 };
 
 /* What a function does, and where its arguments are. The same numbers are in driver.py. */
 typedef enum {
@@ -52,36 +49,21 @@ typedef int (*PointerAttribute)(void *data, int attribute, uint64_t pointer);
 static struct {
     Kind kinds[MOST_FUNCTIONS];
     PointerAttribute attribute;
-    PyObject *before;
+    PyObject *before, *after;
     int (*holds_gil)(void);
     unsigned patience_ms; /* how long a thread waits for Python's answer */
     unsigned long long libraries;
     int installed;
 } hooks;
 
-static _Atomic int counters[COUNTERS]; /* by thread id, modulo: how many guards were entered there. A filter only. */
+static _Atomic int is_on;
 static _Atomic long missed;
 
 static __thread struct {
-    int32_t thread;       /* the system's id, 0 at first */
-    int is_autograds;     /* torch's autograd runs the backward pass here, for the thread that asked for it */
-    int depth;            /* of calls within calls, and of Python that is asked: only the outermost counts */
-    Word copied_on;       /* the stream of the copy before, if it was a wait: its synchronization is no other */
-    int copied;
-    long copy;            /* what Python called that wait */
+    int depth;      /* of calls within calls, and of Python that is asked: only the outermost counts */
+    int copied;     /* whether the call before was a copy that was asked about: the synchronization that ends it is no */
+    Word copied_on; /* other wait */
 } mine;
-
-static int
-thread_index(void)
-{
-    if (!mine.thread) {
-        mine.thread = (int32_t)syscall(SYS_gettid);
-        char name[16] = "";
-        pthread_getname_np(pthread_self(), name, sizeof name);
-        mine.is_autograds = !strncmp(name, "pt_autograd_", 12);
-    }
-    return mine.thread % COUNTERS;
-}
 
 /* ---- which operator of torch makes this call ---- */
 
@@ -168,38 +150,46 @@ find_operator(char *name)
 typedef struct {
     Kind kind;
     unsigned long thread; /* as threading.get_ident() */
-    int is_autograds;
     char name[NAME];
 } Question;
 
-/* Returns 0: let it through; < 0: refuse; else the number by which its duration is told. With the GIL. */
+/* Calls a function of Python, and returns its answer, 0 if it fails. The program's exception, if any, stays. */
 static long
-ask(const Question *question, int here)
+call(PyObject *function, PyObject *arguments)
 {
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    long result = 0;
-    if (hooks.before) {
-        PyObject *answer = PyObject_CallFunction(hooks.before, "iskii", (int)question->kind, question->name, question->thread,
-                                                 question->is_autograds, here);
-        result = answer ? PyLong_AsLong(answer) : 0;
-        Py_XDECREF(answer);
-        if (PyErr_Occurred()) {
-            PyErr_WriteUnraisable(hooks.before);
-            result = 0;
-        }
+    PyObject *answer = function && arguments ? PyObject_CallObject(function, arguments) : NULL;
+    long result = answer ? PyLong_AsLong(answer) : 0;
+    Py_XDECREF(answer);
+    Py_XDECREF(arguments);
+    if (PyErr_Occurred()) {
+        PyErr_WriteUnraisable(function);
+        result = 0;
     }
-    PyErr_Restore(type, value, traceback);
     return result;
 }
 
+/* Returns 0: let it through; < 0: refuse; else the number by which its duration is told. */
 static long
 ask_here(const Question *question, int here)
 {
     PyGILState_STATE gil = PyGILState_Ensure();
-    long answer = ask(question, here);
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    long answer = call(hooks.before, Py_BuildValue("(iski)", (int)question->kind, question->name, question->thread, here));
+    PyErr_Restore(type, value, traceback);
     PyGILState_Release(gil);
     return answer;
+}
+
+static void
+tell_here(long wait, uint64_t ns)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    call(hooks.after, Py_BuildValue("(lK)", wait, (unsigned long long)ns));
+    PyErr_Restore(type, value, traceback);
+    PyGILState_Release(gil);
 }
 
 static struct {
@@ -268,7 +258,7 @@ ask_by_other_thread(const Question *question)
     return answer;
 }
 
-/* Durations that no one could tell Python of, for lack of the GIL. Python takes them later. */
+/* Durations of waits within torch's allocator. Python takes them later. */
 static struct {
     pthread_mutex_t lock;
     struct {
@@ -279,7 +269,7 @@ static struct {
 } finished = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void
-tell(long wait, uint64_t ns)
+tell_later(long wait, uint64_t ns)
 {
     pthread_mutex_lock(&finished.lock);
     if (finished.count < FINISHED) {
@@ -318,36 +308,32 @@ Word
 pointers_called(int number, PARAMETERS)
 {
     Function function = pointers_function(number);
-    int index = thread_index();
-    if (mine.depth || (!atomic_load_explicit(&counters[index], memory_order_relaxed) && !mine.is_autograds) ||
-        !hooks.installed) {
+    if (!atomic_load_explicit(&is_on, memory_order_relaxed) || mine.depth) {
         return function(ARGUMENTS);
     }
     Kind kind = hooks.kinds[number];
-    int is_copys = kind == STREAM && mine.copied && mine.copied_on == a;
+    int ends_copy = kind == STREAM && mine.copied && mine.copied_on == a;
     mine.copied = 0;
-    if (!is_copys && !waits(kind, a, b)) {
+    if (ends_copy || !waits(kind, a, b)) {
         return function(ARGUMENTS);
     }
     mine.depth++;
-    long wait = mine.copy;
-    if (!is_copys) {
-        Question question = {.kind = kind, .thread = (unsigned long)pthread_self(), .is_autograds = mine.is_autograds};
-        int is_locked = find_operator(question.name) && !(hooks.holds_gil && hooks.holds_gil());
-        wait = is_locked ? ask_by_other_thread(&question) : ask_here(&question, 1);
-    }
+    Question question = {.kind = kind, .thread = (unsigned long)pthread_self()};
+    int is_locked = find_operator(question.name) && !(hooks.holds_gil && hooks.holds_gil());
+    long wait = is_locked ? ask_by_other_thread(&question) : ask_here(&question, 1);
     Word result = NOT_PERMITTED;
     if (wait >= 0) {
         uint64_t start = now();
         result = function(ARGUMENTS);
-        if (wait) {
-            tell(wait, now() - start);
+        uint64_t ns = now() - start;
+        if (wait && is_locked) {
+            tell_later(wait, ns);
         }
-    }
-    if (kind >= TO_DEVICE_ASYNC && wait >= 0) {
-        mine.copied = 1;
+        else if (wait) {
+            tell_here(wait, ns);
+        }
+        mine.copied = kind >= TO_DEVICE_ASYNC;
         mine.copied_on = d;
-        mine.copy = wait;
     }
     mine.depth--;
     return result;
@@ -359,15 +345,12 @@ pointers_called(int number, PARAMETERS)
 static void
 forked(void)
 {
-    hooks.installed = 0;
+    is_on = hooks.installed = 0;
     asker.started = 0;
     pthread_mutex_init(&asker.turn, NULL);
     pthread_mutex_init(&asker.lock, NULL);
     pthread_mutex_init(&known.lock, NULL);
     pthread_mutex_init(&finished.lock, NULL);
-    for (int i = 0; i < COUNTERS; i++) {
-        counters[i] = 0;
-    }
 }
 
 static int
@@ -388,7 +371,8 @@ start_asker(void)
     return asker.started ? 0 : -1;
 }
 
-static PyObject *
+/* Looks for pointers in libraries that were loaded since. Returns -1 with an exception. */
+static int
 search(void)
 {
     unsigned long long libraries = pointers_libraries();
@@ -401,26 +385,26 @@ search(void)
     }
     if (failed) {
         PyErr_SetString(PyExc_OSError, "the process's memory cannot be looked at");
-        return NULL;
     }
-    return PyLong_FromSize_t(pointers_count());
+    return failed;
 }
 
 PyDoc_STRVAR(install_doc,
-"install(library, functions, before, patience_ms) -> int\n\n"
-"Follow these functions of a library, a dict of kinds by name. Returns how many pointers to them were found.\n"
-"Calls before(kind, operator, thread, is_autograds, here) before a wait in a thread that is guarded: it returns 0 to let\n"
-"the wait be, -1 to refuse it, or a number by which finished() tells how long it was. `here` is false if another thread\n"
-"asks; the wait is let through if there is no answer in time. Raises OSError if the library is not loaded, or the\n"
-"process's memory cannot be looked at.");
+"install(library, functions, before, after, patience_ms) -> int\n\n"
+"Follow these functions of a library, a dict of kinds by name. Returns how many pointers to them were found. While it is\n"
+"switched on, before(kind, operator, thread, here) is called before each wait, and returns 0 to let the wait be, -1 to\n"
+"refuse it, or a number: then after(number, ns) is called after it. If not `here`, another thread than the one that waits\n"
+"asks, and finished() tells the duration; the wait is let through if there is no answer in time. Raises OSError if the\n"
+"library is not loaded, or the process's memory cannot be looked at.");
 
 static PyObject *
 install(PyObject *self, PyObject *arguments)
 {
     (void)self;
     const char *library;
-    PyObject *functions, *before, *key, *value;
-    if (!PyArg_ParseTuple(arguments, "sO!OI", &library, &PyDict_Type, &functions, &before, &hooks.patience_ms)) {
+    PyObject *functions, *before, *after, *key, *value;
+    if (!PyArg_ParseTuple(arguments, "sO!OOI", &library, &PyDict_Type, &functions, &before, &after,
+                          &hooks.patience_ms)) {
         return NULL;
     }
     static int watched;
@@ -462,11 +446,12 @@ install(PyObject *self, PyObject *arguments)
         return NULL;
     }
     Py_XDECREF(hooks.before);
+    Py_XDECREF(hooks.after);
     hooks.before = Py_NewRef(before);
+    hooks.after = Py_NewRef(after);
     hooks.libraries = 0;
-    PyObject *count = search();
-    hooks.installed = count != NULL;
-    return count;
+    hooks.installed = 1;
+    return search() ? NULL : PyLong_FromSize_t(pointers_count());
 }
 
 PyDoc_STRVAR(remove_doc, "remove()\n\nPut all pointers back, and end the thread that asks. Does nothing if nothing is installed.");
@@ -476,7 +461,7 @@ remove_hooks(PyObject *self, PyObject *nothing)
 {
     (void)self, (void)nothing;
     if (hooks.installed) {
-        hooks.installed = 0;
+        is_on = hooks.installed = 0;
         pointers_put_back();
         pthread_mutex_lock(&asker.lock);
         asker.ends = 1;
@@ -487,52 +472,29 @@ remove_hooks(PyObject *self, PyObject *nothing)
         Py_END_ALLOW_THREADS
         asker.started = 0;
         Py_CLEAR(hooks.before);
+        Py_CLEAR(hooks.after);
     }
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(enter_doc,
-"enter() -> int\n\nFollow this thread's calls from now on, also in libraries that were loaded since. Returns what leave()\n"
-"needs. Calls may be nested.");
+PyDoc_STRVAR(switch_doc,
+"switch(on)\n\nAsk about waits from now on, also in libraries that were loaded since; or no more.");
 
 static PyObject *
-enter(PyObject *self, PyObject *nothing)
-{
-    (void)self, (void)nothing;
-    if (hooks.installed) {
-        PyObject *count = search();
-        if (!count) {
-            return NULL;
-        }
-        Py_DECREF(count);
-    }
-    int index = thread_index();
-    counters[index]++;
-    return PyLong_FromLong(index);
-}
-
-PyDoc_STRVAR(leave_doc, "leave(entered)\n\nEnd what enter() began, from any thread.");
-
-static PyObject *
-leave(PyObject *self, PyObject *argument)
+switch_hooks(PyObject *self, PyObject *on)
 {
     (void)self;
-    long index = PyLong_AsLong(argument);
-    if (index < 0 || index >= COUNTERS) {
-        if (!PyErr_Occurred()) {
-            PyErr_SetString(PyExc_ValueError, "enter() did not return this");
-        }
+    int wanted = PyObject_IsTrue(on);
+    if (wanted < 0 || (wanted && hooks.installed && search())) {
         return NULL;
     }
-    if (counters[index] > 0) {
-        counters[index]--;
-    }
+    is_on = wanted && hooks.installed;
     Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(finished_doc,
-"finished() -> (list[tuple[int, int]], int)\n\nThe waits that ended since the last call, as (number, ns), and how many were let\n"
-"through since then because Python could not be asked in time. One wait may be in several parts.");
+"finished() -> (list[tuple[int, int]], int)\n\nThe waits within torch's allocator that ended since the last call, as (number,\n"
+"ns), and how many were let through since then because Python could not be asked in time.");
 
 static PyObject *
 take_finished(PyObject *self, PyObject *nothing)
@@ -555,8 +517,7 @@ take_finished(PyObject *self, PyObject *nothing)
 static PyMethodDef methods[] = {
     {"install", install, METH_VARARGS, install_doc},
     {"remove", remove_hooks, METH_NOARGS, remove_doc},
-    {"enter", enter, METH_NOARGS, enter_doc},
-    {"leave", leave, METH_O, leave_doc},
+    {"switch", switch_hooks, METH_O, switch_doc},
     {"finished", take_finished, METH_NOARGS, finished_doc},
     {NULL, NULL, 0, NULL},
 };
