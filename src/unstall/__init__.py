@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from unstall.answers.report import Report
     from unstall.answers.what_if import whatif
     from unstall.blaming.in_process import blame
+    from unstall.errors import SyncError
     from unstall.fix.graphed import graphed
     from unstall.fix.metrics import MetricBuffer
     from unstall.fix.prefetch import prefetch
     from unstall.fix.stream_map import stream_map
     from unstall.fix.to_host import to_host
     from unstall.fix.warm_up import warm_up
+    from unstall.guarding.no_sync import allow_sync, no_sync
+    from unstall.guarding.wait import SyncWarning
     from unstall.guest.steps import step
     from unstall.measuring.benchmark import bench
     from unstall.measuring.compare import compare
@@ -35,9 +38,12 @@ __all__ = [
     "MetricBuffer",
     "Report",
     "Stopwatch",
+    "SyncError",
+    "SyncWarning",
     "Timeline",
     "Timer",
     "__version__",
+    "allow_sync",
     "bench",
     "blame",
     "compare",
@@ -46,6 +52,7 @@ __all__ = [
     "explain",
     "graphed",
     "load",
+    "no_sync",
     "prefetch",
     "record",
     "step",
@@ -61,8 +68,11 @@ _HOMES = {
     "MetricBuffer": "unstall.fix.metrics",
     "Report": "unstall.answers.report",
     "Stopwatch": "unstall.measuring.stopwatch",
+    "SyncError": "unstall.errors",
+    "SyncWarning": "unstall.guarding.wait",
     "Timeline": "unstall.timeline.columns",
     "Timer": "unstall.measuring.timer",
+    "allow_sync": "unstall.guarding.no_sync",
     "bench": "unstall.measuring.benchmark",
     "blame": "unstall.blaming.in_process",
     "compare": "unstall.measuring.compare",
@@ -71,6 +81,7 @@ _HOMES = {
     "graphed": "unstall.fix.graphed",
     "load": "unstall.read",
     "load_ipython_extension": "unstall.notebook.load",  # IPython's name for what `%load_ext unstall` calls
+    "no_sync": "unstall.guarding.no_sync",
     "prefetch": "unstall.fix.prefetch",
     "record": "unstall.recording.in_process",
     "step": "unstall.guest.steps",

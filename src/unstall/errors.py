@@ -3,7 +3,8 @@
 UnstallError        (1)      a mistake of the user's or bad input; the number is the command line's exit code
 ├── UsageError      (2)      an option, argument or call that makes no sense
 ├── TraceError      (3)      an input that cannot be read; the message names the file and the place in it
-└── GraphedError    (1)      a call that `graphed(…, strict=True)` cannot serve by a graph
+├── GraphedError    (1)      a call that `graphed(…, strict=True)` cannot serve by a graph
+└── SyncError       (1)      a wait for the GPU under `no_sync()`; also a RuntimeError
 """
 
 
@@ -31,3 +32,15 @@ class TraceError(UnstallError):
 
 class GraphedError(UnstallError):
     """A function cannot be served by a CUDA graph, which is an error with `strict=True`."""
+
+
+class SyncError(UnstallError, RuntimeError):
+    """The CPU is about to wait for the GPU in a block under `unstall.no_sync()`.
+
+    Attributes:
+        wait: The `unstall.guarding.wait.Wait`, or None.
+    """
+
+    def __init__(self, text: str, wait: object = None) -> None:
+        super().__init__(text)
+        self.wait = wait

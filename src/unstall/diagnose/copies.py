@@ -7,8 +7,8 @@ import re
 import numpy as np
 
 from unstall.diagnose.run import Run
-from unstall.diagnose.ways_to_wait import MAKES_TENSOR
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostKind, HostMemory
+from unstall.ways_to_wait import MAKES_TENSOR
 
 
 def uploads(run: Run, memory: HostMemory) -> I64:

@@ -166,6 +166,7 @@ class Machine:
 
     def _power_on(self) -> None:
         """Starts the machine. Called right before torch is imported."""
+        from unstall.virtual.guarded_waits import connect
         from unstall.virtual.shim.load import load
         from unstall.virtual.simulation.simulator import Simulator
         from unstall.virtual.torch_cuda.runtime import attach
@@ -175,6 +176,7 @@ class Machine:
         self.simulator = Simulator(self._shim, options)
         self._shim.configure(options.devices, options.numerics, self.simulator)
         attach(self.simulator, _properties(options))
+        connect(self._shim, self.simulator)
 
     def _torch_is_there(self) -> None:
         from unstall.virtual.profiler import patch

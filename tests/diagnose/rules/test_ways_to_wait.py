@@ -8,7 +8,7 @@ import pytest
 from findings import result_of
 from traces import TraceBuilder
 
-from unstall.diagnose.ways_to_wait import WAYS
+from unstall.ways_to_wait import WAYS
 
 ITEM = ("aten::item", "aten::_local_scalar_dense")
 TENSOR = "<built-in method tensor of type object at 0x7f00>"

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from unstall.diagnose.copies import other_waits
 from unstall.diagnose.run import Group, Run
-from unstall.diagnose.ways_to_wait import VALUE_BYTES, WAYS, Read, Wait, Way, called
 from unstall.figures import counted, duration, size
 from unstall.locate.operations import has_operators
 from unstall.result import Finding
 from unstall.timeline.columns import I32, I64, CopyDirection, HostKind
+from unstall.ways_to_wait import VALUE_BYTES, WAYS, Read, Wait, Way, called
 from unstall.what_if.edits.remove_syncs import READ_BACK_BYTES
 from unstall.what_if.gains import COSTS_NOTHING
 

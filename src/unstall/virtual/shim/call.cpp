@@ -4,6 +4,7 @@
 #include "faults.h"
 #include "kernels.h"
 #include "operators.h"
+#include "waits.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/core/List.h>
@@ -49,10 +50,17 @@ class OperatorCall {
     device_ = device_of(about_, op_, c10::ArrayRef<IValue>(stack_->data() + first_, about_.written.size()));
     check_usable(device_);
     bool reads = about_.reads && (about_.output_size < 0 || argument(size_t(about_.output_size)).isNone());
-    if (reads) {
-      refuse_in_capture(device_, current_stream(device_));
-      check_finished(device_);
-    }
+    if (!reads) return run_launching();
+    refuse_in_capture(device_, current_stream(device_));
+    check_finished(device_);
+    waiting({WaitKind::VALUE, about_.reads, false, true}, [&] {
+      run_launching();
+      log_read(device_, about_.reads);
+    });
+  }
+
+ private:
+  void run_launching() {
     Launch launch(about_.number, device_);
     for (size_t i = 0; i < about_.written.size(); i++) launch.input(argument(i), about_.written[i]);
     bool captured = !about_.view && capturing_here(device_);
@@ -67,10 +75,8 @@ class OperatorCall {
     if (results == 0)
       for (auto& pair : pairs_) elements += size_t(pair.first.numel());
     if (!about_.view && elements) launch.log();
-    if (reads) log_read(device_, about_.reads);
   }
 
- private:
   IValue& argument(size_t i) { return (*stack_)[first_ + i]; }
 
   using Convert = Tensor (*)(const Tensor&);

@@ -2,6 +2,7 @@
 #include "asserts.h"
 #include "kernels.h"
 #include "operators.h"
+#include "waits.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/copy_native.h>
@@ -117,6 +118,20 @@ void between_host_and_device(const Tensor& to, const Tensor& from, bool non_bloc
   if (!non_blocking) sync_stream(device, current_stream(device));
 }
 
+// Whether the driver stages the bytes of a copy that does not block, which waits: pageable memory is copied, of the
+// program's or of a temporary, as between_host_and_device makes one.
+bool is_staged(const Tensor& to, const Tensor& from) {
+  const Tensor& host = to.is_cuda() ? from : to;
+  return !(plain_bytes(to, from) || host.is_contiguous()) || !is_pinned(host.storage().data());
+}
+
+void with_host(const Tensor& to, const Tensor& from, bool non_blocking) {
+  auto copy = [&] { between_host_and_device(to, from, non_blocking); };
+  if (non_blocking && !is_staged(to, from)) return copy();
+  auto bytes = int64_t((to.is_cuda() ? from : to).nbytes());
+  waiting({to.is_cuda() ? WaitKind::UPLOAD : WaitKind::DOWNLOAD, bytes, non_blocking, !non_blocking}, copy);
+}
+
 Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   if (self.is_same(source)) return self;
   if (!at::is_expandable_to(source.sizes(), self.sizes())) move_values(self, source); // which raises
@@ -124,7 +139,7 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   if (self.numel() == 0) return self;
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   check_usable((self.is_cuda() ? self : from).get_device());
-  if (!self.is_cuda() || !from.is_cuda()) between_host_and_device(self, from, non_blocking);
+  if (!self.is_cuda() || !from.is_cuda()) with_host(self, from, non_blocking);
   else if (self.get_device() == from.get_device()) on_one_device(self, from);
   else between_devices(self, from);
   return self;
@@ -142,7 +157,8 @@ Tensor copy_from_and_resize(const Tensor& self, const Tensor& to) {
 
 at::Scalar local_scalar(const Tensor& self) {
   Use value = use_of(self, false);
-  log_read(self.get_device(), int64_t(self.itemsize()), &value);
+  auto bytes = int64_t(self.itemsize());
+  waiting({WaitKind::VALUE, bytes, false, true}, [&] { log_read(self.get_device(), bytes, &value); });
   if (settings().skip && !known(self)) {
     warn_unknown();
     return at::native::_local_scalar_dense_cpu(at::zeros({}, self.options().device(at::kCPU)));

@@ -6,6 +6,7 @@
 #include "memory.h"
 #include "operators.h"
 #include "simulator.h"
+#include "waits.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -92,13 +93,15 @@ void wait_event(int64_t event, int device, int64_t stream) {
 
 void sync_event(int64_t event) {
   if (refused_in_capture(event)) raise_cuda_error(900, "operation not permitted when stream is capturing");
-  write({.code = Code::SYNC_EVENT, .device = current_device(), .a = event});
+  waiting({WaitKind::EVENT}, [&] { write({.code = Code::SYNC_EVENT, .device = current_device(), .a = event}); });
   check_event(event);
 }
 
 void sync_stream(int device, int64_t stream) {
   refuse_in_capture(device, stream);
-  write({.code = Code::SYNC_STREAM, .device = device, .stream = stream});
+  waiting({WaitKind::STREAM, 0, false, true}, [&] {
+    write({.code = Code::SYNC_STREAM, .device = device, .stream = stream});
+  });
   if (copies_may_run.load(std::memory_order_relaxed)) stream_finished(device, stream);
   to_gpu_trace([&](auto& to) { to.trace_gpu_stream_synchronization(c10::kCUDA, stream_pointer(device, stream)); });
   check_finished(device);
@@ -106,7 +109,7 @@ void sync_stream(int device, int64_t stream) {
 
 void sync_device(int device) {
   refuse_in_capture(device, ALL_STREAMS);
-  write({.code = Code::SYNC_DEVICE, .device = device});
+  waiting({WaitKind::DEVICE}, [&] { write({.code = Code::SYNC_DEVICE, .device = device}); });
   if (copies_may_run.load(std::memory_order_relaxed)) device_finished(device);
   to_gpu_trace([&](auto& to) { to.trace_gpu_device_synchronization(c10::kCUDA); });
   check_finished(device);

@@ -5,6 +5,7 @@
 #include "kernels.h"
 #include "operators.h"
 #include "simulator.h"
+#include "waits.h"
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -110,6 +111,11 @@ PYBIND11_MODULE(_shim, m) {
   m.def("sync_event", sync_event, arg("id"));
   m.def("sync_stream", sync_stream, arg("device"), arg("stream"));
   m.def("sync_device", [](int device) { sync_device(device_number(device)); });
+
+  m.def("set_wait_watcher", [](const py::object& watcher) { set_wait_watcher(watcher.ptr()); }, arg("watcher"));
+  m.def("set_guarding", set_guarding, arg("on"));
+  m.def("set_sync_debug_mode", set_sync_debug_mode, arg("mode"));
+  m.def("sync_debug_mode", sync_debug_mode);
 
   m.def("capture_begin", begin_capture, arg("graph"), arg("device"), arg("stream"), arg("pool"),
         arg("mode") = "global");

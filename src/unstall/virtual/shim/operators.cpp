@@ -193,6 +193,13 @@ std::string operator_here() {
   return node;
 }
 
+std::vector<std::string> operators_here() {
+  std::vector<std::string> names;
+  for (const Open& one : open)
+    if (one.scope != at::RecordScope::USER_SCOPE) names.push_back(name_of(one.name));
+  return names;
+}
+
 std::atomic<bool> copies_may_run{false};
 
 void copy_started(int device, int64_t stream) {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace unstall {
 
@@ -15,6 +16,8 @@ namespace unstall {
 void watch_operators();
 // The outermost operator that this thread is in, below the autograd node if there is one: "" for none.
 std::string operator_here();
+// All operators and autograd nodes that this thread is in, outermost first.
+std::vector<std::string> operators_here();
 
 extern std::atomic<bool> copies_may_run;
 

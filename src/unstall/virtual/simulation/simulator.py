@@ -133,6 +133,11 @@ class Simulator:
             thread = self._spend(self.costs.host.clock_read)
             return self.simulation.now(thread)
 
+    def here_ns(self) -> int:
+        """Returns the calling thread's virtual clock in ns, without the cost of reading it."""
+        with self._lock:
+            return self.simulation.now(self._spend(0))
+
     def make_room(self, device: int, size_bytes: int, allocation: int) -> None:
         """Simulates a logged allocation that might not fit. If the allocation fails, raises torch.OutOfMemoryError with
         torch's message.

@@ -234,6 +234,14 @@ WAYS = (
     ),
 )
 
+PAGEABLE_UPLOAD = Way(
+    rule="pageable-copy",
+    title="Copies from pageable host memory block the host",
+    fix="pin the source (DataLoader(pin_memory=True), or tensor.pin_memory() once), "
+    "then .to(device, non_blocking=True); or take batches from unstall.prefetch(loader)",
+    safe_if="the pinned source is not written before the copy has ended",
+)
+
 # Of a tensor, or of torch itself: `<built-in method item of Tensor>`, `<built-in method equal of type>`.
 _BUILTIN = re.compile(r"<built-in (?:method|function) (?P<name>\w+)(?: of (?:\w*Tensor|Parameter|type)(?: object)?)?>")
 

@@ -1,0 +1,36 @@
+"""`Guard`: what a guard does about waits, and those that it saw."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from unstall.errors import UsageError
+from unstall.guarding.wait import Wait
+
+Mode = Literal["error", "warn", "count"]
+MOST_KEPT = 10_000
+
+
+class Guard:
+    """The waits that one guard saw.
+
+    Attributes:
+        mode: What it does about them.
+        waits: The waits, in order: the first 10,000.
+        count: The number of all waits.
+    """
+
+    def __init__(self, mode: Mode) -> None:
+        if mode not in get_args(Mode):
+            raise UsageError(
+                f"no_sync({mode!r}): the mode is 'error', 'warn' or 'count', as in @unstall.no_sync('warn')"
+            )
+        self.mode: Mode = mode
+        self.waits: list[Wait] = []
+        self.count = 0
+
+    def note(self, wait: Wait) -> None:
+        """Adds a wait."""
+        self.count += 1
+        if self.count <= MOST_KEPT:
+            self.waits.append(wait)

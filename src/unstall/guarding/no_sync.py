@@ -1,0 +1,128 @@
+"""`no_sync` and `allow_sync`: context managers and decorators."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from unstall.errors import UsageError
+from unstall.guarding import backward, regions
+from unstall.guarding.decorated import decorated
+from unstall.guarding.guard import Guard, Mode
+from unstall.guest.imports import when_imported
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _never() -> bool:
+    return False
+
+
+is_compiling: Callable[[], bool] = _never
+"""torch.compiler.is_compiling, once torch is imported. torch.compile knows what that returns, and traces no further."""
+
+
+def _torch_is_imported() -> None:
+    global is_compiling
+    torch = sys.modules["torch"]
+    is_compiling = getattr(torch.compiler, "is_compiling", _never)
+    backward.carry(torch)
+
+
+when_imported("torch", _torch_is_imported)
+
+
+class no_sync(Guard):  # noqa: N801 - used like a function
+    """Guard a block or a function against waits of the CPU for the GPU.
+
+        with unstall.no_sync():
+            step(batch)  # raises SyncError at the first line that waits
+
+        @unstall.no_sync("warn")
+        def step(batch): ...
+
+        with unstall.no_sync("count") as guard:
+            step(batch)
+        print(guard.count, guard.waits)
+
+    A guard holds for its thread, for the asyncio tasks that are created in it, until it is left, and for the backward
+    passes that are called in it. Guards nest, and the innermost decides; `unstall.allow_sync` suspends them. A call
+    that waits is reported even if the GPU happens to be done: whether it is depends on timing.
+
+    In code that torch.compile compiles, it does nothing: put it around the call of the compiled function.
+
+    As a decorator, it guards each call. Async functions and generators stay what they are. A generator is guarded
+    only while it runs, not between its values; a `with` block in a generator also guards the code that uses the values.
+
+    Args:
+        mode: "error" raises SyncError before the wait. "warn" warns with SyncWarning at the line that waits, and says
+            how long that was. "count" only collects.
+
+    Attributes:
+        waits: The waits so far, in order: the first 10,000.
+        count: The number of all waits.
+
+    Raises:
+        UsageError: There is no such mode.
+    """
+
+    def __init__(self, mode: Mode = "error") -> None:
+        super().__init__(mode)
+        self._entered: list[regions.Region] = []
+
+    def __enter__(self) -> Self:
+        if is_compiling():
+            return self
+        self._entered.append(regions.enter(self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if is_compiling():
+            return
+        regions.leave_one_of(self._entered)
+
+    def __call__(self, function: Function) -> Function:
+        return decorated(function, partial(no_sync, self.mode))
+
+
+class allow_sync:  # noqa: N801 - used like a function
+    """Allow waits in a block or a function that is under `unstall.no_sync`.
+
+        with unstall.allow_sync("the loss is logged every 100 steps"):
+            log(loss.item())
+
+    It takes the same forms as `no_sync`, and nests with it: `no_sync` within guards again.
+
+    Args:
+        reason: Why waiting is right here. Read by people only.
+
+    Raises:
+        UsageError: There is no reason.
+    """
+
+    def __init__(self, reason: str) -> None:
+        if not isinstance(reason, str) or not reason.strip():
+            raise UsageError('allow_sync() needs a reason: unstall.allow_sync("the loss is logged every 100 steps")')
+        self.reason = reason
+        self._entered: list[regions.Region] = []
+
+    def __enter__(self) -> Self:
+        if is_compiling():
+            return self
+        self._entered.append(regions.enter(None))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if is_compiling():
+            return
+        regions.leave_one_of(self._entered)
+
+    def __call__(self, function: Function) -> Function:
+        return decorated(function, partial(allow_sync, self.reason))

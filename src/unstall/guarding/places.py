@@ -1,0 +1,114 @@
+"""The line that waits: the user's innermost frame, the frames between it and the wait, and the source of its call."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from types import CodeType, FrameType
+
+from unstall.frameworks import OURS, is_framework, is_left_out_of_stacks, is_users
+from unstall.lines.places import Shortened
+
+_LONGEST_CODE = 80
+_MOST_FRAMES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a wait is.
+
+    Attributes:
+        frame: The innermost frame that is neither a framework's nor ours; the innermost of all if there is none.
+        file, line, function: Of that frame; the file as reports print it.
+        called_from: "FILE:LINE" of the program's own innermost line if that frame is in an installed package, else "".
+        code: The source of the frame's call.
+        frames: "FILE: FUNCTION" of each frame between it and the wait, innermost first, one per line. The first is the
+            built-in function that the line calls, as a profiler names it, if there are no others.
+    """
+
+    frame: FrameType | None
+    file: str
+    line: int
+    function: str
+    called_from: str
+    code: str
+    frames: str
+
+
+NOWHERE = Place(None, "", 0, "", "", "", "")
+
+
+def place_of(frame: FrameType | None) -> Place:
+    """Returns the place of a wait that this frame, or code that it called, asks for."""
+    innermost, between = frame, []
+    while frame is not None and _is_skipped(frame.f_code.co_filename):
+        code = frame.f_code
+        if len(between) < _MOST_FRAMES and not is_left_out_of_stacks(code.co_filename):
+            between.append(f"{code.co_filename}: {code.co_qualname}")
+        frame = frame.f_back
+    if frame is None:
+        if innermost is None:
+            return NOWHERE
+        frame, between = innermost, []
+    code, short = frame.f_code, _short()
+    text, built_in = _call_at(code, frame.f_lasti)
+    if built_in:
+        between.append(f"<built-in method {built_in}>")
+    return Place(
+        frame=frame,
+        file=short[code.co_filename],
+        line=frame.f_lineno or code.co_firstlineno,
+        function=code.co_qualname,
+        called_from=_called_from(frame),
+        code=text,
+        frames="\n".join(between),
+    )
+
+
+def _called_from(frame: FrameType) -> str:
+    if is_users(frame.f_code.co_filename):
+        return ""
+    outer = frame.f_back
+    while outer is not None and not is_users(outer.f_code.co_filename):
+        outer = outer.f_back
+    return f"{_short()[outer.f_code.co_filename]}:{outer.f_lineno}" if outer is not None else ""
+
+
+@lru_cache(4096)
+def _is_skipped(file: str) -> bool:
+    return file.startswith(OURS) or is_framework(file)
+
+
+@lru_cache(1)
+def _short() -> Shortened:
+    try:
+        return Shortened(os.getcwd())  # noqa: PTH109 - a str is needed
+    except OSError:  # the folder is gone
+        return Shortened("")
+
+
+@lru_cache(4096)
+def _call_at(code: CodeType, instruction: int) -> tuple[str, str]:
+    """Returns the source of an instruction's call, and the name of the function that it calls; "" if unknown."""
+    start, end, column, end_column = next(islice(code.co_positions(), instruction // 2, None), (None,) * 4)
+    if start is None or column is None or end_column is None or start != end:
+        return "", ""
+    line = linecache.getline(code.co_filename, start).encode()
+    text = line[column:end_column].decode(errors="replace").strip()
+    return (text if len(text) <= _LONGEST_CODE else ""), _called_name(text)
+
+
+def _called_name(text: str) -> str:
+    """Returns the name of the function that an expression calls: "item" of "loss.item()"."""
+    try:
+        expression = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError):
+        return ""
+    function = expression.func if isinstance(expression, ast.Call) else None
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""

@@ -1,0 +1,111 @@
+"""Which guard is active: by thread, by asyncio task, and in autograd's threads for the thread that called backward().
+
+A region is one time that a block is entered. A context variable holds the innermost region. So other threads have none,
+and a task has those of the task that created it, as long as they are active. Leaving a region marks it, since the
+context may be another one than that in which it was entered: a generator may be dropped in the middle.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from unstall.guarding.guard import Guard
+
+
+@dataclass(slots=True, eq=False)
+class Region:
+    """A block in which waits are reported to `guard`, or allowed if that is None. `outer` is around it."""
+
+    guard: Guard | None
+    outer: Region | None
+    active: bool = True
+
+
+_innermost: ContextVar[Region | None] = ContextVar("unstall.guarding", default=None)
+_guarded: set[Region] = set()  # the active regions that have a guard, of all threads
+_switches: list[Callable[[bool], None]] = []
+_lock = threading.RLock()  # the garbage collector may leave a region while this thread enters one
+_is_on = False
+
+
+def no_caller() -> Region | None:
+    return None
+
+
+caller: Callable[[], Region | None] = no_caller
+"""Returns the region for which this thread works, if it is one of autograd's. `backward.py` sets it."""
+
+
+def innermost() -> Region | None:
+    """Returns the innermost active region of this thread and task, or None."""
+    region = _own()
+    if region is None:
+        region = caller()
+        while region is not None and not region.active:
+            region = region.outer
+    return region
+
+
+def enter(guard: Guard | None) -> Region:
+    """Begins a region inside the innermost one."""
+    region = Region(guard, _own())
+    _innermost.set(region)
+    if guard is not None:
+        _guarded.add(region)
+        if not _is_on:
+            _switch()
+    return region
+
+
+def leave(region: Region) -> None:
+    """Ends a region, in whatever thread or context. Does nothing if it has ended."""
+    region.active = False
+    if _innermost.get() is region:
+        _innermost.set(_own())
+    if region.guard is not None:
+        _guarded.discard(region)
+        if not _guarded:
+            _switch()
+
+
+def leave_one_of(entered: list[Region]) -> None:
+    """Removes and leaves the innermost of these regions in this context; the last one if none is of this context."""
+    region = _innermost.get()
+    while region is not None and region not in entered:
+        region = region.outer
+    if region is None and entered:
+        region = entered[-1]
+    if region is not None:
+        entered.remove(region)
+        leave(region)
+
+
+def add_source(switch: Callable[[bool], None]) -> None:
+    """Adds a source of waits. `switch` is called with whether any thread is guarded: at once if so, and whenever that
+    changes."""
+    with _lock:
+        _switches.append(switch)
+        if _is_on:
+            switch(True)
+
+
+def _own() -> Region | None:
+    region = _innermost.get()
+    while region is not None and not region.active:
+        region = region.outer
+    return region
+
+
+def _switch() -> None:
+    """Tells the sources whether any thread is guarded, if that has changed."""
+    global _is_on
+    with _lock:
+        while _is_on != bool(_guarded):
+            _is_on = not _is_on
+            for switch in _switches:
+                switch(_is_on)

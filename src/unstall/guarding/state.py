@@ -1,0 +1,115 @@
+"""What a source of waits calls: the virtual GPU, or hooks in a real GPU's driver.
+
+A source adds itself by `regions.add_source(switch)` and calls `on_wait` only while it is switched on. For each wait, in
+the thread that waits, with the GIL:
+
+    pending = on_wait(kind, operator)  # right before the wait; may raise SyncError: then do not wait, raise it
+    ...  # the wait
+    if pending is not None:
+        pending.waited(duration_ns)  # right after; may raise, if the program turns warnings into errors
+
+Neither call waits, for the GPU or for another thread: a source may hold locks of its own. A wait within a wait (the
+synchronization that ends a blocking copy) is part of it: a source reports the outer one only.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from unstall.errors import SyncError
+from unstall.guarding import backward, regions
+from unstall.guarding.guard import Guard
+from unstall.guarding.kinds import WORDS, Kind
+from unstall.guarding.places import Place, place_of
+from unstall.guarding.wait import SyncWarning, Wait
+from unstall.ways_to_wait import PAGEABLE_UPLOAD, WAYS, Way, called
+from unstall.ways_to_wait import Wait as KnownWait
+
+
+@dataclass(slots=True)
+class Pending:
+    """A wait that has begun."""
+
+    guard: Guard
+    wait: Wait
+    place: Place
+
+    def waited(self, duration_ns: int | None) -> None:
+        """Reports the wait, once it is over. None: its length is not known."""
+        wait = replace(self.wait, duration_ns=duration_ns)
+        self.guard.note(wait)
+        if self.guard.mode == "warn":
+            _warn(wait, self.place)
+
+
+def on_wait(kind: Kind, operator: str | Sequence[str] = "") -> Pending | None:
+    """Tells the innermost guard of this thread and task that the CPU is about to wait.
+
+    Args:
+        kind: What for.
+        operator: The operator of torch that waits, "aten::item", or all those that this thread is in, outermost first;
+            "" if none is known.
+
+    Returns:
+        None if no guard is active. Otherwise an object whose `waited(duration_ns)` must be called after the wait.
+
+    Raises:
+        SyncError: The guard forbids waits. Do not wait.
+    """
+    region = regions.innermost()
+    if region is None or region.guard is None:
+        return None
+    place = place_of(sys._getframe(1))
+    if place.frame is None or not place.file:
+        place = backward.place() or place
+    wait = _wait(kind, (operator,) if isinstance(operator, str) else tuple(operator), place)
+    if region.guard.mode == "error":
+        region.guard.note(wait)
+        raise SyncError(str(wait), wait)
+    return Pending(region.guard, wait, place)
+
+
+def _wait(kind: Kind, operators: tuple[str, ...], place: Place) -> Wait:
+    way, operator = _way(kind, operators, place.frames)
+    return Wait(
+        kind=kind,
+        operator=operator or WORDS[kind].operator or place.code,
+        file=place.file,
+        line=place.line,
+        function=place.function,
+        called_from=place.called_from,
+        code=place.code,
+        rule=way.rule,
+        advice=way.fix,
+    )
+
+
+@lru_cache(4096)
+def _way(kind: Kind, operators: tuple[str, ...], frames: str) -> tuple[Way, str]:
+    """Returns the way of waiting, and its operator: the outermost one that is known to wait."""
+    known = [name for name in operators if name]
+    if kind == "upload":
+        return PAGEABLE_UPLOAD, (known or [""])[0]
+    call = WORDS[kind].call
+    for operator in [*known, "" if known else called(frames)]:
+        way = next(way for way in WAYS if way.matches(KnownWait(op=operator, frames=frames, call=call)))
+        if way is not WAYS[-1] and (way.op is not None or way.frame is not None or not known):
+            return way, operator
+    return WAYS[-1], (known or [""])[0]
+
+
+def _warn(wait: Wait, place: Place) -> None:
+    frame = place.frame
+    known = frame.f_globals if frame is not None else {}
+    warnings.warn_explicit(
+        SyncWarning(str(wait), wait),
+        SyncWarning,
+        frame.f_code.co_filename if frame is not None else wait.file or "unstall",
+        wait.line or 1,
+        module=known.get("__name__"),
+        registry=known.setdefault("__warningregistry__", {}) if frame is not None else None,
+    )

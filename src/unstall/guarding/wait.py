@@ -1,0 +1,68 @@
+"""`Wait`: one wait of the CPU for the GPU, and the sentence that says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unstall.figures import duration
+from unstall.guarding.kinds import WORDS, Kind
+
+
+class SyncWarning(UserWarning):
+    """The CPU waits for the GPU in a block under `unstall.no_sync("warn")`."""
+
+    def __init__(self, text: str, wait: Wait | None = None) -> None:
+        super().__init__(text)
+        self.wait = wait
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One wait of the CPU for the GPU.
+
+    Attributes:
+        kind: What the CPU waits for: one of `unstall.guarding.kinds.KINDS`.
+        operator: What waits: "aten::item", "torch.cuda.synchronize".
+        file: The file of the innermost frame that is no framework's, as reports print it; "" if unknown.
+        line: Its line, or 0.
+        function: Its function.
+        called_from: "FILE:LINE" of the program's own line, if `file` is an installed package's, else "".
+        code: The source of the call: "loss.item()"; "" if unknown.
+        rule: The rule of `unstall explain` that finds such waits.
+        advice: The usual way out.
+        duration_ns: How long the wait was; None if it did not happen, or is not over.
+    """
+
+    kind: Kind
+    operator: str
+    file: str
+    line: int
+    function: str
+    called_from: str
+    code: str
+    rule: str
+    advice: str
+    duration_ns: int | None = None
+
+    @property
+    def where(self) -> str:
+        """The line as "FILE:LINE"."""
+        return f"{self.file}:{self.line}" if self.file else "a thread without Python code"
+
+    def __str__(self) -> str:
+        words = WORDS[self.kind]
+        verb = "waits" if self.duration_ns is None else f"waited about {duration(_rounded(self.duration_ns))}"
+        caller = f", called from {self.called_from}" if self.called_from else ""
+        return (
+            f"{self.where}: {self.code or self.operator} {verb} for {words.waits_for} "
+            f"({self.operator} → {words.does}{caller}). {self.advice[:1].upper()}{self.advice[1:]}."
+        )
+
+
+def _rounded(ns: int) -> int:
+    """Rounds to 1 or 3 times a power of ten, so that Python shows a line's warning a few times, not at each wait."""
+    if ns <= 0:
+        return 0
+    power = 10 ** (len(str(ns)) - 1)
+    first = ns / power
+    return power if first < 2 else 3 * power if first < 6.5 else 10 * power
