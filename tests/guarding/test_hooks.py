@@ -31,7 +31,8 @@ PAGEABLE, PINNED = 8, 4096
 
 class Asked(NamedTuple):
     kind: int
-    operator: str
+    operators: tuple[str, ...]
+    bytes: int
     thread: int
     here: int
 
@@ -97,7 +98,7 @@ def test_waits_are_asked_about_before_they_are_made(libraries: Libraries, guarde
     runtime.stream_synchronize(0)
     runtime.event_synchronize(0)
     runtime.device_synchronize()
-    assert guarded.asked == [Asked(kind, "", threading.get_ident(), 1) for kind in (STREAM, EVENT, DEVICE)]
+    assert guarded.asked == [Asked(kind, (), 0, threading.get_ident(), 1) for kind in (STREAM, EVENT, DEVICE)]
     assert [count - before for count in made] == [0, 1, 2]
 
 
@@ -141,21 +142,21 @@ def test_afterwards_it_is_told_how_long_the_wait_was(libraries: Libraries, guard
     assert [number for number, _ in _hooks.finished()[0]] == [5]
 
 
-def test_of_a_copy_that_does_not_wait_the_synchronization_is_the_wait(libraries: Libraries, guarded: Asking) -> None:
+def test_an_operator_that_waits_for_its_copy_waits_as_the_copy_would(libraries: Libraries, guarded: Asking) -> None:
     libraries.free.item(PINNED, 3)
-    assert guarded.kinds == [STREAM]
+    assert [(asked.kind, asked.bytes) for asked in guarded.asked] == [(TO_HOST_ASYNC, 4)]
 
 
-def test_a_later_synchronization_is_a_wait_of_its_own(libraries: Libraries, guarded: Asking) -> None:
-    libraries.free.memcpy_to_host(PAGEABLE, 3)
-    libraries.free.stream_synchronize(4)
-    libraries.free.stream_synchronize(3)
+def test_a_synchronization_of_the_programs_own_is_a_wait_of_its_own(libraries: Libraries, guarded: Asking) -> None:
+    for memory in (PAGEABLE, PINNED):
+        libraries.free.memcpy_to_host(memory, 3)
+        libraries.free.stream_synchronize(3)
     assert guarded.kinds == [TO_HOST_ASYNC, STREAM, STREAM]
 
 
-def test_the_operator_is_the_outermost_one(libraries: Libraries, guarded: Asking) -> None:
+def test_operators_are_named_from_the_outermost_on(libraries: Libraries, guarded: Asking) -> None:
     libraries.free.item(PAGEABLE, 3)
-    assert [asked.operator for asked in guarded.asked] == ["item"]
+    assert [asked.operators for asked in guarded.asked] == [("aten::item", "aten::_local_scalar_dense")]
 
 
 def test_what_fails_in_python_lets_the_wait_be(
@@ -173,7 +174,7 @@ def test_what_fails_in_python_lets_the_wait_be(
 
 def test_within_the_allocator_another_thread_asks(libraries: Libraries, guarded: Asking) -> None:
     assert libraries.allocator.allocate(64) == 64
-    assert guarded.asked == [Asked(ALLOCATE, "", threading.get_ident(), 0)]
+    assert guarded.asked == [Asked(ALLOCATE, (), 0, threading.get_ident(), 0)]
 
 
 def test_within_the_allocator_a_wait_can_be_refused(libraries: Libraries, guarded: Asking) -> None:

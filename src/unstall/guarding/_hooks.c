@@ -27,7 +27,7 @@
 #include <time.h>
 
 enum { NOT_PERMITTED = 800, MEMORY_OF_HOST = 1, MEMORY_TYPE = 2 }; /* cuda.h: CUresult, CUmemorytype, CUpointer_attribute */
-enum { MOST_FRAMES = 96, NAMES = 4096, NAME = 64, FINISHED = 256 };
+enum { MOST_FRAMES = 96, NAMES = 4096, NAME = 64, MOST_NESTED = 8, FINISHED = 256 };
 
 /* What a function does, and where its arguments are. The same numbers are in driver.py. */
 typedef enum {
@@ -59,10 +59,15 @@ static struct {
 static _Atomic int is_on;
 static _Atomic long missed;
 
+typedef struct {
+    Kind kind; /* 0: none */
+    Word stream, bytes;
+    int asked; /* whether Python was asked about it, since it waits */
+} Copy;
+
 static __thread struct {
-    int depth;      /* of calls within calls, and of Python that is asked: only the outermost counts */
-    int copied;     /* whether the call before was a copy that was asked about: the synchronization that ends it is no */
-    Word copied_on; /* other wait */
+    int depth; /* of calls within calls, and of Python that is asked: only the outermost counts */
+    Copy before; /* the call before, if that was an asynchronous copy */
 } mine;
 
 /* ---- which operator of torch makes this call ---- */
@@ -113,14 +118,20 @@ is_allocators(const char *library, const char *symbol)
     return 1;
 }
 
-/* Finds the outermost operator below the innermost frame of Python; "" if there is none. Returns whether torch's
-   allocator is between them and the call. */
-static int
-find_operator(char *name)
+typedef struct {
+    Kind kind;
+    Word bytes;           /* of a copy */
+    unsigned long thread; /* as threading.get_ident() */
+    int is_allocators;    /* torch's allocator makes the call */
+    int count;
+    char operators[MOST_NESTED][NAME]; /* those that this thread is in, up to the innermost frame of Python, innermost first */
+} Question;
+
+static void
+look_at_stack(Question *question)
 {
     void *frames[MOST_FRAMES];
-    int count = backtrace(frames, MOST_FRAMES), is_allocator = 0;
-    name[0] = 0;
+    int count = backtrace(frames, MOST_FRAMES);
     pthread_mutex_lock(&known.lock);
     for (int i = 0; i < count; i++) {
         size_t at = ((uintptr_t)frames[i] * 0x9E3779B97F4A7C15u >> 52) % NAMES;
@@ -136,22 +147,19 @@ find_operator(char *name)
         if (known.rows[at].is_python) {
             break;
         }
-        is_allocator |= known.rows[at].is_allocator;
-        if (known.rows[at].name[0]) {
-            memcpy(name, known.rows[at].name, NAME);
+        question->is_allocators |= known.rows[at].is_allocator;
+        const char *name = known.rows[at].name;
+        int last = question->count - 1;
+        if (name[0] && (last < 0 || strcmp(question->operators[last], name))) {
+            /* The outermost ones matter most: of too many, the last place is overwritten. */
+            last = question->count < MOST_NESTED ? question->count++ : MOST_NESTED - 1;
+            memcpy(question->operators[last], name, NAME);
         }
     }
     pthread_mutex_unlock(&known.lock);
-    return is_allocator;
 }
 
 /* ---- asking Python ---- */
-
-typedef struct {
-    Kind kind;
-    unsigned long thread; /* as threading.get_ident() */
-    char name[NAME];
-} Question;
 
 /* Calls a function of Python, and returns its answer, 0 if it fails. The program's exception, if any, stays. */
 static long
@@ -175,7 +183,12 @@ ask_here(const Question *question, int here)
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    long answer = call(hooks.before, Py_BuildValue("(iski)", (int)question->kind, question->name, question->thread, here));
+    PyObject *operators = PyTuple_New(question->count);
+    for (int i = 0; operators && i < question->count; i++) { /* outermost first */
+        PyTuple_SetItem(operators, question->count - 1 - i, PyUnicode_FromFormat("aten::%s", question->operators[i]));
+    }
+    long answer = call(hooks.before, Py_BuildValue("(iNnki)", (int)question->kind, operators, (Py_ssize_t)question->bytes,
+                                                   question->thread, here));
     PyErr_Restore(type, value, traceback);
     PyGILState_Release(gil);
     return answer;
@@ -304,6 +317,27 @@ waits(Kind kind, Word a, Word b)
     }
 }
 
+/* Makes the call if Python lets it be. */
+static Word
+asked(const Question *question, Function function, PARAMETERS)
+{
+    int is_locked = question->is_allocators && !(hooks.holds_gil && hooks.holds_gil());
+    long wait = is_locked ? ask_by_other_thread(question) : ask_here(question, 1);
+    if (wait < 0) {
+        return NOT_PERMITTED;
+    }
+    uint64_t start = now();
+    Word result = function(ARGUMENTS);
+    uint64_t ns = now() - start;
+    if (wait && is_locked) {
+        tell_later(wait, ns);
+    }
+    else if (wait) {
+        tell_here(wait, ns);
+    }
+    return result;
+}
+
 Word
 pointers_called(int number, PARAMETERS)
 {
@@ -312,28 +346,26 @@ pointers_called(int number, PARAMETERS)
         return function(ARGUMENTS);
     }
     Kind kind = hooks.kinds[number];
-    int ends_copy = kind == STREAM && mine.copied && mine.copied_on == a;
-    mine.copied = 0;
-    if (ends_copy || !waits(kind, a, b)) {
-        return function(ARGUMENTS);
+    Copy before = mine.before;
+    mine.before = (Copy){0};
+    if (kind >= TO_DEVICE_ASYNC) {
+        mine.before = (Copy){kind, d, c, waits(kind, a, b)};
+        if (!mine.before.asked) {
+            return function(ARGUMENTS);
+        }
     }
     mine.depth++;
-    Question question = {.kind = kind, .thread = (unsigned long)pthread_self()};
-    int is_locked = find_operator(question.name) && !(hooks.holds_gil && hooks.holds_gil());
-    long wait = is_locked ? ask_by_other_thread(&question) : ask_here(&question, 1);
-    Word result = NOT_PERMITTED;
-    if (wait >= 0) {
-        uint64_t start = now();
-        result = function(ARGUMENTS);
-        uint64_t ns = now() - start;
-        if (wait && is_locked) {
-            tell_later(wait, ns);
-        }
-        else if (wait) {
-            tell_here(wait, ns);
-        }
-        mine.copied = kind >= TO_DEVICE_ASYNC;
-        mine.copied_on = d;
+    Question question = {.kind = kind, .bytes = kind >= TO_DEVICE ? c : 0, .thread = (unsigned long)pthread_self()};
+    look_at_stack(&question);
+    /* An operator ends its copy by waiting for the stream. */
+    int ends_copy = kind == STREAM && before.kind && before.stream == a && question.count;
+    if (ends_copy) {
+        question.kind = before.kind;
+        question.bytes = before.bytes;
+    }
+    Word result = ends_copy && before.asked ? function(ARGUMENTS) : asked(&question, function, ARGUMENTS);
+    if (result == NOT_PERMITTED) {
+        mine.before = (Copy){0};
     }
     mine.depth--;
     return result;
@@ -392,8 +424,8 @@ search(void)
 PyDoc_STRVAR(install_doc,
 "install(library, functions, before, after, patience_ms) -> int\n\n"
 "Follow these functions of a library, a dict of kinds by name. Returns how many pointers to them were found. While it is\n"
-"switched on, before(kind, operator, thread, here) is called before each wait, and returns 0 to let the wait be, -1 to\n"
-"refuse it, or a number: then after(number, ns) is called after it. If not `here`, another thread than the one that waits\n"
+"switched on, before(kind, operators, bytes, thread, here) is called before each wait, and returns 0 to let the wait be,\n"
+"-1 to refuse it, or a number: then after(number, ns) is called after it. If not `here`, another thread than the one that waits\n"
 "asks, and finished() tells the duration; the wait is let through if there is no answer in time. Raises OSError if the\n"
 "library is not loaded, or the process's memory cannot be looked at.");
 

@@ -3,7 +3,7 @@ from collections.abc import Callable
 def install(
     library: str,
     functions: dict[str, int],
-    before: Callable[[int, str, int, int], int],
+    before: Callable[[int, tuple[str, ...], int, int, int], int],
     after: Callable[[int, int], int],
     patience_ms: int,
     /,
