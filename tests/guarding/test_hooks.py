@@ -94,7 +94,7 @@ def test_waits_are_asked_about_before_they_are_made(libraries: Libraries, guarde
     runtime = libraries.held if holds_gil else libraries.free
     made: list[int] = []
     before = libraries.made()
-    guarded.answer = lambda: made.append(libraries.made()) or 0
+    guarded.answer = lambda: made.append(libraries.made()) or 0  # type: ignore[func-returns-value]
     runtime.stream_synchronize(0)
     runtime.event_synchronize(0)
     runtime.device_synchronize()

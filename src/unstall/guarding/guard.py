@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from unstall.errors import UsageError
+from unstall.errors import SyncError, UsageError
 from unstall.guarding.wait import Wait
 
 Mode = Literal["error", "warn", "count"]
@@ -28,9 +28,16 @@ class Guard:
         self.mode: Mode = mode
         self.waits: list[Wait] = []
         self.count = 0
+        self.refused: SyncError | None = None  # the last one, which the program may see as an error of the driver
 
     def note(self, wait: Wait) -> None:
         """Adds a wait."""
         self.count += 1
         if self.count <= MOST_KEPT:
             self.waits.append(wait)
+
+    def refuse(self, wait: Wait) -> SyncError:
+        """Adds a wait, and returns the error for it."""
+        self.note(wait)
+        self.refused = SyncError(str(wait), wait)
+        return self.refused

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from unstall.errors import UsageError
-from unstall.guarding import backward, regions
+from unstall.guarding import backward, driver, regions
 from unstall.guarding.decorated import decorated
 from unstall.guarding.guard import Guard, Mode
 from unstall.guest.imports import when_imported
@@ -30,6 +30,7 @@ def _torch_is_imported() -> None:
     torch = sys.modules["torch"]
     is_compiling = getattr(torch.compiler, "is_compiling", _never)
     backward.carry(torch)
+    driver.connect(torch)
 
 
 when_imported("torch", _torch_is_imported)
@@ -85,6 +86,9 @@ class no_sync(Guard):  # noqa: N801 - used like a function
         if is_compiling():
             return
         regions.leave_one_of(self._entered)
+        refused, self.refused = self.refused, None
+        if refused is not None and driver.is_refusal(error):
+            raise refused.with_traceback(trace) from None
 
     def __call__(self, function: Function) -> Function:
         return decorated(function, partial(no_sync, self.mode))

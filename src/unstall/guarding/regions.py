@@ -7,13 +7,16 @@ context may be another one than that in which it was entered: a generator may be
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import asyncio
+
     from unstall.guarding.guard import Guard
 
 
@@ -23,12 +26,25 @@ class Region:
 
     guard: Guard | None
     outer: Region | None
+    thread: int  # in which it was entered, and the task
+    task: asyncio.Task[object] | None
     active: bool = True
 
 
+class Source(Protocol):
+    """Something that sees waits: see `state.py`."""
+
+    def switch(self, on: bool) -> None:
+        """Called with whether any thread is guarded, whenever that changes."""
+
+    def settle(self) -> None:
+        """Called when a guard is left: reports the waits that are over."""
+
+
 _innermost: ContextVar[Region | None] = ContextVar("unstall.guarding", default=None)
+_entered: dict[int, list[Region]] = {}  # by thread: the active regions that were entered there, in order
 _guarded: set[Region] = set()  # the active regions that have a guard, of all threads
-_switches: list[Callable[[bool], None]] = []
+_sources: list[Source] = []
 _lock = threading.RLock()  # the garbage collector may leave a region while this thread enters one
 _is_on = False
 
@@ -51,10 +67,21 @@ def innermost() -> Region | None:
     return region
 
 
+def innermost_of(thread: int) -> Region | None:
+    """Returns the innermost active region of another thread, or None.
+
+    A context can be read only in its own thread. So a task does not have those of the task that created it.
+    """
+    entered = _entered.get(thread, ())
+    return next((region for region in reversed(entered) if region.active and _is_current(region.task)), None)
+
+
 def enter(guard: Guard | None) -> Region:
     """Begins a region inside the innermost one."""
-    region = Region(guard, _own())
+    region = Region(guard, _own(), threading.get_ident(), _task())
     _innermost.set(region)
+    with _lock:
+        _entered.setdefault(region.thread, []).append(region)
     if guard is not None:
         _guarded.add(region)
         if not _is_on:
@@ -65,10 +92,18 @@ def enter(guard: Guard | None) -> Region:
 def leave(region: Region) -> None:
     """Ends a region, in whatever thread or context. Does nothing if it has ended."""
     region.active = False
+    with _lock:
+        entered = _entered.get(region.thread, [])
+        if region in entered:
+            entered.remove(region)
+        if not entered:
+            _entered.pop(region.thread, None)
     if _innermost.get() is region:
         _innermost.set(_own())
     if region.guard is not None:
         _guarded.discard(region)
+        for source in _sources:
+            source.settle()
         if not _guarded:
             _switch()
 
@@ -85,13 +120,32 @@ def leave_one_of(entered: list[Region]) -> None:
         leave(region)
 
 
-def add_source(switch: Callable[[bool], None]) -> None:
-    """Adds a source of waits. `switch` is called with whether any thread is guarded: at once if so, and whenever that
-    changes."""
+def add_source(source: Source) -> None:
+    """Adds a source of waits."""
     with _lock:
-        _switches.append(switch)
+        _sources.append(source)
         if _is_on:
-            switch(True)
+            source.switch(True)
+
+
+def remove_source(source: Source) -> None:
+    """Removes a source that was added."""
+    with _lock:
+        _sources.remove(source)
+
+
+def _task() -> asyncio.Task[object] | None:
+    """Returns this thread's asyncio task, without importing asyncio."""
+    module = sys.modules.get("asyncio")
+    try:
+        task: asyncio.Task[object] | None = module.current_task() if module is not None else None
+    except RuntimeError:  # no loop runs in this thread
+        return None
+    return task
+
+
+def _is_current(task: asyncio.Task[object] | None) -> bool:
+    return task is None or sys.modules["asyncio"].current_task(task.get_loop()) is task
 
 
 def _own() -> Region | None:
@@ -107,5 +161,5 @@ def _switch() -> None:
     with _lock:
         while _is_on != bool(_guarded):
             _is_on = not _is_on
-            for switch in _switches:
-                switch(_is_on)
+            for source in _sources:
+                source.switch(_is_on)

@@ -1,6 +1,6 @@
 """What a source of waits calls: the virtual GPU, or hooks in a real GPU's driver.
 
-A source adds itself by `regions.add_source(switch)` and calls `on_wait` only while it is switched on. For each wait, in
+A source adds itself by `regions.add_source` and calls `on_wait` only while it is switched on. For each wait, in
 the thread that waits, with the GIL:
 
     pending = on_wait(kind, operator)  # right before the wait; may raise SyncError: then do not wait, raise it
@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from unstall.errors import SyncError
 from unstall.guarding import backward, regions
 from unstall.guarding.guard import Guard
 from unstall.guarding.kinds import WORDS, Kind
@@ -66,11 +65,22 @@ def on_wait(kind: Kind, operator: str | Sequence[str] = "") -> Pending | None:
     place = place_of(sys._getframe(1))
     if place.frame is None or not place.file:
         place = backward.place() or place
+    return _begun(region.guard, place, kind, operator)
+
+
+def on_wait_of(thread: int, kind: Kind, operator: str | Sequence[str] = "") -> Pending | None:
+    """The same for another thread, `threading.get_ident()` of which is given, and which stands still meanwhile."""
+    region = regions.innermost_of(thread)
+    if region is None or region.guard is None:
+        return None
+    return _begun(region.guard, place_of(sys._current_frames().get(thread)), kind, operator)
+
+
+def _begun(guard: Guard, place: Place, kind: Kind, operator: str | Sequence[str]) -> Pending:
     wait = _wait(kind, (operator,) if isinstance(operator, str) else tuple(operator), place)
-    if region.guard.mode == "error":
-        region.guard.note(wait)
-        raise SyncError(str(wait), wait)
-    return Pending(region.guard, wait, place)
+    if guard.mode == "error":
+        raise guard.refuse(wait)
+    return Pending(guard, wait, place)
 
 
 def _wait(kind: Kind, operators: tuple[str, ...], place: Place) -> Wait:

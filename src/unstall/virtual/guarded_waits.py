@@ -28,8 +28,12 @@ class Clock(Protocol):
 class GuardedWaits:
     """What the shim calls around each wait, while any thread is guarded."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, shim: WaitingShim, clock: Clock) -> None:
         self._clock = clock
+        self.switch = shim.set_guarding
+
+    def settle(self) -> None:
+        """Has nothing to do: waits are reported as they end."""
 
     def before(self, kind: Kind, operators: Sequence[str], size_bytes: int, staged: int) -> tuple[Pending, int] | None:
         pending = on_wait(kind, operators)
@@ -42,5 +46,6 @@ class GuardedWaits:
 
 def connect(shim: WaitingShim, clock: Clock) -> None:
     """Makes the shim announce its waits whenever a thread is guarded."""
-    shim.set_wait_watcher(GuardedWaits(clock))
-    add_source(shim.set_guarding)
+    waits = GuardedWaits(shim, clock)
+    shim.set_wait_watcher(waits)
+    add_source(waits)

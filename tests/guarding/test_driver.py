@@ -1,0 +1,149 @@
+"""Waits that the hooks announce are the guards': by thread and task, with their line, refused before they are made."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import warnings
+from collections.abc import Iterator
+
+import pytest
+from guarding.fake_driver import COMPILER, Libraries
+
+import unstall
+from unstall.errors import SyncError
+from unstall.guarding import regions
+from unstall.guarding.driver import DriverWaits
+
+_hooks = pytest.importorskip("unstall.guarding._hooks", reason="the C extension is not built", exc_type=ImportError)
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+
+PAGEABLE, PINNED = 8, 4096
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Libraries:
+    return Libraries(tmp_path_factory.mktemp("libraries"))
+
+
+@pytest.fixture(autouse=True)
+def driver(libraries: Libraries) -> Iterator[DriverWaits]:
+    """What stands for a real GPU's driver is a source of waits."""
+    waits = DriverWaits(libraries.driver)
+    waits.install()
+    regions.add_source(waits)
+    yield waits
+    regions.remove_source(waits)
+    _hooks.remove()
+
+
+def line_here() -> int:
+    frame = inspect.currentframe()
+    assert frame
+    assert frame.f_back
+    return frame.f_back.f_lineno
+
+
+class AsTorch:
+    """Raises what torch raises if the driver refuses a call."""
+
+    def __init__(self, libraries: Libraries) -> None:
+        self.libraries = libraries
+
+    def item(self) -> None:
+        if self.libraries.free.item(PAGEABLE, 0):
+            raise RuntimeError("CUDA error: operation not permitted")
+
+
+def test_a_wait_is_counted_with_its_kind_operator_and_line(libraries: Libraries) -> None:
+    with unstall.no_sync("count") as guard:
+        libraries.free.item(PAGEABLE, 0)
+        line = line_here() - 1
+        libraries.free.device_synchronize()
+        libraries.allocator.allocate(64)
+    assert [(wait.kind, wait.line) for wait in guard.waits] == [
+        ("value", line),
+        ("device", line + 2),
+        ("malloc", line + 3),
+    ]
+    assert guard.waits[0].operator == "aten::item"
+    assert {wait.file.rpartition("/")[2] for wait in guard.waits} == {"test_driver.py"}
+    assert guard.waits[0].duration_ns
+    assert all(wait.duration_ns is not None for wait in guard.waits)
+
+
+def test_a_refused_wait_raises_the_guards_error_in_place_of_torchs(libraries: Libraries) -> None:
+    made = libraries.made()
+    with pytest.raises(SyncError, match=r"test_driver\.py:.*aten::item") as raised, unstall.no_sync():
+        AsTorch(libraries).item()
+    assert libraries.made() == made
+    assert raised.value.__cause__ is None
+    assert "item" in [entry.name for entry in raised.traceback]
+
+
+def test_errors_of_the_programs_own_stay_what_they_are(libraries: Libraries) -> None:
+    def work() -> None:
+        try:
+            AsTorch(libraries).item()
+        except RuntimeError as error:
+            raise KeyError("of the program's own") from error
+
+    with pytest.raises(KeyError), unstall.no_sync():
+        work()
+
+
+def test_a_warning_says_how_long_the_wait_was(libraries: Libraries) -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with unstall.no_sync("warn"):
+            libraries.free.stream_synchronize(0)
+    [warning] = seen
+    assert warning.category is unstall.SyncWarning
+    assert "waited about" in str(warning.message)
+
+
+def test_waits_are_allowed_for_a_reason(libraries: Libraries) -> None:
+    with unstall.no_sync():
+        with unstall.allow_sync("it is logged"):
+            assert libraries.free.item(PAGEABLE, 0) == 0
+            assert libraries.allocator.allocate(64) == 64
+        assert libraries.free.item(PAGEABLE, 0) != 0
+
+
+def test_of_two_threads_one_is_guarded(libraries: Libraries) -> None:
+    errors: list[int] = []
+    with unstall.no_sync():
+        thread = threading.Thread(target=lambda: errors.append(libraries.free.stream_synchronize(0)))
+        thread.start()
+        thread.join()
+        assert libraries.free.stream_synchronize(0) != 0
+    assert errors == [0]
+
+
+def test_of_two_tasks_one_is_guarded(libraries: Libraries) -> None:
+    """In torch's allocator too, where another thread asks."""
+    errors: dict[str, list[int]] = {"guarded": [], "free": []}
+
+    async def work(name: str) -> None:
+        for _ in range(3):
+            errors[name].append(libraries.free.stream_synchronize(0))
+            errors[name].append(min(0, libraries.allocator.allocate(64)))
+            await asyncio.sleep(0)
+
+    async def guarded() -> None:
+        with unstall.no_sync():
+            await work("guarded")
+
+    async def both() -> None:
+        await asyncio.gather(guarded(), work("free"))
+
+    asyncio.run(both())
+    assert errors["free"] == [0] * 6
+    assert all(errors["guarded"])
+
+
+def test_once_no_thread_is_guarded_nothing_is_asked(libraries: Libraries) -> None:
+    with unstall.no_sync():
+        pass
+    assert libraries.free.stream_synchronize(0) == 0
