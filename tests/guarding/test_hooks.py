@@ -228,6 +228,5 @@ def test_once_removed_calls_are_made_as_before(libraries: Libraries, guarded: As
     assert not guarded.asked
 
 
-def test_a_driver_that_is_not_loaded_is_refused() -> None:
-    with pytest.raises(OSError, match=r"libnone\.so is not loaded"):
-        Asking().install("libnone.so")
+def test_of_a_driver_that_is_not_loaded_nothing_is_installed() -> None:
+    assert Asking().install("libnone.so") == 0

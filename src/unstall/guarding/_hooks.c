@@ -426,8 +426,8 @@ PyDoc_STRVAR(install_doc,
 "Follow these functions of a library, a dict of kinds by name. Returns how many pointers to them were found. While it is\n"
 "switched on, before(kind, operators, bytes, thread, here) is called before each wait, and returns 0 to let the wait be,\n"
 "-1 to refuse it, or a number: then after(number, ns) is called after it. If not `here`, another thread than the one that waits\n"
-"asks, and finished() tells the duration; the wait is let through if there is no answer in time. Raises OSError if the\n"
-"library is not loaded, or the process's memory cannot be looked at.");
+"asks, and finished() tells the duration; the wait is let through if there is no answer in time. Returns 0 if the library\n"
+"is not loaded. Raises OSError if the process's memory cannot be looked at.");
 
 static PyObject *
 install(PyObject *self, PyObject *arguments)
@@ -447,8 +447,7 @@ install(PyObject *self, PyObject *arguments)
     watched = 1;
     void *driver = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
     if (!driver) {
-        PyErr_Format(PyExc_OSError, "%s is not loaded", library);
-        return NULL;
+        return PyLong_FromLong(0);
     }
     void *attribute = dlsym(driver, "cuPointerGetAttribute"), *check = dlsym(RTLD_DEFAULT, "PyGILState_Check");
     memcpy(&hooks.attribute, &attribute, sizeof attribute);

@@ -82,11 +82,11 @@ class DriverWaits:
         self._lock = threading.Lock()
 
     def install(self) -> None:
-        """Installs the hooks. Raises OSError if the driver is not loaded, or this process's memory is unreadable."""
+        """Installs the hooks if the driver is loaded. Raises OSError if this process's memory is unreadable."""
         with self._lock:
             if not self._installed:
-                _hooks.install(self._library, FUNCTIONS, self.before, self.after, _PATIENCE_MS)
-                self._installed = True
+                found = _hooks.install(self._library, FUNCTIONS, self.before, self.after, _PATIENCE_MS)
+                self._installed = found > 0
 
     def switch(self, on: bool) -> None:
         """Asks about waits from now on, or no more."""
