@@ -159,7 +159,22 @@ def test_operators_are_named_from_the_outermost_on(libraries: Libraries, guarded
     assert [asked.operators for asked in guarded.asked] == [("aten::item", "aten::_local_scalar_dense")]
 
 
-def test_what_fails_in_python_lets_the_wait_be(
+@pytest.mark.parametrize("holds_gil", [False, True])
+def test_what_is_raised_meanwhile_is_raised_behind_the_call(
+    libraries: Libraries, guarded: Asking, holds_gil: bool
+) -> None:
+    def failing() -> int:
+        raise TimeoutError("by a handler of a signal")
+
+    runtime = libraries.held if holds_gil else libraries.free
+    guarded.answer = failing
+    made = libraries.made()
+    with pytest.raises(TimeoutError, match="by a handler of a signal"):
+        runtime.stream_synchronize(0)
+    assert libraries.made() == made + 1
+
+
+def test_in_another_thread_it_is_printed(
     libraries: Libraries, guarded: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing() -> int:
@@ -168,7 +183,9 @@ def test_what_fails_in_python_lets_the_wait_be(
     seen: list[str] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda raised: seen.append(str(raised.exc_value)))
     guarded.answer = failing
-    assert libraries.free.stream_synchronize(0) == 0
+    thread = threading.Thread(target=libraries.free.stream_synchronize, args=(0,))
+    thread.start()
+    thread.join()
     assert seen == ["broken"]
 
 

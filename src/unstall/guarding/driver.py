@@ -6,6 +6,7 @@ guard's error in its place.
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import threading
 from collections.abc import Sequence
@@ -87,6 +88,7 @@ class DriverWaits:
             if not self._installed:
                 found = _hooks.install(self._library, FUNCTIONS, self.before, self.after, _PATIENCE_MS)
                 self._installed = found > 0
+                atexit.register(_hooks.remove)
 
     def switch(self, on: bool) -> None:
         """Asks about waits from now on, or no more."""

@@ -1,0 +1,284 @@
+/* Asks Python whether a thread may wait.
+
+   torch releases the GIL before it waits, so it is taken for asking. But not if torch's allocator makes the call: it holds
+   a lock then, for which another thread, with the GIL, may wait. torch's order is the GIL first, then that lock. A thread
+   of ours asks on its behalf. If it gets no answer in time, the wait is let through, and counted as missed. */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "_asking.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FINISHED = 256 };
+
+static struct {
+    PyObject *before, *after;
+    int (*holds_gil)(void);
+    unsigned patience_ms; /* how long a thread waits for an answer */
+} python;
+
+static _Atomic long missed;
+
+__thread int asking_depth;
+
+/* Python calls it in the main thread, between two instructions. */
+static int
+raise(void *exception)
+{
+    PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+    Py_DECREF((PyObject *)exception);
+    return -1;
+}
+
+/* Raises the exception that is set once the program's Python code goes on: it may be of the program's own, from a handler
+   of a signal, or a warning that is an error. In another thread than the main one, it can only be printed. */
+static void
+raise_soon(PyObject *function)
+{
+    if (syscall(SYS_gettid) != getpid()) {
+        PyErr_WriteUnraisable(function);
+        return;
+    }
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    if (value && Py_AddPendingCall(raise, value)) {
+        Py_DECREF(value);
+    }
+}
+
+/* Calls a function of Python, and returns its answer, 0 if it raises. */
+static long
+call(PyObject *function, PyObject *arguments)
+{
+    PyObject *answer = function && arguments ? PyObject_CallObject(function, arguments) : NULL;
+    long result = answer ? PyLong_AsLong(answer) : 0;
+    Py_XDECREF(answer);
+    Py_XDECREF(arguments);
+    if (PyErr_Occurred()) {
+        raise_soon(function);
+        result = 0;
+    }
+    return result;
+}
+
+/* Returns 0: let it through; < 0: refuse; else the number by which its duration is told. */
+static long
+ask_here(const Question *question, unsigned long thread, int here)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *operators = PyTuple_New(question->operators.count);
+    for (int i = 0; operators && i < question->operators.count; i++) { /* outermost first */
+        PyTuple_SetItem(operators, question->operators.count - 1 - i, PyUnicode_FromFormat("aten::%s", question->operators.names[i]));
+    }
+    long answer = call(python.before, Py_BuildValue("(iNnki)", (int)question->kind, operators, (Py_ssize_t)question->bytes,
+                                                   thread, here));
+    PyErr_Restore(type, value, traceback);
+    PyGILState_Release(gil);
+    return answer;
+}
+
+static void
+tell_here(long wait, uint64_t ns)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    call(python.after, Py_BuildValue("(lK)", wait, (unsigned long long)ns));
+    PyErr_Restore(type, value, traceback);
+    PyGILState_Release(gil);
+}
+
+static struct {
+    pthread_mutex_t turn; /* one question at a time */
+    pthread_mutex_t lock; /* of all below */
+    pthread_cond_t asked, answered;
+    enum { IDLE, ASKED, ANSWERED, GIVEN_UP } state; /* GIVEN_UP until the thread that asks is done with the question */
+    Question question;
+    unsigned long thread; /* that asks, as threading.get_ident() */
+    long answer;
+    int started, ends;
+    pthread_t itself;
+} asker = {.turn = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER, .asked = PTHREAD_COND_INITIALIZER};
+
+static void *
+serve(void *nothing)
+{
+    pthread_setname_np(pthread_self(), "unstall_guard");
+    asking_depth = 1;
+    pthread_mutex_lock(&asker.lock);
+    while (!asker.ends) {
+        if (asker.state != ASKED) {
+            asker.state = asker.state == GIVEN_UP ? IDLE : asker.state;
+            pthread_cond_wait(&asker.asked, &asker.lock);
+            continue;
+        }
+        Question question = asker.question;
+        unsigned long thread = asker.thread;
+        pthread_mutex_unlock(&asker.lock);
+        long answer = ask_here(&question, thread, 0); /* not under the lock: who asks may give up meanwhile */
+        pthread_mutex_lock(&asker.lock);
+        asker.answer = answer;
+        asker.state = asker.state == ASKED ? ANSWERED : IDLE;
+        pthread_cond_signal(&asker.answered);
+    }
+    pthread_mutex_unlock(&asker.lock);
+    return nothing;
+}
+
+static long
+ask_by_other_thread(const Question *question)
+{
+    struct timespec until;
+    long answer = 0;
+    pthread_mutex_lock(&asker.turn);
+    pthread_mutex_lock(&asker.lock);
+    if (asker.state == IDLE) {
+        asker.question = *question;
+        asker.thread = (unsigned long)pthread_self();
+        asker.state = ASKED;
+        pthread_cond_signal(&asker.asked);
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += python.patience_ms / 1000;
+        until.tv_nsec += python.patience_ms % 1000 * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        while (asker.state == ASKED && !pthread_cond_timedwait(&asker.answered, &asker.lock, &until)) {
+        }
+    }
+    if (asker.state == ANSWERED) {
+        answer = asker.answer;
+        asker.state = IDLE;
+    }
+    else {
+        asker.state = GIVEN_UP;
+        missed++;
+    }
+    pthread_mutex_unlock(&asker.lock);
+    pthread_mutex_unlock(&asker.turn);
+    return answer;
+}
+
+/* Durations of waits within torch's allocator. Python takes them later. */
+static struct {
+    pthread_mutex_t lock;
+    struct {
+        long wait;
+        uint64_t ns;
+    } rows[FINISHED];
+    int count;
+} finished = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void
+tell_later(long wait, uint64_t ns)
+{
+    pthread_mutex_lock(&finished.lock);
+    if (finished.count < FINISHED) {
+        finished.rows[finished.count].wait = wait;
+        finished.rows[finished.count++].ns = ns;
+    }
+    pthread_mutex_unlock(&finished.lock);
+}
+
+long
+asking_before(const Question *question, int *later)
+{
+    *later = question->operators.is_allocators && !(python.holds_gil && python.holds_gil());
+    return *later ? ask_by_other_thread(question) : ask_here(question, (unsigned long)pthread_self(), 1);
+}
+
+void
+asking_after(long wait, uint64_t ns, int later)
+{
+    if (later) {
+        tell_later(wait, ns);
+    }
+    else {
+        tell_here(wait, ns);
+    }
+}
+
+PyObject *
+asking_ended(void)
+{
+    PyObject *rows = PyList_New(0);
+    pthread_mutex_lock(&finished.lock);
+    for (int i = 0; rows && i < finished.count; i++) {
+        PyObject *row = Py_BuildValue("lK", finished.rows[i].wait, (unsigned long long)finished.rows[i].ns);
+        if (!row || PyList_Append(rows, row)) {
+            Py_CLEAR(rows);
+        }
+        Py_XDECREF(row);
+    }
+    finished.count = 0;
+    pthread_mutex_unlock(&finished.lock);
+    return rows ? Py_BuildValue("Nl", rows, atomic_exchange(&missed, 0)) : NULL;
+}
+
+int
+asking_begin(PyObject *before, PyObject *after, unsigned patience_ms)
+{
+    void *check = dlsym(RTLD_DEFAULT, "PyGILState_Check"); /* not in the limited API */
+    memcpy(&python.holds_gil, &check, sizeof check);
+    python.patience_ms = patience_ms;
+    if (!asker.started) {
+        pthread_condattr_t monotonic;
+        pthread_condattr_init(&monotonic);
+        pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+        pthread_cond_init(&asker.answered, &monotonic);
+        pthread_cond_init(&asker.asked, NULL);
+        pthread_condattr_destroy(&monotonic);
+        asker.ends = 0;
+        asker.state = IDLE;
+        asker.started = !pthread_create(&asker.itself, NULL, serve, NULL);
+    }
+    if (!asker.started) {
+        PyErr_SetString(PyExc_OSError, "no thread can be started");
+        return -1;
+    }
+    Py_XDECREF(python.before);
+    Py_XDECREF(python.after);
+    python.before = Py_NewRef(before);
+    python.after = Py_NewRef(after);
+    return 0;
+}
+
+void
+asking_end(void)
+{
+    if (asker.started) {
+        pthread_mutex_lock(&asker.lock);
+        asker.ends = 1;
+        pthread_cond_signal(&asker.asked);
+        pthread_mutex_unlock(&asker.lock);
+        Py_BEGIN_ALLOW_THREADS
+        pthread_join(asker.itself, NULL);
+        Py_END_ALLOW_THREADS
+        asker.started = 0;
+    }
+    Py_CLEAR(python.before);
+    Py_CLEAR(python.after);
+}
+
+void
+asking_forked(void)
+{
+    asker.started = 0;
+    pthread_mutex_init(&asker.turn, NULL);
+    pthread_mutex_init(&asker.lock, NULL);
+    pthread_mutex_init(&finished.lock, NULL);
+    operators_forked();
+}

@@ -1,0 +1,39 @@
+/* Asks Python whether a thread may wait, from that thread or another. See _asking.c. */
+
+#ifndef UNSTALL_ASKING_H
+#define UNSTALL_ASKING_H
+
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "_operators.h"
+
+#include <stdint.h>
+
+typedef struct {
+    int kind; /* of driver.py */
+    intptr_t bytes; /* of a copy */
+    Operators operators;
+} Question;
+
+/* Not 0 while this thread is in a call that is asked about, or asks: calls within are not asked about. */
+extern __thread int asking_depth;
+
+/* Begins to ask before(kind, operators, bytes, thread, here), which returns 0 to let a wait be, -1 to refuse it, or a
+   number by which after(number, ns) is told how long it was. With the GIL. Returns -1 with an exception. */
+int asking_begin(PyObject *before, PyObject *after, unsigned patience_ms);
+
+/* With the GIL, which it releases meanwhile. */
+void asking_end(void);
+
+/* Without the GIL, or with it: returns what `before` did. `later` says whether `after` must wait for asking_ended(). */
+long asking_before(const Question *question, int *later);
+void asking_after(long wait, uint64_t ns, int later);
+
+/* With the GIL: what finished() of the module returns. */
+PyObject *asking_ended(void);
+
+void asking_forked(void);
+
+#endif
