@@ -26,8 +26,9 @@ class Place:
         file, line, function: Of that frame; the file as reports print it.
         called_from: "FILE:LINE" of the program's own innermost line if that frame is in an installed package, else "".
         code: The source of the frame's call.
-        frames: "FILE: FUNCTION" of each frame between it and the wait, innermost first, one per line. The first is the
-            built-in function that the line calls, as a profiler names it, if there are no others.
+        frames: "FILE: FUNCTION" of each frame between it and the wait, innermost first, one per line. Before and after
+            them, the built-in functions that the innermost of them calls, and that the user's line calls, as a
+            profiler names them.
     """
 
     frame: FrameType | None
@@ -43,21 +44,25 @@ NOWHERE = Place(None, "", 0, "", "", "", "")
 
 
 def place_of(frame: FrameType | None) -> Place:
-    """Returns the place of a wait that this frame, or code that it called, asks for."""
-    innermost, between = frame, []
-    while frame is not None and _is_skipped(frame.f_code.co_filename):
-        code = frame.f_code
-        if len(between) < _MOST_FRAMES and not is_left_out_of_stacks(code.co_filename):
-            between.append(f"{code.co_filename}: {code.co_qualname}")
+    """Returns the place of a wait that this frame, or code that it called, asks for. Without a frame that is not ours,
+    returns NOWHERE.
+    """
+    while frame is not None and is_left_out_of_stacks(frame.f_code.co_filename):
         frame = frame.f_back
     if frame is None:
-        if innermost is None:
-            return NOWHERE
+        return NOWHERE
+    innermost = frame
+    between: list[str] = []
+    while frame is not None and _is_skipped(frame.f_code.co_filename):
+        if len(between) < _MOST_FRAMES:
+            between.append(f"{frame.f_code.co_filename}: {frame.f_code.co_qualname}")
+        frame = frame.f_back
+    if frame is None:
         frame, between = innermost, []
     code, short = frame.f_code, _short()
-    text, built_in = _call_at(code, frame.f_lasti)
-    if built_in:
-        between.append(f"<built-in method {built_in}>")
+    text, called = _call_at(code, frame.f_lasti)
+    calls = _call_at(innermost.f_code, innermost.f_lasti)[1] if between else ""
+    between = [_built_in(calls), *between, _built_in(called)]
     return Place(
         frame=frame,
         file=short[code.co_filename],
@@ -65,8 +70,12 @@ def place_of(frame: FrameType | None) -> Place:
         function=code.co_qualname,
         called_from=_called_from(frame),
         code=text,
-        frames="\n".join(between),
+        frames="\n".join(filter(None, between)),
     )
+
+
+def _built_in(name: str) -> str:
+    return f"<built-in method {name}>" if name else ""
 
 
 def _called_from(frame: FrameType) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from unstall.guarding.guard import Guard
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Region:
     """A block in which waits are reported to `guard`, or allowed if that is None. `outer` is around it."""
 
@@ -42,8 +43,10 @@ class Source(Protocol):
 
 
 _innermost: ContextVar[Region | None] = ContextVar("unstall.guarding", default=None)
-_entered: dict[int, list[Region]] = {}  # by thread: the active regions that were entered there, in order
-_guarded: set[Region] = set()  # the active regions that have a guard, of all threads
+# The active regions of all threads, by id, in the order in which they were entered. One that nobody leaves goes when its
+# thread does.
+_active: dict[int, weakref.ref[Region]] = {}
+_guarded: set[int] = set()  # those that have a guard
 _sources: list[Source] = []
 _lock = threading.RLock()  # the garbage collector may leave a region while this thread enters one
 _is_on = False
@@ -72,18 +75,28 @@ def innermost_of(thread: int) -> Region | None:
 
     A context can be read only in its own thread. So a task does not have those of the task that created it.
     """
-    entered = _entered.get(thread, ())
-    return next((region for region in reversed(entered) if region.active and _is_current(region.task)), None)
+    for number in reversed(list(_active)):
+        known = _active.get(number)
+        region = known() if known is not None else None
+        if region is not None and region.thread == thread and _is_current(region.task):
+            return region
+    return None
+
+
+def is_guarded() -> bool:
+    """Returns whether waits of this thread and task are reported."""
+    region = innermost()
+    return region is not None and region.guard is not None
 
 
 def enter(guard: Guard | None) -> Region:
     """Begins a region inside the innermost one."""
     region = Region(guard, _own(), threading.get_ident(), _task())
+    number = id(region)
     _innermost.set(region)
-    with _lock:
-        _entered.setdefault(region.thread, []).append(region)
+    _active[number] = weakref.ref(region, lambda _: _forget(number))
     if guard is not None:
-        _guarded.add(region)
+        _guarded.add(number)
         if not _is_on:
             _switch()
     return region
@@ -92,20 +105,12 @@ def enter(guard: Guard | None) -> Region:
 def leave(region: Region) -> None:
     """Ends a region, in whatever thread or context. Does nothing if it has ended."""
     region.active = False
-    with _lock:
-        entered = _entered.get(region.thread, [])
-        if region in entered:
-            entered.remove(region)
-        if not entered:
-            _entered.pop(region.thread, None)
     if _innermost.get() is region:
         _innermost.set(_own())
     if region.guard is not None:
-        _guarded.discard(region)
         for source in _sources:
             source.settle()
-        if not _guarded:
-            _switch()
+    _forget(id(region))
 
 
 def leave_one_of(entered: list[Region]) -> None:
@@ -131,7 +136,7 @@ def add_source(source: Source) -> None:
 def remove_source(source: Source) -> None:
     """Removes a source that was added."""
     with _lock:
-        _sources.remove(source)
+        _sources[:] = [other for other in _sources if other is not source]
 
 
 def _task() -> asyncio.Task[object] | None:
@@ -153,6 +158,14 @@ def _own() -> Region | None:
     while region is not None and not region.active:
         region = region.outer
     return region
+
+
+def _forget(number: int) -> None:
+    _active.pop(number, None)
+    if number in _guarded:
+        _guarded.discard(number)
+        if not _guarded:
+            _switch()
 
 
 def _switch() -> None:
