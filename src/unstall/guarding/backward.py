@@ -26,10 +26,9 @@ class _Caller:
 
 
 def carry(torch: ModuleType) -> None:
-    """Makes backward passes carry the caller's guard. Called once, after torch was imported."""
-    engine = torch.autograd.Variable._execution_engine
-    torch.autograd.Variable._execution_engine = _Engine(engine, torch._C)
+    """Makes backward passes carry the caller's guard, while any thread is guarded. Called once torch was imported."""
     regions.caller = _region
+    regions.add_source(_Carrying(torch))
 
 
 def place() -> Place | None:
@@ -38,24 +37,43 @@ def place() -> Place | None:
     return place_of(found.frame) if found is not None else None
 
 
+class _Carrying:
+    """Puts an engine that carries guards in the place of torch's, and puts torch's back."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._variable = torch.autograd.Variable
+        self._torch_c = torch._C
+        self._ours: _Engine | None = None
+
+    def switch(self, on: bool) -> None:
+        if on:
+            self._ours = _Engine(self._variable._execution_engine, self._torch_c)
+            self._variable._execution_engine = self._ours
+        elif self._ours is not None and self._variable._execution_engine is self._ours:
+            self._variable._execution_engine = self._ours.engine
+
+    def settle(self) -> None:
+        """Sees no waits."""
+
+
 class _Engine:
     """torch's engine, whose backward passes carry the guard of their caller."""
 
     def __init__(self, engine: Any, torch_c: Any) -> None:
-        self._engine = engine
+        self.engine = engine
         self._torch_c = torch_c
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
+        return getattr(self.engine, name)
 
     def run_backward(self, *args: Any, **kwargs: Any) -> Any:
         region = regions.innermost()
         if region is None:
-            return self._engine.run_backward(*args, **kwargs)
+            return self.engine.run_backward(*args, **kwargs)
         before = _caller()
         self._torch_c._stash_obj_in_tls(_KEY, _Caller(region, sys._getframe(1)))
         try:
-            return self._engine.run_backward(*args, **kwargs)
+            return self.engine.run_backward(*args, **kwargs)
         finally:
             self._torch_c._stash_obj_in_tls(_KEY, before)
 

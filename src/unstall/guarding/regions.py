@@ -43,8 +43,8 @@ class Source(Protocol):
 
 
 _innermost: ContextVar[Region | None] = ContextVar("unstall.guarding", default=None)
-# The active regions of all threads, by id, in the order in which they were entered. One that nobody leaves goes when its
-# thread does.
+# The active regions of all threads, by id, in the order in which they were entered. One that nobody leaves goes when
+# its thread does.
 _active: dict[int, weakref.ref[Region]] = {}
 _guarded: set[int] = set()  # those that have a guard
 _sources: list[Source] = []
