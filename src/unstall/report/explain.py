@@ -34,7 +34,6 @@ from unstall.report.wording import (
     costly,
     device_of,
     harmless,
-    idle_ns,
     origin,
     parts,
     place,
@@ -116,7 +115,7 @@ def _devices(result: Result) -> Table | None:
     """Each device by itself, if there are several."""
     rows = []
     for device in result.by_device if len(result.by_device) > 1 else ():
-        idle = idle_ns(device)
+        idle = device.all_idle_ns
         cause = max(IDLE_CAUSES, key=lambda key: getattr(device.idle_ns, key))
         busy = share(device.wall_ns - idle, device.wall_ns)
         name = short(f"{device.device} {device.name or ''}".strip())

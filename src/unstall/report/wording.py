@@ -74,11 +74,6 @@ def bars_of(accounts: Accounts, steps: Steps, name: str) -> Bars:
     return Bars("device", (Bar(tuple(shown)),), (name, "share"), legend)
 
 
-def idle_ns(accounts: Accounts) -> int:
-    """Device idle time over the window."""
-    return sum(getattr(accounts.idle_ns, key) for key in IDLE_CAUSES)
-
-
 def wrong(result: Result) -> list[Finding]:
     """Returns the findings that are bugs rather than costs, in their order."""
     return [finding for finding in result.findings if finding.wrong]
