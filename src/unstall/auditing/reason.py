@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from itertools import dropwhile
 from pathlib import Path
 
 _MOST_BYTES = 1 << 20  # of the end of a log
@@ -27,7 +28,8 @@ def _of_traceback(lines: list[str]) -> str:
     if _TRACEBACK not in lines:
         return ""
     after = lines[len(lines) - lines[::-1].index(_TRACEBACK) :]
-    return next((line for line in after if not line.startswith(" ")), "")
+    error = list(dropwhile(lambda line: line.startswith(" "), after))[:2]
+    return " ".join(error) if error and error[0].endswith(":") else next(iter(error), "")
 
 
 def _tail(log: Path) -> str:

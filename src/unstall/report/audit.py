@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from unstall.auditing.result import Audit, Failure, Figures, Found, Row
@@ -21,7 +21,9 @@ def document(audit: Audit) -> Document:
     name = _Names(audit.rows)
     audited = [(row, row.figures) for row in audit.rows if row.figures is not None]
     legend = Prose((words(_LEGEND),), small=True) if any(figures.waits for _, figures in audited) else None
-    blocks = [_entries(audited, name), legend, _lines(audited), _failed(audit.failed, name)]
+    waits = _lines("Lines where the host waits", audited, lambda found: found.is_wait)
+    others = _lines("What else is found", audited, lambda found: not found.is_wait)
+    blocks = [_entries(audited, name), legend, waits, others, _failed(audit.failed, name)]
     return Document(
         title="unstall audit",
         about=tuple(_about(audited, name)),
@@ -75,7 +77,6 @@ def _entries(audited: Sequence[tuple[Row, Figures]], name: _Names) -> Table | No
             (
                 _rate(figures.launches),
                 _rate(figures.waits_per_step),
-                _rate(figures.copies),
                 _percent(figures.idle),
                 duration(figures.step_ns),
                 words(Span(_percent(figures.gain), "good")) if figures.gain else "nothing",
@@ -84,12 +85,12 @@ def _entries(audited: Sequence[tuple[Row, Figures]], name: _Names) -> Table | No
         )
         for row, figures in audited
     )
-    columns = tuple(map(Column, ("launches", "waits", "copies", "idle", "step", "gain")))
+    columns = tuple(map(Column, ("launches", "waits", "idle", "step", "gain")))
     return Table(words("Entries, per step"), columns, rows, limited=True, compact=True) if rows else None
 
 
 def _below(figures: Figures) -> Iterator[Words]:
-    """Yields the lines that wait, file by file, and what the figures leave out."""
+    """Yields the lines that wait, file by file, the copies, and what the figures leave out."""
     files: dict[str, dict[str, list[Found]]] = {}
     for wait in sorted(figures.waits, key=lambda wait: wait.where.line or 0):
         file, colon, line = _line(wait.where).rpartition(":")
@@ -97,6 +98,8 @@ def _below(figures: Figures) -> Iterator[Words]:
     for file, lines in sorted(files.items()):
         told = (f"{line}{_often_and_gain(waits, figures.step_ns)}" for line, waits in lines.items())
         yield words(Span("waits at ", "dim"), Span(file, "place"), f" {', '.join(told)}")
+    if figures.copies:
+        yield words(Span(f"copies between host and device: {_rate(figures.copies)}", "dim"))
     for caveat in figures.caveats:
         yield words(Span(plain(caveat), "warning"))
 
@@ -132,11 +135,11 @@ class _Line:
     gains: list[float] = field(default_factory=list)
 
 
-def _lines(audited: Sequence[tuple[Row, Figures]]) -> Table | None:
-    """What is found in the entries, by line: bugs first, then what gains most in all entries together."""
+def _lines(title: str, audited: Sequence[tuple[Row, Figures]], chosen: Callable[[Found], bool]) -> Table | None:
+    """The chosen findings of all entries by line: bugs first, then what gains most in all entries together."""
     lines: dict[tuple[object, ...], _Line] = {}
     for _, figures in audited:
-        for found in figures.findings:
+        for found in filter(chosen, figures.findings):
             line = lines.setdefault((found.where.file, found.where.line, found.title), _Line(found))
             line.entries += 1
             line.per_step = max(line.per_step, found.per_step)
@@ -153,7 +156,7 @@ def _lines(audited: Sequence[tuple[Row, Figures]]) -> Table | None:
         )
     )
     columns = Column("entries"), Column("times up to"), Column("gain up to")
-    return Table(words("What to change, per step"), columns, rows, limited=True) if rows else None
+    return Table(words(f"{title}, per step"), columns, rows, limited=True) if rows else None
 
 
 def _gain(line: _Line) -> Words:
