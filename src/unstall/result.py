@@ -450,6 +450,7 @@ class LineCost(msgspec.Struct, frozen=True, kw_only=True):
         wait_ns: How long the host is blocked at the line, per step.
         idle_ns: How long the device is idle because of the line, per step.
         idle_cause: The cause of most of `idle_ns`.
+        copies: Number of copies between host and device among `device_ops`.
     """
 
     where: Where
@@ -459,6 +460,7 @@ class LineCost(msgspec.Struct, frozen=True, kw_only=True):
     wait_ns: int
     idle_ns: int
     idle_cause: str | None = None
+    copies: int = 0
 
 
 class LineCount(msgspec.Struct, frozen=True, kw_only=True):

@@ -193,6 +193,14 @@ class TestLines:
         assert (finish.where.line, finish.launches, finish.device_ops) == (30, 1, 3)
         assert (finish.device_ns, finish.wait_ns, finish.idle_ns, finish.idle_cause) == (300_000, 0, 0, None)
 
+    def test_a_line_has_the_copies_between_host_and_device(self) -> None:
+        trace = TraceBuilder()
+        with trace.frame("train.py", 12, "train"):
+            trace.launch("gemm", 200)
+            trace.item()
+        (line,) = result_of(trace).lines
+        assert (line.device_ops, line.copies) == (2, 1)
+
     def test_a_line_costs_a_mean_per_step(self) -> None:
         trace = TraceBuilder()
         for length in (100, 300):

@@ -1,0 +1,182 @@
+"""Audits entries: each is run by `unstall run` in a process of its own, and its report becomes a row."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from unstall._version import __version__
+from unstall.auditing.entries import CALL, Entry, Offer
+from unstall.auditing.figures_of import figures_of
+from unstall.auditing.processes import Ended, Job, run_side_by_side
+from unstall.auditing.reason import reason_of
+from unstall.auditing.result import Audit, Failure, Row
+from unstall.result import Result
+
+Tell: TypeAlias = Callable[[Row, int, int], None]
+"""Is told of each row, and how many of how many are done."""
+_THREADS = "OMP_NUM_THREADS"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How entries are run.
+
+    Attributes:
+        gpu: The virtual GPU; None for the machine's own.
+        options: Further options of `unstall run`.
+        limit_s: How many seconds the process of an entry may run.
+        at_once: How many processes run side by side.
+        folder: Each entry gets a folder in here.
+        keep: Keep the log, the trace and the report of every entry. Otherwise only the logs of those that failed.
+    """
+
+    gpu: str | None
+    options: tuple[str, ...]
+    limit_s: float
+    at_once: int
+    folder: Path
+    keep: bool = False
+
+
+def audit(asked: Sequence[Entry | Offer], settings: Settings, tell: Tell = lambda row, done, of: None) -> Audit:
+    """Runs all entries, and returns their rows. An entry that fails becomes a row that says why.
+
+    Raises:
+        UsageError: A pattern matches no name that a file offers.
+    """
+    entries, rows = _listed(asked, settings)
+    processes = [(_process(entry.name, settings), entry.program) for entry in entries]
+    of = len(rows) + len(entries)
+    for process, ended in _run(processes, settings):
+        rows.append(_row(process, ended, settings))
+        tell(rows[-1], len(rows), of)
+    return Audit(version=__version__, gpu=settings.gpu, rows=tuple(sorted(rows, key=_order)))
+
+
+def _listed(asked: Sequence[Entry | Offer], settings: Settings) -> tuple[list[Entry], list[Row]]:
+    """Returns the entries in the order in which they were asked for, each once, and a row for each file that does not
+    tell its entries."""
+    sources = dict.fromkeys(one.source for one in asked if isinstance(one, Offer))
+    processes = [_process(source, settings) for source in sources]
+    listing = [(each, ("-m", CALL, each.name, "--names", str(each.names))) for each in processes]
+    names: dict[str, list[str]] = {}
+    failed: list[Row] = []
+    for process, ended in _run(listing, settings):
+        if ended.code == 0 and process.names.exists():
+            names[process.name] = json.loads(process.names.read_text())
+            shutil.rmtree(process.folder)
+        else:
+            failed.append(_failed(process, ended, settings))
+    entries: dict[Entry, None] = {}
+    for one in asked:
+        if isinstance(one, Entry):
+            entries[one] = None
+        elif one.source in names:
+            entries.update(dict.fromkeys(one.entries(names[one.source])))
+    return list(entries), failed
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """The process of an entry, or of a file that lists its entries; and the folder for what it leaves."""
+
+    name: str
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log.txt"
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.json"
+
+    @property
+    def trace(self) -> Path:
+        return self.folder / "run.trace.json.gz"
+
+    @property
+    def names(self) -> Path:
+        return self.folder / "names.json"
+
+    @property
+    def temporary(self) -> Path:
+        """For the process's own temporary files, so that a killed one leaves none elsewhere."""
+        return self.folder / "tmp"
+
+
+def _process(name: str, settings: Settings) -> _Process:
+    """Returns a process with a new folder of a readable name."""
+    readable = re.sub(r"[^\w.]+", "-", name)[-80:].strip("-.") or "entry"
+    number = 1
+    while True:
+        folder = settings.folder / (readable if number == 1 else f"{readable}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            continue
+        process = _Process(name, folder.absolute())
+        process.temporary.mkdir()
+        return process
+
+
+def _run(programs: Sequence[tuple[_Process, tuple[str, ...]]], settings: Settings) -> Iterator[tuple[_Process, Ended]]:
+    """Runs these programs, each given by the words after `unstall run`. Yields those that have ended."""
+    threads = {} if _THREADS in os.environ else {_THREADS: str(max(1, (os.cpu_count() or 1) // settings.at_once))}
+    jobs = [
+        Job(_command(process, words, settings), process.log, {"TMPDIR": str(process.temporary), **threads})
+        for process, words in programs
+    ]
+    with closing(run_side_by_side(jobs, settings.at_once, settings.limit_s)) as running:
+        for index, ended in running:
+            process = programs[index][0]
+            shutil.rmtree(process.temporary, ignore_errors=True)
+            yield process, ended
+
+
+def _command(process: _Process, words: Sequence[str], settings: Settings) -> list[str]:
+    gpu = [] if settings.gpu is None else ["--gpu", settings.gpu]
+    files = ["-o", str(process.report), "--trace", str(process.trace)]
+    unstall = [sys.executable, "-m", "unstall", "run", "-q", "--no-config", "--stop"]
+    return [*unstall, *gpu, *settings.options, *files, *words]
+
+
+def _row(process: _Process, ended: Ended, settings: Settings) -> Row:
+    if ended.code != 0 or not process.report.exists():
+        return _failed(process, ended, settings)
+    result = msgspec.json.decode(process.report.read_bytes(), type=Result)
+    if not result.lines:
+        return _failed(process, ended, settings, "nothing ran on the GPU")
+    if not settings.keep:
+        shutil.rmtree(process.folder)
+    return Row(entry=process.name, took_s=round(ended.took_s, 1), figures=figures_of(result))
+
+
+def _failed(process: _Process, ended: Ended, settings: Settings, why: str = "") -> Row:
+    if not settings.keep:
+        for file in (process.report, process.trace, process.names):
+            file.unlink(missing_ok=True)
+    if ended.code is None:
+        why = f"it took longer than {settings.limit_s:g} s, the limit"
+    reason = why or reason_of(ended.code or 0, process.log)
+    failure = Failure(reason=reason, log=str(process.log))
+    return Row(entry=process.name, took_s=round(ended.took_s, 1), failure=failure)
+
+
+def _order(row: Row) -> tuple[bool, bool, float, str]:
+    figures = row.figures
+    if figures is None:
+        return True, True, 0.0, row.entry
+    return False, not figures.wrong, -figures.gain, row.entry

@@ -1,0 +1,79 @@
+"""Calls an entry's function until the run is over: python -m unstall.auditing.call FILE_OR_MODULE:NAME
+
+Each call is a step. `unstall run --stop` ends the process once it has recorded enough of them. With --names FILE and
+the name of a file or module only, writes the names that its `entries()` offers as JSON to FILE instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+from unstall.guest.steps import ignoring_steps, step
+
+OFFER = "entries"
+"""The function by which a file offers entries: it returns a dict from each name to a function that prepares that entry,
+and returns the function that makes one call."""
+
+
+def main() -> None:
+    """Runs what the command line asks for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0], allow_abbrev=False)
+    parser.add_argument("entry")
+    parser.add_argument("--names", type=Path)
+    given = parser.parse_args()
+    if given.names is None:
+        call_until_stopped(call_of(given.entry))
+    given.names.write_text(json.dumps(list(_module_of(given.entry).entries())))
+
+
+def call_of(entry: str) -> Callable[[], object]:
+    """Returns the function that makes one call. Raises SystemExit with a sentence if there is none of that name."""
+    source, _, name = entry.partition(":")
+    module = _module_of(source)
+    offered = getattr(module, OFFER)() if hasattr(module, OFFER) else {}
+    if name in offered:
+        prepared: Callable[[], object] = offered[name]()
+        return prepared
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        beside = f", and its {OFFER}() offers none of this name" if offered else ""
+        sys.exit(f"{source} has no function {name}{beside}")
+    call: Callable[[], object] = found
+    return call
+
+
+def call_until_stopped(call: Callable[[], object]) -> NoReturn:
+    """Calls the function until something ends the process. Each call is one step, whatever steps it has within."""
+    while True:
+        with ignoring_steps():
+            call()
+        step()
+
+
+def _module_of(source: str) -> ModuleType:
+    """Imports a file as Python would import it from its own folder, or a module from the current folder."""
+    if not source.endswith(".py"):
+        return importlib.import_module(source)
+    path = Path(source)
+    sys.path.insert(0, str(path.resolve().parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{source} is no file of Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    main()

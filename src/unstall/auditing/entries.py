@@ -1,0 +1,113 @@
+"""What the user asked to audit: scripts, functions, and files that offer entries."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from glob import glob, has_magic
+from pathlib import Path
+
+from unstall.auditing.call import OFFER
+from unstall.errors import UsageError
+
+CALL = "unstall.auditing.call"
+"""The module that calls an entry's function, in the entry's process."""
+_FUNCTION = re.compile(r"[^:]+:[^:]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry: its name in the table, and the words after `unstall run` that run it."""
+
+    name: str
+    program: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A file or module whose `entries()` names the entries, and the pattern of the names that are wanted."""
+
+    source: str
+    pattern: str = "*"
+
+    def entries(self, names: Iterable[str]) -> list[Entry]:
+        """Returns the wanted ones of these names. Raises UsageError if there are none."""
+        found = [function_entry(f"{self.source}:{name}") for name in names if fnmatchcase(name, self.pattern)]
+        if not found:
+            raise UsageError(f"{self.source}: its {OFFER}() offers nothing that matches {self.pattern!r}")
+        return found
+
+
+def function_entry(name: str) -> Entry:
+    """Returns the entry FILE_OR_MODULE:NAME."""
+    return Entry(name, ("-m", CALL, name))
+
+
+def asked_for(words: Iterable[str], files: Iterable[str]) -> list[Entry | Offer]:
+    """Returns what the words of a command line and the lines of these files ask for, each once.
+
+    A line may have arguments for its script, in the syntax of a shell, and begins with # if it is a comment.
+
+    Raises:
+        UsageError: A word is no entry, or a file cannot be read.
+    """
+    found: list[Entry | Offer] = [one for word in words for one in _entries(word, [])]
+    for file in files:
+        for number, line in enumerate(_lines(file), 1):
+            try:
+                first, *arguments = shlex.split(line, comments=True) or [""]
+                found += _entries(first, arguments) if first else []
+            except (UsageError, ValueError) as error:
+                raise UsageError(f"{file}:{number}: {error}") from error
+    return list(dict.fromkeys(found))
+
+
+def _lines(file: str) -> list[str]:
+    try:
+        return Path(file).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise UsageError(f"{file}: cannot be read: {reason}") from error
+
+
+def _entries(word: str, arguments: list[str]) -> Iterator[Entry | Offer]:
+    if _FUNCTION.fullmatch(word) and not Path(word).exists():
+        if arguments:
+            raise UsageError(f"{word}: a function takes no arguments, and {arguments[0]!r} comes after it")
+        yield _function(word)
+        return
+    pattern = has_magic(word) and not Path(word).exists()
+    paths = sorted(glob(word, recursive=True)) if pattern else [word]  # noqa: PTH207 - of any folder
+    if not paths:
+        raise UsageError(f"{word}: no file matches it")
+    for path in paths:
+        yield _script(path, arguments)
+
+
+def _function(word: str) -> Entry | Offer:
+    source, _, name = word.partition(":")
+    if source.endswith(".py") and not Path(source).is_file():
+        raise UsageError(f"{word}: there is no file {source}")
+    return Offer(source, name) if has_magic(name) else function_entry(word)
+
+
+def _script(path: str, arguments: list[str]) -> Entry | Offer:
+    if not Path(path).is_file():
+        instead = "" if path.endswith(".py") or "/" in path else f"; a function is named {path}:FUNCTION"
+        raise UsageError(f"{path}: there is no such script{instead}")
+    if not arguments and _offers(path):
+        return Offer(path)
+    return Entry(shlex.join([path, *arguments]) if arguments else path, (path, *arguments))
+
+
+def _offers(path: str) -> bool:
+    """Returns whether the file defines `entries()`. It is not run for that: its imports may take seconds."""
+    try:
+        tree = ast.parse(Path(path).read_bytes())
+    except (OSError, SyntaxError, ValueError):  # then the script's own run tells what is wrong
+        return False
+    return any(isinstance(each, ast.FunctionDef) and each.name == OFFER for each in tree.body)

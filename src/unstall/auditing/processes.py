@@ -1,0 +1,108 @@
+"""Runs commands side by side, each in a process group of its own and for a limited time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+_POLL_S = 0.05
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A command, the file for all that it prints, and variables for its environment."""
+
+    command: Sequence[str]
+    log: Path
+    variables: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a job ended: its exit code, negative if a signal killed it, or None if its time was over."""
+
+    code: int | None
+    took_s: float
+
+
+def run_side_by_side(jobs: Sequence[Job], at_once: int, limit_s: float) -> Generator[tuple[int, Ended]]:
+    """Runs the jobs, `at_once` at a time. Yields the index of each job that has ended, and how.
+
+    A job's process group is killed when the job has ended, when its time is over, and when the iteration is left, also
+    by Ctrl-C or SIGTERM.
+    """
+    running: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
+    waiting = iter(range(len(jobs)))
+    try:
+        with _signals_end_the_iteration():
+            while True:
+                while len(running) < at_once and (index := next(waiting, None)) is not None:
+                    running[index] = _started(jobs[index]), time.monotonic()
+                if not running:
+                    return
+                for index, (process, began) in list(running.items()):
+                    took_s = time.monotonic() - began
+                    by_itself = _has_ended(process)
+                    if by_itself or took_s > limit_s:
+                        code = _ended(process)
+                        del running[index]
+                        yield index, Ended(code if by_itself else None, took_s)
+                time.sleep(_POLL_S)
+    finally:
+        for process, _ in running.values():
+            _ended(process)
+
+
+def _started(job: Job) -> subprocess.Popen[bytes]:
+    with job.log.open("wb") as log:
+        return subprocess.Popen(
+            job.command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **job.variables},
+            start_new_session=True,
+        )
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Leaves the process to be waited for, so that its group keeps its number."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    """Kills what is left of the process and its children. Returns the process's exit code."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
+
+
+@contextmanager
+def _signals_end_the_iteration() -> Iterator[None]:
+    """Lets SIGTERM and SIGHUP end this process as Ctrl-C does, by an exception."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _frame: FrameType | None) -> NoReturn:
+        sys.exit(128 + number)
+
+    ending = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ending:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in ending:
+            signal.signal(number, signal.SIG_DFL)

@@ -1,0 +1,45 @@
+"""Why a process failed, in a line: from what it printed."""
+
+from __future__ import annotations
+
+import signal
+from itertools import dropwhile
+from pathlib import Path
+
+_MOST_BYTES = 1 << 20  # of the end of a log
+_MOST_CHARACTERS = 300
+_TRACEBACK = "Traceback (most recent call last):"
+_OURS = "unstall: nothing "
+"""How `unstall run` begins a line that says that there is no run to explain."""
+
+
+def reason_of(code: int, log: Path) -> str:
+    """Returns the first line of the last error in the log, else the last line, else how the process ended."""
+    if code < 0:
+        return f"{_signal(-code)} ended it"
+    lines = [line.rstrip() for line in _tail(log).splitlines() if line.strip()]
+    theirs = [line for line in lines if not line.startswith(_OURS)] if code else lines
+    found = _of_traceback(theirs) or (theirs or lines or [f"exit code {code}"])[-1]
+    return found.strip()[:_MOST_CHARACTERS]
+
+
+def _of_traceback(lines: list[str]) -> str:
+    """Returns the first line after the last traceback's frames: the error's type, and where its message begins."""
+    if _TRACEBACK not in lines:
+        return ""
+    after = lines[len(lines) - lines[::-1].index(_TRACEBACK) :]
+    error = list(dropwhile(lambda line: line.startswith(" "), after))[:2]
+    return " ".join(error) if error and error[0].endswith(":") else next(iter(error), "")
+
+
+def _tail(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _MOST_BYTES))
+        return file.read().decode(errors="replace")
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
