@@ -73,6 +73,10 @@ class GuardedWaits:
     def settle(self) -> None:
         """Has nothing to do: waits are reported as they end."""
 
+    def begins(self, begun: Begun) -> None:
+        """Called if the wait begins later than `before`."""
+        begun.start_ns = self._simulator.here_ns()
+
     def after(self, begun: Begun) -> None:
         """Called when the wait is over."""
         begun.pending.waited(self._simulator.here_ns() - begun.start_ns)
