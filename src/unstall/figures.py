@@ -9,8 +9,15 @@ from unstall.errors import UsageError
 
 MOST_NS = 2**62
 """Every time in a file or an option must be shorter than this, so that the sum of two fits 64 bits."""
+_MOST_DIGITS = 15  # of a count: a float holds it exactly
 _NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_DECIMAL_SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
+_BYTES: dict[str, int] = {
+    "KB": 1000,
+    **{unit: 1000**power for power, unit in enumerate(_DECIMAL_SIZES)},
+    **{unit: 1024**power for power, unit in enumerate(_SIZES)},
+}
 
 
 def duration(ns: int) -> str:
@@ -61,9 +68,9 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else _plural(noun)}"
 
 
-def listed(parts: Sequence[str]) -> str:
-    """Returns the parts as a list in a sentence: "2", "2 and 4", "2, 4 and 6"."""
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+def listed(parts: Sequence[str], last: str = "and") -> str:
+    """Returns the parts as a list in a sentence: "2", "2 and 4", "2, 4 and 6". `last` stands before the last one."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} {last} {parts[-1]}"
 
 
 def numbered_findings(numbers: Sequence[str]) -> str:
@@ -79,17 +86,35 @@ def _plural(noun: str) -> str:
 
 def size(count: int) -> str:
     """Returns bytes in binary units: "512 B", "1.50 GiB"."""
+    return _size(count, _SIZES, 1024)
+
+
+def decimal_size(count: int) -> str:
+    """Returns bytes in decimal units: "512 B", "1.50 GB"."""
+    return _size(count, _DECIMAL_SIZES, 1000)
+
+
+def _size(count: int, units: Sequence[str], base: int) -> str:
     if count < 0:
-        return "-" + size(-count)
-    if count < 1024:
+        return "-" + _size(-count, units, base)
+    if count < base:
         return f"{count} B"
     value = float(count)
-    for unit in _SIZES[1:]:
-        value /= 1024
+    for unit in units[1:]:
+        value /= base
         text = _three_digits(value)
-        if float(text) < 1024 or unit == _SIZES[-1]:
+        if float(text) < base or unit == units[-1]:
             break
     return f"{text} {unit}"
+
+
+def parse_size(text: str) -> int:
+    """Returns the bytes of "2GB", "512 MiB" or "1.5 GiB". Raises UsageError if the unit is missing or unknown."""
+    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{0,9})?)\s*([kKMGT]?i?B)\s*", text)
+    factor = _BYTES.get(match[2]) if match else None
+    if not match or factor is None:
+        raise UsageError(f"{text!r} is not a size: write a number and its unit, such as 2GB or 512MiB")
+    return round(float(match[1]) * factor)
 
 
 def parse_duration(text: str) -> int:
@@ -98,6 +123,24 @@ def parse_duration(text: str) -> int:
     if not match:
         raise UsageError(f"{text!r} is not a time: write a number and its unit, such as 500us, 1.5ms or 2s")
     return round(float(match[1]) * _NS[match[2]])
+
+
+def parse_ms(text: str) -> int:
+    """Returns the nanoseconds of so many milliseconds. Raises UsageError for anything but a number above 0."""
+    try:
+        ns = round(float(text) * 1e6)
+    except (ValueError, OverflowError):
+        ns = 0
+    if not 0 < ns < MOST_NS:
+        raise UsageError(f"{text!r} is no time: give milliseconds, such as 28.9")
+    return ns
+
+
+def parse_whole(text: str) -> int:
+    """Returns a whole number from 0 on. Raises UsageError for anything else."""
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        raise UsageError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
 
 
 def parse_share(text: str) -> float:

@@ -94,6 +94,11 @@ def add_source(switch: Callable[[bool], None]) -> None:
             switch(True)
 
 
+def has_source() -> bool:
+    """Returns whether waits are seen in this process."""
+    return bool(_switches)
+
+
 def _own() -> Region | None:
     region = _innermost.get()
     while region is not None and not region.active:

@@ -24,6 +24,7 @@ from unstall.virtual.faults.fault_log import FaultLog, of_error
 from unstall.virtual.log import LogCode, LogSource, Stack, records_of, uses_of
 from unstall.virtual.options import MachineOptions
 from unstall.virtual.races import RaceLog
+from unstall.virtual.simulation import counts
 from unstall.virtual.simulation.host_clock import MeasuredHost, ModelledHost
 from unstall.virtual.simulation.simulate import Simulation
 
@@ -252,6 +253,18 @@ class Simulator:
         with self._lock:
             self._up_to_date()
             self.simulation.clear_workspaces()
+
+    def mark(self) -> counts.Mark:
+        """Returns the point that the program has reached, from which `counts_since` counts."""
+        with self._lock:
+            self._up_to_date()
+            return counts.mark(self.simulation)
+
+    def counts_since(self, mark: counts.Mark) -> counts.Counts:
+        """Returns the counts of all threads since the mark. Costs no virtual time, and builds no timeline."""
+        with self._lock:
+            self._up_to_date()
+            return counts.since(self.simulation, mark)
 
     def timeline(self) -> Timeline:
         """Returns the timeline of everything that ran so far."""

@@ -1,0 +1,99 @@
+"""Which limits a test exceeds, each in a sentence with its lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from unstall.figures import counted, decimal_size, size
+from unstall.frameworks import OURS
+from unstall.guarding.wait import Wait
+from unstall.testing.counts import Counts
+from unstall.testing.limits import Limit
+from unstall.testing.sources import Source
+
+MOST_LINES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A limit that a test exceeds: its marker, and what pytest shows."""
+
+    limit: str
+    text: str
+
+
+def judge(limits: Mapping[str, Limit], counts: Counts, waits: Sequence[Wait], source: Source) -> list[Broken]:
+    """Returns the limits that a test exceeds, or that cannot be checked though there is a GPU."""
+    found = []
+    for limit in limits.values():
+        text = _JUDGES[limit.name](limit, counts, waits, source)
+        if text:
+            found.append(Broken(limit.text, f"{limit.text}: {text}"))
+    return found
+
+
+def lines_of(waits: Sequence[Wait]) -> str:
+    """Returns the lines that wait, the most frequent first, each with the usual way out."""
+    often = Counter((wait.where, wait.code or wait.operator, wait.advice) for wait in waits)
+    shown = [
+        f"\n  {number:,}x {where}: {code}\n      {advice}"
+        for (where, code, advice), number in often.most_common(MOST_LINES)
+    ]
+    left = len(often) - len(shown)
+    return "".join(shown) + (f"\n  and {counted(left, 'more line')}" if left else "")
+
+
+def without_our_frames(error: BaseException) -> None:
+    """Ends the traceback of an error at the last line that is not ours, which is the line that waits."""
+    last, trace = None, error.__traceback__
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(OURS):
+            last = trace
+        trace = trace.tb_next
+    if last is not None:
+        last.tb_next = None
+
+
+def _no_sync(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+    if counts.syncs is None:
+        return _NO_WAITS
+    return f"the test went on after a wait that it caught:{lines_of(waits)}" if counts.syncs else ""
+
+
+def _syncs(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+    if counts.syncs is None:
+        return _NO_WAITS
+    if counts.syncs <= limit.value:
+        return ""
+    return f"the CPU waited for the GPU {_times(counts.syncs)}:{lines_of(waits)}"
+
+
+def _launches(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+    if counts.launches is None:
+        return "launches cannot be counted here: `unstall doctor` says why"
+    if counts.launches <= limit.value:
+        return ""
+    return f"the test launched {counts.launches:,} kernels, graphs, copies and memsets"
+
+
+def _memory(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+    reserved = counts.reserved_bytes or 0
+    if reserved <= limit.value:
+        return ""
+    shown = (size if limit.value % 1000 else decimal_size)(reserved)
+    return f"torch reserved {shown} at the peak"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+_NO_WAITS = "waits cannot be seen on this GPU: `unstall doctor` says why, or use --unstall-gpu h200"
+_JUDGES = {
+    "no_sync": _no_sync,
+    "limit_syncs": _syncs,
+    "limit_launches": _launches,
+    "limit_device_memory": _memory,
+}

@@ -1,0 +1,143 @@
+"""Where the launches and the memory of a test are counted: on the process's virtual GPU, or on a real one."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol
+
+from unstall.errors import UnstallError
+from unstall.guarding.regions import has_source
+
+if TYPE_CHECKING:
+    from unstall.recording.in_process import Recording
+    from unstall.timeline.columns import Timeline
+    from unstall.virtual.machine import Machine, WatchedSpan
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a source saw. None: it cannot count this. `gpu` is "" if the test did not use torch, None without a GPU."""
+
+    gpu: str | None
+    launches: int | None = 0
+    reserved_bytes: int | None = 0
+    sees_waits: bool = True
+
+
+class Source(Protocol):
+    """Counts during one test, from its creation until `end`."""
+
+    def end(self) -> Seen: ...
+
+    def timeline(self) -> Timeline | None:
+        """Returns the timeline of the test after its end, or None if there is none."""
+
+
+def source(*, launches: bool, memory: bool, timeline: bool) -> Source:
+    """Begins to count. Without `memory`, the peak of a real GPU's memory is not known, and that of a virtual one
+    depends on what earlier tests left in the caches. Without `launches`, those of a real GPU are not counted.
+    """
+    machines = sys.modules.get("unstall.virtual.machine")
+    machine = machines.current() if machines is not None else None
+    if memory:
+        _forget_caches()
+    if machine is not None:
+        return _OfVirtualGpu(machine, timeline)
+    return _OfRealGpu(launches=launches, memory=memory)
+
+
+class _OfVirtualGpu:
+    def __init__(self, machine: Machine, timeline: bool) -> None:
+        from unstall.virtual.simulation.counts import Mark
+
+        self._machine = machine
+        self._mark = machine.simulator.mark() if machine.simulator is not None else Mark()
+        self._span: WatchedSpan | None = machine.watch() if timeline else None
+
+    def end(self) -> Seen:
+        if self._span is not None:
+            self._machine.unwatch(self._span)
+        if self._machine.simulator is None:
+            return Seen("")
+        counts = self._machine.simulator.counts_since(self._mark)
+        name = f"virtual {self._machine.options.gpu}, torch {_torch_version()}"
+        return Seen(name, counts.launches, counts.reserved_peak_bytes)
+
+    def timeline(self) -> Timeline | None:
+        return self._span.timeline() if self._span is not None and self._machine.simulator is not None else None
+
+
+class _OfRealGpu:
+    def __init__(self, *, launches: bool, memory: bool) -> None:
+        self._memory = memory
+        torch = _torch_with_gpu()
+        if torch is not None and memory:
+            for device in range(torch.cuda.device_count()):
+                torch.cuda.reset_peak_memory_stats(device)
+        self._recording: Recording | None = _begin_recording() if launches else None
+
+    def end(self) -> Seen:
+        if self._recording is not None:
+            self._recording.__exit__(None, None, None)
+        if "torch" not in sys.modules:
+            return Seen("")
+        torch = _torch_with_gpu()
+        if torch is None:
+            return Seen(None)
+        name = f"{torch.cuda.get_device_name()}, torch {_torch_version()}"
+        if not torch.cuda.is_initialized():
+            return Seen(name)
+        peaks = [torch.cuda.max_memory_reserved(device) for device in range(torch.cuda.device_count())]
+        return Seen(name, self._launches(), max(peaks) if self._memory else None, sees_waits=has_source())
+
+    def timeline(self) -> Timeline | None:
+        return None
+
+    def _launches(self) -> int | None:
+        if self._recording is None:
+            return None
+        try:
+            return launches_of(self._recording.timeline())
+        except UnstallError:  # nothing was recorded, or there is no recorder here
+            return None
+        finally:
+            self._recording.close()
+
+
+def launches_of(timeline: Timeline) -> int:
+    """Returns how many calls of the host put work on a GPU."""
+    launch = timeline.device.launch
+    return len(set(launch[launch >= 0].tolist()))
+
+
+def _begin_recording() -> Recording | None:
+    from unstall.recording.in_process import record
+
+    recording = record(lines="none")
+    try:
+        return recording.__enter__()
+    except UnstallError:  # the program is being recorded already
+        return None
+
+
+def _torch_with_gpu() -> ModuleType | None:
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and torch.cuda.is_available() else None
+
+
+def _torch_version() -> str:
+    return str(sys.modules["torch"].__version__)
+
+
+def _forget_caches() -> None:
+    """Frees the device memory that earlier tests left behind, so that a test's peak does not depend on them."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return
+    if any(torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count())):
+        gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
