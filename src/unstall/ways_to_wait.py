@@ -1,4 +1,7 @@
-"""The ways in which PyTorch code makes the host wait, identified by operator and by stack, with advice for each.
+"""The ways in which PyTorch code makes the host wait, with advice for each.
+
+Waits for values and synchronizations are in `WAYS`, identified by operator and by stack. Copies to the device and calls
+for memory are known as such, so they have names.
 
 If no operators were recorded, a way is identified by the built-in function that the line called, or else by the data
 that was copied to the host.
@@ -66,6 +69,52 @@ MAKES_TENSOR = r"<built-in (method|function) (tensor|as_tensor|asarray|scalar_te
 
 _SHAPE_SAFE = "the result can have a fixed shape, or its size is known beforehand"
 
+FROM_PYTHON_VALUES = Way(
+    rule="sync-tensor",
+    frame=MAKES_TENSOR,
+    title="A tensor is made from Python values, straight onto the device",
+    fix="make it once outside the loop, or on the device (torch.full, torch.arange), or pinned and then "
+    ".to(device, non_blocking=True)",
+    safe_if="the values do not change between steps, or can be computed on the device",
+)
+
+_PINNED_STAYS = "the pinned source is not written before the copy has ended"
+PAGEABLE_UPLOAD = Way(
+    rule="pageable-copy",
+    title="Copies from pageable host memory block the host",
+    fix="pin the source (DataLoader(pin_memory=True), or tensor.pin_memory() once), "
+    "then .to(device, non_blocking=True); or take batches from unstall.prefetch(loader)",
+    safe_if=_PINNED_STAYS,
+)
+PINNED_UPLOAD = Way(
+    rule="blocking-pinned-copy",
+    title="Copies from pinned memory wait, because non_blocking=True is missing",
+    fix="pass non_blocking=True: .to(device, non_blocking=True)",
+    safe_if=_PINNED_STAYS,
+)
+
+_ROOM = "the device has enough memory for the cache"
+_FEW_SIZES = "if sizes vary, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or pad to a few fixed shapes"
+CACHE_GROWS = Way(
+    rule="allocator-churn",
+    title="Device memory is taken from the driver",
+    fix=f"call the largest sizes first (unstall.warm_up); {_FEW_SIZES}",
+    safe_if=_ROOM,
+)
+CACHE_IS_EMPTIED = Way(
+    rule="allocator-churn",
+    title="Device memory is given back to the driver",
+    fix=f"let the caching allocator keep its blocks: remove torch.cuda.empty_cache(); {_FEW_SIZES}",
+    safe_if=_ROOM,
+)
+CACHE_IS_GIVEN_BACK = Way(
+    rule="allocator-churn",
+    title="Device memory is given back to the driver",
+    fix="let the caching allocator keep its blocks: it gives them back by itself if the device's memory runs out, so "
+    f"use less of it; {_FEW_SIZES}",
+    safe_if=_ROOM,
+)
+
 WAYS = (
     Way(
         rule="sync-grad-scaler",
@@ -98,14 +147,7 @@ WAYS = (
         fix="print less often, or copy with .to('cpu', non_blocking=True) and print a step later",
         safe_if="the printed value may come a step late",
     ),
-    Way(
-        rule="sync-tensor",
-        frame=MAKES_TENSOR,
-        title="A tensor is made from Python values, straight onto the device",
-        fix="make it once outside the loop, or on the device (torch.full, torch.arange), or pinned and then "
-        ".to(device, non_blocking=True)",
-        safe_if="the values do not change between steps, or can be computed on the device",
-    ),
+    FROM_PYTHON_VALUES,
     Way(
         rule="sync-explicit",
         op=r"$",
@@ -234,13 +276,18 @@ WAYS = (
     ),
 )
 
-PAGEABLE_UPLOAD = Way(
-    rule="pageable-copy",
-    title="Copies from pageable host memory block the host",
-    fix="pin the source (DataLoader(pin_memory=True), or tensor.pin_memory() once), "
-    "then .to(device, non_blocking=True); or take batches from unstall.prefetch(loader)",
-    safe_if="the pinned source is not written before the copy has ended",
-)
+_OTHER = WAYS[-1]
+
+
+def way_of(wait: Wait) -> Way:
+    """Returns the first way of `WAYS` that matches."""
+    return next(way for way in WAYS if way.matches(wait))
+
+
+def is_known(way: Way) -> bool:
+    """Returns whether it is known how such a wait came about."""
+    return way is not _OTHER
+
 
 # Of a tensor, or of torch itself: `<built-in method item of Tensor>`, `<built-in method equal of type>`.
 _BUILTIN = re.compile(r"<built-in (?:method|function) (?P<name>\w+)(?: of (?:\w*Tensor|Parameter|type)(?: object)?)?>")

@@ -60,7 +60,8 @@ class HostFuture(Generic[Nest]):
         if self._read is None:
             start = time.perf_counter_ns()
             for event in self._events:
-                event.synchronize()
+                if not event.query():
+                    event.synchronize()
             self._waited = time.perf_counter_ns() - start
             self._read = start
             self._events = []

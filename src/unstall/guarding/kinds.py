@@ -1,11 +1,23 @@
-"""The kinds of waits, by what the CPU does while it waits."""
+"""The kinds of waits, by what the CPU waits for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Kind = Literal["value", "download", "upload", "stream", "event", "device", "malloc", "free"]
+from unstall.ways_to_wait import Read
+
+Kind = Literal[
+    "value",  # the operator reads a value of the GPU, and waits for it: item(), the number of nonzero elements
+    "download",  # a copy to the CPU that blocks, or that the driver stages, since it goes to pageable memory
+    "upload",  # a copy from pageable memory that blocks, or that the driver stages
+    "pinned_upload",  # a copy from pinned memory that blocks
+    "stream",  # synchronize() of a stream
+    "event",  # synchronize() of an event
+    "device",  # torch.cuda.synchronize()
+    "malloc",  # cudaMalloc, or a mapping of memory, since the cache has no block
+    "free",  # cudaFree
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -15,17 +27,19 @@ class KindWords:
 
     does: str  # after an arrow: "aten::item → copy to the CPU"
     call: str  # the runtime's call, as `ways_to_wait` knows it
-    operator: str = ""  # what a program calls, if no operator of torch's waits
+    operator: str = ""  # what programs call, if no operator of torch's waits
+    read: Read = ""
     waits_for: str = "the GPU"
 
 
 WORDS: dict[Kind, KindWords] = {
-    "value": KindWords("copy of a value to the CPU", "cudaMemcpyAsync"),
-    "download": KindWords("copy to the CPU", "cudaMemcpyAsync"),
-    "upload": KindWords("copy to the GPU", "cudaMemcpyAsync"),
+    "value": KindWords("copy of a value to the CPU", "cudaMemcpyAsync", read="value"),
+    "download": KindWords("copy to the CPU", "cudaMemcpyAsync", read="data"),
+    "upload": KindWords("copy from pageable memory", "cudaMemcpyAsync"),
+    "pinned_upload": KindWords("copy that blocks", "cudaMemcpyAsync"),
     "stream": KindWords("wait for a stream", "cudaStreamSynchronize", "torch.cuda.Stream.synchronize"),
     "event": KindWords("wait for an event", "cudaEventSynchronize", "torch.cuda.Event.synchronize"),
     "device": KindWords("wait for all streams", "cudaDeviceSynchronize", "torch.cuda.synchronize"),
-    "malloc": KindWords("cudaMalloc", "cudaMalloc", "torch.empty", "device memory"),
+    "malloc": KindWords("cudaMalloc", "cudaMalloc", waits_for="device memory"),
     "free": KindWords("cudaFree, which waits for all streams", "cudaFree", "torch.cuda.empty_cache"),
 }

@@ -43,16 +43,20 @@ NOWHERE = Place(None, "", 0, "", "", "", "")
 
 
 def place_of(frame: FrameType | None) -> Place:
-    """Returns the place of a wait that this frame, or code that it called, asks for."""
-    innermost, between = frame, []
-    while frame is not None and _is_skipped(frame.f_code.co_filename):
-        code = frame.f_code
-        if len(between) < _MOST_FRAMES and not is_left_out_of_stacks(code.co_filename):
-            between.append(f"{code.co_filename}: {code.co_qualname}")
+    """Returns the place of a wait that this frame, or code that it called, asks for. Without a frame that is not ours,
+    returns NOWHERE.
+    """
+    while frame is not None and is_left_out_of_stacks(frame.f_code.co_filename):
         frame = frame.f_back
     if frame is None:
-        if innermost is None:
-            return NOWHERE
+        return NOWHERE
+    innermost = frame
+    between: list[str] = []
+    while frame is not None and _is_skipped(frame.f_code.co_filename):
+        if len(between) < _MOST_FRAMES:
+            between.append(f"{frame.f_code.co_filename}: {frame.f_code.co_qualname}")
+        frame = frame.f_back
+    if frame is None:
         frame, between = innermost, []
     code, short = frame.f_code, _short()
     text, built_in = _call_at(code, frame.f_lasti)

@@ -51,6 +51,12 @@ def innermost() -> Region | None:
     return region
 
 
+def is_guarded() -> bool:
+    """Returns whether waits of this thread and task are reported."""
+    region = innermost()
+    return region is not None and region.guard is not None
+
+
 def enter(guard: Guard | None) -> Region:
     """Begins a region inside the innermost one."""
     region = Region(guard, _own())

@@ -26,7 +26,18 @@ from unstall.guarding.guard import Guard
 from unstall.guarding.kinds import WORDS, Kind
 from unstall.guarding.places import Place, place_of
 from unstall.guarding.wait import SyncWarning, Wait
-from unstall.ways_to_wait import PAGEABLE_UPLOAD, WAYS, Way, called
+from unstall.ways_to_wait import (
+    CACHE_GROWS,
+    CACHE_IS_EMPTIED,
+    CACHE_IS_GIVEN_BACK,
+    FROM_PYTHON_VALUES,
+    PAGEABLE_UPLOAD,
+    PINNED_UPLOAD,
+    Way,
+    called,
+    is_known,
+    way_of,
+)
 from unstall.ways_to_wait import Wait as KnownWait
 
 
@@ -64,7 +75,7 @@ def on_wait(kind: Kind, operator: str | Sequence[str] = "") -> Pending | None:
     if region is None or region.guard is None or kind in region.guard.ignored:
         return None
     place = place_of(sys._getframe(1))
-    if place.frame is None or not place.file:
+    if place.frame is None:
         place = backward.place() or place
     wait = _wait(kind, (operator,) if isinstance(operator, str) else tuple(operator), place)
     if region.guard.mode == "error":
@@ -92,14 +103,21 @@ def _wait(kind: Kind, operators: tuple[str, ...], place: Place) -> Wait:
 def _way(kind: Kind, operators: tuple[str, ...], frames: str) -> tuple[Way, str]:
     """Returns the way of waiting, and its operator: the outermost one that is known to wait."""
     known = [name for name in operators if name]
-    if kind == "upload":
-        return PAGEABLE_UPLOAD, (known or [""])[0]
-    call = WORDS[kind].call
-    for operator in [*known, "" if known else called(frames)]:
-        way = next(way for way in WAYS if way.matches(KnownWait(op=operator, frames=frames, call=call)))
-        if way is not WAYS[-1] and (way.op is not None or way.frame is not None or not known):
+    outermost = known[0] if known else ""
+    if kind in ("upload", "pinned_upload"):
+        made = KnownWait(op=outermost, frames=frames, call="")
+        way = PAGEABLE_UPLOAD if kind == "upload" else PINNED_UPLOAD
+        return (FROM_PYTHON_VALUES if FROM_PYTHON_VALUES.matches(made) else way), outermost
+    if kind == "malloc":
+        return CACHE_GROWS, outermost
+    if kind == "free":
+        return (CACHE_IS_GIVEN_BACK if known else CACHE_IS_EMPTIED), outermost
+    words = WORDS[kind]
+    for operator in known or [called(frames)]:
+        way = way_of(KnownWait(op=operator, frames=frames, call=words.call))
+        if is_known(way):
             return way, operator
-    return WAYS[-1], (known or [""])[0]
+    return way_of(KnownWait(op="", frames=frames, call=words.call, read=words.read)), outermost
 
 
 def _warn(wait: Wait, place: Place) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unstall.figures import duration
 from unstall.guarding.kinds import WORDS, Kind
+
+
+_UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
 
 
 class SyncWarning(UserWarning):
@@ -51,7 +53,7 @@ class Wait:
 
     def __str__(self) -> str:
         words = WORDS[self.kind]
-        verb = "waits" if self.duration_ns is None else f"waited about {duration(_rounded(self.duration_ns))}"
+        verb = "waits" if self.duration_ns is None else f"waited about {_about(self.duration_ns)}"
         caller = f", called from {self.called_from}" if self.called_from else ""
         return (
             f"{self.where}: {self.code or self.operator} {verb} for {words.waits_for} "
@@ -59,10 +61,10 @@ class Wait:
         )
 
 
-def _rounded(ns: int) -> int:
-    """Rounds to 1 or 3 times a power of ten, so that Python shows a line's warning a few times, not at each wait."""
-    if ns <= 0:
-        return 0
-    power = 10 ** (len(str(ns)) - 1)
-    first = ns / power
-    return power if first < 2 else 3 * power if first < 6.5 else 10 * power
+def _about(ns: int) -> str:
+    """Rounds to 1 or 3 times a power of ten: else Python would show a line's warning at each wait, not a few times."""
+    power = int(10 ** (len(str(ns)) - 1))
+    times = ns / power
+    rounded = power if times < 2 else 3 * power if times < 6.5 else 10 * power
+    unit, size = next((each for each in _UNITS if rounded >= each[1]), _UNITS[-1])
+    return f"{rounded / size:g} {unit}"

@@ -6,41 +6,76 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from unstall.guarding.kinds import Kind
-from unstall.guarding.regions import add_source
+from unstall.guarding.regions import add_source, is_guarded
 from unstall.guarding.state import Pending, on_wait
+from unstall.virtual.simulation.simulator import Simulator
 
 
 class WaitingShim(Protocol):
     """The part of the shim that this module uses."""
 
-    def set_wait_watcher(self, watcher: object) -> None: ...
+    def set_wait_watcher(self, watcher: GuardedWaits) -> None: ...
 
     def set_guarding(self, on: bool) -> None: ...
 
+    def set_cached(self, device: int, stream: int, small: int, large: int) -> None: ...
 
-class Clock(Protocol):
-    """The part of the simulator that this module uses."""
 
-    def here_ns(self) -> int:
-        """Returns the calling thread's clock."""
+class Begun:
+    """A wait that has begun."""
+
+    def __init__(self, pending: Pending, start_ns: int) -> None:
+        self.pending = pending
+        self.start_ns = start_ns
 
 
 class GuardedWaits:
-    """What the shim calls around each wait, while any thread is guarded."""
+    """What the shim asks before each call that may wait, while any thread is guarded.
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    Each method raises SyncError if the guard forbids the wait. It returns None if the call does not wait, or nobody
+    guards this thread, and otherwise an object for `after`.
+    """
 
-    def before(self, kind: Kind, operators: Sequence[str], size_bytes: int, staged: int) -> tuple[Pending, int] | None:
-        pending = on_wait(kind, operators)
-        return None if pending is None else (pending, self._clock.here_ns())
+    def __init__(self, shim: WaitingShim, simulator: Simulator) -> None:
+        self._shim = shim
+        self._simulator = simulator
 
-    def after(self, token: tuple[Pending, int]) -> None:
-        pending, start_ns = token
-        pending.waited(self._clock.here_ns() - start_ns)
+    def before(self, operators: Sequence[str], kind: Kind, size_bytes: int, staged: int) -> Begun | None:
+        """A wait. `staged`: of a copy that does not block, if its memory is pageable."""
+        if kind == "upload" and staged and not self._simulator.waits_for_upload(size_bytes):
+            return None
+        return self._begin(operators, kind)
+
+    def allocating(self, operators: Sequence[str], device: int, stream: int, size_bytes: int) -> Begun | None:
+        """A request for device memory, unless the shim knows that it is served from the cache."""
+        if not is_guarded():
+            return None
+        kind = self._simulator.foresee_request(device, stream, size_bytes)
+        self._shim.set_cached(device, stream, *self._simulator.largest_cached(device, stream))
+        return self._begin(operators, kind)
+
+    def launching(self, operators: Sequence[str], device: int, stream: int, signature: int) -> Begun | None:
+        """An operator's launch."""
+        if not is_guarded():
+            return None
+        return self._begin(operators, self._simulator.foresee_launch(signature, device, stream))
+
+    def emptying_cache(self, operators: Sequence[str], device: int) -> Begun | None:
+        """torch.cuda.empty_cache(), for one device."""
+        if not is_guarded():
+            return None
+        return self._begin(operators, self._simulator.foresee_empty_cache(device))
+
+    def after(self, begun: Begun) -> None:
+        """Called when the wait is over."""
+        begun.pending.waited(self._simulator.here_ns() - begun.start_ns)
+
+    def _begin(self, operators: Sequence[str], kind: Kind | None) -> Begun | None:
+        pending = on_wait(kind, operators) if kind is not None else None
+        return Begun(pending, self._simulator.here_ns()) if pending is not None else None
 
 
-def connect(shim: WaitingShim, clock: Clock) -> None:
+def connect(shim: WaitingShim, simulator: Simulator) -> None:
     """Makes the shim announce its waits whenever a thread is guarded."""
-    shim.set_wait_watcher(GuardedWaits(clock))
+    shim.set_wait_watcher(GuardedWaits(shim, simulator))
     add_source(shim.set_guarding)

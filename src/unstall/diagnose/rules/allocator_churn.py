@@ -12,27 +12,19 @@ from unstall.figures import counted
 from unstall.locate.kinds import named
 from unstall.result import Finding
 from unstall.timeline.columns import I64, HostKind
+from unstall.ways_to_wait import CACHE_GROWS, CACHE_IS_EMPTIED, CACHE_IS_GIVEN_BACK
 
 _PINNED = re.compile(r"(cuda|cu|hip)(Host|MallocHost|FreeHost|MemHost|MemAllocHost|MemFreeHost)")
 _EMPTY_CACHE = re.compile(r".*empty_?cache", re.IGNORECASE)  # a frame, a built-in function, or the user's annotation
 _OFTEN = 1 / 3  # of launches: an operator that makes a tensor launches one kernel to three
 
-_KEEP = (
-    "let the caching allocator keep its blocks: remove torch.cuda.empty_cache(); if sizes vary, set "
-    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or pad to a few fixed shapes"
-)
-_GIVES_BACK = (
-    "let the caching allocator keep its blocks: it gives them back by itself if the device's memory runs out, so use "
-    "less of it; if sizes vary, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or pad to a few fixed shapes"
-)
 _CACHING_IS_OFF = (
     "turn the caching allocator on: each tensor is taken from the driver and given back to it, as with "
     "PYTORCH_NO_CUDA_MEMORY_CACHING=1: unset that"
 )
 _GROWS = (
     "nothing is given back, so the cache is growing: if that stops after the set-up, there is nothing to do; if not, "
-    "call the largest sizes first (unstall.warm_up); if sizes vary, set "
-    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or pad to a few fixed shapes"
+    + CACHE_GROWS.fix
 )
 
 
@@ -54,8 +46,8 @@ def _fix(run: Run, rows: I64) -> str:
     if not freed.any():
         return _GROWS
     if _calls_empty_cache(run):
-        return _KEEP
-    return _CACHING_IS_OFF if _for_each_tensor(run, rows[~freed], rows[freed]) else _GIVES_BACK
+        return CACHE_IS_EMPTIED.fix
+    return _CACHING_IS_OFF if _for_each_tensor(run, rows[~freed], rows[freed]) else CACHE_IS_GIVEN_BACK.fix
 
 
 def _calls_empty_cache(run: Run) -> bool:
@@ -87,7 +79,7 @@ def _device_memory(run: Run, group: Group, fix: str, exposed: int) -> Finding:
         title=f"Device memory is {what} the driver",
         saw=_calls(run, group) + waits,
         fix=fix,
-        safe_if="the device has enough memory for the cache",
+        safe_if=CACHE_GROWS.safe_if,
         count=len(group.rows),
         edit="keep-cache",
         confidence="high" if len(run.steps) > 1 else "low",

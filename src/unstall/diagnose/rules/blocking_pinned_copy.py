@@ -7,6 +7,7 @@ from unstall.diagnose.run import Group, Run
 from unstall.figures import counted
 from unstall.result import Finding
 from unstall.timeline.columns import HostKind, HostMemory
+from unstall.ways_to_wait import PINNED_UPLOAD
 
 
 def blocking_pinned_copy(run: Run) -> list[Finding]:
@@ -21,9 +22,9 @@ def blocking_pinned_copy(run: Run) -> list[Finding]:
             _finding(
                 run,
                 group,
-                title="Copies from pinned memory wait, because non_blocking=True is missing",
+                title=PINNED_UPLOAD.title,
                 how="each followed by a wait for the stream",
-                fix="pass non_blocking=True: .to(device, non_blocking=True)",
+                fix=PINNED_UPLOAD.fix,
             )
             for group in run.groups(rows[is_sync])
         ),
@@ -48,7 +49,7 @@ def _finding(run: Run, group: Group, *, title: str, how: str, fix: str) -> Findi
         title=title,
         saw=f"{counted(len(group.rows), 'upload')} from pinned memory, {how}",
         fix=fix,
-        safe_if="the pinned source is not written before the copy has ended",
+        safe_if=PINNED_UPLOAD.safe_if,
         count=len(group.rows),
         total_wait_ns=int(run.waited[group.rows].sum()),
         total_exposed_ns=exposed,

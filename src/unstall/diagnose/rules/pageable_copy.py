@@ -10,6 +10,7 @@ from unstall.diagnose.run import Run
 from unstall.figures import counted, size
 from unstall.result import Finding
 from unstall.timeline.columns import HostMemory
+from unstall.ways_to_wait import PAGEABLE_UPLOAD
 
 _SMALL_BYTES = 64 << 10  # per copy; up to this size the driver stages the data and returns
 
@@ -36,7 +37,7 @@ def pageable_copy(run: Run) -> list[Finding]:
             run.finding(
                 "pageable-copy",
                 group,
-                title="Copies from pageable host memory block the host",
+                title=PAGEABLE_UPLOAD.title,
                 saw=f"{counted(len(mine), 'upload')}, {size(moved)} in all{rate}: the driver stages pageable "
                 "memory piece by piece while the host waits, even with non_blocking=True; the device worked for "
                 f"{100 * busy:.0f} % of that wait",
@@ -96,9 +97,4 @@ def _remedy(source: CopySource, *, small: bool, once: bool) -> tuple[str, str, s
             "a batch holds tensors, in tuples, lists or dicts, or has a pin_memory() of its own",
             "pin-copies",
         )
-    return (
-        "pin the source (DataLoader(pin_memory=True), or tensor.pin_memory() once), "
-        "then .to(device, non_blocking=True); or take batches from unstall.prefetch(loader)",
-        "the pinned source is not written before the copy has ended",
-        "pin-copies",
-    )
+    return PAGEABLE_UPLOAD.fix, PAGEABLE_UPLOAD.safe_if, "pin-copies"

@@ -133,6 +133,11 @@ class OrderedBlocks:
         place = bisect_left(keys, key)
         return blocks[place] if place < len(blocks) else None
 
+    def last(self, stream: int) -> Block | None:
+        """Returns the stream's block with the largest key, or None."""
+        _, blocks = self._of(stream)
+        return blocks[-1] if blocks else None
+
     def from_(self, stream: int, *key: int) -> Iterator[Block]:
         """Yields the stream's blocks whose keys are at least `key`. Do not add or remove blocks meanwhile."""
         keys, blocks = self._of(stream)

@@ -7,6 +7,7 @@ memory: addresses are plain numbers, and the caller says whether a stream has fi
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from unstall.virtual.allocator.addresses import AddressSpace, TopDownAddresses
 from unstall.virtual.allocator.best_fit import best_fit, should_split
@@ -20,6 +21,7 @@ from unstall.virtual.allocator.statistics import Statistics
 from unstall.virtual.allocator.stream_events import DoneAtOnce, PendingFrees, StreamEvents
 
 LARGEST_REQUEST = 1 << 60
+DriverCall = Literal["", "malloc", "free"]
 
 
 class CachingAllocator:
@@ -130,6 +132,43 @@ class CachingAllocator:
         if self._captures:
             raise RuntimeError("the cache cannot be emptied while a graph is captured")
         self._release_cached()
+
+    def foresee(self, size: int, stream: int, is_done: Callable[[int], bool]) -> DriverCall:
+        """Returns what `malloc` would call now: "malloc" for cudaMalloc or a mapping of pages, "free" if cached memory
+        must be freed first, "" if the cache has a block.
+
+        Args:
+            size: As for `malloc`.
+            stream: As for `malloc`.
+            is_done: Tells of an event whether it is done, without a query.
+        """
+        block_size = self.settings.block_size(size)
+        pool = self._pool_for(block_size, stream)
+        if best_fit(pool, stream, block_size, self.settings) is not None:
+            return ""
+        if not self._captures and self._pending.would_free(pool, stream, block_size, is_done):
+            return ""
+        room = self._memory.free_bytes
+        if self._allowed_bytes is not None:
+            room = min(room, self._allowed_bytes - self._segments.reserved_bytes)
+        return "malloc" if self.settings.segment_size(block_size) <= room else "free"
+
+    def largest_cached(self, stream: int) -> tuple[int, int]:
+        """Returns the bytes of the stream's largest free blocks, for small and for large requests, from which requests
+        are surely served until they are used up. (0, 0) if settings forbid some requests to use some blocks.
+        """
+        settings = self.settings
+        if settings.max_split_size != UNLIMITED or max(settings.roundup_power2_divisions) > 1 or self._captures:
+            return 0, 0
+        small, large = (pool.free.last(stream) for pool in self._pools)
+        return small.size if small else 0, large.size if large else 0
+
+    def waits_to_empty(self) -> bool:
+        """Returns whether `empty_cache` would call the driver."""
+        if self._captures:
+            return False
+        pools = [pool for pool in self._all_pools() if pool.owner is None or pool.owner.graphs == 0]
+        return bool(self._pending) or any(block.segment or not block.is_split for pool in pools for block in pool.free)
 
     def observe(self, observer: Observer | None) -> None:
         """Replaces the observer, which is called with each new entry of torch's memory history."""

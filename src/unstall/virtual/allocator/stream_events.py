@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
+from itertools import takewhile
+from operator import attrgetter
 from typing import Protocol
 
-from unstall.virtual.allocator.blocks import Block
+from unstall.virtual.allocator.blocks import Block, BlockPool
 
 
 class StreamEvents(Protocol):
@@ -82,6 +84,20 @@ class PendingFrees:
                 self._events.synchronize(event)
                 self._done(block)
 
+    def would_free(self, pool: BlockPool, stream: int, size: int, is_done: Callable[[int], bool]) -> bool:
+        """Returns whether `process` would now give a free block of at least `size` bytes to this pool and stream.
+
+        Args:
+            is_done: Tells of an event whether it is done, without a query.
+        """
+        done: Counter[Block] = Counter()
+        for pending in self._pending.values():
+            done.update(block for _, block in takewhile(lambda each: is_done(each[0]), pending))
+        freed = {block for block, count in done.items() if count == block.event_count}
+        return any(
+            block.pool is pool and block.stream == stream and _bytes_around(block, freed) >= size for block in freed
+        )
+
     def _record(self, block: Block) -> None:
         streams, block.stream_uses = block.stream_uses, {}
         for stream in streams:
@@ -104,3 +120,14 @@ class PendingFrees:
         block.event_count -= 1
         if block.event_count == 0:
             self._free(block)
+
+
+def _bytes_around(block: Block, freed: set[Block]) -> int:
+    """Returns the bytes of the block that this one becomes, once these blocks are freed and merged with neighbours."""
+    total = block.size
+    for next_to in (attrgetter("prev"), attrgetter("next")):
+        neighbour = next_to(block)
+        while neighbour is not None and neighbour.mapped == block.mapped and (neighbour.is_idle or neighbour in freed):
+            total += neighbour.size
+            neighbour = next_to(neighbour)
+    return total

@@ -53,7 +53,7 @@ class OperatorCall {
     if (!reads) return run_launching();
     refuse_in_capture(device_, current_stream(device_));
     check_finished(device_);
-    waiting({WaitKind::VALUE, about_.reads, false, true}, [&] {
+    waiting(AWait{WaitKind::VALUE, about_.reads, false, true}, [&] {
       run_launching();
       log_read(device_, about_.reads);
     });

@@ -125,11 +125,16 @@ bool is_staged(const Tensor& to, const Tensor& from) {
   return !(plain_bytes(to, from) || host.is_contiguous()) || !is_pinned(host.storage().data());
 }
 
+WaitKind kind_of(const Tensor& to, const Tensor& from) {
+  if (!to.is_cuda()) return WaitKind::DOWNLOAD;
+  return is_pinned(from.storage().data()) ? WaitKind::PINNED_UPLOAD : WaitKind::UPLOAD;
+}
+
 void with_host(const Tensor& to, const Tensor& from, bool non_blocking) {
   auto copy = [&] { between_host_and_device(to, from, non_blocking); };
   if (non_blocking && !is_staged(to, from)) return copy();
   auto bytes = int64_t((to.is_cuda() ? from : to).nbytes());
-  waiting({to.is_cuda() ? WaitKind::UPLOAD : WaitKind::DOWNLOAD, bytes, non_blocking, !non_blocking}, copy);
+  waiting(AWait{kind_of(to, from), bytes, non_blocking, !non_blocking}, copy);
 }
 
 Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
@@ -158,7 +163,7 @@ Tensor copy_from_and_resize(const Tensor& self, const Tensor& to) {
 at::Scalar local_scalar(const Tensor& self) {
   Use value = use_of(self, false);
   auto bytes = int64_t(self.itemsize());
-  waiting({WaitKind::VALUE, bytes, false, true}, [&] { log_read(self.get_device(), bytes, &value); });
+  waiting(AWait{WaitKind::VALUE, bytes, false, true}, [&] { log_read(self.get_device(), bytes, &value); });
   if (settings().skip && !known(self)) {
     warn_unknown();
     return at::native::_local_scalar_dense_cpu(at::zeros({}, self.options().device(at::kCPU)));

@@ -93,13 +93,13 @@ void wait_event(int64_t event, int device, int64_t stream) {
 
 void sync_event(int64_t event) {
   if (refused_in_capture(event)) raise_cuda_error(900, "operation not permitted when stream is capturing");
-  waiting({WaitKind::EVENT}, [&] { write({.code = Code::SYNC_EVENT, .device = current_device(), .a = event}); });
+  waiting(AWait{WaitKind::EVENT}, [&] { write({.code = Code::SYNC_EVENT, .device = current_device(), .a = event}); });
   check_event(event);
 }
 
 void sync_stream(int device, int64_t stream) {
   refuse_in_capture(device, stream);
-  waiting({WaitKind::STREAM, 0, false, true}, [&] {
+  waiting(AWait{WaitKind::STREAM, 0, false, true}, [&] {
     write({.code = Code::SYNC_STREAM, .device = device, .stream = stream});
   });
   if (copies_may_run.load(std::memory_order_relaxed)) stream_finished(device, stream);
@@ -109,7 +109,7 @@ void sync_stream(int device, int64_t stream) {
 
 void sync_device(int device) {
   refuse_in_capture(device, ALL_STREAMS);
-  waiting({WaitKind::DEVICE}, [&] { write({.code = Code::SYNC_DEVICE, .device = device}); });
+  waiting(AWait{WaitKind::DEVICE}, [&] { write({.code = Code::SYNC_DEVICE, .device = device}); });
   if (copies_may_run.load(std::memory_order_relaxed)) device_finished(device);
   to_gpu_trace([&](auto& to) { to.trace_gpu_device_synchronization(c10::kCUDA); });
   check_finished(device);

@@ -5,6 +5,7 @@
 
 #include "devices.h"
 #include "memory.h"
+#include "waits.h"
 
 #include <ATen/core/List.h>
 
@@ -260,8 +261,12 @@ void Launch::output(const at::Tensor& tensor) {
 void Launch::log() {
   if (!in_outputs_) signature_.outputs();
   in_outputs_ = true;
-  write({.code = Code::LAUNCH, .device = device_, .stream = current_stream(device_), .a = node_,
-         .id = signature_.number(), .uses = uses_.data(), .use_count = uses_.size()});
+  int64_t stream = current_stream(device_);
+  int32_t number = signature_.number();
+  waiting(Launching{device_, stream, number}, [&] {
+    write({.code = Code::LAUNCH, .device = device_, .stream = stream, .a = node_, .id = number, .uses = uses_.data(),
+           .use_count = uses_.size()});
+  });
 }
 
 void log_read(int device, int64_t bytes, const Use* of) {

@@ -4,6 +4,7 @@
 #include "devices.h"
 #include "gpu_trace.h"
 #include "simulator.h"
+#include "waits.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/llvmMathExtras.h>
@@ -55,8 +56,7 @@ void log_free(int device, int64_t allocation) {
   if (allocation) write({.code = Code::FREE, .device = device, .stream = current_stream(device), .a = allocation});
 }
 
-int64_t log_malloc(int device, int64_t bytes) {
-  if (bytes == 0) return 0;
+int64_t log_request(int device, int64_t bytes) {
   bool fits = takes_room(device, bytes);
   int64_t allocation = ++allocations;
   write({.code = Code::MALLOC, .device = device, .stream = current_stream(device), .a = allocation, .b = bytes});
@@ -66,6 +66,18 @@ int64_t log_malloc(int device, int64_t bytes) {
   } catch (const c10::OutOfMemoryError&) {
     throw; // nothing was allocated
   } catch (...) {
+    log_free(device, allocation);
+    throw;
+  }
+  return allocation;
+}
+
+int64_t log_malloc(int device, int64_t bytes) {
+  if (bytes == 0) return 0;
+  int64_t allocation = 0;
+  try {
+    waiting(Allocating{device, current_stream(device), bytes}, [&] { allocation = log_request(device, bytes); });
+  } catch (...) { // of a guard that has seen the wait
     log_free(device, allocation);
     throw;
   }

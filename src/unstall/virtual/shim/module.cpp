@@ -46,7 +46,11 @@ void append(
       : id_or_name.is_none()                       ? -1
                                                    : id_or_name.cast<int32_t>();
   if (Code(code) == Code::SLEEP || Code(code) == Code::EMPTY_CACHE) check_usable(device);
-  write({.code = Code(code), .device = device, .stream = stream, .a = a, .b = b, .id = id, .flags = uint8_t(flags)});
+  auto record = [&] {
+    write({.code = Code(code), .device = device, .stream = stream, .a = a, .b = b, .id = id, .flags = uint8_t(flags)});
+  };
+  if (Code(code) == Code::EMPTY_CACHE) waiting(Emptying{device}, record);
+  else record();
 }
 
 void begin_capture(int64_t graph, int device, int64_t stream, int64_t pool, const std::string& mode) {
@@ -114,6 +118,7 @@ PYBIND11_MODULE(_shim, m) {
 
   m.def("set_wait_watcher", [](const py::object& watcher) { set_wait_watcher(watcher.ptr()); }, arg("watcher"));
   m.def("set_guarding", set_guarding, arg("on"));
+  m.def("set_cached", set_cached, arg("device"), arg("stream"), arg("small"), arg("large"));
   m.def("set_sync_debug_mode", set_sync_debug_mode, arg("mode"));
   m.def("sync_debug_mode", sync_debug_mode);
 

@@ -49,6 +49,13 @@ class CublasHandles:
         self._python.append(thread)
         return self._of[thread]
 
+    def would_be(self, thread: int) -> int:
+        """Returns the number that `of` would return."""
+        if thread in self._of:
+            return self._of[thread]
+        is_reused = thread not in self._native and len(self._python) >= threading.active_count()
+        return self._of[self._python[0]] if is_reused else self._count
+
     def _new(self, thread: int) -> int:
         number = self._of[thread] = self._count
         self._count += 1

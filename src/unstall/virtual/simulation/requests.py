@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from unstall.virtual.allocator.addresses import TopDownAddresses
 from unstall.virtual.allocator.blocks import Block, PoolId
-from unstall.virtual.allocator.caching import CachingAllocator
+from unstall.virtual.allocator.caching import CachingAllocator, DriverCall
 from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.segments import TraceEntry
 from unstall.virtual.allocator.settings import LARGE_SEGMENT, AllocatorSettings
@@ -150,6 +150,16 @@ class Requests:
             for block in reversed(taken):
                 if block is not None:
                     self._give_back(record, allocator, block)
+
+    def has_workspaces(self, device: int, stream: int, handle: int, cost: OperatorCost) -> bool:
+        """Returns whether an operator's workspaces are allocated."""
+        return all((device, stream, handle, name) in self._workspaces for name, _ in cost.workspaces)
+
+    def foresee(self, device: int, stream: int, sizes: Iterable[int], is_done: Callable[[int], bool]) -> DriverCall:
+        """Returns the first driver call that requests of these sizes would need, each by itself; "" for none."""
+        allocator = self.allocator(device)
+        calls = (allocator.foresee(size, stream, is_done) for size in sizes)
+        return next((call for call in calls if call), "")
 
     def clear_workspaces(self, record: int) -> None:
         """Frees all workspaces. Operators allocate them again when they need them."""

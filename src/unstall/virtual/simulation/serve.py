@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from unstall.virtual.allocator.blocks import PoolId, pool_of_number
-from unstall.virtual.costs.model import Costs
+from unstall.virtual.costs.model import Costs, OperatorCost
 from unstall.virtual.log import LogCode, chosen
 from unstall.virtual.simulation.actions import Actions
 from unstall.virtual.simulation.captures import Capture
@@ -113,6 +113,10 @@ class Server:
             return False
         simulation.forget([event])
         return True
+
+    def has_workspaces(self, thread: int, device: int, stream: int, cost: OperatorCost) -> bool:
+        """Returns whether the workspaces of an operator that a thread launches are allocated."""
+        return self.requests.has_workspaces(device, stream, self._handles.would_be(thread), cost)
 
     def synchronize(self, event: int) -> None:
         self._insert(self._simulation.actions.block_sync, 0, 0, event)

@@ -13,6 +13,7 @@ import numpy as np
 
 from unstall.errors import UnstallError, UsageError
 from unstall.frameworks import OURS, is_framework, is_left_out_of_stacks
+from unstall.guarding.kinds import Kind
 from unstall.line_digests import LineDigests
 from unstall.lines.clock import line_at
 from unstall.lines.places import Shortened
@@ -25,6 +26,7 @@ from unstall.virtual.log import LogCode, LogSource, Stack, records_of, uses_of
 from unstall.virtual.options import MachineOptions
 from unstall.virtual.races import RaceLog
 from unstall.virtual.simulation import counts
+from unstall.virtual.simulation.foresight import Foresight, is_plain
 from unstall.virtual.simulation.host_clock import MeasuredHost, ModelledHost
 from unstall.virtual.simulation.simulate import Simulation
 
@@ -48,6 +50,8 @@ class Simulator:
         self.races = RaceLog()
         self.faults = FaultLog()
         self._signatures = 0
+        self._plain: set[int] = set()  # signatures whose launches never wait
+        self._foresight = Foresight(self.simulation)
         self._lock = threading.RLock()
         self._forked = False
         self._draining = False
@@ -80,13 +84,7 @@ class Simulator:
 
     def _simulate(self, records: np.ndarray, uses: np.ndarray) -> None:
         try:
-            signatures = self._source.signatures(self._signatures)
-            self._signatures += len(signatures)
-            stacks = self._source.stacks(len(self.stacks))
-            self.stacks += [_without(is_left_out_of_stacks, stack) for stack in stacks]
-            self.names += self._source.names(len(self.names))
-            # The costs of Python calls were measured with our frames in place of torch's, so only ours are left out.
-            self.simulation.know(signatures, [_without(_is_ours, stack) for stack in stacks])
+            self._know()
             self.races.add(records, uses)
             self.faults.add(records, self._source.faults(self.faults.known))
             self.simulation.feed(records)
@@ -101,6 +99,16 @@ class Simulator:
         except BaseException as error:
             self._failure = error
             raise
+
+    def _know(self) -> None:
+        """Takes in new signatures, stacks and names."""
+        signatures = self._source.signatures(self._signatures)
+        self._signatures += len(signatures)
+        stacks = self._source.stacks(len(self.stacks))
+        self.stacks += [_without(is_left_out_of_stacks, stack) for stack in stacks]
+        self.names += self._source.names(len(self.names))
+        # The costs of Python calls were measured with our frames in place of torch's, so only ours are left out.
+        self.simulation.know(signatures, [_without(_is_ours, stack) for stack in stacks])
 
     def _refuse(self, allocation: int, error: OutOfMemoryError) -> None:
         """Refuses an allocation: at once if the program waits for it, else by making its next call raise."""
@@ -133,6 +141,42 @@ class Simulator:
         with self._lock:
             thread = self._spend(self.costs.host.clock_read)
             return self.simulation.now(thread)
+
+    def foresee_request(self, device: int, stream: int, size_bytes: int) -> Kind | None:
+        """Returns the driver call that a request of the calling thread is about to need, or None."""
+        with self._lock:
+            self._up_to_date()
+            return self._foresight.request(self._source.this_thread(), device, stream, size_bytes)
+
+    def largest_cached(self, device: int, stream: int) -> tuple[int, int]:
+        """Returns the bytes of a stream's largest cached blocks, as of the last query; see `CachingAllocator`."""
+        with self._lock:
+            return self.simulation.requests.allocator(device).largest_cached(stream)
+
+    def foresee_launch(self, signature: int, device: int, stream: int) -> Kind | None:
+        """Returns what the launch of this signature by the calling thread is about to wait for, or None."""
+        if signature in self._plain:
+            return None
+        with self._lock:
+            self._up_to_date()
+            self._know()
+            cost = self.simulation.actions.operators[signature]
+            if is_plain(cost):
+                self._plain.add(signature)
+                return None
+            return self._foresight.launch(self._source.this_thread(), device, stream, cost)
+
+    def foresee_empty_cache(self, device: int) -> Kind | None:
+        """Returns "free" if emptying the cache would give anything back to the device, else None."""
+        with self._lock:
+            self._up_to_date()
+            return "free" if self.simulation.requests.allocator(device).waits_to_empty() else None
+
+    def waits_for_upload(self, size_bytes: int) -> bool:
+        """Returns whether a copy from pageable memory that does not block waits: the driver stages small ones at
+        once.
+        """
+        return size_bytes > self.costs.limits.staged_at_once_bytes
 
     def here_ns(self) -> int:
         """Returns the calling thread's virtual clock in ns, without the cost of reading it."""

@@ -49,7 +49,7 @@ def names_for(runtime: Runtime) -> dict[str, object]:
         **device_names(runtime),
         **stream_names(runtime),
         **event_names(runtime),
-        **sync_debug_names(),
+        **sync_debug_names(runtime),
         **memory_names(runtime),
         **graph_names(runtime),
         **blas_names(runtime),

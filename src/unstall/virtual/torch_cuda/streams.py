@@ -119,8 +119,9 @@ def stream_names(runtime: Runtime) -> dict[str, object]:
     }
 
 
-def sync_debug_names() -> dict[str, object]:
-    """Returns the functions of `torch._C` for `torch.cuda.set_sync_debug_mode`. Only the mode "off" is accepted."""
+def sync_debug_names(runtime: Runtime) -> dict[str, object]:
+    """Returns the functions of `torch._C` for `torch.cuda.set_sync_debug_mode`. The mode is of the whole process."""
+    shim = runtime.shim
     warned = False
 
     def set_mode(mode: int) -> None:
@@ -130,7 +131,6 @@ def sync_debug_names() -> dict[str, object]:
             warnings.warn(PROTOTYPE, UserWarning, stacklevel=2)
         if mode not in SYNC_DEBUG_MODES:
             raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
-        if mode:
-            raise NotSupportedError("torch.cuda.set_sync_debug_mode")
+        shim.set_sync_debug_mode(mode)
 
-    return {"_cuda_get_sync_debug_mode": lambda: 0, "_cuda_set_sync_debug_mode": set_mode}
+    return {"_cuda_get_sync_debug_mode": shim.sync_debug_mode, "_cuda_set_sync_debug_mode": set_mode}

@@ -1,0 +1,42 @@
+"""What the program is about to wait for, before it does: calls of the driver that its next request or launch needs."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from unstall.guarding.kinds import Kind
+from unstall.virtual.costs.model import OperatorCost
+from unstall.virtual.simulation.simulate import Simulation
+
+_TO_HOST = "Memcpy DtoH"
+
+
+class Foresight:
+    """Looks ahead in a simulation that has taken in the whole log. Changes nothing there."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+
+    def request(self, thread: int, device: int, stream: int, size_bytes: int) -> Kind | None:
+        """Returns the call that a request for memory needs, or None if the cache serves it."""
+
+        def is_done(event: int) -> bool:
+            done = self._simulation.when_done(event)
+            return done is not None and done <= self._simulation.now(thread)
+
+        return self._simulation.requests.foresee(device, stream, [size_bytes], is_done) or None
+
+    def launch(self, thread: int, device: int, stream: int, cost: OperatorCost) -> Kind | None:
+        """Returns what the launch of an operator waits for: a copy to the host in it, or memory besides its outputs."""
+        if any(_TO_HOST in kernel.name for kernel in cost.kernels):
+            return "value"
+        sizes = chain.from_iterable(cost.temporaries)
+        if not self._simulation.server.has_workspaces(thread, device, stream, cost):
+            sizes = chain((size for _, size in cost.workspaces), sizes)
+        calls = (self.request(thread, device, stream, size) for size in sizes if size > 0)
+        return next((call for call in calls if call), None)
+
+
+def is_plain(cost: OperatorCost) -> bool:
+    """Returns whether launches of this operator never wait."""
+    return not (cost.temporaries or cost.workspaces or any(_TO_HOST in kernel.name for kernel in cost.kernels))
