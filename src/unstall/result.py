@@ -217,6 +217,11 @@ class Accounts(msgspec.Struct, frozen=True, kw_only=True):
     idle_ns: Idle
     comm_ns: int = 0
 
+    @property
+    def all_idle_ns(self) -> int:
+        """How long no device was at work, for whatever cause."""
+        return sum(getattr(self.idle_ns, cause) for cause in IDLE_CAUSES)
+
 
 class DeviceAccounts(Accounts, frozen=True, kw_only=True):
     """The accounts of one device, with its index and its model name."""
@@ -456,6 +461,62 @@ class LineCost(msgspec.Struct, frozen=True, kw_only=True):
     idle_cause: str | None = None
 
 
+class LineCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How often one line does something.
+
+    Attributes:
+        where: The line.
+        most: How often in the step in which it does so most often.
+        count: How often in all steps together.
+        steps_seen: In how many steps.
+        title: What it does, in a sentence; "" if the line is all there is to say.
+        fix: What to do instead; "" if that is not known.
+    """
+
+    where: Where
+    most: int
+    count: int
+    steps_seen: int
+    title: str = ""
+    fix: str = ""
+
+
+class StepCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How often something happens in a step.
+
+    Attributes:
+        most: How often in the step in which it happens most often.
+        step: The number of that step, from 1 on; 0 if it never happens.
+        count: How often in all steps together: the mean is `count` divided by the number of steps.
+        lines: By line, the one with the highest `most` first.
+    """
+
+    most: int
+    step: int
+    count: int
+    lines: tuple[LineCount, ...] = ()
+
+
+class LineBytes(msgspec.Struct, frozen=True, kw_only=True):
+    """How many bytes of device memory one line allocates in the step in which it allocates most."""
+
+    where: Where
+    bytes: int
+
+
+class Reserved(msgspec.Struct, frozen=True, kw_only=True):
+    """The most memory that the caching allocator had taken from a device at once.
+
+    Attributes:
+        bytes: That peak, of the device with the highest one, from the start of the program to the end of the recording
+            if unstall recorded it, else in the recorded part.
+        lines: What lines allocate, the largest part first; empty if single allocations were not recorded.
+    """
+
+    bytes: int
+    lines: tuple[LineBytes, ...] = ()
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a report shows: schema `unstall.explain/1`.
 
@@ -471,6 +532,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         verdict: What bounds the run.
         findings: All findings: wrong results first, then by gain.
         lines: Cost by line, the costliest first.
+        waits: How often the host waits for a device, per step: an operator that waits counts once, and so does a call
+            outside any operator. None if nothing is known of the steps' work, and in results of older versions.
+        launches: How often the host puts work on a device, per step: kernels, graphs, copies and memsets. None as for
+            `waits`.
+        reserved: The peak of reserved device memory; None if it was not recorded.
         plan: Edits in the order to make them; None if nothing can be replayed.
         floor_ns: The device's own busy time per step once the plan is carried out.
     """
@@ -486,6 +552,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     findings: tuple[Finding, ...]
     lines: tuple[LineCost, ...]
+    waits: StepCount | None = None
+    launches: StepCount | None = None
+    reserved: Reserved | None = None
     plan: tuple[PlanStep, ...] | None = None
     floor_ns: int | None = None
 

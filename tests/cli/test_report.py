@@ -79,7 +79,7 @@ def test_a_saved_result_is_held_to_budgets_too(unstall: Cli, saved: Path) -> Non
     outcome = unstall("report", saved, "-q", "--max-idle", "30%", "--max-exposed", "5ms")
     assert outcome.code == 1
     assert outcome.err.count("unstall: over budget: ") == 2
-    assert " of a step as recorded, --max-idle is 30 %\n" in outcome.err
+    assert " of a step as recorded, the budget is 30 %\n" in outcome.err
 
 
 def test_a_trace_is_no_result(unstall: Cli, trace: Path) -> None:

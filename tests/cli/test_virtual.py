@@ -128,7 +128,7 @@ def test_budgets_of_a_run_in_which_a_device_failed_cannot_be_checked(unstall: Cl
     _faulted(_run(3)).save(tmp_path / "run.timeline")
     outcome = unstall("explain", tmp_path / "run.timeline", "--max-idle", "100%", "-q")
     assert outcome.code == 3
-    assert "the budgets cannot be checked: a device failed" in outcome.err
+    assert "device idle cannot be checked: a device failed" in outcome.err
 
 
 def _stepless() -> Timeline:

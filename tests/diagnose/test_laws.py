@@ -279,5 +279,9 @@ def figures(result: Result, names: dict[str, str] | None = None) -> dict[str, An
 
     for table in ("findings", "lines", "plan"):
         plain[table] = sorted((named(row) for row in plain[table] or ()), key=repr)
+    for count in ("waits", "launches", "reserved"):
+        if plain[count]:
+            lines = sorted((named(row) for row in plain[count]["lines"]), key=repr)
+            plain[count] = plain[count] | {"lines": lines}
     notes = len(plain["integrity"]["notes"])  # sentences too, and some of them quote names
     return plain | {"steps": named(plain["steps"]), "integrity": plain["integrity"] | {"notes": notes}}

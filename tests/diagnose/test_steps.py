@@ -120,7 +120,7 @@ class TestRecorded:
         result = result_of(self.marked(marks))
         steps = result.steps
         assert (steps.found_by, steps.name, steps.marks, steps.count) == ("annotation", "unstall.step", marks, 4)
-        assert steps_line(result).endswith(said)
+        assert steps_line(result.source, result.steps).endswith(said)
 
     def test_they_are_preferred_to_the_profilers(self) -> None:
         assert result_of(self.marked("loader", torch_too=True)).steps.count == 4
@@ -131,7 +131,7 @@ class TestRecorded:
     def test_a_file_that_does_not_say_what_marked_them_names_the_annotation(self) -> None:
         result = result_of(self.marked("the moon"))
         assert (result.steps.marks, result.steps.count) == (None, 4)
-        assert steps_line(result).endswith("found by annotation unstall.step")
+        assert steps_line(result.source, result.steps).endswith("found by annotation unstall.step")
 
     def test_pieces_of_time_are_no_steps(self) -> None:
         steps = result_of(self.marked("time")).steps

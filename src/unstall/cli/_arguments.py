@@ -9,8 +9,9 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from unstall.document.formats import endings
 from unstall.errors import UsageError
-from unstall.figures import MOST_NS
+from unstall.figures import listed, parse_ms
 
 Value = TypeVar("Value")
 
@@ -105,7 +106,7 @@ def add_output_group(
         metavar="FILE",
         action="append",
         default=[],
-        help=f"also write {it} to FILE, as .html, .json, .md or .txt by its ending (else as --format says); "
+        help=f"also write {it} to FILE, as {listed(endings(formats), 'or')} by its ending (else as --format says); "
         "may be repeated",
     )
     group.add_argument("--format", choices=formats, help=prints)
@@ -140,14 +141,3 @@ def add_plain_step_options(parser: argparse.ArgumentParser) -> None:
         dest="plain_step_ns",
     )
     parser.add_argument("--as-recorded", action="store_true", help="do not subtract the recorder's overhead")
-
-
-def parse_ms(text: str) -> int:
-    """Parses milliseconds and returns ns. Raises UsageError for anything else."""
-    try:
-        ns = round(float(text) * 1e6)
-    except (ValueError, OverflowError):
-        ns = 0
-    if not 0 < ns < MOST_NS:
-        raise UsageError(f"{text!r} is no time: give milliseconds, such as 28.9")
-    return ns

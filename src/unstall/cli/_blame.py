@@ -51,12 +51,12 @@ def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
 
 def _run(args: argparse.Namespace, program: Sequence[str]) -> tuple[Ended, Ended]:
     """Runs the program, once more if asked and if that can tell more. Returns the run that tells most, and the last."""
-    first = _supervised(args, program)
+    first = supervised(args, program)
     if not (first.result and args.pin_down and _is_open(first.result)):
         return first, first
     say("the program runs again, and waits after the work of the lines that may have failed")
     in_backward = any(each.backward for each in first.result.suspects)
-    last = _supervised(args, program, _pinned(first.result), anomaly=in_backward)
+    last = supervised(args, program, _pinned(first.result), anomaly=in_backward)
     if last.result and last.result.error:
         return last, last
     say("the fault did not come back: this is what the first run told")
@@ -105,7 +105,8 @@ def _watcher(args: argparse.Namespace, folder: Path, program: Sequence[str]) -> 
     return Watcher(folder, Wanted(args.hang_after, end=args.end_hung), tell, say)
 
 
-def _supervised(args: argparse.Namespace, program: Sequence[str], pinned: str = "", *, anomaly: bool = False) -> Ended:
+def supervised(args: argparse.Namespace, program: Sequence[str], pinned: str = "", *, anomaly: bool = False) -> Ended:
+    """Runs the program once, and returns what is known of its faults and races."""
     from unstall.blaming.supervise import make_folder, supervise
 
     folder = make_folder()

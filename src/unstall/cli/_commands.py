@@ -20,13 +20,13 @@ _RANKS = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num_gpus)[= ](\
 _LAUNCHING_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 
 
-def advice_on(words: Sequence[str], options: Sequence[str], *, module: bool = False) -> str | None:
+def advice_on(words: Sequence[str], options: Sequence[str], *, module: bool = False, verb: str = "run") -> str | None:
     """Returns a sentence on what to type instead of `unstall run OPTIONS WORDS`, or None if WORDS begin with a script
     or a module.
 
-    `module`: WORDS came after -m.
+    `module`: WORDS came after -m. `verb`: the verb, if it is another than `run`.
     """
-    run = ["unstall", "run", *options]
+    run = ["unstall", verb, *options]
     if module:
         if words[0].endswith(".py") and Path(words[0]).is_file():
             return f"-m takes the name of a module, and {words[0]} is a file: {_shown([*run, *words])}"
@@ -44,12 +44,12 @@ def advice_on(words: Sequence[str], options: Sequence[str], *, module: bool = Fa
         return None
     found = shutil.which(words[0])
     if found is None:
-        return _missing(words[0])
+        return _missing(words[0], verb)
     if _is_python_script(Path(found)):
         return f"{words[0]} is a command: name its file: {_shown([*run, found, *words[1:]])}"
     return (
         f"{words[0]} is a command, and no script of Python: "
-        "where it starts Python, say `python -m unstall run SCRIPT` for `python SCRIPT`"
+        f"where it starts Python, say `python -m unstall {verb} SCRIPT` for `python SCRIPT`"
     )
 
 
@@ -73,7 +73,7 @@ def _of_python(words: Sequence[str], run: Sequence[str]) -> str:
             flags.append(rest.pop(0))
     if not rest or "-c" in flags or "-" in flags:
         return f"{words[0]} is left out, since unstall starts it: {_shown([*run, 'SCRIPT'])}"
-    if rest[:3] == ["-m", "unstall", "run"]:
+    if rest[:3] == ["-m", *run[:2]]:
         return f"unstall is there twice: {_shown([words[0], *flags, *rest])}"
     if flags or words[0] not in ("python", "python3"):
         return f"Python comes first: {_shown([words[0], *flags, '-m', *run, *rest])}"
@@ -108,7 +108,7 @@ def _split(rest: Sequence[str], module: Sequence[str]) -> tuple[list[str], list[
     return list(rest), ["SCRIPT"]
 
 
-def _missing(word: str) -> str:
+def _missing(word: str, verb: str) -> str:
     """Where there is no such file: its name as it may have been meant."""
     path = Path(word)
     try:
@@ -118,7 +118,7 @@ def _missing(word: str) -> str:
     close = get_close_matches(path.name, near, n=1) or [name for name in near if name == f"{path.name}.py"]
     meant = f"; did you mean {path.with_name(close[0])}?" if close else ""
     if not meant and re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", word) and path.suffix != ".py":
-        meant = f"; a module is run by -m: unstall run -m {word}"
+        meant = f"; a module is run by -m: unstall {verb} -m {word}"
     return f"{word}: there is no such script{meant}"
 
 

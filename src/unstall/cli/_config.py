@@ -1,4 +1,4 @@
-"""`[tool.unstall]` of pyproject.toml: defaults for the options of `unstall run`.
+"""`[tool.unstall]` of pyproject.toml: defaults for the options of `unstall run`, and budgets for `unstall check`.
 
 The file is found as ruff finds its own: in the current folder, else in the nearest parent whose pyproject.toml has that
 table. It may be anybody's: it is bounded, and nothing that it names is opened here.
@@ -10,7 +10,7 @@ import argparse
 import os
 import shlex
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from unstall.errors import UsageError
 
 FILE, TABLE = "pyproject.toml", "tool.unstall"
 MAX_BYTES = 1 << 20
+BUDGET = "budget"
+"""The key of the table of budgets."""
 _NOT_HERE = ("help", "no-config")
 _KINDS = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "a table"}
 
@@ -36,14 +38,16 @@ class Config:
 def configure(args: argparse.Namespace) -> str | None:
     """Sets the options that the command line does not have as the file says. Returns a sentence on that, or None.
 
+    A verb that has not all options of `run` names the keys that it leaves alone as its argument `not_configured`.
+
     Raises UsageError if the file is broken, or has an unknown key or a wrong value.
     """
     config = None if args.no_config else find()
     if config is None:
         return None
     used = []
-    given = _given(args)
-    for action, value in _options(args.parser, config):
+    given = given_in(args)
+    for action, value in _options(args.parser, config, (BUDGET, *getattr(args, "not_configured", ()))):
         if not given & {each.dest for each in _exclusive(args.parser, action)} and value != action.default:
             setattr(args, action.dest, value)
             used += _words(action, value)
@@ -96,26 +100,42 @@ def _table(data: bytes, file: str) -> Mapping[str, Any] | None:
     return table
 
 
-def _given(args: argparse.Namespace) -> set[str]:
+def given_in(args: argparse.Namespace) -> set[str]:
     """Returns the names of the arguments that the command line has."""
     parser: argparse.ArgumentParser = args.parser
     defaults = [(action, action.default) for action in parser._actions]
     try:
         for action, _ in defaults:
             action.default = argparse.SUPPRESS
-        return set(vars(parser.parse_known_args(args.words[1:])[0]))
+        given = set(vars(parser.parse_known_args(args.words[1:])[0]))
+        return given & {action.dest for action, _ in defaults}
     finally:
         for action, default in defaults:
             action.default = default
 
 
-def _options(parser: argparse.ArgumentParser, config: Config) -> Iterator[tuple[argparse.Action, Any]]:
-    """Yields the options that the table sets, with their values. Raises UsageError for a key or a value that is
-    wrong."""
+def budgets() -> tuple[Mapping[str, Any], str]:
+    """Returns the nearest file's table of budgets, and how that is called from here. Raises UsageError if the file is
+    broken."""
+    config = find()
+    table = config.table.get(BUDGET, {}) if config else {}
+    about = f"{config.file if config else FILE}: [{TABLE}.{BUDGET}]"
+    if not isinstance(table, dict):
+        raise UsageError(f"{about}: is {_kind(table)}: make it a table")
+    return table, about
+
+
+def _options(
+    parser: argparse.ArgumentParser, config: Config, others: Sequence[str]
+) -> Iterator[tuple[argparse.Action, Any]]:
+    """Yields the options that the table sets, with their values, except those of the keys `others`. Raises UsageError
+    for a key or a value that is wrong."""
     known = {name[2:]: action for action in parser._actions for name in action.option_strings if name.startswith("--")}
     known = {name: action for name, action in known.items() if name not in _NOT_HERE}
     seen: dict[str, str] = {}
     for key, value in config.table.items():
+        if key in others:
+            continue
         about = f"{config.file}: [{TABLE}] {short(key)}"
         if key not in known:
             raise UsageError(f"{about}: unstall run has no such option{meant(key, known)}")

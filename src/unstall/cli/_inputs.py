@@ -13,6 +13,7 @@ from stat import S_ISFIFO
 from typing import TYPE_CHECKING, BinaryIO
 
 from unstall.cli._last import is_result
+from unstall.cli._output import TRACES
 from unstall.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from unstall.timeline.columns import Timeline
 
 STDIN = "-"
+_OTHER_ENDINGS = (".unstall", ".timeline")
+_BEGINNINGS = (b"{", b"[", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04")  # JSON, gzip, zstd, a saved timeline
+_LONGEST_BEGINNING = 64
 
 
 @contextmanager
@@ -72,6 +76,19 @@ def read_report(path: str, *, quiet: bool, step: str | None = None, user: Sequen
         return explain(replace(timeline, meta=replace(timeline.meta, path=name_of(path))), step=step, user=user)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
+
+
+def looks_recorded(word: str) -> bool:
+    """Returns whether a word of the command line names a recorded run rather than a program, by its name, else by how
+    the file begins."""
+    if word == STDIN or word.lower().endswith((*TRACES, *_OTHER_ENDINGS)):
+        return True
+    path = Path(word)
+    if word.endswith(".py") or not path.is_file():
+        return _is_pipe(word)
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(_LONGEST_BEGINNING).lstrip().startswith(_BEGINNINGS)
+    return False
 
 
 def _is_result(file: Path) -> bool:

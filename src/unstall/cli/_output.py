@@ -22,13 +22,19 @@ TRACES = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz")
 
 
 def add_output_options(
-    parser: argparse.ArgumentParser, *, it: str = "it", largest: str | None = None, but: str = "only what"
+    parser: argparse.ArgumentParser,
+    *,
+    it: str = "it",
+    largest: str | None = None,
+    but: str = "only what",
+    formats: Sequence[str] = FORMATS,
 ) -> argparse._ArgumentGroup:
     """Adds -o, --format, --json and --quiet. If `largest` says what --top limits, also adds --top and --scrub-paths.
 
     Returns the group of these options, for further options on output.
     """
-    group = add_output_group(parser, FORMATS, it=it, prints="what to print; github: workflow annotations")
+    group = add_output_group(parser, formats, it=it, prints="what to print; github: workflow annotations")
+    parser.set_defaults(formats=formats)
     if largest:
         add_size_options(group, largest)
     add_quiet_option(group, but)
@@ -41,7 +47,7 @@ def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str |
     `others` are outputs in addition to those of `-o`. A file must have a known format and an existing folder, and must
     be neither an input nor another output.
     """
-    formats = [format_of(path, args.format) for path in args.output]
+    formats = [format_of(path, args.format, args.formats) for path in args.output]
     if "html" in formats:
         from unstall.report import editor
 
@@ -71,7 +77,7 @@ def deliver(shown: Shown, args: argparse.Namespace, ending: Callable[[Document],
     top = getattr(args, "top", None)
     document = shown.document(scrub_paths=getattr(args, "scrub_paths", False))
     for path in args.output:
-        write(document, path, format_of(path, args.format), top=top)
+        write(document, path, format_of(path, args.format, args.formats), top=top)
     if args.format:
         sys.stdout.write(render(document, args.format, top=top))
     elif not args.quiet:

@@ -10,19 +10,19 @@ from unstall.cli._blame_options import add_blame_options
 from unstall.cli._output import add_output_options
 from unstall.cli._virtual import add_virtual_options
 from unstall.errors import UsageError
+from unstall.figures import parse_whole
 from unstall.recording.settings import LINE_CLOCKS, RECORDERS, RecorderName, Settings, check_choices
 
+USAGE, USAGE_OF_MODULE = "%(prog)s [options] SCRIPT [ARGS...]", "%(prog)s [options] -m MODULE [ARGS...]"
 _USUAL = Settings("")
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s [options] SCRIPT [ARGS...]\n       %(prog)s [options] -m MODULE [ARGS...]"
-    parser.add_argument(
-        "-m", dest="module", action="store_true", help="SCRIPT is the name of a module, as with python -m"
-    )
-    parser.add_argument("program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the program and its arguments")
-    parser.add_argument("--no-config", action="store_true", help="ignore [tool.unstall] in pyproject.toml")
-    _add_recording_options(parser)
+    parser.usage = f"{USAGE}\n       {USAGE_OF_MODULE}"
+    add_program(parser, "SCRIPT", "the program and its arguments")
+    recording = add_recording_options(parser)
+    earlier = "compare with an earlier run: FILE is its trace, or its saved result"
+    add_value(recording, "--against", "FILE", parse_file, earlier)
     add_blame_options(parser)
     add_virtual_options(parser)
     output = add_output_options(
@@ -31,10 +31,20 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--full", action="store_true", help="print the full report, not only a summary")
 
 
-def _add_recording_options(parser: argparse.ArgumentParser) -> None:
+def add_program(parser: argparse.ArgumentParser, name: str, help: str) -> None:
+    """Adds the program with its arguments, which is called `name`, -m and --no-config."""
+    parser.add_argument(
+        "-m", dest="module", action="store_true", help=f"{name} is the name of a module, as with python -m"
+    )
+    parser.add_argument("program", metavar=name, nargs=argparse.REMAINDER, help=help)
+    parser.add_argument("--no-config", action="store_true", help="ignore [tool.unstall] in pyproject.toml")
+
+
+def add_recording_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Adds the options of a recording. Returns their group, for further ones."""
     group = parser.add_argument_group("recording")
     begins, ends = group.add_mutually_exclusive_group(), group.add_mutually_exclusive_group()
-    add_value(begins, "--warmup", "N", _parse_warmup, f"skip N steps first (default: {_USUAL.warmup})")
+    add_value(begins, "--warmup", "N", parse_whole, f"skip N steps first (default: {_USUAL.warmup})")
     add_value(ends, "--steps", "N", parse_count, f"record N steps (default: {_USUAL.steps}; with --gpu, all)")
     add_value(
         begins, "--after", "S", parse_seconds, "skip the first S seconds instead of steps (with --gpu: of virtual time)"
@@ -67,9 +77,8 @@ def _add_recording_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="keep the program's arguments and environment in the trace; they may hold secrets",
     )
-    earlier = "compare with an earlier run: FILE is its trace, or its saved result"
-    add_value(group, "--against", "FILE", parse_file, earlier)
     add_place_options(group)
+    return group
 
 
 def check_recording(args: argparse.Namespace) -> None:
@@ -103,12 +112,6 @@ def _recorder(args: argparse.Namespace) -> RecorderName:
     """Annotations, which --step names, are recorded by torch alone."""
     recorder: RecorderName = args.recorder
     return "torch" if args.step is not None and recorder == "auto" else recorder
-
-
-def _parse_warmup(text: str) -> int:
-    if not text.isdecimal():
-        raise UsageError(f"{text!r} is not a whole number from 0 on")
-    return int(text)
 
 
 def _parse_length(text: str) -> float:

@@ -71,7 +71,7 @@ def command_with_gpu(args: argparse.Namespace) -> str:
     program = len(words) - len(args.program)
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
     gpus = f"h200:{ranks}" if ranks.isdecimal() and ranks != "1" else "h200"
-    kept = ["unstall", "run", "--gpu", gpus]
+    kept = ["unstall", args.words[0], "--gpu", gpus]
     options = iter(words[:program])
     for word in options:
         name, equals, _ = word.partition("=")

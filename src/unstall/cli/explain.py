@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from unstall.budgets.limits import EXPOSED, IDLE
 from unstall.cli._arguments import add_place_options, add_plain_step_options, add_value, parse_file
-from unstall.cli._budgets import add_budget_options, check_budgets
+from unstall.cli._budget_options import add_budget_options, check_budgets
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
 from unstall.cli._progress import working
@@ -27,7 +28,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "save the timeline to FILE, which is faster to read than the trace",
     )
     add_output_options(parser, it="the report", largest="costliest findings and lines", but="only the reports that")
-    add_budget_options(parser)
+    add_budget_options(parser, (IDLE, EXPOSED))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 
-from unstall.cli._budgets import add_budget_options, check_budgets
+from unstall.budgets.limits import EXPOSED, IDLE
+from unstall.cli._budget_options import add_budget_options, check_budgets
 from unstall.cli._inputs import readable
 from unstall.cli._output import add_output_options, check_outputs, deliver
 
@@ -16,7 +17,7 @@ from unstall.cli._output import add_output_options, check_outputs, deliver
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("result", metavar="RESULT", help="the JSON file to show; - for stdin")
     add_output_options(parser, it="the report", largest="costliest findings and lines", but="only the reports that")
-    add_budget_options(parser)
+    add_budget_options(parser, (IDLE, EXPOSED))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from unstall.virtual.options import MachineOptions
 
     Explain: TypeAlias = Callable[[Timeline, argparse.Namespace, Path], Report]
+    Blame: TypeAlias = Callable[[argparse.Namespace, Sequence[str]], int]
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -84,8 +85,11 @@ def run(args: argparse.Namespace) -> int:
     return run_program(args, _explain)
 
 
-def run_program(args: argparse.Namespace, explain: Explain) -> int:
-    """Runs the program and records it. `explain` tells of it once it has ended. Returns the program's exit code."""
+def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None = None) -> int:
+    """Runs the program and records it. `explain` tells of it once it has ended. Returns the program's exit code.
+
+    `blame` runs the program instead if it is to be blamed on a real GPU.
+    """
     if sys.platform != "linux":
         raise UsageError("run needs Linux; elsewhere record within the program: with unstall.record(): …")
     rank = rank_of(os.environ)
@@ -103,7 +107,7 @@ def run_program(args: argparse.Namespace, explain: Explain) -> int:
 
         check_outputs(args, *([] if args.module else program[:1]), others=[args.core_dump_to])
         _check_folders([*map(Path, args.output)])
-        return run_blamed(args, program)
+        return (blame or run_blamed)(args, program)
     _check_cupti(args)
     if args.stop and rank is not None and (args.after is not None or args.for_ is not None):
         raise UsageError(
@@ -208,8 +212,9 @@ def _program(args: argparse.Namespace) -> list[str]:
         words = words[1:]
     if not words:
         took = f"; --gpu took {args.gpu} as its name" if args.gpu and Path(args.gpu).exists() else ""
-        raise UsageError(f"say which program to run: unstall run SCRIPT, or unstall run -m MODULE{took}")
-    if advice := advice_on(words, _options_before(args), module=args.module):
+        verb = args.words[0]
+        raise UsageError(f"say which program to run: unstall {verb} SCRIPT, or unstall {verb} -m MODULE{took}")
+    if advice := advice_on(words, _options_before(args), module=args.module, verb=args.words[0]):
         raise UsageError(advice)
     if args.module:
         return ["-m", *words]

@@ -35,10 +35,18 @@ def with_waits(run: Run, copies: I64) -> I64:
 
 def other_waits(run: Run) -> I64:
     """Returns host rows of waits for no upload, and of waits for the upload of a tensor made from Python values."""
+    return run.activity.waits.row[~_for_upload(run)].astype(np.int64)
+
+
+def upload_waits(run: Run) -> I64:
+    """Returns host rows of all other waits: those for an upload."""
+    return run.activity.waits.row[_for_upload(run)].astype(np.int64)
+
+
+def _for_upload(run: Run) -> Bool:
     waits = run.activity.waits
-    for_upload = waits.for_copy & ~_makes_tensor(run, waits.upload.astype(np.int64))
-    rows: I64 = waits.row[~for_upload].astype(np.int64)
-    return rows
+    chosen: Bool = waits.for_copy & ~_makes_tensor(run, waits.upload.astype(np.int64))
+    return chosen
 
 
 def _makes_tensor(run: Run, rows: I64) -> Bool:

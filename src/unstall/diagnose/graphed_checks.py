@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from unstall.diagnose.run import Run
 from unstall.figures import counted, duration, share
 from unstall.locate.proving import PROVING_FILE, proving_times
-from unstall.result import Finding, LeftOut
+from unstall.result import Finding, LeftOut, Where
 
 _WORTH = 0.01  # of the window
 _MOST_OF_ONE_SHAPE = 8
@@ -31,7 +31,12 @@ def note_of_checks(run: Run) -> str | None:
 def without_checks(findings: Iterable[Finding]) -> list[Finding]:
     """Returns the findings except those at the checks' own lines, which nobody can fix and which later steps do not
     run."""
-    return [each for each in findings if each.where.file is None or not PROVING_FILE.match(each.where.file)]
+    return [each for each in findings if not is_check(each.where)]
+
+
+def is_check(where: Where) -> bool:
+    """Returns whether a place is a line of the checks' own."""
+    return where.file is not None and PROVING_FILE.match(where.file) is not None
 
 
 def left_out_of(run: Run) -> LeftOut | None:

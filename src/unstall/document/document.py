@@ -180,13 +180,28 @@ Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Code | Histograms 
 
 
 class Annotation(msgspec.Struct, frozen=True):
-    """A message that continuous integration shows at a line of the source."""
+    """A message that continuous integration shows at a line of the source. `identity` stays the same if the line
+    moves."""
 
     level: Literal["notice", "warning", "error"]
     title: str
     text: str
     file: str | None = None
     line: int | None = None
+    identity: str = ""
+
+
+class Case(msgspec.Struct, frozen=True):
+    """Something that was checked, as continuous integration shows it: a rule of SARIF, a test case of JUnit.
+
+    `key` identifies it from run to run. `at` has a message for each line that it failed at.
+    """
+
+    key: str
+    name: str
+    state: Literal["held", "exceeded", "unknown"]
+    text: str
+    at: tuple[Annotation, ...] = ()
 
 
 def _nothing_more(path: Path) -> Mapping[str, object]:
@@ -211,8 +226,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     """The content that a verb reports.
 
     `title` names the verb, `about` describes the run in lines, `summary` is the conclusion in one or more sentences,
-    and `caveats` must be read before the summary. `data` is the result, whose JSON form is stable. Without a `page`,
-    HTML shows the blocks themselves.
+    and `caveats` must be read before the summary. `cases` are what was checked, if anything was. `data` is the result,
+    whose JSON form is stable. Without a `page`, HTML shows the blocks themselves.
     """
 
     title: str
@@ -222,4 +237,5 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     blocks: tuple[Block, ...]
     data: msgspec.Struct | Mapping[str, object]
     annotations: tuple[Annotation, ...] = ()
+    cases: tuple[Case, ...] = ()
     page: Page | None = None

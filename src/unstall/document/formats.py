@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,22 +14,32 @@ if TYPE_CHECKING:
     from unstall.document.document import Document
 
 FORMATS = ("github", "html", "json", "markdown", "text")
+FORMATS_OF_CASES = (*FORMATS, "junit", "sarif")
+"""The formats of a document that has cases."""
 TOP = 10
 _ENDINGS: Mapping[str, str] = {
     ".htm": "html",
     ".html": "html",
     ".json": "json",
     ".md": "markdown",
+    ".sarif": "sarif",
     ".txt": "text",
+    ".xml": "junit",
 }
 
 
-def format_of(path: str | Path, otherwise: str | None = None) -> str:
-    """Returns the format for a file's ending, or `otherwise` if the ending names no format. Raises UsageError if both
-    are missing."""
-    found = _ENDINGS.get(Path(path).suffix.lower(), otherwise)
+def endings(formats: Sequence[str] = FORMATS) -> list[str]:
+    """Returns the usual ending of each format that has one."""
+    return sorted({name: ending for ending, name in _ENDINGS.items() if name in formats}.values())
+
+
+def format_of(path: str | Path, otherwise: str | None = None, formats: Sequence[str] = FORMATS) -> str:
+    """Returns the format for a file's ending, or `otherwise` if the ending names none of `formats`. Raises UsageError
+    if both are missing."""
+    endings = {ending: name for ending, name in _ENDINGS.items() if name in formats}
+    found = endings.get(Path(path).suffix.lower(), otherwise)
     if found is None:
-        raise UsageError(f"{path}: its ending names no format. Use {', '.join(sorted(_ENDINGS))}, or say --format")
+        raise UsageError(f"{path}: its ending names no format. Use {', '.join(sorted(endings))}, or say --format")
     return found
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from unstall.guarding.kinds import WORDS, Kind
 
-
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
 
 

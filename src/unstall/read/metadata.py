@@ -73,6 +73,20 @@ class _Stretches(Struct):
     plain: _PlainSteps
 
 
+class _Counters(Struct):
+    reserved: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] = msgspec.field(name="reserved_bytes.all.peak")
+
+
+class _Observed(Struct):
+    after: _Counters
+
+
+class _Memory(Struct):
+    """What torch's allocator told as the recording ended."""
+
+    memory: _Observed
+
+
 class _Predicted(Struct):
     known_error: str | None = None
 
@@ -130,6 +144,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
     left_out = (_value(members, "unstall", _LeftOut) or _LeftOut()).left_out
     predicted = _value(members, "unstall", _Predicted) or _Predicted()
     settings = _value(members, "unstall", _Settings)
+    memory = _value(members, "unstall", _Memory)
     named = _value(members, "deviceProperties", list[_Device]) or []
     sized = _value(members, "deviceProperties", list[_Size]) or []
     told = settings.settings if settings else _Told()
@@ -151,6 +166,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
         frames_at_calls=recorded.lines_by == "calls",
         plain_step_ns=plain.plain_step_ns,
         plain_steps_ns=_both(stretches.plain) if stretches else None,
+        reserved_peak_bytes=memory.memory.after.reserved if memory else None,
         known_error=predicted.known_error and predicted.known_error[:_LONGEST_NOTE],
         step=told.step,
         user=tuple(told.user),

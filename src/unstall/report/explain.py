@@ -34,7 +34,6 @@ from unstall.report.wording import (
     costly,
     device_of,
     harmless,
-    idle_ns,
     origin,
     parts,
     place,
@@ -80,7 +79,7 @@ def document(result: Result, draw: Draw = no_pictures) -> Document:
     ]
     return Document(
         title="unstall",
-        about=about(result),
+        about=about(result.source.path, result.source, result.steps),
         summary=result.verdict.text,
         blocks=tuple(block for block in blocks if block is not None),
         data=result,
@@ -116,7 +115,7 @@ def _devices(result: Result) -> Table | None:
     """Each device by itself, if there are several."""
     rows = []
     for device in result.by_device if len(result.by_device) > 1 else ():
-        idle = idle_ns(device)
+        idle = device.all_idle_ns
         cause = max(IDLE_CAUSES, key=lambda key: getattr(device.idle_ns, key))
         busy = share(device.wall_ns - idle, device.wall_ns)
         name = short(f"{device.device} {device.name or ''}".strip())
@@ -342,7 +341,9 @@ def _tail(path: str, most: int) -> str:
 def _annotations(result: Result) -> Iterator[Annotation]:
     """Yields the verdict, an error for each bug, then a warning for each finding that costs something."""
     known = [f"{device_of(result.source)}"] if result.source.simulated else []
-    yield Annotation("notice", "unstall", f"{result.verdict.text} ({'; '.join([*known, *run_lines(result)])})")
+    yield Annotation(
+        "notice", "unstall", f"{result.verdict.text} ({'; '.join([*known, *run_lines(result.source, result.steps)])})"
+    )
     for finding in wrong(result):
         yield _annotation("error", finding, _harm(finding))
     for finding in costly(result):

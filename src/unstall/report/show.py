@@ -11,7 +11,7 @@ from unstall.figures import duration
 from unstall.patches.patch import Patch
 from unstall.patches.source import Excerpt
 from unstall.report.explain import BEFORE_BUGS, details, gain_of, heading, over
-from unstall.report.wording import about, costly, harmless, wrong
+from unstall.report.wording import costly, harmless, wrong
 from unstall.result import Caller, Finding, Result, Where
 
 SHOW_SCHEMA = "unstall.show/1"
@@ -98,7 +98,10 @@ def document(
     what = f"{'bug' if finding.wrong else 'finding'} {number if is_number else f'at {number}'}: "
     return Document(
         title="unstall",
-        about=(about(result)[0], words(Span(what, "dim"), heading(result, finding, strong=True))),
+        about=(
+            words(Span(result.source.path, "subject")),
+            words(Span(what, "dim"), heading(result, finding, strong=True)),
+        ),
         blocks=tuple(blocks),
         data=FindingWithSource(
             version=result.version,

@@ -22,7 +22,7 @@ def document(result: WhatIf, draw: Draw = no_pictures) -> Document:
     text = conclusion(result)
     return Document(
         title="unstall whatif",
-        about=about(result),
+        about=about(result.source.path, result.source, result.steps),
         summary=text,
         blocks=tuple(block for block in (_steps(result), bars, notes) if block),
         data=result,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from unstall.document.document import Bar, Bars, Part, Row, Span, Words, words
 from unstall.document.plain import plain, short
 from unstall.figures import duration, share
-from unstall.result import BUSY_PARTS, IDLE_CAUSES, Accounts, Caller, Finding, Result, Source, Steps, WhatIf, Where
+from unstall.result import BUSY_PARTS, IDLE_CAUSES, Accounts, Caller, Finding, Result, Source, Steps, Where
 
 INTEGRITY = "Integrity"
 UNKNOWN_LINE = "no source line known"
@@ -74,11 +74,6 @@ def bars_of(accounts: Accounts, steps: Steps, name: str) -> Bars:
     return Bars("device", (Bar(tuple(shown)),), (name, "share"), legend)
 
 
-def idle_ns(accounts: Accounts) -> int:
-    """Device idle time over the window."""
-    return sum(getattr(accounts.idle_ns, key) for key in IDLE_CAUSES)
-
-
 def wrong(result: Result) -> list[Finding]:
     """Returns the findings that are bugs rather than costs, in their order."""
     return [finding for finding in result.findings if finding.wrong]
@@ -123,21 +118,20 @@ def device_of(source: Source) -> str | None:
     return f"simulated for {source.device}" if source.device else "simulated"
 
 
-def about(result: Result | WhatIf) -> tuple[Words, ...]:
-    """Returns lines on the file, the recorded or simulated run, and the steps."""
-    lines = (source_line(result), *run_lines(result))
-    return words(Span(result.source.path, "subject")), *(words(Span(line, "dim")) for line in lines)
+def about(path: str, source: Source, steps: Steps) -> tuple[Words, ...]:
+    """Returns lines on the file or the program, the recorded or simulated run, and the steps."""
+    lines = (source_line(source), *run_lines(source, steps))
+    return words(Span(path, "subject")), *(words(Span(line, "dim")) for line in lines)
 
 
-def run_lines(result: Result | WhatIf) -> list[str]:
+def run_lines(source: Source, steps: Steps) -> list[str]:
     """Returns a line on the steps and, for a simulated run, one on the usual error of such times."""
-    known = result.source.known_error
-    return [steps_line(result), *([f"known error: {plain(known)}"] if known else [])]
+    known = source.known_error
+    return [steps_line(source, steps), *([f"known error: {plain(known)}"] if known else [])]
 
 
-def source_line(result: Result | WhatIf) -> str:
+def source_line(source: Source) -> str:
     """Returns a line on the recorded or simulated run, and on its software."""
-    source = result.source
     rank = None
     if source.rank is not None:
         rank = f"rank {source.rank}" + (f" of {source.world_size}" if source.world_size else "")
@@ -159,12 +153,11 @@ def software(source: Source) -> tuple[str | None, ...]:
     )
 
 
-def steps_line(result: Result | WhatIf) -> str:
+def steps_line(source: Source, steps: Steps) -> str:
     """Returns the number of steps, their length, and how they were found."""
-    steps = result.steps
     name = f" {short(steps.plain_name)}" if steps.name else ""
     if not steps.wall_ns:
-        return "nothing ran" if result.source.simulated else "nothing was recorded"
+        return "nothing ran" if source.simulated else "nothing was recorded"
     if steps.found_by == "whole":
         return f"the whole run of {duration(steps.wall_ns)}; no steps were found in it"
     found = {

@@ -21,7 +21,7 @@ from unstall.testing.judging import Broken, lines_of
 
 FAIL_ON_INCREASE = "--fail-on-increase"
 _HEADER = "# unstall baseline: "
-_LINE = re.compile(r"(?:launches=(\d{1,15}) ?)?(?:syncs=(\d{1,15}) ?)?(?:reserved=(\d{1,12})MiB ?)? (\S.*)")
+_FIGURE = re.compile(r"(launches|syncs)=(\d{1,15})|(reserved)=(\d{1,15})MiB")
 _MIB = 1 << 20
 
 
@@ -116,10 +116,11 @@ def _add(baseline: Baseline, line: str) -> None:
         return
     if not line.strip() or line.startswith("#"):
         return
-    match = _LINE.fullmatch(line.rstrip("\r"))
-    if match is None:
+    figures, _, test = line.rstrip("\r").partition("  ")
+    found = [_FIGURE.fullmatch(figure) for figure in figures.split(" ")]
+    known = {match[1] or match[3]: int(match[2] or match[4]) for match in found if match}
+    if len(known) < len(found) or not test.strip():
         raise UsageError(f"this is no line of a baseline, such as `launches=2 syncs=0 reserved=2MiB  TEST`: {line!r}")
-    *numbers, test = match.groups()
     if test in baseline.figures:
-        raise UsageError(f"a second line for {test}: remove one, or let a run without --fail-on-increase measure it")
-    baseline.figures[test] = Figures(*(None if text is None else int(text) for text in numbers))
+        raise UsageError(f"a second line for {test}: remove one of them")
+    baseline.figures[test] = Figures(known.get("launches"), known.get("syncs"), known.get("reserved"))

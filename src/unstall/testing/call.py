@@ -18,7 +18,7 @@ from unstall.testing.baseline import Baseline
 from unstall.testing.counts import PREFIX, Counts
 from unstall.testing.judging import Broken, judge, without_our_frames
 from unstall.testing.limits import limits_of
-from unstall.testing.sources import source
+from unstall.testing.sources import Wanted, source
 
 _GROWTH: frozenset[Kind] = frozenset({"malloc"})
 """torch's cache grows when a line first needs memory, which depends on the tests before. That is not counted."""
@@ -39,9 +39,12 @@ class Call:
         if inspect.iscoroutinefunction(self._function):  # it may run in a task that was created before
             self._item.obj = decorated(self._function, lambda: self._guard)  # type: ignore[attr-defined]
         self._source = source(
-            launches=self._baseline is not None or "limit_launches" in self._limits,
-            memory=self._baseline is not None or "limit_device_memory" in self._limits,
-            timeline="limit_idle" in self._limits or "no_race" in self._limits,
+            Wanted(
+                launches=self._baseline is not None or "limit_launches" in self._limits,
+                memory=self._baseline is not None or "limit_device_memory" in self._limits,
+                idle="limit_idle" in self._limits,
+                races="no_race" in self._limits,
+            )
         )
         self._guard.__enter__()
         return self

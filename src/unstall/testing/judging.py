@@ -6,12 +6,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from unstall.figures import counted, decimal_size, size
+from unstall.answers.explain import explain
+from unstall.blaming.result import Race
+from unstall.budgets.budget import Budget
+from unstall.budgets.check import check
+from unstall.budgets.limits import size_like
+from unstall.figures import counted
 from unstall.frameworks import OURS
 from unstall.guarding.wait import Wait
 from unstall.testing.counts import Counts
 from unstall.testing.limits import Limit
 from unstall.testing.sources import Source
+from unstall.timeline.columns import Timeline
 
 MOST_LINES = 10
 
@@ -26,6 +32,8 @@ class Broken:
 
 def judge(limits: Mapping[str, Limit], counts: Counts, waits: Sequence[Wait], source: Source) -> list[Broken]:
     """Returns the limits that a test exceeds, or that cannot be checked though there is a GPU."""
+    if not counts.gpu:  # the test did not use torch
+        return []
     found = []
     for limit in limits.values():
         text = _JUDGES[limit.name](limit, counts, waits, source)
@@ -38,11 +46,14 @@ def lines_of(waits: Sequence[Wait]) -> str:
     """Returns the lines that wait, the most frequent first, each with the usual way out."""
     often = Counter((wait.where, wait.code or wait.operator, wait.advice) for wait in waits)
     shown = [
-        f"\n  {number:,}x {where}: {code}\n      {advice}"
-        for (where, code, advice), number in often.most_common(MOST_LINES)
+        _line(f"{number:,}x {where}: {code}", advice) for (where, code, advice), number in often.most_common(MOST_LINES)
     ]
     left = len(often) - len(shown)
     return "".join(shown) + (f"\n  and {counted(left, 'more line')}" if left else "")
+
+
+def _line(text: str, advice: str) -> str:
+    return f"\n  {text}" + (f"\n      {advice}" if advice else "")
 
 
 def without_our_frames(error: BaseException) -> None:
@@ -82,8 +93,43 @@ def _memory(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source)
     reserved = counts.reserved_bytes or 0
     if reserved <= limit.value:
         return ""
-    shown = (size if limit.value % 1000 else decimal_size)(reserved)
-    return f"torch reserved {shown} at the peak"
+    return f"torch reserved {size_like(limit.value, reserved)} at the peak"
+
+
+def _idle(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+    timeline = source.timeline()
+    if timeline is None:
+        return "idle time is predicted on a virtual GPU only: use --unstall-gpu h200, or leave this test out here"
+    return _of_timeline(timeline, Budget(idle=limit.value), "the GPU idles {} of the time")
+
+
+def _races(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+    timeline = source.timeline()
+    if timeline is not None:
+        return _of_timeline(timeline, Budget(races=0), "races: {}")
+    races = source.races()
+    if races is None:
+        return "races cannot be looked for here: use --unstall-gpu h200, or leave this test out here"
+    lines = [_line(f"{_place(race)}: {race.title}", race.fix) for race in races]
+    return f"races: {len(races)}{''.join(lines)}" if races else ""
+
+
+def _place(race: Race) -> str:
+    where = race.later.where
+    return f"{where.file}:{where.line}" if where else race.later.operator
+
+
+def _of_timeline(timeline: Timeline, budget: Budget, saw: str) -> str:
+    """Returns what `unstall check` would say of the test, if the budget does not hold."""
+    if not len(timeline.device):
+        return ""
+    [outcome] = check(explain(timeline).result, budget).outcomes
+    if outcome.state == "held":
+        return ""
+    text = saw.format(outcome.seen_text) if outcome.state == "exceeded" else outcome.text
+    return text + "".join(
+        _line(f"{line.where.file}:{line.where.line}: {line.title or line.text}", line.fix) for line in outcome.lines
+    )
 
 
 def _times(count: int) -> str:
@@ -96,4 +142,6 @@ _JUDGES = {
     "limit_syncs": _syncs,
     "limit_launches": _launches,
     "limit_device_memory": _memory,
+    "limit_idle": _idle,
+    "no_race": _races,
 }

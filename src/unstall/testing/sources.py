@@ -12,6 +12,8 @@ from unstall.errors import UnstallError
 from unstall.guarding.regions import has_source
 
 if TYPE_CHECKING:
+    from unstall.blaming.races.watch import RaceWatch
+    from unstall.blaming.result import Race
     from unstall.recording.in_process import Recording
     from unstall.timeline.columns import Timeline
     from unstall.virtual.machine import Machine, WatchedSpan
@@ -33,29 +35,42 @@ class Source(Protocol):
     def end(self) -> Seen: ...
 
     def timeline(self) -> Timeline | None:
-        """Returns the timeline of the test after its end, or None if there is none."""
+        """Returns the timeline of the test after its end, races included; None on a real GPU."""
+
+    def races(self) -> tuple[Race, ...] | None:
+        """Returns the races of the test on a real GPU after its end, or None if they are not known."""
 
 
-def source(*, launches: bool, memory: bool, timeline: bool) -> Source:
-    """Begins to count. Without `memory`, the peak of a real GPU's memory is not known, and that of a virtual one
-    depends on what earlier tests left in the caches. Without `launches`, those of a real GPU are not counted.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be counted besides what costs nothing. Without `memory`, the peak of a virtual GPU's memory depends
+    on what earlier tests left in torch's cache.
     """
+
+    launches: bool = False
+    memory: bool = False
+    idle: bool = False
+    races: bool = False
+
+
+def source(wanted: Wanted) -> Source:
+    """Begins to count."""
     machines = sys.modules.get("unstall.virtual.machine")
     machine = machines.current() if machines is not None else None
-    if memory:
+    if wanted.memory:
         _forget_caches()
-    if machine is not None:
-        return _OfVirtualGpu(machine, timeline)
-    return _OfRealGpu(launches=launches, memory=memory)
+    return OfVirtualGpu(machine, wanted) if machine is not None else OfRealGpu(wanted)
 
 
-class _OfVirtualGpu:
-    def __init__(self, machine: Machine, timeline: bool) -> None:
+class OfVirtualGpu:
+    """Counts on the virtual GPU of this process."""
+
+    def __init__(self, machine: Machine, wanted: Wanted) -> None:
         from unstall.virtual.simulation.counts import Mark
 
         self._machine = machine
         self._mark = machine.simulator.mark() if machine.simulator is not None else Mark()
-        self._span: WatchedSpan | None = machine.watch() if timeline else None
+        self._span: WatchedSpan | None = machine.watch() if wanted.idle or wanted.races else None
 
     def end(self) -> Seen:
         if self._span is not None:
@@ -69,17 +84,25 @@ class _OfVirtualGpu:
     def timeline(self) -> Timeline | None:
         return self._span.timeline() if self._span is not None and self._machine.simulator is not None else None
 
+    def races(self) -> tuple[Race, ...] | None:
+        return None
 
-class _OfRealGpu:
-    def __init__(self, *, launches: bool, memory: bool) -> None:
-        self._memory = memory
+
+class OfRealGpu:
+    """Counts on real GPUs, if there are any."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._memory = wanted.memory
         torch = _torch_with_gpu()
-        if torch is not None and memory:
+        if torch is not None and wanted.memory:
             for device in range(torch.cuda.device_count()):
                 torch.cuda.reset_peak_memory_stats(device)
-        self._recording: Recording | None = _begin_recording() if launches else None
+        self._recording: Recording | None = _begin_recording() if wanted.launches else None
+        self._watch: RaceWatch | None = _begin_race_watch() if wanted.races and torch is not None else None
 
     def end(self) -> Seen:
+        if self._watch is not None:
+            self._watch.stop()
         if self._recording is not None:
             self._recording.__exit__(None, None, None)
         if "torch" not in sys.modules:
@@ -95,6 +118,10 @@ class _OfRealGpu:
 
     def timeline(self) -> Timeline | None:
         return None
+
+    def races(self) -> tuple[Race, ...] | None:
+        watch = self._watch
+        return None if watch is None or (watch.failed and not watch.noted.races()) else watch.noted.races()
 
     def _launches(self) -> int | None:
         if self._recording is None:
@@ -120,6 +147,15 @@ def _begin_recording() -> Recording | None:
     try:
         return recording.__enter__()
     except UnstallError:  # the program is being recorded already
+        return None
+
+
+def _begin_race_watch() -> RaceWatch | None:
+    from unstall.blaming.races.watch import RaceWatch
+
+    try:
+        return RaceWatch()
+    except UnstallError:  # this torch has not what it needs
         return None
 
 

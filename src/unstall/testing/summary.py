@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from unstall.figures import counted, size
+from unstall.testing.baseline import FAIL_ON_INCREASE
 from unstall.testing.totals import Change, Totals
 
 _MOST = 10
@@ -41,7 +42,12 @@ def _sums(totals: Totals) -> list[str]:
 
 
 def _limits(totals: Totals) -> list[str]:
-    broken = [(limit, test) for test, counts in totals.tests.items() for limit in counts.broken]
+    broken = [
+        (limit, test)
+        for test, counts in totals.tests.items()
+        for limit in counts.broken
+        if limit != FAIL_ON_INCREASE  # these tests are named among the changes
+    ]
     unchecked = [limit for counts in totals.tests.values() for limit in counts.unchecked]
     tests = sum(bool(counts.unchecked) for counts in totals.tests.values())
     lines = _listed(

@@ -353,6 +353,7 @@ class Meta:
     frames_at_calls: bool = False  # frames were read at calls to CUDA only, not in between
     plain_step_ns: int | None = None  # step time measured without recording
     plain_steps_ns: tuple[int, int] | None = None  # before and after the recording; its mean is `plain_step_ns`
+    reserved_peak_bytes: int | None = None  # the most that torch's allocator reserved of a device up to the end
     known_error: str | None = None  # for a simulated run: how far off its times are on known programs
     step: str | None = None  # name or glob of the annotation around one step, if `unstall run` was told it
     user: tuple[str, ...] = ()  # globs of the files that count as the user's code, as `unstall run` was told

@@ -34,14 +34,16 @@ def annotations_of(races: Sequence[Race]) -> Iterator[Annotation]:
     """Returns a message for each race, at the line of the later of its two operations."""
     for race in races:
         where = race.later.where
-        yield Annotation("error", race.title, _saw(race), where.file if where else None, where.line if where else None)
+        yield Annotation(
+            "error", race.title, saw_of(race), where.file if where else None, where.line if where else None
+        )
 
 
 def _entry(race: Race) -> Entry:
     details = [
         ("first", _side(race.earlier)),
         ("second", _side(race.later)),
-        ("saw", words(f"{_saw(race)}{_times(race)}")),
+        ("saw", words(f"{saw_of(race)}{_times(race)}")),
     ]
     if race.freed_at is not None:
         details.append(("freed", words(Span(place(race.freed_at), "place"))))
@@ -49,7 +51,8 @@ def _entry(race: Race) -> Entry:
     return Entry(words(race.title), (), tuple(details))
 
 
-def _saw(race: Race) -> str:
+def saw_of(race: Race) -> str:
+    """Returns which two operations use the same memory, in a sentence."""
     first, second = (
         f"{short(each.operator)} at {_at(each.where)} on {_on(each)}" for each in (race.earlier, race.later)
     )

@@ -32,12 +32,21 @@ def allocator_churn(run: Run) -> list[Finding]:
     """Returns one finding per line and kind of memory."""
     rows = churning(run)
     lost = run.lost_to("allocator")
-    pinned = named(run.timeline, _PINNED, run.timeline.host.name[rows])
-    fix = _fix(run, rows[~pinned])
+    of_device = calls_for_device_memory(run)
+    fix = _fix(run, of_device)
     return [
-        *(_device_memory(run, group, fix, int(lost[group.rows].sum())) for group in run.lines(rows[~pinned])),
-        *(_pinned_memory(run, group, int(lost[group.rows].sum())) for group in run.lines(rows[pinned])),
+        *(_device_memory(run, group, fix, int(lost[group.rows].sum())) for group in run.lines(of_device)),
+        *(
+            _pinned_memory(run, group, int(lost[group.rows].sum()))
+            for group in run.lines(np.setdiff1d(rows, of_device))
+        ),
     ]
+
+
+def calls_for_device_memory(run: Run) -> I64:
+    """Returns host rows of the calls that take device memory from the driver, or give it back, in the steady state."""
+    rows = churning(run)
+    return rows[~named(run.timeline, _PINNED, run.timeline.host.name[rows])]
 
 
 def _fix(run: Run, rows: I64) -> str:

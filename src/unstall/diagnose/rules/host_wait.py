@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,16 +31,20 @@ _READS: tuple[Read, ...] = ("", "value", "data")
 
 def host_wait(run: Run) -> list[Finding]:
     """Returns one finding per line, operator and way of waiting. Waits for uploads belong to the copy rules."""
+    return [_finding(run, way, group) for way, group in waits_by_way(run)]
+
+
+def waits_by_way(run: Run) -> Iterator[tuple[Way, Group]]:
+    """Yields the waits of each way, by line and operator, without those of the recorder, of `empty_cache` and of
+    unstall's helpers."""
     rows = other_waits(run)
     rows = rows[run.inside[rows]]
     ways = _ways(run, rows)
-    findings = []
     for number, way in enumerate(WAYS):
         mine = rows[ways == number]
         # A way that is recognised by its stack may occur in several operators: printing a tensor does.
-        grouped = run.groups(mine) if way.frame is None else run.lines(mine)
-        findings += [_finding(run, way, group) for group in grouped]
-    return findings
+        for group in run.groups(mine) if way.frame is None else run.lines(mine):
+            yield way, group
 
 
 def _finding(run: Run, way: Way, group: Group) -> Finding:

@@ -88,6 +88,9 @@ def _head(meta: Meta, metadata: Mapping[str, object]) -> dict[str, object]:
         "plain_step_ns": meta.plain_step_ns,
         "known_error": meta.known_error,
         "shortfall": meta.shortfall,
+        "memory": None
+        if meta.reserved_peak_bytes is None
+        else {"after": {"reserved_bytes.all.peak": meta.reserved_peak_bytes}},
         "left_out": asdict(meta.left_out) if meta.left_out else None,
         "settings": {"step": meta.step, "user": list(meta.user)} if meta.step or meta.user else None,
         "notes": list(meta.notes),

@@ -310,8 +310,14 @@ class Simulator:
             self._up_to_date()
             return counts.since(self.simulation, mark)
 
-    def timeline(self) -> Timeline:
-        """Returns the timeline of everything that ran so far."""
+    def race_mark(self) -> int:
+        """Returns a number for the point that the program has reached, for `timeline`."""
+        with self._lock:
+            self._up_to_date()
+            return self.races.kept
+
+    def timeline(self, races_within: range | None = None) -> Timeline:
+        """Returns the timeline of everything that ran so far. `races_within`: only the races between two points."""
         from unstall.virtual.timeline.build import timeline_of
 
         with self._lock:
@@ -321,7 +327,7 @@ class Simulator:
                 self.names,
                 self.stacks,
                 self.options,
-                self.races.races(),
+                self.races.races(races_within),
                 self.faults,
                 self._folder,
                 self._digests,

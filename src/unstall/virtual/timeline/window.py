@@ -17,6 +17,7 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
 
     Earlier device ops that were still unfinished at `start_ns` are kept, without their launch. Time zero is `start_ns`,
     or the start of the earliest such op. Each event counts by its own start: a kept operator may lose calls inside it.
+    The peak of reserved memory up to `end_ns` is remembered.
     """
     host, device = timeline.host, timeline.device
     kept = (host.start >= start_ns) & (host.start < end_ns)
@@ -27,6 +28,7 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
     zero = int(device.start[ours].min(initial=start_ns))
     of_calls = kept[timeline.waits.host] if len(timeline.waits) else np.zeros(0, np.bool_)
     remembered = (timeline.memory.time >= start_ns) & (timeline.memory.time < end_ns)
+    peak = timeline.memory.reserved[(timeline.memory.device >= 0) & (timeline.memory.time < end_ns)].max(initial=-1)
     host, device = rows_of(host, kept), rows_of(device, ours)
     waits, memory = rows_of(timeline.waits, of_calls), rows_of(timeline.memory, remembered)
     return replace(
@@ -45,7 +47,11 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
         held=replace(timeline.held, call=row[timeline.held.call]),
         faults=_faults(timeline.faults, kept, row),
         memory=replace(memory, time=memory.time - zero),
-        meta=replace(timeline.meta, zero_ns=timeline.meta.zero_ns + zero),
+        meta=replace(
+            timeline.meta,
+            zero_ns=timeline.meta.zero_ns + zero,
+            reserved_peak_bytes=int(peak) if peak >= 0 else timeline.meta.reserved_peak_bytes,
+        ),
     )
 
 

@@ -1,0 +1,28 @@
+"""`Checked`: the outcomes of budgets, which show and save themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unstall.budgets.outcome import CheckResult
+from unstall.document.document import Document
+from unstall.document.json import map_texts
+from unstall.document.shown import Shown
+from unstall.report.check import document, files_of_check
+from unstall.report.repository import in_repository
+from unstall.report.scrub import scrubber_of
+
+
+@dataclass(frozen=True, repr=False)
+class Checked(Shown):
+    """What became of the budgets of a run."""
+
+    result: CheckResult
+
+    def document(self, *, scrub_paths: bool = False) -> Document:
+        files = files_of_check(self.result) | {self.result.path}
+        names = in_repository(files)
+        if not scrub_paths:
+            return document(self.result, names)
+        shorten = scrubber_of(self.result.path, files)
+        return document(map_texts(self.result, shorten), {shorten(file): name for file, name in names.items()})

@@ -1,0 +1,1 @@
+"""Limits on a run, and whether they hold."""

@@ -1,0 +1,97 @@
+"""Compares a result with a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from unstall._version import __version__
+from unstall.budgets.budget import Budget
+from unstall.budgets.counts import launches, waits
+from unstall.budgets.limits import EXPOSED, IDLE, LAUNCHES_PER_STEP, RACES, RESERVED, STEP, SYNCS_PER_STEP, Limit
+from unstall.budgets.memory import reserved
+from unstall.budgets.outcome import CheckResult, Outcome, OutcomeLine
+from unstall.budgets.races import races as races_in
+from unstall.budgets.races import seen_races
+from unstall.budgets.seen import CannotTell, Look, Seen
+from unstall.budgets.times import exposed, idle, step
+from unstall.result import Result
+
+_LOOKS: Mapping[Limit, Look] = {
+    SYNCS_PER_STEP: waits,
+    LAUNCHES_PER_STEP: launches,
+    IDLE: idle,
+    EXPOSED: exposed,
+    STEP: step,
+    RESERVED: reserved,
+    RACES: races_in,
+}
+_ONLY_RACES = "a run that looks for races on a real GPU records no steps: check this in a run without --races"
+
+
+def check(result: Result, budget: Budget, *, path: str | None = None) -> CheckResult:
+    """Returns the outcome of each limit of a budget. `path` is the program that ran, if the result is about a run of
+    it; by default, the file that the result is about."""
+    why = _cannot_be_judged(result)
+    return CheckResult(
+        version=__version__,
+        path=path or result.source.path,
+        source=result.source,
+        steps=result.steps,
+        shortfall=result.integrity.shortfall,
+        outcomes=tuple(
+            _outcome(limit, value, CannotTell(why) if why else _LOOKS[limit](result, value))
+            for limit, value in budget.limits()
+        ),
+    )
+
+
+def check_races(races: Iterable[OutcomeLine], missing: str, budget: Budget, *, path: str) -> CheckResult:
+    """Returns the outcomes of a run that looked for races only.
+
+    Args:
+        races: A line for each race.
+        missing: Why some or all races may be missing; "" if none is.
+        budget: The budget. Its other limits cannot be checked.
+        path: The program that ran.
+    """
+    found = seen_races(races)
+    seen = CannotTell(f"races may be missing: {missing}") if missing and not found.value else found
+    outcomes = (
+        _outcome(limit, value, seen if limit is RACES else CannotTell(_ONLY_RACES)) for limit, value in budget.limits()
+    )
+    return CheckResult(version=__version__, path=path, outcomes=tuple(outcomes))
+
+
+def _cannot_be_judged(result: Result) -> str:
+    """Returns why no figure of a result can be trusted, or ""."""
+    if result.verdict.bound_by == "none":
+        faulted = any(finding.fault is not None for finding in result.findings)
+        return "a device failed, or its memory was full, in the run" if faulted else "the run has no work on a device"
+    if not result.integrity.ok:
+        why = f" ({result.integrity.notes[0].rstrip('.')})" if result.integrity.notes else ""
+        return f"something is missing from the recording{why}: record it again"
+    return ""
+
+
+def _outcome(limit: Limit, value: float, seen: Seen | CannotTell) -> Outcome:
+    shown = limit.shown(value)
+    if isinstance(seen, CannotTell):
+        return Outcome(
+            budget=limit.option,
+            name=limit.name,
+            state="unknown",
+            limit=value,
+            limit_text=shown,
+            text=f"{limit.name} cannot be checked: {seen.why}",
+        )
+    return Outcome(
+        budget=limit.option,
+        name=limit.name,
+        state="exceeded" if seen.value > value else "held",
+        limit=value,
+        seen=seen.value,
+        limit_text=shown,
+        seen_text=seen.text,
+        text=f"{limit.name}: {seen.text}{seen.about}, the budget is {shown}",
+        lines=seen.lines,
+    )

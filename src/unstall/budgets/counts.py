@@ -1,0 +1,52 @@
+"""Budgets of what a step does: how often it waits, and how often it launches."""
+
+from __future__ import annotations
+
+from unstall.budgets.limits import count_shown
+from unstall.budgets.outcome import OutcomeLine
+from unstall.budgets.seen import MOST_LINES, NO_STEPS, OLDER, CannotTell, Seen
+from unstall.result import LineCount, Result, StepCount, Steps
+
+
+def waits(result: Result, limit: float) -> Seen | CannotTell:
+    """Returns how often the host waits in the step in which it waits most often."""
+    return _seen(result, result.waits)
+
+
+def launches(result: Result, limit: float) -> Seen | CannotTell:
+    """Returns how often the host launches in the step in which it launches most often."""
+    return _seen(result, result.launches, MOST_LINES)
+
+
+def _seen(result: Result, counted: StepCount | None, most_lines: int | None = None) -> Seen | CannotTell:
+    if counted is None:
+        return CannotTell(OLDER)
+    if result.steps.found_by == "whole":
+        return CannotTell(NO_STEPS)
+    lines = tuple(
+        OutcomeLine(where=line.where, text=_often(line, result.steps), title=line.title, fix=line.fix)
+        for line in counted.lines[:most_lines]
+    )
+    return Seen(counted.most, count_shown(counted.most), _which(counted, result.steps), lines)
+
+
+def _which(counted: StepCount, steps: Steps) -> str:
+    """Returns which step has so many, if not every step does: a mean hides that."""
+    if counted.count == counted.most * steps.count:
+        return ""
+    return f" in step {counted.step:,} of {steps.count:,} (mean: {_mean(counted.count, steps.count)})"
+
+
+def _mean(count: int, steps: int) -> str:
+    """Returns the mean with three digits, and never as 0."""
+    mean = count / steps
+    return f"{mean:,.0f}" if mean >= 100 else f"{mean:.1f}" if mean >= 0.1 else "<0.1"
+
+
+def _often(line: LineCount, steps: Steps) -> str:
+    """Returns how often a line does it: "2x a step", "3x in 1 of 10 steps", "up to 3x a step"."""
+    if line.count == line.most * steps.count:
+        return f"{line.most:,}x a step"
+    if line.steps_seen < steps.count:
+        return f"{line.count:,}x in {line.steps_seen:,} of {steps.count:,} steps"
+    return f"up to {line.most:,}x a step"

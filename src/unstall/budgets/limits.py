@@ -1,0 +1,111 @@
+"""The kinds of budgets: their options, and how a limit is read and written."""
+
+# Each verb with budgets imports this for its --help, so it imports little.
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from unstall.figures import decimal_size, duration, parse_duration, parse_ms, parse_share, parse_size, parse_whole, size
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One kind of budget.
+
+    `option` is its option without the dashes, and its key in pyproject.toml; `field` its name in `Budget`. `parse`
+    reads the text of a limit and raises UsageError. `shown` writes a limit. A limit without `metavar` takes no value.
+    """
+
+    option: str
+    field: str
+    name: str
+    metavar: str
+    help: str
+    parse: Callable[[str], float]
+    shown: Callable[[float], str]
+
+
+def count_shown(count: float) -> str:
+    return f"{count:,.0f}"
+
+
+def races_shown(count: float) -> str:
+    return count_shown(count) if count else "none"
+
+
+def size_like(limit: float, count: float) -> str:
+    """Returns bytes in the units of the limit: a limit of 2 GB is a round number of bytes, one of 2 GiB is not."""
+    return (size if limit % 1000 else decimal_size)(int(count))
+
+
+def _time(ns: float) -> str:
+    return duration(round(ns))
+
+
+SYNCS_PER_STEP = Limit(
+    option="max-syncs-per-step",
+    field="syncs_per_step",
+    name="waits per step",
+    metavar="N",
+    help="how often the host may wait for the GPU in any step: .item(), synchronize(), blocking copies",
+    parse=parse_whole,
+    shown=count_shown,
+)
+LAUNCHES_PER_STEP = Limit(
+    option="max-launches-per-step",
+    field="launches_per_step",
+    name="launches per step",
+    metavar="N",
+    help="how many kernels, graphs, copies and memsets the host may launch in any step",
+    parse=parse_whole,
+    shown=count_shown,
+)
+IDLE = Limit(
+    option="max-idle",
+    field="idle",
+    name="device idle",
+    metavar="PERCENT",
+    help="the share of a step that the GPU may idle: 10%%",
+    parse=parse_share,
+    shown=lambda fraction: f"{100 * fraction:g} %",
+)
+EXPOSED = Limit(
+    option="max-exposed",
+    field="exposed_ns",
+    name="exposed by one finding",
+    metavar="TIME",
+    help="the GPU time per step that any one finding may cost: 500us, 1ms",
+    parse=parse_duration,
+    shown=_time,
+)
+STEP = Limit(
+    option="max-step-ms",
+    field="step_ns",
+    name="step time",
+    metavar="MS",
+    help="the milliseconds that a step may take in the mean",
+    parse=parse_ms,
+    shown=_time,
+)
+RESERVED = Limit(
+    option="max-reserved",
+    field="reserved_bytes",
+    name="reserved memory",
+    metavar="BYTES",
+    help="the device memory that torch may reserve of one GPU at the peak: 2GB, 512MiB",
+    parse=parse_size,
+    shown=lambda count: size_like(count, count),
+)
+RACES = Limit(
+    option="no-races",
+    field="races",
+    name="races",
+    metavar="",
+    help="there may be no race between streams, or between GPU and host",
+    parse=int,
+    shown=races_shown,
+)
+
+LIMITS = (SYNCS_PER_STEP, LAUNCHES_PER_STEP, IDLE, EXPOSED, STEP, RESERVED, RACES)
+"""All kinds, in the order that reports show."""

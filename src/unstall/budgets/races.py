@@ -1,0 +1,31 @@
+"""The budget of races: there may be none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from unstall.budgets.limits import races_shown
+from unstall.budgets.outcome import OutcomeLine
+from unstall.budgets.seen import CannotTell, Seen
+from unstall.result import Result
+
+NOT_LOOKED_FOR = (
+    "nothing looked for races in this run: use a virtual GPU (--gpu h200), or `unstall check --races` on a real one"
+)
+
+
+def races(result: Result, limit: float) -> Seen | CannotTell:
+    """Returns how many races a run on a virtual GPU has: on a real one, recordings do not tell of races."""
+    if not result.source.simulated:
+        return CannotTell(NOT_LOOKED_FOR)
+    return seen_races(
+        OutcomeLine(where=finding.where, text=finding.saw, title=finding.title, fix=finding.fix)
+        for finding in result.findings
+        if finding.rule == "race"
+    )
+
+
+def seen_races(lines: Iterable[OutcomeLine]) -> Seen:
+    """Returns the figure for these races, one line each."""
+    found = tuple(lines)
+    return Seen(len(found), races_shown(len(found)), lines=found)

@@ -1,0 +1,77 @@
+"""Budgets of time: how long the device idles, what one finding costs, and how long a step takes."""
+
+from __future__ import annotations
+
+from unstall.budgets.outcome import OutcomeLine
+from unstall.budgets.seen import MOST_LINES, NO_STEPS, CannotTell, Seen
+from unstall.figures import duration, share
+from unstall.result import Finding, Result, Where
+
+
+def idle(result: Result, limit: float) -> Seen | CannotTell:
+    """Returns the share of the steps in which no device is at work."""
+    idle_ns, wall = result.accounts.all_idle_ns, result.accounts.wall_ns
+    blamed = sorted((line for line in result.lines if line.idle_ns > 0), key=lambda line: -line.idle_ns)
+    lines = tuple(
+        OutcomeLine(
+            where=line.where,
+            text=f"{duration(line.idle_ns)} {result.steps.over}, mostly {line.idle_cause}",
+            fix=_fix_at(result, line.where),
+        )
+        for line in blamed[:MOST_LINES]
+    )
+    return Seen(
+        idle_ns / wall if wall else 0.0, share(idle_ns, wall), f" of {result.steps.unit}{_as_recorded(result)}", lines
+    )
+
+
+def _fix_at(result: Result, where: Where) -> str:
+    """Returns the advice of the costliest finding at that line."""
+    here = [each for each in _costly(result) if (each.where.file, each.where.line) == (where.file, where.line)]
+    return max(here, key=lambda finding: finding.exposed_ns).fix if here and where.file else ""
+
+
+def exposed(result: Result, limit: float) -> Seen | CannotTell:
+    """Returns what the costliest finding exposes. Each finding over the limit is a line."""
+    found = sorted(_costly(result), key=lambda finding: -finding.exposed_ns)
+    over = [finding for finding in found if finding.exposed_ns > limit]
+    lines = tuple(
+        OutcomeLine(
+            where=finding.where,
+            text=f"{duration(finding.exposed_ns)} {result.steps.over}",
+            title=finding.title,
+            fix=finding.fix,
+        )
+        for finding in over
+    )
+    most = found[0].exposed_ns if found else 0
+    return Seen(most, duration(most), f" {result.steps.over}{_as_recorded(result)}", lines)
+
+
+def _costly(result: Result) -> list[Finding]:
+    return [finding for finding in result.findings if not finding.harmless and not finding.wrong]
+
+
+def step(result: Result, limit: float) -> Seen | CannotTell:
+    """Returns how long a step takes in the mean: without the recorder if that was measured, else with it."""
+    if result.steps.found_by == "whole":
+        return CannotTell(NO_STEPS)
+    plain = result.replay.plain_step_ns if result.replay else None
+    taken = plain or result.steps.mean_ns
+    how = ", measured without recording" if plain else "" if result.source.simulated else ", as recorded"
+    worth = sorted((each for each in _costly(result) if (each.gain_ns or 0) > 0), key=lambda each: -(each.gain_ns or 0))
+    lines = tuple(
+        OutcomeLine(
+            where=finding.where,
+            text=f"mended, it saves {duration(finding.gain_ns or 0)} a step",
+            title=finding.title,
+            fix=finding.fix,
+        )
+        for finding in worth[:MOST_LINES]
+    )
+    return Seen(taken, duration(taken), f" (mean{how})", lines)
+
+
+def _as_recorded(result: Result) -> str:
+    """A recorder makes steps longer, so figures say that it was there."""
+    return "" if result.source.simulated else " as recorded"

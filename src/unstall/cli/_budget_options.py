@@ -1,0 +1,102 @@
+"""Budgets of the command line and of `[tool.unstall.budget]` in pyproject.toml, and what verbs say of them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from unstall.budgets.limits import LIMITS, RACES, Limit
+from unstall.cli._arguments import named
+from unstall.cli._meant import meant
+from unstall.document.plain import plain, short
+from unstall.errors import UsageError
+
+if TYPE_CHECKING:
+    from unstall.budgets.budget import Budget
+    from unstall.budgets.outcome import CheckResult
+    from unstall.result import Result
+
+_PREFIX = "budget_"
+_NONE = 0  # of a thing that there may be none of
+
+
+def add_budget_options(parser: argparse.ArgumentParser, limits: Sequence[Limit] = LIMITS) -> None:
+    """Adds an option for each kind of budget."""
+    group = parser.add_argument_group(
+        "budgets", "exit with 1 if the run exceeds one of these, with 3 if one cannot be checked"
+    )
+    for limit in limits:
+        option, dest = f"--{limit.option}", _PREFIX + limit.field
+        if limit is RACES:
+            group.add_argument(option, dest=dest, action="store_const", const=_NONE, help=limit.help)
+        else:
+            parse = named(option, limit.parse)
+            group.add_argument(option, dest=dest, metavar=limit.metavar, type=parse, help=limit.help)
+
+
+def is_of_budget(dest: str) -> bool:
+    """Returns whether an argument is a budget."""
+    return dest.startswith(_PREFIX)
+
+
+def budget_of(args: argparse.Namespace, table: Mapping[str, Any] | None = None, about: str = "") -> Budget:
+    """Returns the budgets of the command line and, for kinds that it does not have, of a table of pyproject.toml.
+
+    `about` is how the table is called. Raises UsageError for a key or a value of it that is wrong.
+    """
+    from unstall.budgets.budget import Budget
+
+    given = {dest.removeprefix(_PREFIX): value for dest, value in vars(args).items() if is_of_budget(dest)}
+    given = {field: value for field, value in given.items() if value is not None}
+    return Budget(**{**dict(_of_table(table or {}, about)), **given})
+
+
+def _of_table(table: Mapping[str, Any], about: str) -> Iterator[tuple[str, float]]:
+    known = {limit.option: limit for limit in LIMITS}
+    for key, value in table.items():
+        if key not in known:
+            raise UsageError(f"{about} {short(key)}: there is no such budget{meant(key, known)}")
+        limit = known[key]
+        try:
+            if limit is RACES:
+                if not isinstance(value, bool):
+                    raise UsageError("give true or false")
+                if value:
+                    yield limit.field, _NONE
+            elif isinstance(value, bool) or not isinstance(value, int | float | str):
+                raise UsageError("give a number, or text in quotes")
+            else:
+                yield limit.field, limit.parse(_text(value))
+        except UsageError as error:
+            raise UsageError(f"{about} {key}: {error}") from error
+
+
+def _text(value: float | str) -> str:
+    try:
+        return str(value)
+    except ValueError as error:  # more digits than Python prints
+        raise UsageError("is too large") from error
+
+
+def check_budgets(result: Result, args: argparse.Namespace) -> int:
+    """Checks the budgets of the command line, and says on stderr what does not hold. Returns the exit code."""
+    from unstall.budgets.check import check
+
+    checked = check(result, budget_of(args))
+    tell(checked)
+    return checked.exit_code
+
+
+def tell(checked: CheckResult) -> None:
+    """Prints a sentence to stderr for each budget that does not hold, and its lines below."""
+    from unstall.report.wording import origin
+
+    for outcome in checked.outcomes:
+        if outcome.state == "held":
+            continue
+        over = "over budget: " if outcome.state == "exceeded" else ""
+        lines = [f"  {origin(line.where)}: {line.text}" for line in outcome.lines] if over else []
+        for text in (f"unstall: {over}{outcome.text}", *lines):
+            print(plain(text), file=sys.stderr)

@@ -1,0 +1,187 @@
+"""Check a run against budgets: waits and launches per step, idle time, memory, step time, races.
+
+    unstall check --gpu h200 --max-syncs-per-step 0 train.py --epochs 1
+    unstall check --max-idle 10% --max-step-ms 30 train.py
+    unstall check train.trace.json.gz --max-idle 10%
+    unstall check result.json --max-launches-per-step 800
+
+SOURCE is a program, a trace, or a saved result. A program is run and recorded as by `unstall run`, with --gpu on a
+virtual GPU: no GPU is needed. Options before SOURCE are for unstall, and everything after a program goes to it.
+
+Budgets are options, or keys of [tool.unstall.budget] in pyproject.toml: max-syncs-per-step = 0, max-idle = "10%". The
+command line overrides them.
+
+Exit codes: 0 if all budgets hold, 1 if one is exceeded, 3 if one cannot be checked. If the program fails, its own exit
+code is returned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unstall.cli._budget_options import add_budget_options, budget_of, is_of_budget, tell
+from unstall.cli._config import budgets, given_in
+from unstall.cli._inputs import looks_recorded, name_of, read_report
+from unstall.cli._output import add_output_options, check_outputs, deliver
+from unstall.cli._progress import working
+from unstall.cli._recording import rank_of, say
+from unstall.cli._run_options import USAGE, USAGE_OF_MODULE, add_program, add_recording_options
+from unstall.cli._virtual import add_virtual_options
+from unstall.document.formats import FORMATS_OF_CASES
+from unstall.errors import TraceError, UsageError
+
+if TYPE_CHECKING:
+    from unstall.answers.report import Report
+    from unstall.budgets.budget import Budget
+    from unstall.budgets.outcome import CheckResult
+    from unstall.timeline.columns import Timeline
+
+_OF_FILES = {"program", "no_config", "step", "user", "output", "format", "top", "scrub_paths", "quiet"}
+_NOT_CONFIGURED = (
+    *("against", "full", "blame", "pin-down", "core-dump", "core-dump-to", "hang-after", "end-hung", "races"),
+    *("output", "format", "json", "top", "scrub-paths", "quiet"),
+)
+"""Options of `unstall run` that are not those of `check`, or that are about another report."""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.usage = f"{USAGE}\n       {USAGE_OF_MODULE}\n       %(prog)s [options] TRACE|RESULT"
+    add_program(parser, "SOURCE", "the program and its arguments, or a trace or a saved result; - for stdin")
+    add_budget_options(parser)
+    add_recording_options(parser).add_argument(
+        "--races",
+        action="store_true",
+        help="on a real GPU, look for races (--no-races) instead of recording steps; a virtual GPU always finds them",
+    )
+    add_virtual_options(parser)
+    add_output_options(
+        parser,
+        it="the report",
+        largest="most important lines of each budget",
+        but="only the reports that",
+        formats=FORMATS_OF_CASES,
+    )
+    parser.set_defaults(
+        not_configured=_NOT_CONFIGURED,
+        against=None,
+        blame=False,
+        pin_down=False,
+        core_dump=False,
+        core_dump_to=None,
+        hang_after=None,
+        end_hung=False,
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    recorded = bool(args.program) and not args.module and looks_recorded(args.program[0])
+    if recorded:
+        args = _with_options_behind(args)
+    budget = budget_of(args) if args.no_config else budget_of(args, *budgets())
+    if not budget.limits():
+        raise UsageError(_no_budget(args))
+    return _check_file(args, budget) if recorded else _check_program(args, budget)
+
+
+def _with_options_behind(args: argparse.Namespace) -> argparse.Namespace:
+    """Returns the arguments for a file, whose options may stand behind it: it takes no arguments of its own."""
+    words = args.words[1:]
+    at = len(words) - len(args.program)
+    parsed: argparse.Namespace = args.parser.parse_args([*words[:at], *words[at + 1 :], "--", words[at]])
+    parsed.words, file = args.words, words[at]
+    parsed.program = [word for word in parsed.program if word != "--"]
+    if parsed.program != [file]:
+        raise UsageError(f"{file} is a recorded run, which takes no arguments: {' '.join(parsed.program)}")
+    for dest in sorted(given_in(argparse.Namespace(parser=args.parser, words=["", *words[:at], *words[at + 1 :]]))):
+        if dest not in _OF_FILES and not is_of_budget(dest):
+            raise UsageError(f"--{dest.rstrip('_').replace('_', '-')} is about a run, and {file} is one that is over")
+    return parsed
+
+
+def _no_budget(args: argparse.Namespace) -> str:
+    behind = [word for word in args.program[1:] if word.startswith(("--max-", "--no-races"))]
+    if behind:
+        return f"no budget is set: {behind[0]} stands behind the program, and so goes to it; put it before SOURCE"
+    return (
+        "no budget is set: give one, such as --max-syncs-per-step 0, or put it into pyproject.toml, as a key of "
+        "[tool.unstall.budget]"
+    )
+
+
+def _check_file(args: argparse.Namespace, budget: Budget) -> int:
+    """Checks a trace or a saved result."""
+    from unstall.budgets.check import check
+
+    (path,) = args.program
+    check_outputs(args, path)
+    report = read_report(path, quiet=args.quiet, step=args.step, user=args.user)
+    checked = check(report.result, budget, path=name_of(path))
+    _deliver(checked, args)
+    return checked.exit_code
+
+
+def _check_program(args: argparse.Namespace, budget: Budget) -> int:
+    """Runs the program, and checks what was recorded of it."""
+    from unstall.cli.run import run_program
+
+    args.blame = args.races
+    checks: list[CheckResult] = []
+
+    def explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> Report:
+        from unstall.answers.explain import explain as report_of
+        from unstall.budgets.check import check
+
+        with working("analysing the run", quiet=args.quiet):
+            try:
+                report = report_of(timeline, step=args.step, user=args.user)
+            except UsageError as error:  # no such step: the run is over, so it is explained all the same
+                say(str(error))
+                report = report_of(timeline)
+        checks.append(check(report.result, budget, path=args.program[0]))
+        _deliver_beside_program(checks[0], args)
+        if checks[0].exit_code and not args.quiet:
+            say(f"all of it: unstall explain {trace}")
+        return report
+
+    def blame(args: argparse.Namespace, program: Sequence[str]) -> int:
+        from unstall.cli._check_races import races_of
+        from unstall.launching.launch import leave_as
+
+        check_outputs(args, *([] if args.module else program[:1]))
+        ended, checked = races_of(args, program, budget)
+        checks.append(checked)
+        _deliver_beside_program(checked, args)
+        return leave_as(ended)
+
+    code = run_program(args, explain, blame)
+    if code or rank_of(os.environ):
+        return code
+    if not checks:
+        raise TraceError("no budget can be checked: nothing is known of the run")
+    return checks[0].exit_code
+
+
+def _deliver_beside_program(checked: CheckResult, args: argparse.Namespace) -> None:
+    """Prints to stderr. If a format was requested, prints to stdout, which the program did not use."""
+    with nullcontext() if args.format else redirect_stdout(sys.stderr):
+        _deliver(checked, args)
+
+
+def _deliver(checked: CheckResult, args: argparse.Namespace) -> None:
+    """Writes and prints the report. Under GitHub's Actions, annotations are printed too."""
+    from unstall.answers.check import Checked
+
+    shown = Checked(checked)
+    deliver(shown, args)
+    if args.quiet and not args.format:
+        tell(checked)
+    if os.environ.get("GITHUB_ACTIONS") == "true" and args.format != "github":
+        from unstall.document.formats import render
+
+        sys.stderr.write(render(shown.document(scrub_paths=args.scrub_paths), "github"))

@@ -1,0 +1,140 @@
+"""How often the host waits for a device in a step, and how often it puts work on one, by line.
+
+The step with the most counts, as well as the sum: a wait in every tenth step is no wait in the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from unstall.diagnose.copies import upload_waits
+from unstall.diagnose.graphed_checks import is_check
+from unstall.diagnose.rules.allocator_churn import calls_for_device_memory
+from unstall.diagnose.rules.host_wait import waits_by_way
+from unstall.diagnose.run import Group, Run
+from unstall.result import Finding, LineCount, StepCount, Where
+from unstall.timeline.columns import I64, HostKind
+
+_Place: TypeAlias = tuple[str | None, int | None, str | None, str | None]
+_OF_UPLOADS = ("pageable-copy", "blocking-pinned-copy", "blocking-copy")
+_OF_LAUNCHES = ("launch-bound", "tiny-kernels")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Part:
+    """Calls at one place, each at the time of its first event. The advice is that of a finding of one of these rules
+    at that place, else `fix`."""
+
+    group: Group
+    times: I64
+    rules: tuple[str, ...] = ()
+    title: str = ""
+    fix: str = ""
+
+
+def waits_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
+    """Returns how often the host waits for a device. An operator that waits counts once, however many of its driver
+    calls do; so does a call outside any operator, and a stretch of `cudaFree` in a row at one line.
+
+    The first growth of torch's cache does not count: the same line does not ask the driver again.
+    """
+    parts = [
+        *(_Part(group, _calls(run, group.rows), (way.rule,), way.title, way.fix) for way, group in waits_by_way(run)),
+        *(
+            _Part(group, _calls(run, group.rows), _OF_UPLOADS, "A copy to the device blocks the host")
+            for group in run.groups(_inside(run, upload_waits(run)))
+        ),
+    ]
+    waiting = np.concatenate([run.places.operation[part.group.rows] for part in parts] or [np.zeros(0, np.int32)])
+    asking = calls_for_device_memory(run)
+    asking = asking[~np.isin(run.places.operation[asking], waiting[waiting >= 0])]
+    parts += [
+        _Part(
+            group,
+            _stretches(run, group.rows),
+            ("allocator-churn",),
+            "Device memory is taken from the driver, or given back",
+        )
+        for group in run.lines(asking)
+    ]
+    return _counted(run, parts, findings)
+
+
+def launches_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
+    """Returns how often the host puts work on a device: one call for a kernel, a graph, a copy or a memset."""
+    launch = run.timeline.device.launch
+    rows = _inside(run, np.unique(launch[launch >= 0]).astype(np.int64))
+    start = run.timeline.host.start
+    return _counted(run, [_Part(group, start[group.rows], _OF_LAUNCHES) for group in run.lines(rows)], findings)
+
+
+def _inside(run: Run, rows: I64) -> I64:
+    return rows[run.inside[rows]]
+
+
+def _calls(run: Run, rows: I64) -> I64:
+    """Returns when each operator of these host rows first has one. A row outside any operator counts by itself."""
+    operation = run.places.operation[rows]
+    _, first = np.unique(np.where(operation >= 0, operation, rows), return_index=True)
+    return run.timeline.host.start[rows[first]]
+
+
+def _stretches(run: Run, rows: I64) -> I64:
+    """The same, but rows of one stack outside any operator count as one if no other driver call is between them."""
+    host = run.timeline.host
+    alone = rows[run.places.operation[rows] < 0]
+    calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))
+    at = np.searchsorted(calls, alone)
+    before = calls[np.maximum(at - 1, 0)]
+    goes_on = (
+        (at > 0)
+        & np.isin(before, alone)
+        & (host.thread[before] == host.thread[alone])
+        & (host.stack[before] == host.stack[alone])
+    )
+    return np.concatenate([_calls(run, np.setdiff1d(rows, alone)), host.start[alone[~goes_on]]])
+
+
+def _counted(run: Run, parts: Iterable[_Part], findings: Iterable[Finding]) -> StepCount:
+    advice: dict[tuple[str, _Place], Finding] = {}
+    for finding in findings:
+        advice.setdefault((finding.rule, _place(finding.where)), finding)
+    in_all = np.zeros(len(run.steps), dtype=np.int64)
+    lines = []
+    for part in parts:
+        where = run.where(part.group)
+        if is_check(where):
+            continue
+        per_step = np.bincount(np.searchsorted(run.steps.start[1:], part.times, side="right"), minlength=len(run.steps))
+        in_all += per_step
+        lines.append(_line(run, part, where, per_step, advice))
+    most = int(in_all.max())
+    return StepCount(
+        most=most,
+        step=int(in_all.argmax()) + 1 if most else 0,
+        count=int(in_all.sum()),
+        lines=tuple(sorted(lines, key=lambda line: (-line.most, -line.count, str(_place(line.where)), line.title))),
+    )
+
+
+def _line(
+    run: Run, part: _Part, where: Where, per_step: I64, advice: Mapping[tuple[str, _Place], Finding]
+) -> LineCount:
+    known = (advice.get((rule, _place(where))) for rule in part.rules)
+    finding = next((each for each in known if each), None)
+    return LineCount(
+        where=where,
+        most=int(per_step.max()),
+        count=int(per_step.sum()),
+        steps_seen=int(np.count_nonzero(per_step)),
+        title=finding.title if finding and part.title else run.in_its_words(part.title),
+        fix=finding.fix if finding else run.in_its_words(part.fix),
+    )
+
+
+def _place(where: Where) -> _Place:
+    return where.file, where.line, where.function, where.op

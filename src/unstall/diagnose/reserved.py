@@ -1,0 +1,53 @@
+"""The peak of reserved device memory, and the lines that allocate."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.diagnose.run import Run
+from unstall.result import LineBytes, Reserved
+from unstall.timeline.columns import I64, HostKind
+from unstall.timeline.grouping import groups
+
+_MOST_LINES = 100
+
+
+def peak_reserved(run: Run) -> Reserved | None:
+    """Returns the peak: as the recorder was told, or higher if the allocator's events show more. None if neither is
+    known."""
+    memory, told = run.timeline.memory, run.timeline.meta.reserved_peak_bytes
+    seen = int(memory.reserved[memory.device >= 0].max(initial=-1))
+    most = max(seen, -1 if told is None else told)
+    return Reserved(bytes=most, lines=_lines(run)) if most >= 0 else None
+
+
+def _lines(run: Run) -> tuple[LineBytes, ...]:
+    """Returns what each line allocates in the step in which it allocates most."""
+    memory, steps = run.timeline.memory, run.steps
+    taken = (memory.device >= 0) & (memory.size > 0)
+    taken &= (memory.time >= steps.start[0]) & (memory.time < steps.end[-1])
+    times, size = memory.time[taken], memory.size[taken]
+    rows = _rows_at(run, times)
+    times, size, rows = times[rows >= 0], size[rows >= 0], rows[rows >= 0]
+    step = np.searchsorted(steps.start[1:], times, side="right")
+    found = []
+    for place, mine in groups(run.places.place[rows]):
+        per_step = np.bincount(step[mine], weights=size[mine], minlength=len(steps))
+        found.append(LineBytes(where=run.places.where(int(place), rows[mine], None), bytes=int(per_step.max())))
+    found.sort(key=lambda line: (-line.bytes, str(line.where)))
+    return tuple(found[:_MOST_LINES])
+
+
+def _rows_at(run: Run, times: I64) -> I64:
+    """Returns the host event that each time is in: the last that began before on any thread, or one around it; -1 for
+    none. The allocator works in the host's calls, so the thread that began something last is the one that allocates."""
+    host = run.timeline.host
+    rows = np.flatnonzero(host.kind != HostKind.OVERHEAD)
+    rows = rows[np.argsort(host.start[rows], kind="stable")]
+    if not len(rows):
+        return np.full(len(times), -1, dtype=np.int64)
+    at = np.searchsorted(host.start[rows], times, side="right") - 1
+    found = np.where(at >= 0, rows[np.maximum(at, 0)], -1).astype(np.int64)
+    while (outside := (found >= 0) & (host.end[found] < times)).any():
+        found[outside] = host.parent[found[outside]]
+    return found

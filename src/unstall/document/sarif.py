@@ -1,0 +1,92 @@
+"""The document's cases as SARIF 2.1.0, for code scanning: a rule for each case, a result for each line that it failed
+at.
+
+Format: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
+from urllib.parse import quote
+
+from unstall.document.document import Annotation, Case, Document
+from unstall.document.json import encode
+from unstall.document.plain import plain
+
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_ROOT = "%SRCROOT%"
+
+
+def render(document: Document, *, top: int | None = None) -> str:
+    """Returns the log of one run. `top` changes nothing."""
+    cases = document.cases
+    failed = [(number, case) for number, case in enumerate(cases) if case.state == "exceeded"]
+    run = {
+        "tool": {"driver": {"name": document.title, "rules": [_rule(case) for case in cases]}},
+        "originalUriBaseIds": {_ROOT: {"description": {"text": "The root of the repository."}}},
+        "invocations": [
+            {
+                "executionSuccessful": not any(case.state == "unknown" for case in cases),
+                "toolExecutionNotifications": [_notification(case) for case in cases if case.state == "unknown"],
+            }
+        ],
+        "results": [result for number, case in failed for result in _results(number, case)],
+    }
+    return encode({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]})
+
+
+def _rule(case: Case) -> dict[str, Any]:
+    return {
+        "id": case.key,
+        "name": "".join(word.capitalize() for word in case.key.split("-")),
+        "shortDescription": {"text": case.name},
+        "defaultConfiguration": {"level": "error"},
+    }
+
+
+def _notification(case: Case) -> dict[str, Any]:
+    return {"level": "error", "message": {"text": plain(case.text)}, "associatedRule": {"id": case.key}}
+
+
+def _results(number: int, case: Case) -> Iterator[dict[str, Any]]:
+    seen: Counter[str] = Counter()
+    for each in case.at:
+        key = "\n".join((case.key, each.file or "", each.identity))
+        seen[key] += 1
+        result: dict[str, Any] = {
+            "ruleId": case.key,
+            "ruleIndex": number,
+            "level": "error",
+            "message": {"text": plain(f"{case.text}. {each.text}" if each.text != case.text else case.text)},
+            "partialFingerprints": {"unstallCheck/v1": _digest(f"{key}\n{seen[key]}")},
+        }
+        if each.file:
+            result["locations"] = [{"physicalLocation": _location(each, each.file)}]
+        yield result
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
+
+
+def _location(at: Annotation, file: str) -> dict[str, Any]:
+    location: dict[str, Any] = {"artifactLocation": _artifact(file)}
+    if at.line is not None and at.line > 0:
+        location["region"] = {"startLine": at.line}
+    return location
+
+
+def _artifact(file: str) -> dict[str, str]:
+    """Returns a file relative to the root of the repository, or with its whole path if that is not known."""
+    for path in (PurePosixPath(file), PureWindowsPath(file)):
+        if path.is_absolute():
+            return {"uri": f"file:///{_quoted(path.as_posix().lstrip('/'))}"}
+    return {"uri": _quoted(file.replace("\\", "/")), "uriBaseId": _ROOT}
+
+
+def _quoted(path: str) -> str:
+    return quote(path.encode(errors="replace"))

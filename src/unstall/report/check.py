@@ -1,0 +1,143 @@
+"""The report of `check`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from unstall.budgets.outcome import CheckResult, Outcome, OutcomeLine
+from unstall.document.document import (
+    Annotation,
+    Block,
+    Case,
+    Column,
+    Document,
+    Entries,
+    Entry,
+    Prose,
+    Row,
+    Span,
+    Table,
+    Words,
+    words,
+)
+from unstall.figures import counted
+from unstall.report.wording import about, origin, place, place_and_operator, row
+from unstall.result import Where
+
+_STATES = {
+    "held": Span("held", "good"),
+    "exceeded": Span("exceeded", "bad"),
+    "unknown": Span("cannot be checked", "warning"),
+}
+
+
+def document(result: CheckResult, in_repository: Mapping[str, str] | None = None) -> Document:
+    """Returns the report. `in_repository` has the names of files relative to the repository, for continuous
+    integration."""
+    cases = tuple(_case(result, outcome, in_repository or {}) for outcome in result.outcomes)
+    unknown = tuple(words(Span(each.text, "warning")) for each in result.outcomes if each.state == "unknown")
+    blocks: list[Block] = [_table(result.outcomes), *_lines(result.outcomes)]
+    if unknown:
+        blocks.append(Prose(unknown))
+    return Document(
+        title="unstall check",
+        about=_about(result),
+        caveats=(Prose((words(Span(result.shortfall, "warning")),)),) if result.shortfall else (),
+        summary=_summary(result.outcomes),
+        blocks=tuple(blocks),
+        data=result,
+        annotations=tuple(_in_turn([case.at for case in cases])),
+        cases=cases,
+    )
+
+
+def _about(result: CheckResult) -> tuple[Words, ...]:
+    if result.source and result.steps:
+        return about(result.path, result.source, result.steps)
+    return (words(Span(result.path, "subject")),)
+
+
+def _summary(outcomes: Sequence[Outcome]) -> str:
+    """Returns "All 3 budgets hold." or "1 of 3 budgets is exceeded, 1 cannot be checked."."""
+    states = [outcome.state for outcome in outcomes]
+    over, unknown = states.count("exceeded"), states.count("unknown")
+    if not over and not unknown:
+        return "The budget holds." if len(outcomes) == 1 else f"All {len(outcomes)} budgets hold."
+    of = f"of {counted(len(outcomes), 'budget')}"
+    parts = [f"{over} {of} {'is' if over == 1 else 'are'} exceeded"] if over else []
+    parts += [f"{unknown}{'' if over else f' {of}'} cannot be checked"] if unknown else []
+    return f"{', '.join(parts)}."
+
+
+def _table(outcomes: Sequence[Outcome]) -> Table:
+    rows: list[Row] = [
+        row(outcome.name, outcome.limit_text, outcome.seen_text or "-", words(_STATES[outcome.state]))
+        for outcome in outcomes
+    ]
+    return Table(words("budget"), (Column("limit"), Column("seen"), Column("", "left")), tuple(rows))
+
+
+def _lines(outcomes: Sequence[Outcome]) -> Iterator[Entries]:
+    """Yields the lines of each budget that is exceeded. Advice is given once."""
+    given: dict[str, tuple[str, int]] = {}
+    for outcome in outcomes:
+        if outcome.state != "exceeded":
+            continue
+        entries = []
+        for number, line in enumerate(outcome.lines, 1):
+            name, first = given.setdefault(line.fix, (outcome.name, number))
+            again = "" if (name, first) == (outcome.name, number) else f"as in {first}"
+            again += f" of {name}" if again and name != outcome.name else ""
+            title = words(place_and_operator(line.where), Span(f" ({line.text})", "dim"))
+            entries.append(Entry(title, (), tuple(_details(line, again or line.fix))))
+        yield Entries(words(Span(outcome.text, "bad")), (), tuple(entries))
+
+
+def _details(line: OutcomeLine, advice: str) -> Iterator[tuple[str, Words]]:
+    caller = line.where.called_from
+    if caller:
+        yield "from", words(Span(place(caller), "place"))
+    if line.title:
+        yield "what", words(line.title)
+    if line.fix:
+        yield "do", words(advice)
+
+
+def _case(result: CheckResult, outcome: Outcome, in_repository: Mapping[str, str]) -> Case:
+    at: tuple[Annotation, ...] = ()
+    if outcome.state == "exceeded":
+        at = tuple(_annotation(outcome, line, in_repository) for line in outcome.lines)
+    if outcome.state != "held" and not at:
+        at = (Annotation("error", "unstall check", outcome.text, in_repository.get(result.path)),)
+    return Case(outcome.budget, outcome.name, outcome.state, outcome.text, at)
+
+
+def _annotation(outcome: Outcome, line: OutcomeLine, in_repository: Mapping[str, str]) -> Annotation:
+    said = ". ".join(part.rstrip(".") for part in (f"{origin(line.where)}: {line.text}", line.title) if part)
+    text = f"{said}. Do: {line.fix}" if line.fix else f"{said}."
+    where = line.where
+    identity = " ".join(filter(None, (where.function, where.op, line.title)))
+    return Annotation("error", f"unstall check: {outcome.text}", text, *_at(where, in_repository), identity)
+
+
+def _at(where: Where, in_repository: Mapping[str, str]) -> tuple[str | None, int | None]:
+    """Returns the line, or for a line of a library, the line of the repository that leads there."""
+    caller = where.called_from
+    if where.file and where.file in in_repository:
+        return in_repository[where.file], where.line
+    if caller and caller.file in in_repository:
+        return in_repository[caller.file], caller.line
+    return where.file, where.line
+
+
+def _in_turn(several: Sequence[Sequence[Annotation]]) -> Iterator[Annotation]:
+    """Yields the first message of each case, then the second ones: GitHub shows only ten."""
+    for number in range(max(map(len, several), default=0)):
+        yield from (each[number] for each in several if number < len(each))
+
+
+def files_of_check(result: CheckResult) -> set[str]:
+    """Returns every file of source that the result names."""
+    wheres = [line.where for outcome in result.outcomes for line in outcome.lines]
+    files = {where.file for where in wheres} | {where.called_from.file for where in wheres if where.called_from}
+    return {file for file in files if file}

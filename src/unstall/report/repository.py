@@ -1,0 +1,19 @@
+"""The names of source files relative to their repository, by which continuous integration finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from unstall.frameworks import is_installed
+from unstall.patches.source import path_below
+
+
+def in_repository(files: Iterable[str]) -> dict[str, str]:
+    """Returns the name of each file that lies in the repository of the current folder, without installed packages. No
+    file is opened."""
+    here = Path().resolve()
+    root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+    own = [file for file in files if not is_installed(file)]
+    found = {file: path_below(file, here) or path_below(file, root) for file in own}
+    return {file: path.relative_to(root).as_posix() for file, path in found.items() if path}
