@@ -34,14 +34,13 @@ class Ran:
         return [match[1], *match[2].splitlines()] if match else []
 
 
-def run_tests(folder: Path, *options: str, plugin: bool = True, python: tuple[str, ...] = ()) -> Ran:
-    """Runs pytest in a folder, with warnings as errors and at 80 columns."""
+def run_tests(folder: Path, *options: str, python: tuple[str, ...] = (), strict: bool = True) -> Ran:
+    """Runs pytest in a folder, at 80 columns and without a network. `strict`: warnings are errors."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environment |= {"COLUMNS": "80", "OMP_NUM_THREADS": "1"}
-    loaded = ["-p", "unstall.testing.plugin"] if plugin else []
+    environment |= {"COLUMNS": "80", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     command = [
-        *(sys.executable, *python, "-m", "pytest", *loaded),
-        *("-rA", "-v", "-W", "error", "--strict-markers", "-p", "no:cacheprovider"),
+        *(sys.executable, *python, "-m", "pytest", "-p", "unstall.testing.plugin"),
+        *("-rA", "-v", "-W", "error" if strict else "default", "--strict-markers", "-p", "no:cacheprovider"),
         *options,
     ]
     done = subprocess.run(
@@ -53,7 +52,7 @@ def run_tests(folder: Path, *options: str, plugin: bool = True, python: tuple[st
 
 def copied(program: str, folder: Path) -> Path:
     """Copies a program to a folder as test_PROGRAM.py, which pytest collects."""
-    return Path(shutil.copy(PROGRAMS / f"{program}.py", folder / f"test_{program}.py"))
+    return Path(shutil.copy(PROGRAMS / f"{program}.py", folder / f"test_{Path(program).name}.py"))
 
 
 def line_of(program: str, comment: str) -> int:

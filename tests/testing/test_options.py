@@ -29,7 +29,8 @@ def write(folder: Path, line: str = "pass", mark: str = "") -> None:
 
 def test_unused_it_imports_neither_torch_nor_numpy_and_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_modules.py").write_text(
-        "import sys\ndef test_it():\n    assert not {'torch', 'numpy', 'msgspec', 'unstall.guarding'} & {*sys.modules}\n"
+        "import sys\ndef test_it():\n"
+        "    assert not {'torch', 'numpy', 'msgspec', 'unstall.guarding'} & {*sys.modules}\n"
     )
     ran = run_tests(tmp_path)
     assert (ran.code, ran.section) == (0, [])

@@ -43,10 +43,14 @@ def judge(limits: Mapping[str, Limit], counts: Counts, waits: Sequence[Wait], so
 
 
 def lines_of(waits: Sequence[Wait]) -> str:
-    """Returns the lines that wait, the most frequent first, each with the usual way out."""
-    often = Counter((wait.where, wait.code or wait.operator, wait.advice) for wait in waits)
+    """Returns the lines that wait, each with the usual way out: the most frequent first, the program's own before those
+    of packages.
+    """
+    often = Counter((wait.called_from, wait.where, wait.code or wait.operator, wait.advice) for wait in waits)
+    ordered = sorted(often.items(), key=lambda line: (-line[1], bool(line[0][0])))
     shown = [
-        _line(f"{number:,}x {where}: {code}", advice) for (where, code, advice), number in often.most_common(MOST_LINES)
+        _line(f"{number:,}x {where}: {code}" + (f", called from {caller}" if caller else ""), advice)
+        for (caller, where, code, advice), number in ordered[:MOST_LINES]
     ]
     left = len(often) - len(shown)
     return "".join(shown) + (f"\n  and {counted(left, 'more line')}" if left else "")
