@@ -58,7 +58,7 @@ def source(wanted: Wanted) -> Source:
     machines = sys.modules.get("unstall.virtual.machine")
     machine = machines.current() if machines is not None else None
     if wanted.memory:
-        _forget_caches()
+        forget_caches()
     return OfVirtualGpu(machine, wanted) if machine is not None else OfRealGpu(wanted)
 
 
@@ -168,7 +168,7 @@ def _torch_version() -> str:
     return str(sys.modules["torch"].__version__)
 
 
-def _forget_caches() -> None:
+def forget_caches() -> None:
     """Frees the device memory that earlier tests left behind, so that a test's peak does not depend on them."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
