@@ -18,6 +18,7 @@ import pytest
 
 import unstall
 from benchmarks.whatif_page import page as predictions
+from unstall.budgets.limits import LIMITS
 from unstall.cli import build_parser, main, verbs
 from unstall.cli._recording import Teller
 from unstall.recording.journal import Follower, Journal
@@ -28,7 +29,7 @@ TEXTS = (*PAGES, "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "examples
 
 # A command with all that it prints, or with `head -20` behind it, the first lines of that.
 _SAMPLE = re.compile(r"^```\n\$ ([^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_SAME_ANYWHERE = ("unstall explain ", "unstall whatif ", "unstall diff ", "unstall report ")
+_SAME_ANYWHERE = ("unstall explain ", "unstall whatif ", "unstall diff ", "unstall report ", "unstall check ")
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"(?:^|run: |-m )(unstall (?!\[).+?)(?: \||  #|$)", re.MULTILINE)
 _LINK = re.compile(r'\]\(([^)\s]+)\)|(?:src|srcset)="([^"]+)"')
@@ -49,7 +50,7 @@ def test_samples_are_what_the_commands_print(
 def test_there_are_samples() -> None:
     """The test above does not pass because it finds none."""
     samples = [match[1] for page in PAGES for match in _SAMPLE.finditer(_text(page))]
-    assert {"explain", "whatif", "diff"} <= {sample.split()[1] for sample in samples}
+    assert {"check", "explain", "whatif", "diff"} <= {sample.split()[1] for sample in samples}
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -112,6 +113,10 @@ def test_every_option_is_on_its_page(verb: str) -> None:
     assert sorted(option for option in options - {"--help"} if option not in page and option not in output) == []
 
 
+def test_every_budget_is_on_its_page() -> None:
+    assert [limit.option for limit in LIMITS if f"`--{limit.option}" not in _text("docs/ci.md")] == []
+
+
 def test_what_a_recording_says_is_what_the_command_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +145,7 @@ def _sampled(match: re.Match[str]) -> str:
 @functools.cache
 def _printed(command: str) -> str:
     with contextlib.redirect_stdout(io.StringIO()) as stdout:
-        assert main(shlex.split(command)[1:]) == 0
+        assert main(shlex.split(command)[1:]) == ("unstall check" in command)  # whose sample exceeds a budget
     return stdout.getvalue()
 
 

@@ -3,7 +3,8 @@
     prepare_parser(parser)    adds the verb's arguments
     run(args) -> int          does it, and returns the exit code
 
-Exit codes: 0 fine, 1 findings over a budget or a checked thing that failed, 2 usage, 3 unreadable input.
+Exit codes: 0 fine, 1 findings over a budget or a checked thing that failed, 2 usage, 3 unreadable
+input, or a budget that cannot be checked.
 """
 
 # `main` imports what it needs itself, where Ctrl-C is caught: imports take most of a short command's time.

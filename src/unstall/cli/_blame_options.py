@@ -81,7 +81,8 @@ def check_blame(args: argparse.Namespace) -> None:
     given = [name for name in _RECORDING if getattr(args, name) not in (None, False)]
     if given:
         option = "--" + given[0].rstrip("_").replace("_", "-")
-        raise UsageError(f"--blame records no steps, so {option} has no meaning with it")
+        asked = "--races" if args.races else "--blame"
+        raise UsageError(f"{asked} records no steps, so {option} has no meaning with it")
     from unstall.blaming.child import unavailable
 
     if why := unavailable():

@@ -29,6 +29,11 @@ _STATES = {
     "exceeded": Span("exceeded", "bad"),
     "unknown": Span("cannot be checked", "warning"),
 }
+_ALONE = {
+    "held": "The budget holds.",
+    "exceeded": "The budget is exceeded.",
+    "unknown": "The budget cannot be checked.",
+}
 
 
 def document(result: CheckResult, in_repository: Mapping[str, str] | None = None) -> Document:
@@ -60,9 +65,11 @@ def _about(result: CheckResult) -> tuple[Words, ...]:
 def _summary(outcomes: Sequence[Outcome]) -> str:
     """Returns "All 3 budgets hold." or "1 of 3 budgets is exceeded, 1 cannot be checked."."""
     states = [outcome.state for outcome in outcomes]
+    if len(states) == 1:
+        return _ALONE[states[0]]
     over, unknown = states.count("exceeded"), states.count("unknown")
     if not over and not unknown:
-        return "The budget holds." if len(outcomes) == 1 else f"All {len(outcomes)} budgets hold."
+        return f"All {len(outcomes)} budgets hold."
     of = f"of {counted(len(outcomes), 'budget')}"
     parts = [f"{over} {of} {'is' if over == 1 else 'are'} exceeded"] if over else []
     parts += [f"{unknown}{'' if over else f' {of}'} cannot be checked"] if unknown else []
