@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
 from unstall.errors import UsageError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+AnyFunction = Callable[..., Any]
 Block = Callable[[], AbstractContextManager[object]]
 
 
@@ -23,71 +24,76 @@ def decorated(function: Function, block: Block) -> Function:
     """
     if not callable(function):
         raise UsageError(f"only functions can be decorated, not {function!r}")
-
     if inspect.isasyncgenfunction(function):
-
-        @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return _async_generator(function(*args, **kwargs), block)
-
+        wrap = _async_generator
     elif inspect.isgeneratorfunction(function):
-
-        @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return _generator(function(*args, **kwargs), block)
-
+        wrap = _generator
     elif inspect.iscoroutinefunction(function):
-
-        @functools.wraps(function)
-        async def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with block():
-                return await function(*args, **kwargs)
-
+        wrap = _coroutine
     else:
-
-        @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with block():
-                return function(*args, **kwargs)
-
-    return cast(Function, wrapper)
+        wrap = _plain
+    return cast(Function, functools.update_wrapper(wrap(function, block), function))
 
 
-def _generator(generator: Generator[Any, Any, Any], block: Block) -> Generator[Any, Any, Any]:
-    send: Callable[[], Any] = functools.partial(next, generator)
-    try:
-        while True:
-            with block():
-                try:
-                    value = send()
-                except StopIteration as end:
-                    return end.value
-            try:
-                send = functools.partial(generator.send, (yield value))
-            except GeneratorExit:
-                raise
-            except BaseException as error:
-                send = functools.partial(generator.throw, error)
-    finally:
+def _plain(function: AnyFunction, block: Block) -> AnyFunction:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         with block():
-            generator.close()
+            return function(*args, **kwargs)
+
+    return wrapper
 
 
-async def _async_generator(generator: AsyncGenerator[Any, Any], block: Block) -> AsyncGenerator[Any, Any]:
-    send: Callable[[], Any] = generator.__anext__
-    try:
-        while True:
-            with block():
-                try:
-                    value = await send()
-                except StopAsyncIteration:
-                    return
-            try:
-                send = functools.partial(generator.asend, (yield value))
-            except GeneratorExit:
-                raise
-            except BaseException as error:
-                send = functools.partial(generator.athrow, error)
-    finally:
+def _coroutine(function: AnyFunction, block: Block) -> AnyFunction:
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
         with block():
-            await generator.aclose()
+            return await function(*args, **kwargs)
+
+    return wrapper
+
+
+def _generator(function: AnyFunction, block: Block) -> AnyFunction:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        generator = function(*args, **kwargs)
+        run_on: Callable[[], Any] = functools.partial(next, generator)
+        try:
+            while True:
+                with block():
+                    try:
+                        value = run_on()
+                    except StopIteration as end:
+                        return end.value
+                try:
+                    run_on = functools.partial(generator.send, (yield value))
+                except GeneratorExit:
+                    raise
+                except BaseException as error:
+                    run_on = functools.partial(generator.throw, error)
+        finally:
+            with block():
+                generator.close()
+
+    return wrapper
+
+
+def _async_generator(function: AnyFunction, block: Block) -> AnyFunction:
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        generator = function(*args, **kwargs)
+        run_on: Callable[[], Any] = generator.__anext__
+        try:
+            while True:
+                with block():
+                    try:
+                        value = await run_on()
+                    except StopAsyncIteration:
+                        return
+                try:
+                    run_on = functools.partial(generator.asend, (yield value))
+                except GeneratorExit:
+                    raise
+                except BaseException as error:
+                    run_on = functools.partial(generator.athrow, error)
+        finally:
+            with block():
+                await generator.aclose()
+
+    return wrapper

@@ -26,8 +26,9 @@ class Place:
         file, line, function: Of that frame; the file as reports print it.
         called_from: "FILE:LINE" of the program's own innermost line if that frame is in an installed package, else "".
         code: The source of the frame's call.
-        frames: "FILE: FUNCTION" of each frame between it and the wait, innermost first, one per line. The first is the
-            built-in function that the line calls, as a profiler names it, if there are no others.
+        frames: "FILE: FUNCTION" of each frame between it and the wait, innermost first, one per line. Before and after
+            them, the built-in functions that the innermost of them calls, and that the user's line calls, as a
+            profiler names them.
     """
 
     frame: FrameType | None
@@ -59,9 +60,9 @@ def place_of(frame: FrameType | None) -> Place:
     if frame is None:
         frame, between = innermost, []
     code, short = frame.f_code, _short()
-    text, built_in = _call_at(code, frame.f_lasti)
-    if built_in:
-        between.append(f"<built-in method {built_in}>")
+    text, called = _call_at(code, frame.f_lasti)
+    calls = _call_at(innermost.f_code, innermost.f_lasti)[1] if between else ""
+    between = [_built_in(calls), *between, _built_in(called)]
     return Place(
         frame=frame,
         file=short[code.co_filename],
@@ -69,8 +70,12 @@ def place_of(frame: FrameType | None) -> Place:
         function=code.co_qualname,
         called_from=_called_from(frame),
         code=text,
-        frames="\n".join(between),
+        frames="\n".join(filter(None, between)),
     )
+
+
+def _built_in(name: str) -> str:
+    return f"<built-in method {name}>" if name else ""
 
 
 def _called_from(frame: FrameType) -> str:

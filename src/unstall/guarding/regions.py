@@ -8,6 +8,7 @@ context may be another one than that in which it was entered: a generator may be
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from unstall.guarding.guard import Guard
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Region:
     """A block in which waits are reported to `guard`, or allowed if that is None. `outer` is around it."""
 
@@ -27,7 +28,8 @@ class Region:
 
 
 _innermost: ContextVar[Region | None] = ContextVar("unstall.guarding", default=None)
-_guarded: set[Region] = set()  # the active regions that have a guard, of all threads
+# The active regions that have a guard, of all threads, by id. One that nobody leaves goes with its thread.
+_guarded: dict[int, weakref.ref[Region]] = {}
 _switches: list[Callable[[bool], None]] = []
 _lock = threading.RLock()  # the garbage collector may leave a region while this thread enters one
 _is_on = False
@@ -62,7 +64,8 @@ def enter(guard: Guard | None) -> Region:
     region = Region(guard, _own())
     _innermost.set(region)
     if guard is not None:
-        _guarded.add(region)
+        number = id(region)
+        _guarded[number] = weakref.ref(region, lambda _: _forget(number))
         if not _is_on:
             _switch()
     return region
@@ -74,9 +77,7 @@ def leave(region: Region) -> None:
     if _innermost.get() is region:
         _innermost.set(_own())
     if region.guard is not None:
-        _guarded.discard(region)
-        if not _guarded:
-            _switch()
+        _forget(id(region))
 
 
 def leave_one_of(entered: list[Region]) -> None:
@@ -110,6 +111,12 @@ def _own() -> Region | None:
     while region is not None and not region.active:
         region = region.outer
     return region
+
+
+def _forget(number: int) -> None:
+    _guarded.pop(number, None)
+    if not _guarded:
+        _switch()
 
 
 def _switch() -> None:

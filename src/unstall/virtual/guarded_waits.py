@@ -66,6 +66,10 @@ class GuardedWaits:
             return None
         return self._begin(operators, self._simulator.foresee_empty_cache(device))
 
+    def begins(self, begun: Begun) -> None:
+        """Called if the wait begins later than `before`."""
+        begun.start_ns = self._simulator.here_ns()
+
     def after(self, begun: Begun) -> None:
         """Called when the wait is over."""
         begun.pending.waited(self._simulator.here_ns() - begun.start_ns)

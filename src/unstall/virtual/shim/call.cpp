@@ -53,10 +53,11 @@ class OperatorCall {
     if (!reads) return run_launching();
     refuse_in_capture(device_, current_stream(device_));
     check_finished(device_);
-    waiting(AWait{WaitKind::VALUE, about_.reads, false, true}, [&] {
-      run_launching();
-      log_read(device_, about_.reads);
-    });
+    Waiting wait(AWait{WaitKind::VALUE, about_.reads, false, true});
+    run_launching();
+    wait.begins();
+    log_read(device_, about_.reads);
+    wait.over();
   }
 
  private:

@@ -1,0 +1,110 @@
+"""Guards on a virtual GPU: every wait, at its line, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from guarding.running import facts
+
+MESSAGE = "called a synchronizing CUDA operation"
+WARNING = f"{MESSAGE} (Triggered internally at /pytorch/c10/cuda/CUDAFunctions.cpp:151.)"
+
+
+def test_at_least_thirty_operations_do_not_wait_and_none_is_reported() -> None:
+    counted = facts("wait_free")
+    assert len(counted) >= 30
+    assert {name: waits for name, waits in counted.items() if waits} == {}
+
+
+def test_of_two_threads_only_the_guarded_one_is_counted() -> None:
+    assert facts("threads_and_tasks")["two_threads"] == {"guarded": 20, "free": "ran"}
+
+
+def test_of_two_threads_only_the_guarded_one_is_refused() -> None:
+    assert facts("threads_and_tasks")["one_is_refused"] == {"guarded": "value", "free": None}
+
+
+@pytest.mark.parametrize("what", ["two_tasks", "two_tasks_with_backward"])
+def test_of_two_tasks_only_the_guarded_one_is_counted(what: str) -> None:
+    assert facts("threads_and_tasks")[what] == [3, False]
+
+
+def test_a_backward_pass_is_guarded_in_autograds_threads() -> None:
+    found = facts("threads_and_tasks")
+    assert (found["backward"], found["gradient"], found["refused"]) == (["value"], "value", "value")
+
+
+def test_waits_are_allowed_around_a_backward_pass_and_within_it() -> None:
+    found = facts("threads_and_tasks")
+    assert (found["allowed"], found["allowed_in_backward"]) == (None, None)
+
+
+def test_a_wait_of_torch_in_a_backward_pass_is_at_the_call_of_that() -> None:
+    assert facts("threads_and_tasks")["of_torch"] == [["masked.backward()", "aten::_index_put_impl_"]]
+
+
+def test_operations_that_are_refused_leave_no_memory_behind() -> None:
+    left = facts("refused")["left"]
+    assert len(left) == 12
+    assert {name: outcome for name, outcome in left.items() if outcome != [True, True]} == {}
+
+
+def test_a_copy_that_is_refused_copies_nothing() -> None:
+    found = facts("refused")
+    assert (found["values"], found["target"]) == ([False, False], 1.0)
+
+
+def test_the_device_works_on_after_a_refusal() -> None:
+    assert facts("refused")["goes_on"]
+
+
+def test_memory_is_freed_if_the_warning_about_it_is_an_error() -> None:
+    found = facts("refused")
+    assert (found["warned"], found["freed"]) == ("malloc", 0)
+
+
+def test_a_guard_counts_the_waits_that_the_report_finds_at_the_same_lines_by_the_same_rules() -> None:
+    found = facts("agrees")
+    assert sorted(found["counted"].values()) == [1, 10, 10, 10, 10, 10]  # one is cudaMalloc, of the first step
+    assert found["counted"] == found["found"]
+
+
+def test_a_guard_says_how_long_the_waits_were() -> None:
+    found = facts("agrees")
+    for place, waited_ns in found["found_ns"].items():
+        assert abs(found["lasted_ns"][place] - waited_ns) <= 5_000  # the rest of the call
+
+
+def test_the_debug_mode_is_kept() -> None:
+    assert facts("sync_debug")["modes"] == [0, 1, 2, 0]
+
+
+def test_the_debug_mode_is_called_a_prototype_once() -> None:
+    found = facts("sync_debug")
+    assert [len(found["prototype"]), len(found["again"])] == [1, 0]
+    assert found["prototype"][0].startswith("Synchronization debug mode is a prototype feature")
+
+
+@pytest.mark.parametrize("call", ["item", "nonzero", "cpu", "upload", "stream", "torch.Stream"])
+def test_the_debug_mode_warns_and_raises_in_torchs_words(call: str) -> None:
+    found = facts("sync_debug")
+    assert found["warns"][call] == [WARNING]
+    assert found["raises"][call] == ["RuntimeError", MESSAGE]
+
+
+@pytest.mark.parametrize(
+    "call", ["staged upload", "staged download", "event", "device", "malloc", "empty_cache", "add"]
+)
+def test_the_debug_mode_does_not_see_what_torchs_does_not(call: str) -> None:
+    found = facts("sync_debug")
+    assert (found["warns"][call], found["raises"][call]) == ([], None)
+
+
+def test_nothing_warns_or_raises_once_the_debug_mode_is_off() -> None:
+    assert {tuple(map(str, outcome)) for outcome in facts("sync_debug")["off"].values()} == {("[]", "None")}
+
+
+def test_an_unknown_debug_mode_is_refused_in_torchs_words() -> None:
+    assert facts("sync_debug")["unknown"] == [
+        ["RuntimeError", "invalid value of debug_mode, expected one of 0,1,2"],
+        ["RuntimeError", "invalid value of debug_mode, expected one of `default`, `warn`, `error`"],
+    ]
