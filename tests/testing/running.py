@@ -34,13 +34,18 @@ class Ran:
         return [match[1], *match[2].splitlines()] if match else []
 
 
-def run_tests(folder: Path, *options: str, python: tuple[str, ...] = (), strict: bool = True) -> Ran:
-    """Runs pytest in a folder, at 80 columns and without a network. `strict`: warnings are errors."""
+def run_tests(
+    folder: Path, *options: str, python: tuple[str, ...] = (), strict: bool = True, plain: bool = False
+) -> Ran:
+    """Runs pytest in a folder, at 80 columns and without a network. `strict`: warnings are errors. `plain`: with these
+    options alone.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment |= {"COLUMNS": "80", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    usual = ["-rA", "-v", "-W", "error" if strict else "default", "--strict-markers", "-p", "no:cacheprovider"]
     command = [
         *(sys.executable, *python, "-m", "pytest", "-p", "unstall.testing.plugin"),
-        *("-rA", "-v", "-W", "error" if strict else "default", "--strict-markers", "-p", "no:cacheprovider"),
+        *([] if plain else usual),
         *options,
     ]
     done = subprocess.run(
