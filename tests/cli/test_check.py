@@ -78,7 +78,7 @@ def _states(outcome: Outcome) -> dict[str, str]:
 def test_a_trace_is_held_to_budgets_before_or_behind_it(
     unstall: Cli, options: list[str], code: int, behind: bool
 ) -> None:
-    words = [WAITS, *options] if behind else [*options, WAITS]
+    words = [WAITS, *options] if behind else [*options, "--", WAITS]
     assert unstall("check", "-q", *words).code == code
 
 

@@ -226,6 +226,14 @@ def test_a_recording_tells_the_peak_of_the_allocator() -> None:
     assert _of(trace).reserved == msgspec.convert({"bytes": 2_097_152}, type(_of(trace).reserved))
 
 
+@pytest.mark.parametrize("told", [-5, 2**62, 1.5, "1", None])
+def test_a_peak_that_makes_no_sense_is_not_known(told: object) -> None:
+    trace = TraceBuilder(unstall={"memory": {"after": {"reserved_bytes.all.peak": told}}})
+    with trace.step():
+        trace.launch()
+    assert _of(trace).reserved is None
+
+
 def test_a_peak_before_the_part_that_is_cut_out_is_remembered(tmp_path: Path) -> None:
     from unstall.virtual.profiler.trace_file import write_trace
     from unstall.virtual.timeline.window import FOREVER, cut

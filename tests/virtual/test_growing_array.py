@@ -28,6 +28,16 @@ def test_the_whole_is_all_rows_in_order_whenever_it_is_asked_for(lengths: list[i
     assert growing.whole().tolist() == np.concatenate([np.zeros(0), *expected]).tolist()
 
 
+@given(st.lists(st.integers(0, 300), max_size=400), st.integers(0, 60_000), st.booleans())
+def test_rows_since_a_row_are_the_end_of_the_whole(lengths: list[int], row: int, joined: bool) -> None:
+    growing = GrowingArray(np.int64)
+    for number, length in enumerate(lengths):
+        growing.append(np.arange(length) + 1_000 * number)
+    whole = growing.whole().tolist() if joined else None
+    since = growing.since(min(row, growing.length)).tolist()
+    assert since == (whole or growing.whole().tolist())[min(row, growing.length) :]
+
+
 def test_what_is_appended_may_change_afterwards() -> None:
     growing = GrowingArray(np.int32)
     rows = np.array([1, 2])

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from unstall.budgets.budget import Budget
 
 
-def races_of(args: argparse.Namespace, program: Sequence[str], budget: Budget) -> tuple[Exit, CheckResult]:
-    """Runs the program. Returns how it ended, and the outcomes of its budgets."""
+def races_of(args: argparse.Namespace, program: Sequence[str], budget: Budget, name: str) -> tuple[Exit, CheckResult]:
+    """Runs the program, which reports call `name`. Returns how it ended, and the outcomes of its budgets."""
     ended = supervised(args, program)
     found = ended.result.races if ended.result else None
     missing = ended.result.races_missing if ended.result else ended.missing
-    return ended.exit, check_races(_lines(found or ()), missing, budget, path=args.program[0])
+    return ended.exit, check_races(_lines(found or ()), missing, budget, path=name)
 
 
 def _lines(races: Sequence[Race]) -> Iterator[OutcomeLine]:

@@ -29,7 +29,6 @@ from unstall.cli._budget_options import add_budget_options, budget_of, is_of_bud
 from unstall.cli._config import budgets, given_in
 from unstall.cli._inputs import looks_recorded, name_of, read_report
 from unstall.cli._output import add_output_options, check_outputs, deliver
-from unstall.cli._progress import working
 from unstall.cli._recording import rank_of, say
 from unstall.cli._run_options import USAGE, USAGE_OF_MODULE, add_program, add_recording_options
 from unstall.cli._virtual import add_virtual_options
@@ -80,25 +79,25 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    recorded = bool(args.program) and not args.module and looks_recorded(args.program[0])
+    source = args.program[1:] if args.program[:1] == ["--"] else args.program
+    recorded = bool(source) and not args.module and looks_recorded(source[0])
     if recorded:
-        args = _with_options_behind(args)
+        args = _with_options_behind(args, *source)
     budget = budget_of(args) if args.no_config else budget_of(args, *budgets())
     if not budget.limits():
         raise UsageError(_no_budget(args))
-    return _check_file(args, budget) if recorded else _check_program(args, budget)
+    return _check_file(args, budget) if recorded else _check_program(args, budget, source[0] if source else "")
 
 
-def _with_options_behind(args: argparse.Namespace) -> argparse.Namespace:
-    """Returns the arguments for a file, whose options may stand behind it: it takes no arguments of its own."""
-    words = args.words[1:]
-    at = len(words) - len(args.program)
-    parsed: argparse.Namespace = args.parser.parse_args([*words[:at], *words[at + 1 :], "--", words[at]])
-    parsed.words, file = args.words, words[at]
+def _with_options_behind(args: argparse.Namespace, file: str, *behind: str) -> argparse.Namespace:
+    """Returns the arguments for a file. Options may stand behind it, since it takes no arguments of its own."""
+    words = [*args.words[1 : len(args.words) - len(args.program)], *behind]
+    parsed: argparse.Namespace = args.parser.parse_args([*words, "--", file])
+    parsed.words = [args.words[0], *words]
     parsed.program = [word for word in parsed.program if word != "--"]
     if parsed.program != [file]:
-        raise UsageError(f"{file} is a recorded run, which takes no arguments: {' '.join(parsed.program)}")
-    for dest in sorted(given_in(argparse.Namespace(parser=args.parser, words=["", *words[:at], *words[at + 1 :]]))):
+        raise UsageError(f"{file} is a recorded run, which takes no arguments: {' '.join(behind)}")
+    for dest in sorted(given_in(parsed)):
         if dest not in _OF_FILES and not is_of_budget(dest):
             raise UsageError(f"--{dest.rstrip('_').replace('_', '-')} is about a run, and {file} is one that is over")
     return parsed
@@ -126,24 +125,18 @@ def _check_file(args: argparse.Namespace, budget: Budget) -> int:
     return checked.exit_code
 
 
-def _check_program(args: argparse.Namespace, budget: Budget) -> int:
-    """Runs the program, and checks what was recorded of it."""
-    from unstall.cli.run import run_program
+def _check_program(args: argparse.Namespace, budget: Budget, name: str) -> int:
+    """Runs the program, which reports call `name`, and checks what was recorded of it."""
+    from unstall.cli.run import explained, run_program
 
     args.blame = args.races
     checks: list[CheckResult] = []
 
     def explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> Report:
-        from unstall.answers.explain import explain as report_of
         from unstall.budgets.check import check
 
-        with working("analysing the run", quiet=args.quiet):
-            try:
-                report = report_of(timeline, step=args.step, user=args.user)
-            except UsageError as error:  # no such step: the run is over, so it is explained all the same
-                say(str(error))
-                report = report_of(timeline)
-        checks.append(check(report.result, budget, path=args.program[0]))
+        report = explained(timeline, args)
+        checks.append(check(report.result, budget, path=name))
         _deliver_beside_program(checks[0], args)
         if checks[0].exit_code and not args.quiet:
             say(f"all of it: unstall explain {trace}")
@@ -154,7 +147,7 @@ def _check_program(args: argparse.Namespace, budget: Budget) -> int:
         from unstall.launching.launch import leave_as
 
         check_outputs(args, *([] if args.module else program[:1]))
-        ended, checked = races_of(args, program, budget)
+        ended, checked = races_of(args, program, budget, name)
         checks.append(checked)
         _deliver_beside_program(checked, args)
         return leave_as(ended)

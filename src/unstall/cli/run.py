@@ -323,14 +323,19 @@ def _explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> Repor
 
     If a format was requested, prints to stdout, which the program did not use.
     """
+    report = explained(timeline, args)
+    with nullcontext() if args.format else redirect_stdout(sys.stderr):
+        deliver(report, args, ending(args, trace))
+    return report
+
+
+def explained(timeline: Timeline, args: argparse.Namespace) -> Report:
+    """Returns the report of a program that has just run."""
     from unstall.answers.explain import explain
 
     with working("analysing the run", quiet=args.quiet):
         try:
-            report = explain(timeline, step=args.step, user=args.user)
+            return explain(timeline, step=args.step, user=args.user)
         except UsageError as error:  # no such step: the run is over, so it is explained all the same
             say(str(error))
-            report = explain(timeline)
-    with nullcontext() if args.format else redirect_stdout(sys.stderr):
-        deliver(report, args, ending(args, trace))
-    return report
+            return explain(timeline)

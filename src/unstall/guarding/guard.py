@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from unstall.errors import SyncError, UsageError
+from unstall.guarding.kinds import Kind
 from unstall.guarding.wait import Wait
 
 Mode = Literal["error", "warn", "count"]
@@ -26,6 +27,7 @@ class Guard:
                 f"no_sync({mode!r}): the mode is 'error', 'warn' or 'count', as in @unstall.no_sync('warn')"
             )
         self.mode: Mode = mode
+        self.ignored: frozenset[Kind] = frozenset()  # kinds of waits that are not reported
         self.waits: list[Wait] = []
         self.count = 0
         self.refused: SyncError | None = None  # the last one, which the program may see as an error of the driver

@@ -153,6 +153,11 @@ def _is_current(task: asyncio.Task[object] | None) -> bool:
     return task is None or sys.modules["asyncio"].current_task(task.get_loop()) is task
 
 
+def has_source() -> bool:
+    """Returns whether waits are seen in this process."""
+    return bool(_switches)
+
+
 def _own() -> Region | None:
     region = _innermost.get()
     while region is not None and not region.active:

@@ -71,7 +71,7 @@ def on_wait(kind: Kind, operator: str | Sequence[str] = "") -> Pending | None:
         SyncError: The guard forbids waits. Do not wait.
     """
     region = regions.innermost()
-    if region is None or region.guard is None:
+    if region is None or region.guard is None or kind in region.guard.ignored:
         return None
     place = place_of(sys._getframe(1))
     if place.frame is None:

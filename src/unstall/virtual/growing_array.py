@@ -37,3 +37,14 @@ class GrowingArray:
             parts = [np.concatenate([np.zeros(0, self._dtype), *parts])]
         self._parts, self._loose, self._loose_rows = parts, [], 0
         return parts[0]
+
+    def since(self, row: int) -> np.ndarray:
+        """Returns the rows from number `row` on. Takes time in proportion to them, and to the number of parts."""
+        taken: list[np.ndarray] = []
+        first = self.length
+        for part in reversed([*self._parts, *self._loose]):
+            if first <= row:
+                break
+            first -= len(part)
+            taken.append(part[max(row - first, 0) :])
+        return np.concatenate([np.zeros(0, self._dtype), *reversed(taken)])

@@ -35,6 +35,8 @@ class WatchedSpan:
         self.step_boundaries: list[tuple[StepSource, int]] = []  # ns of the machine's time
         self.start_ns = 0
         self.end_ns: int | None = None
+        self.start_race_mark = 0
+        self.end_race_mark: int | None = None
 
     def timeline(self) -> Timeline:
         """Returns the timeline of the span, up to now if the span has not ended. Raises UsageError if torch was not
@@ -44,7 +46,8 @@ class WatchedSpan:
         from unstall.virtual.timeline.window import cut
 
         until = self.machine.now_ns() if self.end_ns is None else self.end_ns
-        whole = self.machine.timeline()
+        last_race = self.machine.race_mark() if self.end_race_mark is None else self.end_race_mark
+        whole = self.machine.timeline(range(self.start_race_mark, last_race))
         part = cut(whole, self.start_ns, until) if self.start_ns or self.end_ns is not None else whole
         boundaries = [(source, at_ns - self.start_ns) for source, at_ns in self.step_boundaries]
         return with_iterations(with_found_steps(part, boundaries))
@@ -90,13 +93,20 @@ class Machine:
 
         self._shim.append(int(LogCode.ADVANCE), -1, 0, ns, 0, -1, 0)
 
-    def timeline(self) -> Timeline:
-        """Returns the timeline of everything that ran so far. Raises UsageError if torch was not imported."""
+    def race_mark(self) -> int:
+        """Returns a number for the point that the program has reached, for `timeline`."""
+        return self.simulator.race_mark() if self.simulator is not None else 0
+
+    def timeline(self, races_within: range | None = None) -> Timeline:
+        """Returns the timeline of everything that ran so far. Raises UsageError if torch was not imported.
+
+        `races_within`: only the races whose later access is between two points.
+        """
         if self.simulator is None:
             raise UsageError("nothing ran on the virtual GPU: torch was not imported")
         from unstall.virtual.torch_cuda import patched_torch
 
-        timeline = self.simulator.timeline()
+        timeline = self.simulator.timeline(races_within)
         notes = (*timeline.meta.notes, *patched_torch.notes())
         return replace(timeline, meta=replace(timeline.meta, recorder="virtual", notes=notes))
 
@@ -113,7 +123,7 @@ class Machine:
                     self._clock.start(self)
                 self._watched = undo.pop_all()
         watch = WatchedSpan(self)
-        watch.start_ns = self.now_ns()
+        watch.start_ns, watch.start_race_mark = self.now_ns(), self.race_mark()
         self._watches.append(watch)
         return watch
 
@@ -123,7 +133,7 @@ class Machine:
             with suppress(UnstallError):  # the timeline raises the error of a simulation that failed
                 if self.simulator is not None:
                     self.advance(0)  # a record: this thread goes on after autograd's, even if that one raised an error
-                watch.end_ns = self.now_ns()
+                watch.end_ns, watch.end_race_mark = self.now_ns(), self.race_mark()
             self._watches.remove(watch)
             if not self._watches:
                 self._watched.close()

@@ -79,3 +79,19 @@ def test_placements_are_told_one_by_one() -> None:
 
     assert kept.races() == log.found(placed(a1=0, a2=0))
     assert len(kept.races()) == 1
+
+
+def test_races_within_a_part_are_those_of_its_own_accesses() -> None:
+    log = Log()
+    for _ in range(4):
+        log.work(1, writes=(5,), stack=10)
+        log.work(2, reads=(5,), stack=20)
+        log.record(LogCode.SYNC_DEVICE)
+    kept = in_parts(log, 100)
+    half = kept.kept // 2
+
+    assert [race.count for race in kept.races()] == [4]
+    first, second = kept.races(range(half)), kept.races(range(half, kept.kept))
+    assert [(race.count, race.later.record) for race in first] == [(2, 1)]
+    assert [(race.count, race.later.record) for race in second] == [(2, 7)]
+    assert kept.races(range(2, 4)) == ()

@@ -23,15 +23,19 @@ class Use(NamedTuple):
 
 
 class RaceCounts:
-    """Counts pairs by kind of race, and by the record code, signature, stack and lane of both accesses."""
+    """Counts pairs by kind of race, and by the record code, signature, stack and lane of both accesses. Only pairs
+    whose later access one of the records `within` requested count.
+    """
 
-    def __init__(self, records: np.ndarray, lanes: StreamLanes) -> None:
-        self._records, self._lanes = records, lanes
+    def __init__(self, records: np.ndarray, lanes: StreamLanes, within: range) -> None:
+        self._records, self._lanes, self._within = records, lanes, within
         self._ways: dict[tuple[int, int], _Way] = {}
         self._found: dict[tuple[RaceKind, _Way, _Way], list[int]] = {}
         self._first: dict[tuple[RaceKind, _Way, _Way], tuple[Use, Use]] = {}
 
     def add(self, kind: RaceKind, earlier: Use, later: Use, size_bytes: int) -> None:
+        if (later.launch if later.launch >= 0 else later.record) not in self._within:
+            return
         key = (kind, self.way(earlier), self.way(later))
         if key not in self._found:
             self._first[key] = earlier, later

@@ -15,12 +15,15 @@ from unstall.virtual.races.schedule import BEGIN_LAUNCH, schedule, waits_for_cop
 from unstall.virtual.races.shared import SharedUses, record_of_use, shared_uses
 
 
-def find_races(records: np.ndarray, uses: np.ndarray, placement: Placement | None = None) -> tuple[Race, ...]:
+def find_races(
+    records: np.ndarray, uses: np.ndarray, placement: Placement | None = None, within: range | None = None
+) -> tuple[Race, ...]:
     """Returns the races of a whole log, ordered by their first pair. `records` and `uses` have dtype `log.RECORD` and
     `log.USE`.
 
     With a placement, also finds memory that is freed and reused by another allocation while a stream still uses it.
-    Reuse within a graph's private pool is not checked.
+    Reuse within a graph's private pool is not checked. `within`: only races whose later access one of these records
+    requested.
 
     Raises ValueError if the log is inconsistent.
     """
@@ -29,7 +32,7 @@ def find_races(records: np.ndarray, uses: np.ndarray, placement: Placement | Non
     shared = shared_uses(records, uses, owner, lanes, reused=placement is not None)
     if shared is None:
         return ()
-    counts = RaceCounts(records, lanes)
+    counts = RaceCounts(records, lanes, range(len(records)) if within is None else within)
     clocks = LaneClocks(lanes)
     reuse = Reuse(records, uses, owner, lanes, placement, clocks, counts) if placement is not None else None
     _Walk(records, lanes, shared, clocks, counts, reuse).run()

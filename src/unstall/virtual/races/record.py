@@ -59,8 +59,15 @@ class RaceLog:
     def stream_is_done(self, device: int, stream: int) -> None:
         self._told(LogCode.SYNC_STREAM, device=device, stream=stream)
 
-    def races(self) -> tuple[Race, ...]:
-        """Returns the races so far. Their record numbers are positions in the whole log."""
+    @property
+    def kept(self) -> int:
+        """The number of records that were kept so far."""
+        return self._records.length
+
+    def races(self, within: range | None = None) -> tuple[Race, ...]:
+        """Returns the races so far. Their record numbers are positions in the whole log. `within`: only those whose
+        later access one of these records requested, by their numbers among those that were kept.
+        """
         records, uses, numbers = (table.whole() for table in (self._records, self._uses, self._numbers))
         rows = np.array(self._placed, np.int64).reshape(-1, 3)
         allocation, address, size = rows[np.argsort(rows[:, 0], kind="stable")].T
@@ -72,7 +79,7 @@ class RaceLog:
 
         return tuple(
             replace(race, earlier=numbered(race.earlier), later=numbered(race.later))
-            for race in find_races(records, uses, placement)
+            for race in find_races(records, uses, placement, within)
         )
 
     def _told(self, code: LogCode, **fields: int) -> None:

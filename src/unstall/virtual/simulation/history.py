@@ -89,6 +89,10 @@ class Columns(Generic[Table]):
         """Returns all rows."""
         return self._of(**{name: column.whole() for name, column in self._columns.items()})
 
+    def since(self, name: str, row: int) -> np.ndarray:
+        """Returns one column of the rows from number `row` on."""
+        return self._columns[name].since(row)
+
 
 class History:
     """All tables of the history."""

@@ -25,6 +25,7 @@ from unstall.virtual.faults.fault_log import FaultLog, of_error
 from unstall.virtual.log import LogCode, LogSource, Stack, records_of, uses_of
 from unstall.virtual.options import MachineOptions
 from unstall.virtual.races import RaceLog
+from unstall.virtual.simulation import counts
 from unstall.virtual.simulation.foresight import Foresight, is_plain
 from unstall.virtual.simulation.host_clock import MeasuredHost, ModelledHost
 from unstall.virtual.simulation.simulate import Simulation
@@ -297,8 +298,26 @@ class Simulator:
             self._up_to_date()
             self.simulation.clear_workspaces()
 
-    def timeline(self) -> Timeline:
-        """Returns the timeline of everything that ran so far."""
+    def mark(self) -> counts.Mark:
+        """Returns the point that the program has reached, from which `counts_since` counts."""
+        with self._lock:
+            self._up_to_date()
+            return counts.mark(self.simulation)
+
+    def counts_since(self, mark: counts.Mark) -> counts.Counts:
+        """Returns the counts of all threads since the mark. Costs no virtual time, and builds no timeline."""
+        with self._lock:
+            self._up_to_date()
+            return counts.since(self.simulation, mark)
+
+    def race_mark(self) -> int:
+        """Returns a number for the point that the program has reached, for `timeline`."""
+        with self._lock:
+            self._up_to_date()
+            return self.races.kept
+
+    def timeline(self, races_within: range | None = None) -> Timeline:
+        """Returns the timeline of everything that ran so far. `races_within`: only the races between two points."""
         from unstall.virtual.timeline.build import timeline_of
 
         with self._lock:
@@ -308,7 +327,7 @@ class Simulator:
                 self.names,
                 self.stacks,
                 self.options,
-                self.races.races(),
+                self.races.races(races_within),
                 self.faults,
                 self._folder,
                 self._digests,

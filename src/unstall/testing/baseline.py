@@ -1,0 +1,126 @@
+"""The baseline: a file with the counts of each test, a line each, sorted by test, for reviewers and for git to merge.
+
+# unstall baseline: virtual h200, torch 2.13.0+cpu
+launches=214 syncs=3 reserved=20MiB  tests/test_train.py::test_step[bf16]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from unstall.errors import UsageError
+from unstall.files import write_atomically
+from unstall.guarding.wait import Wait
+from unstall.testing.counts import Counts
+from unstall.testing.judging import Broken, lines_of
+
+FAIL_ON_INCREASE = "--fail-on-increase"
+_HEADER = "# unstall baseline: "
+_FIGURE = re.compile(r"(launches|syncs)=(\d{1,15})|(reserved)=(\d{1,15})MiB")
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A test's figures, as the file has them. None: not known."""
+
+    launches: int | None
+    syncs: int | None
+    reserved_mib: int | None
+
+    @classmethod
+    def of(cls, counts: Counts) -> Figures:
+        reserved = counts.reserved_bytes
+        return cls(counts.launches, counts.syncs, None if reserved is None else -(-reserved // _MIB))
+
+    def __str__(self) -> str:
+        known = (("launches", self.launches, ""), ("syncs", self.syncs, ""), ("reserved", self.reserved_mib, "MiB"))
+        return " ".join(f"{name}={value}{unit}" for name, value, unit in known if value is not None)
+
+    def changes(self, now: Figures) -> list[tuple[str, int]]:
+        """Returns what differs, in words, and the difference: ("syncs 3 -> 5", 2)."""
+        found = []
+        for name, unit in (("launches", ""), ("syncs", ""), ("reserved_mib", " MiB")):
+            before, after = getattr(self, name), getattr(now, name)
+            if before is not None and after is not None and before != after:
+                what = name.removesuffix("_mib")
+                found.append((f"{what} {before:,}{unit} -> {after:,}{unit}", after - before))
+        return found
+
+
+@dataclass(slots=True)
+class Baseline:
+    """The file: the figures of tests by their id. `fails`: it is not written, and tests that exceed it fail."""
+
+    path: Path
+    fails: bool = False
+    gpu: str = ""
+    figures: dict[str, Figures] = field(default_factory=dict)
+
+    def increases(self, test: str, counts: Counts, waits: Sequence[Wait]) -> list[Broken]:
+        """Returns what a test does more than the file says."""
+        before = self.figures.get(written(test))
+        changes = before.changes(Figures.of(counts)) if before else []
+        more = [text for text, difference in changes if difference > 0]
+        if not more:
+            return []
+        lines = lines_of(waits) if any(text.startswith("syncs") for text in more) else ""
+        text = f"{FAIL_ON_INCREASE}: more than {self.path.name} says: {', '.join(more)}"
+        return [Broken(FAIL_ON_INCREASE, text + (f". It waits here:{lines}" if lines else ""))]
+
+    def write(self, gpu: str, figures: Mapping[str, Figures]) -> None:
+        """Writes the file. Raises UsageError if that fails."""
+        lines = [f"{each}  {test}\n" for test, each in sorted(figures.items())]
+        write_atomically(self.path, "".join([f"{_HEADER}{gpu}\n", *lines]).encode("utf-8", "surrogateescape"))
+
+
+def read(path: str | Path, *, fails: bool) -> Baseline:
+    """Reads the file, if there is one.
+
+    Raises pytest.UsageError for a line that makes no sense, or if the file has to exist and does not.
+    """
+    if not path:
+        raise pytest.UsageError("--fail-on-increase: say from what: --unstall-baseline FILE")
+    baseline = Baseline(Path(path).absolute(), fails)
+    try:
+        text = baseline.path.read_text("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        if fails:
+            raise pytest.UsageError(
+                f"--unstall-baseline: there is no {path}. Without --fail-on-increase, it is written"
+            ) from None
+        return baseline
+    except OSError as error:
+        raise pytest.UsageError(f"--unstall-baseline: {path}: {error.strerror}") from None
+    for number, line in enumerate(text.split("\n"), 1):
+        try:
+            _add(baseline, line)
+        except UsageError as error:
+            raise pytest.UsageError(f"--unstall-baseline: {path}:{number}: {error}") from None
+    return baseline
+
+
+def written(test: str) -> str:
+    """Returns a test's id in one line."""
+    return test.replace("\r", "\\r").replace("\n", "\\n")
+
+
+def _add(baseline: Baseline, line: str) -> None:
+    if line.startswith(_HEADER):
+        baseline.gpu = line.removeprefix(_HEADER).strip()
+        return
+    if not line.strip() or line.startswith("#"):
+        return
+    figures, _, test = line.rstrip("\r").partition("  ")
+    found = [_FIGURE.fullmatch(figure) for figure in figures.split(" ")]
+    known = {match[1] or match[3]: int(match[2] or match[4]) for match in found if match}
+    if len(known) < len(found) or not test.strip():
+        raise UsageError(f"this is no line of a baseline, such as `launches=2 syncs=0 reserved=2MiB  TEST`: {line!r}")
+    if test in baseline.figures:
+        raise UsageError(f"a second line for {test}: remove one of them")
+    baseline.figures[test] = Figures(known.get("launches"), known.get("syncs"), known.get("reserved"))

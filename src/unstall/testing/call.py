@@ -1,0 +1,84 @@
+"""`Call`: the call of one test is counted, and held to its limits and to the baseline."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from unstall.errors import SyncError
+from unstall.guarding.decorated import decorated
+from unstall.guarding.kinds import Kind
+from unstall.guarding.no_sync import no_sync
+from unstall.testing.baseline import Baseline
+from unstall.testing.counts import PREFIX, Counts
+from unstall.testing.judging import Broken, judge, without_our_frames
+from unstall.testing.limits import limits_of
+from unstall.testing.sources import Wanted, source
+
+_GROWTH: frozenset[Kind] = frozenset({"malloc"})
+"""torch's cache grows when a line first needs memory, which depends on the tests before. That is not counted."""
+
+
+class Call:
+    """A context manager around the call of a test. Fails the test if it does more than it may."""
+
+    def __init__(self, item: pytest.Item, baseline: Baseline | None) -> None:
+        self._item = item
+        self._baseline = baseline
+        self._limits = limits_of(item)
+        self._guard = no_sync("error" if "no_sync" in self._limits else "count")
+        self._guard.ignored = _GROWTH
+
+    def __enter__(self) -> Self:
+        self._function = getattr(self._item, "obj", None)
+        if inspect.iscoroutinefunction(self._function):  # it may run in a task that was created before
+            self._item.obj = decorated(self._function, lambda: self._guard)  # type: ignore[attr-defined]
+        self._source = source(
+            Wanted(
+                launches=self._baseline is not None or "limit_launches" in self._limits,
+                memory=self._baseline is not None or "limit_device_memory" in self._limits,
+                idle="limit_idle" in self._limits,
+                races="no_race" in self._limits,
+            )
+        )
+        self._guard.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._guard.__exit__(kind, error, trace)
+        finally:
+            if inspect.iscoroutinefunction(self._function):
+                self._item.obj = self._function  # type: ignore[attr-defined]
+            seen = self._source.end()
+        waits = self._guard.waits
+        counts = Counts(
+            gpu=seen.gpu or "",
+            launches=seen.launches,
+            syncs=self._guard.count if seen.sees_waits else None,
+            reserved_bytes=seen.reserved_bytes,
+            lines=dict(Counter(f"{wait.where} {wait.code or wait.operator}" for wait in waits)),
+        )
+        broken: list[Broken] = []
+        if seen.gpu is None:
+            counts = replace(counts, launches=None, unchecked=tuple(limit.text for limit in self._limits.values()))
+        elif error is None:
+            broken = judge(self._limits, counts, waits, self._source)
+        elif isinstance(error, SyncError) and error.wait in waits:
+            without_our_frames(error)
+            broken = [Broken("no_sync", "")]
+        if error is None and self._baseline is not None and self._baseline.fails:
+            broken += self._baseline.increases(self._item.nodeid, counts, waits)
+        counts = replace(counts, broken=tuple(each.limit for each in broken))
+        if counts.used_gpu or self._limits or self._baseline is not None:
+            kept = [each for each in self._item.user_properties if not each[0].startswith(PREFIX)]
+            self._item.user_properties[:] = [*kept, *counts.properties()]
+        if broken and error is None:
+            pytest.fail("\n".join(each.text for each in broken), pytrace=False)

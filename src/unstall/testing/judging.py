@@ -1,0 +1,151 @@
+"""Which limits a test exceeds, each in a sentence with its lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from unstall.answers.explain import explain
+from unstall.blaming.result import Race
+from unstall.budgets.budget import Budget
+from unstall.budgets.check import check
+from unstall.budgets.limits import size_like
+from unstall.figures import counted
+from unstall.frameworks import OURS
+from unstall.guarding.wait import Wait
+from unstall.testing.counts import Counts
+from unstall.testing.limits import Limit
+from unstall.testing.sources import Source
+from unstall.timeline.columns import Timeline
+
+MOST_LINES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A limit that a test exceeds: its marker, and what pytest shows."""
+
+    limit: str
+    text: str
+
+
+def judge(limits: Mapping[str, Limit], counts: Counts, waits: Sequence[Wait], source: Source) -> list[Broken]:
+    """Returns the limits that a test exceeds, or that cannot be checked though there is a GPU."""
+    if not counts.gpu:  # the test did not use torch
+        return []
+    found = []
+    for limit in limits.values():
+        text = _JUDGES[limit.name](limit, counts, waits, source)
+        if text:
+            found.append(Broken(limit.text, f"{limit.text}: {text}"))
+    return found
+
+
+def lines_of(waits: Sequence[Wait]) -> str:
+    """Returns the lines that wait, each with the usual way out: the most frequent first, the program's own before those
+    of packages.
+    """
+    often = Counter((wait.called_from, wait.where, wait.code or wait.operator, wait.advice) for wait in waits)
+    ordered = sorted(often.items(), key=lambda line: (-line[1], bool(line[0][0])))
+    shown = [
+        _line(f"{number:,}x {where}: {code}" + (f", called from {caller}" if caller else ""), advice)
+        for (caller, where, code, advice), number in ordered[:MOST_LINES]
+    ]
+    left = len(often) - len(shown)
+    return "".join(shown) + (f"\n  and {counted(left, 'more line')}" if left else "")
+
+
+def _line(text: str, advice: str) -> str:
+    return f"\n  {text}" + (f"\n      {advice}" if advice else "")
+
+
+def without_our_frames(error: BaseException) -> None:
+    """Ends the traceback of an error at the last line that is not ours, which is the line that waits."""
+    last, trace = None, error.__traceback__
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(OURS):
+            last = trace
+        trace = trace.tb_next
+    if last is not None:
+        last.tb_next = None
+
+
+def _no_sync(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+    if counts.syncs is None:
+        return _NO_WAITS
+    return f"the test went on after a wait that it caught:{lines_of(waits)}" if counts.syncs else ""
+
+
+def _syncs(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+    if counts.syncs is None:
+        return _NO_WAITS
+    if counts.syncs <= limit.value:
+        return ""
+    return f"the CPU waited for the GPU {_times(counts.syncs)}:{lines_of(waits)}"
+
+
+def _launches(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+    if counts.launches is None:
+        return "launches cannot be counted here: `unstall doctor` says why"
+    if counts.launches <= limit.value:
+        return ""
+    return f"the test launched {counts.launches:,} kernels, graphs, copies and memsets"
+
+
+def _memory(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+    reserved = counts.reserved_bytes or 0
+    if reserved <= limit.value:
+        return ""
+    return f"torch reserved {size_like(limit.value, reserved)} at the peak"
+
+
+def _idle(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+    timeline = source.timeline()
+    if timeline is None:
+        return "idle time is predicted on a virtual GPU only: use --unstall-gpu h200, or leave this test out here"
+    return _of_timeline(timeline, Budget(idle=limit.value), "the GPU idles {} of the time")
+
+
+def _races(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+    timeline = source.timeline()
+    if timeline is not None:
+        return _of_timeline(timeline, Budget(races=0), "races: {}")
+    races = source.races()
+    if races is None:
+        return "races cannot be looked for here: use --unstall-gpu h200, or leave this test out here"
+    lines = [_line(f"{_place(race)}: {race.title}", race.fix) for race in races]
+    return f"races: {len(races)}{''.join(lines)}" if races else ""
+
+
+def _place(race: Race) -> str:
+    where = race.later.where
+    return f"{where.file}:{where.line}" if where else race.later.operator
+
+
+def _of_timeline(timeline: Timeline, budget: Budget, saw: str) -> str:
+    """Returns what `unstall check` would say of the test, if the budget does not hold."""
+    if not len(timeline.device):
+        return ""
+    [outcome] = check(explain(timeline).result, budget).outcomes
+    if outcome.state == "held":
+        return ""
+    text = saw.format(outcome.seen_text) if outcome.state == "exceeded" else outcome.text
+    return text + "".join(
+        _line(f"{line.where.file}:{line.where.line}: {line.title or line.text}", line.fix) for line in outcome.lines
+    )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+_NO_WAITS = "waits cannot be seen on this GPU: `unstall doctor` says why, or use --unstall-gpu h200"
+_JUDGES = {
+    "no_sync": _no_sync,
+    "limit_syncs": _syncs,
+    "limit_launches": _launches,
+    "limit_device_memory": _memory,
+    "limit_idle": _idle,
+    "no_race": _races,
+}

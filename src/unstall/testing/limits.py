@@ -1,0 +1,88 @@
+"""The limits that a test's markers set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from unstall.errors import UsageError
+from unstall.figures import parse_share, parse_size
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One limit of a test: its marker's name, the marker as the test has it, and the limit's value; 0 without one."""
+
+    name: str
+    text: str
+    value: float = 0
+
+
+def limits_of(item: pytest.Item) -> dict[str, Limit]:
+    """Returns the limits of a test by their markers' names. A test's own marker wins over that of its class or module.
+
+    Fails the test if the argument of a marker makes no sense.
+    """
+    limits = {}
+    for name, parse in _PARSERS.items():
+        mark = item.get_closest_marker(name)
+        if mark is not None:
+            text, wrong = _text(mark), ""
+            try:
+                limits[name] = Limit(name, text, _value(mark, parse))
+            except UsageError as error:
+                wrong = str(error)
+            if wrong:
+                pytest.fail(f"{item.nodeid}: @pytest.mark.{text}: {wrong}", pytrace=False)
+    return limits
+
+
+def _value(mark: pytest.Mark, parse: Callable[[Any], float] | None) -> float:
+    if parse is None:
+        if mark.args or mark.kwargs:
+            raise UsageError("it takes no argument")
+        return 0
+    if len(mark.args) != 1 or mark.kwargs:
+        raise UsageError("it takes one argument")
+    return parse(mark.args[0])
+
+
+def _text(mark: pytest.Mark) -> str:
+    """Returns a marker as the test has it, without "@pytest.mark."."""
+    arguments = [*map(_shown, mark.args), *(f"{name}={_shown(value)}" for name, value in mark.kwargs.items())]
+    return mark.name + (f"({', '.join(arguments)})" if arguments else "")
+
+
+def _shown(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise UsageError("give a whole number, 0 or more")
+    return value
+
+
+def _bytes(value: object) -> int:
+    if not isinstance(value, str):
+        raise UsageError('give a size as a text: "2 GB", "512 MiB"')
+    return parse_size(value)
+
+
+def _share(value: object) -> float:
+    if not isinstance(value, str):
+        raise UsageError('give a percentage as a text: "10%"')
+    return parse_share(value)
+
+
+_PARSERS: dict[str, Callable[[Any], float] | None] = {
+    "no_sync": None,
+    "limit_syncs": _count,
+    "limit_launches": _count,
+    "limit_device_memory": _bytes,
+    "limit_idle": _share,
+    "no_race": None,
+}

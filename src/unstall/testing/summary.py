@@ -1,0 +1,108 @@
+"""The section of pytest's summary."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from unstall.figures import counted, size
+from unstall.testing.baseline import FAIL_ON_INCREASE
+from unstall.testing.totals import Change, Totals
+
+_MOST = 10
+
+
+def show(totals: Totals, terminal: pytest.TerminalReporter) -> None:
+    """Writes the section."""
+    lines = _lines(totals)
+    if lines:
+        terminal.section(f"unstall: {totals.gpu}" if totals.gpu else "unstall")
+        for line in lines:
+            terminal.write_line(line)
+
+
+def _lines(totals: Totals) -> list[str]:
+    return [*_sums(totals), *_limits(totals), *_waits(totals), *_baseline(totals)]
+
+
+def _sums(totals: Totals) -> list[str]:
+    used = [counts for counts in totals.tests.values() if counts.used_gpu]
+    if not totals.gpu:
+        return []
+    if not used:
+        return ["no test used the GPU"]
+    launches = sum(counts.launches or 0 for counts in used)
+    syncs = sum(counts.syncs or 0 for counts in used)
+    reserved = max(counts.reserved_bytes or 0 for counts in used)
+    return [
+        f"{counted(len(used), 'test')} used the GPU: {counted(launches, 'launch')}, {counted(syncs, 'wait')}, "
+        f"{size(reserved)} reserved at most"
+    ]
+
+
+def _limits(totals: Totals) -> list[str]:
+    broken = [
+        (limit, test)
+        for test, counts in totals.tests.items()
+        for limit in counts.broken
+        if limit != FAIL_ON_INCREASE  # these tests are named among the changes
+    ]
+    unchecked = [limit for counts in totals.tests.values() for limit in counts.unchecked]
+    tests = sum(bool(counts.unchecked) for counts in totals.tests.values())
+    lines = _listed(
+        f"{counted(len(broken), 'limit')} exceeded:", [f"{limit}  {test}" for limit, test in sorted(broken)]
+    )
+    if unchecked:
+        lines.append(
+            f"{counted(len(unchecked), 'limit')} of {counted(tests, 'test')} not checked: there is no GPU here. "
+            "Use --unstall-gpu h200"
+        )
+    return lines
+
+
+def _waits(totals: Totals) -> list[str]:
+    often: Counter[str] = Counter()
+    tests: Counter[str] = Counter()
+    for counts in totals.tests.values():
+        often.update(counts.lines)
+        tests.update(counts.lines.keys())
+    return _listed(
+        "lines that wait most:",
+        [f"{number:,}x in {counted(tests[line], 'test')}  {line}" for line, number in often.most_common()],
+    )
+
+
+def _baseline(totals: Totals) -> list[str]:
+    baseline = totals.baseline
+    if baseline is None:
+        return []
+    name = baseline.path.name
+    if totals.problem:
+        return [f"{name}: {totals.problem}"]
+    higher = [each for each in totals.changes if each.is_higher]
+    lower = [each for each in totals.changes if each.words and not each.is_higher]
+    new = [each for each in totals.changes if not each.words]
+    kinds = (("higher", higher), ("lower", lower), ("new", new))
+    told = ", ".join(f"{len(tests)} {kind}" for kind, tests in kinds if tests) or "no change"
+    lines = [f"{name}: {told}" + ("" if baseline.fails or not totals.changes else ": it was updated")]
+    if baseline.gpu and totals.gpu and baseline.gpu != totals.gpu:
+        lines.append(f"  it was of {baseline.gpu}, and this run is of {totals.gpu}")
+    for kind, tests in kinds:
+        lines += [f"  {line}" for line in _listed("", [_change(kind, each) for each in tests])]
+    if baseline.fails and (lower or new):
+        lines.append("  to update it: run pytest without --fail-on-increase, and commit it")
+    return lines
+
+
+def _change(kind: str, change: Change) -> str:
+    return f"{kind}: {change.test}" + (f": {change.words}" if change.words else "")
+
+
+def _listed(title: str, entries: list[str]) -> list[str]:
+    """Returns the first entries under a title, or nothing if there are none."""
+    if not entries:
+        return []
+    left = len(entries) - _MOST
+    shown = [*entries[:_MOST], *([f"and {left:,} more"] if left > 0 else [])]
+    return [title, *(f"  {entry}" for entry in shown)] if title else shown

@@ -1,0 +1,67 @@
+"""pytest with the plugin, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A test run: its exit code, what it printed, and the outcome of each test by its id."""
+
+    code: int
+    text: str
+    outcomes: dict[str, str]
+
+    def told(self, test: str) -> str:
+        """Returns what pytest shows of a test that failed."""
+        start = self.text.index(f"_ {test} _")
+        rest = self.text[start:].partition("\n")[2]
+        return re.split(r"^(?:_{3,} .* _{3,}|={3,} .* ={3,})$", rest, maxsplit=1, flags=re.MULTILINE)[0]
+
+    @property
+    def section(self) -> list[str]:
+        """The plugin's lines of the summary, its title first; none if it says nothing."""
+        match = re.search(r"^=+ (unstall.*?) =+\n(.*?)(?=^=+ )", self.text, re.MULTILINE | re.DOTALL)
+        return [match[1], *match[2].splitlines()] if match else []
+
+
+def run_tests(
+    folder: Path, *options: str, python: tuple[str, ...] = (), strict: bool = True, plain: bool = False
+) -> Ran:
+    """Runs pytest in a folder, at 80 columns and without a network. `strict`: warnings are errors. `plain`: with these
+    options alone.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment |= {"COLUMNS": "80", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    usual = ["-rA", "-v", "-W", "error" if strict else "default", "--strict-markers", "-p", "no:cacheprovider"]
+    command = [
+        *(sys.executable, *python, "-m", "pytest", "-p", "unstall.testing.plugin"),
+        *([] if plain else usual),
+        *options,
+    ]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    found = re.findall(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S+::.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
+    return Ran(done.returncode, done.stdout + done.stderr, {test: outcome for outcome, test in found})
+
+
+def copied(program: str, folder: Path) -> Path:
+    """Copies a program to a folder as test_PROGRAM.py, which pytest collects."""
+    return Path(shutil.copy(PROGRAMS / f"{program}.py", folder / f"test_{Path(program).name}.py"))
+
+
+def line_of(program: str, comment: str) -> int:
+    """Returns the number of the line with a comment."""
+    lines = (PROGRAMS / f"{program}.py").read_text().splitlines()
+    (number,) = [number for number, line in enumerate(lines, 1) if line.endswith(f"# {comment}")]
+    return number
