@@ -17,22 +17,25 @@ from unstall.guarding import regions
 from unstall.guarding.state import on_wait
 
 
-class Told(list[bool]):
-    """A source of waits, as a list of what it is told."""
+class Told:
+    """A source of waits that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[bool] = []
 
     def switch(self, on: bool) -> None:
-        self.append(on)
+        self.told.append(on)
 
     def settle(self) -> None:
         pass
 
 
 @pytest.fixture
-def switched() -> Iterator[Told]:
-    told = Told()
-    regions.add_source(told)
-    yield told
-    regions.remove_source(told)
+def switched() -> Iterator[list[bool]]:
+    source = Told()
+    regions.add_source(source)
+    yield source.told
+    regions.remove_source(source)
 
 
 def wait() -> None:
@@ -178,7 +181,7 @@ def test_one_guard_that_two_threads_enter_is_left_by_each_for_itself() -> None:
     assert sorted(seen) == [False, True]
 
 
-def test_a_thread_that_ends_within_a_guard_leaves_none_behind(switched: Told) -> None:
+def test_a_thread_that_ends_within_a_guard_leaves_none_behind(switched: list[bool]) -> None:
     def guarded() -> None:
         no_sync().__enter__()
 
@@ -315,7 +318,7 @@ def test_guards_that_are_left_in_another_order_than_they_were_entered() -> None:
     assert not regions.is_guarded()
 
 
-def test_sources_are_switched_on_by_the_first_guard_and_off_after_the_last(switched: Told) -> None:
+def test_sources_are_switched_on_by_the_first_guard_and_off_after_the_last(switched: list[bool]) -> None:
     with no_sync():
         with no_sync(), allow_sync("a test"):
             pass
@@ -323,17 +326,17 @@ def test_sources_are_switched_on_by_the_first_guard_and_off_after_the_last(switc
     assert switched == [True, False]
 
 
-def test_allowing_waits_switches_no_source_on(switched: Told) -> None:
+def test_allowing_waits_switches_no_source_on(switched: list[bool]) -> None:
     with allow_sync("a test"):
         assert switched == []
 
 
 def test_a_source_that_is_added_within_a_guard_is_switched_on_at_once() -> None:
-    told = Told()
+    source = Told()
     with no_sync():
-        regions.add_source(told)
-        assert told == [True]
-    regions.remove_source(told)
+        regions.add_source(source)
+        assert source.told == [True]
+    regions.remove_source(source)
 
 
 @pytest.mark.parametrize("mode", ["raise", "", None, len])

@@ -28,7 +28,7 @@ class _Caller:
 def carry(torch: ModuleType) -> None:
     """Makes backward passes carry the caller's guard, while any thread is guarded. Called once torch was imported."""
     regions.caller = _region
-    regions.add_source(_Carrying(torch))
+    regions.when_switched(_Carrying(torch).switch)
 
 
 def place() -> Place | None:
@@ -51,9 +51,6 @@ class _Carrying:
             self._variable._execution_engine = self._ours
         elif self._ours is not None and self._variable._execution_engine is self._ours:
             self._variable._execution_engine = self._ours.engine
-
-    def settle(self) -> None:
-        """Sees no waits."""
 
 
 class _Engine:

@@ -48,6 +48,7 @@ _innermost: ContextVar[Region | None] = ContextVar("unstall.guarding", default=N
 _active: dict[int, weakref.ref[Region]] = {}
 _guarded: set[int] = set()  # those that have a guard
 _sources: list[Source] = []
+_switches: list[Callable[[bool], None]] = []
 _lock = threading.RLock()  # the garbage collector may leave a region while this thread enters one
 _is_on = False
 
@@ -127,16 +128,23 @@ def leave_one_of(entered: list[Region]) -> None:
 
 def add_source(source: Source) -> None:
     """Adds a source of waits."""
-    with _lock:
-        _sources.append(source)
-        if _is_on:
-            source.switch(True)
+    _sources.append(source)
+    when_switched(source.switch)
 
 
 def remove_source(source: Source) -> None:
     """Removes a source that was added."""
     with _lock:
-        _sources[:] = [other for other in _sources if other is not source]
+        _sources.remove(source)
+        _switches.remove(source.switch)
+
+
+def when_switched(switch: Callable[[bool], None]) -> None:
+    """Calls `switch` with whether any thread is guarded: at once if so, and whenever that changes."""
+    with _lock:
+        _switches.append(switch)
+        if _is_on:
+            switch(True)
 
 
 def _task() -> asyncio.Task[object] | None:
@@ -155,7 +163,7 @@ def _is_current(task: asyncio.Task[object] | None) -> bool:
 
 def has_source() -> bool:
     """Returns whether waits are seen in this process."""
-    return bool(_switches)
+    return bool(_sources)
 
 
 def _own() -> Region | None:
@@ -179,5 +187,5 @@ def _switch() -> None:
     with _lock:
         while _is_on != bool(_guarded):
             _is_on = not _is_on
-            for source in _sources:
-                source.switch(_is_on)
+            for switch in _switches:
+                switch(_is_on)
