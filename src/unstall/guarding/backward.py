@@ -26,53 +26,46 @@ class _Caller:
 
 
 def carry(torch: ModuleType) -> None:
-    """Makes backward passes carry the caller's guard, while any thread is guarded. Called once torch was imported."""
+    """Makes backward passes carry the caller's guard, while any thread is guarded. Called once torch was imported. Does
+    nothing if this torch carries no objects to autograd's threads.
+    """
+    torch_c: Any = torch._C
+    if not hasattr(torch_c, "_stash_obj_in_tls"):
+        return
+
+    class Engine(torch_c._ImperativeEngine):  # type: ignore[misc]
+        """torch's engine, whose backward passes carry the guard of their caller."""
+
+        def run_backward(self, *args: Any, **kwargs: Any) -> Any:
+            region = regions.innermost()
+            if region is None:
+                return super().run_backward(*args, **kwargs)
+            before = _caller()
+            torch_c._stash_obj_in_tls(_KEY, _Caller(region, sys._getframe(1)))
+            try:
+                return super().run_backward(*args, **kwargs)
+            finally:
+                torch_c._stash_obj_in_tls(_KEY, before)
+
+    variable: Any = torch.autograd.Variable
+    ours, torchs = Engine(), variable._execution_engine
+
+    def switch(on: bool) -> None:
+        nonlocal torchs
+        if on:
+            torchs = variable._execution_engine
+            variable._execution_engine = ours
+        elif variable._execution_engine is ours:
+            variable._execution_engine = torchs
+
     regions.caller = _region
-    regions.when_switched(_Carrying(torch).switch)
+    regions.when_switched(switch)
 
 
 def place() -> Place | None:
     """Returns the line that called the backward pass for which this thread works, or None."""
     found = _caller()
     return place_of(found.frame) if found is not None else None
-
-
-class _Carrying:
-    """Puts an engine that carries guards in the place of torch's, and puts torch's back."""
-
-    def __init__(self, torch: ModuleType) -> None:
-        self._variable = torch.autograd.Variable
-        self._torch_c = torch._C
-        self._ours: _Engine | None = None
-
-    def switch(self, on: bool) -> None:
-        if on:
-            self._ours = _Engine(self._variable._execution_engine, self._torch_c)
-            self._variable._execution_engine = self._ours
-        elif self._ours is not None and self._variable._execution_engine is self._ours:
-            self._variable._execution_engine = self._ours.engine
-
-
-class _Engine:
-    """torch's engine, whose backward passes carry the guard of their caller."""
-
-    def __init__(self, engine: Any, torch_c: Any) -> None:
-        self.engine = engine
-        self._torch_c = torch_c
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.engine, name)
-
-    def run_backward(self, *args: Any, **kwargs: Any) -> Any:
-        region = regions.innermost()
-        if region is None:
-            return self.engine.run_backward(*args, **kwargs)
-        before = _caller()
-        self._torch_c._stash_obj_in_tls(_KEY, _Caller(region, sys._getframe(1)))
-        try:
-            return self.engine.run_backward(*args, **kwargs)
-        finally:
-            self._torch_c._stash_obj_in_tls(_KEY, before)
 
 
 def _caller() -> _Caller | None:
