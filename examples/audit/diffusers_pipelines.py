@@ -28,7 +28,7 @@ _BOTH = ("prompt", "negative_prompt")
 
 @dataclass(frozen=True)
 class _Case:
-    """What a pipeline is called with, its parts, and its models' settings. Functions are called for what they return."""
+    """What a pipeline is called with, its parts, and settings of its models. A function is called for its value."""
 
     call: Mapping[str, Any] = field(default_factory=dict)
     parts: Mapping[str, Any] = field(default_factory=dict)
