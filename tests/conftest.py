@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import profiles
 import pytest
-from hypothesis import HealthCheck, settings
 from processes import chromium
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # one of several: threads of torch's would only wait for those of the others
@@ -19,9 +19,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # one of several: threads of torch's wo
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell: programs would begin with that
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes, or how long it takes to draw, is not what a test is about.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+profiles.load()
 
 _GOLDENS = Path(__file__).parent / "goldens"
 

@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import unstall
+from unstall.answers.report import Report
 from unstall.document.formats import render
 from unstall.report.wording import costly
 
 ROOT = Path(__file__).parents[1]
-TRACES = sorted(path.name.removesuffix(".json.gz") for path in (ROOT / "examples/traces").glob("*.json.gz"))
+EXAMPLES = Path("examples", "traces")
+TRACES = sorted(path.name.removesuffix(".json.gz") for path in (ROOT / EXAMPLES).glob("*.json.gz"))
+
+
+@pytest.fixture(autouse=True)
+def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+@functools.cache
+def report_of(name: str) -> Report:
+    return unstall.explain(EXAMPLES / f"{name}.json.gz")
 
 
 @pytest.mark.parametrize(("form", "ending"), [("text", "txt"), ("markdown", "md"), ("github", "github.txt")])
-def test_the_report_of_a_decode_loop(
-    form: str, ending: str, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    report = unstall.explain(Path("examples", "traces", "gpt2_decode_item.json.gz"))
-    golden(f"gpt2_decode_item.{ending}", render(report.document(), form))
+def test_the_report_of_a_decode_loop(form: str, ending: str, golden: Callable[[str, str], None]) -> None:
+    golden(f"gpt2_decode_item.{ending}", render(report_of("gpt2_decode_item").document(), form))
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_a_report_has_the_verdict_the_accounts_each_finding_and_each_line(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    report = unstall.explain(Path("examples", "traces", f"{name}.json.gz"))
+def test_every_example_has_every_format(name: str) -> None:
+    document = report_of(name).document()
+    assert all(len(render(document, form)) > 200 for form in ("html", "json", "markdown", "text"))
+    assert render(document, "github").startswith("::notice title=unstall::")
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_a_report_has_the_verdict_the_accounts_each_finding_and_each_line(name: str) -> None:
+    report = report_of(name)
     lines = render(report.document(), "text", top=1000).splitlines()
     text = " ".join(" ".join(lines).split())
     assert lines[0] == f"examples/traces/{name}.json.gz"

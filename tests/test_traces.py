@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
+from profiles import examples
 from programs import Program, programs
 from traces import TraceBuilder
 
-A_FEW = settings(max_examples=30)
+A_FEW = examples(30)
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the ring is there for Linux alone")
 
@@ -32,7 +33,7 @@ def test_one_stream_names_the_line_of_the_first_unfinished_work() -> None:
         assert suspects(on) == [(3, False)]
 
 
-@settings(max_examples=20)  # each has a file of its own
+@examples(20)  # each has a file of its own
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=20), st.data())
 def test_one_stream_names_the_true_line_of_any_program(per_line: list[int], data: st.DataObject) -> None:
     lines = ["; ".join([kernel(0)] * count) for count in per_line]
@@ -44,7 +45,7 @@ def test_one_stream_names_the_true_line_of_any_program(per_line: list[int], data
         assert suspects(on) == [(true, False)]
 
 
-@settings(max_examples=20)  # each has a file of its own
+@examples(20)  # each has a file of its own
 @given(st.lists(st.integers(0, STREAMS - 1), min_size=1, max_size=30), st.data())
 def test_several_streams_suspect_the_true_line_and_at_most_one_of_each_other_stream(
     streams: list[int], data: st.DataObject
@@ -128,7 +129,7 @@ def test_the_first_marks_are_put_whatever_they_cost() -> None:
     assert marks_of_20_lines((0.0, 5, 0), keeps_up=True) == 5
 
 
-@settings(max_examples=20)  # each has a file of its own
+@examples(20)  # each has a file of its own
 @given(st.integers(2, 20), st.integers(0, 20), st.data())
 def test_with_few_marks_the_true_line_is_among_those_up_to_the_next_mark(
     lines: int, marks: int, data: st.DataObject

@@ -24,16 +24,20 @@ Open = Callable[..., Opened]
 
 
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[object]:
+def tab() -> Iterator[object]:
+    """One tab for all tests of a process: a new one costs more than all that a test does with a page."""
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=program(), args=list(_ARGUMENTS))
-        yield browser
+        yield browser.new_context(reduced_motion="reduce").new_page()
         browser.close()
 
 
 @pytest.fixture
-def opened(chromium: object, tmp_path: Path) -> Iterator[Open]:
-    """Opens a file, or a page's text from one; afterwards it must have logged no error and fetched nothing."""
+def opened(tab: object, tmp_path: Path) -> Iterator[Open]:
+    """Opens a file, or a page's text from one, in place of the one before.
+
+    Each must have logged no error and fetched nothing.
+    """
     pages: list[Opened] = []
 
     def opens(
@@ -42,11 +46,14 @@ def opened(chromium: object, tmp_path: Path) -> Iterator[Open]:
         file = html if isinstance(html, Path) else tmp_path / f"report{len(pages)}.html"
         if isinstance(html, str):
             file.write_text(html, encoding="utf-8")
-        pages.append(Opened.at(chromium, file, width, height, theme, ready))
+        for page in pages[-1:]:
+            page.close()
+        pages.append(Opened.at(tab, file, width, height, theme, ready))
         return pages[-1]
 
     yield opens
-    for page in pages:
+    for page in pages[-1:]:
         page.close()
+    for page in pages:
         assert page.errors == []
         assert page.fetched == []

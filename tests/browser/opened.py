@@ -5,7 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 READY = "html[data-ready]"  # the page's script has drawn everything
+WINDOWS = [  # width and theme: a few of all pairs show each width and each theme
+    (390, "dark"),
+    (900, "light"),
+    (1400, "dark"),
+    *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((390, "light"), (900, "dark"), (1400, "light"))),
+]
 _FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
@@ -20,23 +28,35 @@ class Opened:
         self.run = 0
         self.errors: list[str] = []
         self.fetched: list[str] = []
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", self._note_console)
-        page.on("dialog", self._note_dialog)
-        page.on("request", lambda request: self.fetched.append(request.url))
-        page.on("requestfailed", self._forget_refused)
+        self._heard = {
+            "pageerror": self._note_error,
+            "console": self._note_console,
+            "dialog": self._note_dialog,
+            "request": self._note_request,
+            "requestfailed": self._forget_refused,
+        }
+        for event, note in self._heard.items():
+            page.on(event, note)
 
     @classmethod
-    def at(cls, browser: Any, file: Path, width: int, height: int, theme: str, ready: str) -> Opened:
-        context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=theme, reduced_motion="reduce"
-        )
-        opened = cls(context.new_page())
-        opened.page.goto(file.as_uri())
-        opened.page.wait_for_selector(ready, state="attached")
+    def at(cls, tab: Any, file: Path, width: int, height: int, theme: str, ready: str) -> Opened:
+        """Loads the file as if into a new tab, with the pointer outside of it."""
+        tab.set_viewport_size({"width": width, "height": height})
+        tab.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        tab.context.clear_permissions()
+        tab.mouse.move(-1, -1)
+        opened = cls(tab)
+        tab.goto(file.as_uri())
+        tab.wait_for_selector(ready, state="attached")
         opened.fetched.remove(file.as_uri())
         opened.settle()
         return opened
+
+    def _note_error(self, error: Any) -> None:
+        self.errors.append(str(error))
+
+    def _note_request(self, request: Any) -> None:
+        self.fetched.append(request.url)
 
     def _note_console(self, message: Any) -> None:
         if message.type == "error":
@@ -52,7 +72,9 @@ class Opened:
             self.fetched.remove(request.url)
 
     def close(self) -> None:
-        self.page.context.close()
+        """Notes no more of what the tab does."""
+        for event, note in self._heard.items():
+            self.page.remove_listener(event, note)
 
     def settle(self) -> None:
         """Wait until what was asked for is drawn."""

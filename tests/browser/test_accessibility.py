@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser.conftest import Open
@@ -26,11 +29,12 @@ def _compared() -> str:
     return html.render(unstall.compare({"sum": sum, "max": max}, range(100), check=False, max_seconds=0.05).document())
 
 
+@functools.cache
 def _recorded() -> str:
     return html.render(explain("examples/traces/gpt2_decode_item.json.gz").document())
 
 
-PAGES = {
+PAGES: dict[str, Callable[[], str]] = {
     "report": lambda: as_html(TYPICAL, drawn(training_step())),
     "report without a device": lambda: as_html(NO_DEVICE),
     "report of a recorded run": _recorded,

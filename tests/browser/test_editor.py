@@ -11,6 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from browser.conftest import Open
 
 import unstall
+from unstall.answers.report import Report
 
 pytestmark = pytest.mark.browser
 
@@ -18,15 +19,20 @@ TRACE = Path("examples/traces/gpt2_decode_item.json.gz").resolve()
 COLOURS = {"light": "rgb(31, 95, 191)", "dark": "rgb(122, 176, 245)"}  # --accent
 
 
+@pytest.fixture(scope="module")
+def explained() -> Report:
+    return unstall.explain(TRACE)
+
+
 @pytest.fixture
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Path]:
+def page(explained: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Path]:
     """Writes the report of a program, pairs.py, that is in the current folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("UNSTALL_EDITOR", raising=False)
     (tmp_path / "pairs.py").touch()
 
     def write() -> Path:
-        unstall.explain(TRACE).save("my report.html")
+        explained.save("my report.html")
         return tmp_path / "my report.html"
 
     return write

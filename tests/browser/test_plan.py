@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from browser.conftest import Open
-from browser.opened import Opened
+from browser.opened import WINDOWS, Opened
 from report.answers import PLANNED
 from report.rendered import as_html
 from report.sample import TYPICAL
@@ -172,8 +172,7 @@ def test_a_result_that_was_not_replayed_has_none_of_it(opened: Open) -> None:
     assert "gain" not in page.page.locator(".cost-name").all_inner_texts()
 
 
-@pytest.mark.parametrize("width", [390, 900, 1400])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "theme"), WINDOWS)
 def test_the_plan_fits_any_window_in_any_theme(opened: Open, width: int, theme: str) -> None:
     page = opened(PAGE, width=width, theme=theme)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from browser.conftest import Open
-from browser.opened import Opened
+from browser.opened import WINDOWS, Opened
 from report.answers import ANSWER, COMPARED, PAIR, run
 from report.rendered import as_html
 
@@ -285,9 +285,8 @@ def test_help_names_the_keys_of_two(diff: Opened) -> None:
 
 
 @pytest.mark.parametrize("html", [WHAT_IF, DIFF], ids=["whatif", "diff"])
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 900, 1400])
-def test_they_fit_any_window_in_any_theme(opened: Open, html: str, theme: str, width: int) -> None:
+@pytest.mark.parametrize(("width", "theme"), WINDOWS)
+def test_they_fit_any_window_in_any_theme(opened: Open, html: str, width: int, theme: str) -> None:
     page = opened(html, width=width, height=900, theme=theme)
 
     assert page.page.evaluate("() => document.documentElement.scrollWidth") <= width

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
+from profiles import examples
 from programs import Program, programs
 
 from unstall.changes.result import DiffResult
@@ -45,7 +46,7 @@ def _turned_words(words: object) -> object:
     return [_OTHER.get(word, word) for word in words]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(programs())
 def test_a_run_does_not_differ_from_itself(program: Program) -> None:
     report = _report(program)
@@ -56,7 +57,7 @@ def test_a_run_does_not_differ_from_itself(program: Program) -> None:
         assert result.summary.text.startswith("No difference: ")
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(programs(), programs())
 def test_the_other_way_round_it_is_the_mirror_image(one: Program, other: Program) -> None:
     a, b = _report(one), _report(other)
@@ -68,7 +69,7 @@ def test_the_other_way_round_it_is_the_mirror_image(one: Program, other: Program
     assert there.summary.ratio == back.summary.ratio
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(programs(), programs())
 def test_every_format_shows_any_comparison_and_json_gives_it_back(one: Program, other: Program) -> None:
     result = diff(_report(one), _report(other))

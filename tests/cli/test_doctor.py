@@ -16,7 +16,22 @@ from cli.command import Cli
 from unstall.cli.doctor import Check, cupti_recorder, source_lines, torch_recorder
 
 
-def test_it_names_what_is_here_and_what_the_rest_would_enable(unstall: Cli) -> None:
+@pytest.fixture
+def small_torch(tmp_path: Path) -> Path:
+    """A folder with a torch without CUDA that is imported at once."""
+    (tmp_path / "torch-9.0.dist-info").mkdir()
+    (tmp_path / "torch-9.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.0\n")
+    (tmp_path / "torch.py").write_text(
+        "from types import SimpleNamespace as Space\n"
+        "__version__, version, cuda = '9.0+cpu', Space(cuda=None), Space(is_available=lambda: False)\n"
+    )
+    return tmp_path
+
+
+def test_it_names_what_is_here_and_what_the_rest_would_enable(
+    unstall: Cli, small_torch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(small_torch))
     outcome = unstall("doctor")
     assert outcome.code == 0
     assert f"python           {platform.python_version()}" in outcome.out
@@ -46,14 +61,8 @@ def test_json_has_the_same_checks(unstall: Cli) -> None:
     assert all(set(check) - {"instead", "notes"} == {"name", "found", "enables"} for check in document["checks"])
 
 
-def test_a_torch_without_cuda_is_said_to_be_for_the_cpu(tmp_path: Path) -> None:
-    (tmp_path / "torch-9.0.dist-info").mkdir()
-    (tmp_path / "torch-9.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.0\n")
-    (tmp_path / "torch.py").write_text(
-        "from types import SimpleNamespace as Space\n"
-        "__version__, version, cuda = '9.0+cpu', Space(cuda=None), Space(is_available=lambda: False)\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+def test_a_torch_without_cuda_is_said_to_be_for_the_cpu(small_torch: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(small_torch)}
     command = [sys.executable, "-m", "unstall", "doctor"]
     shown = subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout
     assert "ok  torch            9.0+cpu\n" in shown

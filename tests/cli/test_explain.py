@@ -41,13 +41,11 @@ def test_the_json_is_the_contracts(unstall: Cli, trace: Path) -> None:
     assert sum(accounts["busy_ns"].values()) + sum(accounts["idle_ns"].values()) == accounts["wall_ns"]
 
 
-def test_every_example_gives_every_format(unstall: Cli, tmp_path: Path) -> None:
-    for example in sorted(EXAMPLES.glob("*.json.gz")):
-        outputs = [tmp_path / f"{example.name}{ending}" for ending in (".html", ".json", ".md", ".txt")]
-        outcome = unstall("explain", example, "--format", "github", *(a for path in outputs for a in ("-o", path)))
-        assert outcome.code == 0, example.name
-        assert outcome.out.startswith("::notice title=unstall::")
-        assert all(path.stat().st_size > 200 for path in outputs)
+def test_one_command_gives_every_format(unstall: Cli, trace: Path, tmp_path: Path) -> None:
+    outputs = [tmp_path / f"report{ending}" for ending in (".html", ".json", ".md", ".txt")]
+    outcome = unstall("explain", trace, "--format", "github", *(a for path in outputs for a in ("-o", path)))
+    assert (outcome.code, outcome.out[:24]) == (0, "::notice title=unstall::")
+    assert all(path.stat().st_size > 200 for path in outputs)
 
 
 def test_a_saved_timeline_gives_the_same_figures(unstall: Cli, trace: Path, tmp_path: Path) -> None:

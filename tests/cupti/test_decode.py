@@ -8,8 +8,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from recording.folders import CHUNK, LIBRARY, SPAN, VERSION, activity_record, call_record, chunks, name_record
 
 from unstall.cupti import layouts
@@ -43,7 +44,7 @@ def _rows(kind: Kind, count: int, seed: int) -> np.ndarray:
     return drawn.view(type_)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(
     version=st.sampled_from(_VERSIONS),
     library=st.sampled_from(["libcupti.so.11.8", "libcupti.so.12"]),

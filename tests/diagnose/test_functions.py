@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
+from profiles import examples
 from programs import Program, programs
 from traces import TraceBuilder
 
@@ -41,7 +42,7 @@ def test_where_lines_are_functions_first_every_row_is_its_own() -> None:
     assert of.parent.tolist() == timeline.stacks.parent.tolist()
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(programs())
 def test_the_same_holds_of_any_program(program: Program) -> None:
     timeline = program.timeline()

@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from hypothesis import Phase, assume, given, settings
+from hypothesis import Phase, assume, given
 from hypothesis import strategies as st
+from profiles import examples
 from programs import Program, programs
 from traces import PROCESS, Event
 
@@ -19,7 +20,7 @@ from unstall.result import IDLE_CAUSES, Accounts, Result
 from unstall.timeline.columns import Timeline
 from unstall.timeline.intervals import Intervals
 
-A_FEW = settings(max_examples=25, deadline=None, phases=set(Phase) - {Phase.explain})
+A_FEW = examples(25, phases=set(Phase) - {Phase.explain})
 
 
 def result_of(timeline: Timeline) -> Result:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
+from profiles import examples
 from programs import Program, programs
 from traces import TraceBuilder
 
 from unstall.diagnose.queue_depth import depth_at_launch, depth_over_time
 from unstall.timeline.columns import Timeline
 
-A_FEW = settings(max_examples=20)
+A_FEW = examples(20)
 
 
 def outstanding(timeline: Timeline, time: int, on: int | None = None) -> int:

@@ -10,8 +10,9 @@ from types import CodeType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from recording.clocked import MODES, clocked
 from recording.programs.invented import PROGRAMS, compiled
 
@@ -25,7 +26,7 @@ needs_c = pytest.mark.skipif(
 
 @needs_c
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=25)
+@examples(25)
 @given(text=PROGRAMS, begin_at=st.integers(0, 3), capacity=st.sampled_from([7, 1 << 16]))
 def test_c_writes_what_its_reference_writes(mode: Mode, text: str, begin_at: int, capacity: int) -> None:
     program = compiled(text)

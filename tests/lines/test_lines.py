@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from recording.clocked import ENGINES, LOOP, MODES, Where, clocked, line_clock, read_ring
 from recording.programs.invented import FILE, PROGRAMS, compiled, stack_here
 
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.skipif(sys.gettrace() is not None, reason="a debugger o
 
 @pytest.mark.parametrize("in_c", ENGINES)
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=25)
+@examples(25)
 @given(text=PROGRAMS, begin_at=st.integers(0, 3))
 def test_at_any_moment_the_clock_is_where_the_innermost_frame_is(
     mode: Mode, in_c: bool, text: str, begin_at: int

@@ -7,8 +7,9 @@ from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from traces import AUTOGRAD, TraceBuilder
 
 from unstall.locate.steps import Steps, find_steps
@@ -235,7 +236,7 @@ class TestAround:
         assert found(trace) == ("period", 12)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(
     layers=st.integers(8, 40),
     passes=st.integers(1, 6),

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from measuring.made_up_device import BEGIN_NS, EVENT_NS, GAP_NS, MadeUpDevice
+from profiles import examples
 
 from unstall.measuring.cache import Caching
 from unstall.measuring.calls.function_call import FunctionCall
@@ -117,7 +118,7 @@ def test_a_call_without_ops_takes_nothing() -> None:
     assert median(timed(device, lambda: None)) == 0
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(
     ops=st.lists(st.floats(800, 60_000), min_size=1, max_size=12),
     gap_ns=st.floats(600, 1_500),

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from profiles import examples
 from programs import Program, programs
 from traces import PROCESS, Event, TraceBuilder
 
 from unstall.timeline.columns import DeviceKind, HostKind, Timeline
 
-A_FEW = settings(max_examples=20)
+A_FEW = examples(20)
 
 
 def rows(timeline: Timeline, name: str) -> list[int]:

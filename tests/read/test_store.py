@@ -13,8 +13,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from programs import Program, programs
 from traces import TraceBuilder
 
@@ -87,7 +88,7 @@ def column(values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> bytes:
     return buffer.getvalue()
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(programs())
 def test_what_is_saved_is_what_is_loaded(program: Program) -> None:
     timeline = program.timeline()
@@ -183,7 +184,7 @@ def harmless(saved: bytes, damaged: bytes) -> bool:
         return True
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.data())
 def test_a_wrong_byte_is_noticed(saved: bytes, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(saved) - 1))
@@ -191,7 +192,7 @@ def test_a_wrong_byte_is_noticed(saved: bytes, data: st.DataObject) -> None:
     assert harmless(saved, saved[:at] + bytes([saved[at] ^ wrong]) + saved[at + 1 :])
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.data())
 def test_a_file_cut_short_is_refused(saved: bytes, data: st.DataObject) -> None:
     with pytest.raises(TraceError):
@@ -234,7 +235,7 @@ class TestForged:
         with pytest.raises(TraceError):
             self.forge(saved, name, lambda _: column(values, dtype))
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(st.data())
     def test_a_damaged_column_is_refused_or_read(self, saved: bytes, data: st.DataObject) -> None:
         """Whatever stands in the column's header: it is text that a parser has to cope with."""
@@ -267,7 +268,7 @@ class TestForged:
         with pytest.raises(TraceError, match=rf"column {table}\.{field} holds what is no "):
             self.forge(saved, f"{name}.npy", lambda _: column(values))
 
-    @settings(max_examples=100)
+    @examples(100)
     @given(st.data())
     def test_a_forged_value_is_refused_or_explained(
         self, saved: bytes, timeline: Timeline, data: st.DataObject

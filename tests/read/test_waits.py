@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from traces import Event, TraceBuilder
 
 from unstall.timeline.columns import Timeline, WaitKind
@@ -98,7 +99,7 @@ def event_programs(draw: st.DrawFn) -> TraceBuilder:
     return trace
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(event_programs(), st.integers(0, 10_000))
 def test_every_one_of_them_is_told_once_one_wait_is_for_the_latest_record(trace: TraceBuilder, first: int) -> None:
     said, told = trace.timeline(), trace.timeline(numbered(trace.events, first))

@@ -14,8 +14,9 @@ from types import CodeType, ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from recording.programs.invented import FILE, PROGRAMS, compiled, stack_here
 
 from unstall.cupti import call_stacks
@@ -65,7 +66,7 @@ def test_frames_are_where_they_are_thought_to_be() -> None:
     assert unavailable() is None
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(text=PROGRAMS, data=st.data())
 def test_the_stack_of_a_call_is_that_of_the_frames_whose_code_is_known(text: str, data: st.DataObject) -> None:
     program = compiled(text)

@@ -11,8 +11,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from profiles import examples
 from recording.recorders import Driven, Logging
 
 from unstall.errors import UsageError
@@ -373,7 +374,7 @@ _LOOPS = st.lists(  # loops of a program, one after another: what marks in one t
 
 @given(loops=_LOOPS, warmup=st.integers(0, 4), steps=st.integers(1, 6), broken=st.sampled_from(["", "start", "stop"]))
 @example(loops=[([("explicit", 0)], 100, 40)], warmup=1, steps=2, broken="")  # to its end, which few others are
-@settings(max_examples=60)
+@examples(60)
 def _check_that_a_recorder_starts_and_stops_once(
     folder: Path,
     reached: set[str],

@@ -9,8 +9,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 
 from unstall.lines.places import Frame, LinePlaces
 from unstall.lines.reference import ENTRY, HEADER, HEADER_BYTES, MAGIC, NOWHERE
@@ -188,7 +189,7 @@ _ENTRIES = st.lists(
 _TIMES = st.lists(st.tuples(st.sampled_from([11, 12, 13]), st.integers(0, 400_000)), max_size=6)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(drawn=_ENTRIES, times=_TIMES, capacity=st.sampled_from([5, 1 << 10]))
 def test_slices_of_the_clock_are_those_of_a_walk_through_its_entries(
     drawn: list[tuple[int, int, int, int]], times: list[tuple[int, int]], capacity: int
@@ -209,7 +210,7 @@ def test_the_line_that_a_thread_ended_on_lasts_until_its_last_call() -> None:
     assert shown == [(11, 1_000, 900_000, (_TRAIN, 100, "step")), (11, 2_000, 900_000, (_TRAIN, 101, "step"))]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     calls=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 40)), min_size=1, max_size=6),
     times=st.lists(st.integers(0, 300), max_size=12),

@@ -201,7 +201,7 @@ finally:
 """
 
 
-@pytest.mark.parametrize("thread", ["main", "joined"])
+@pytest.mark.parametrize("thread", [pytest.param("main", marks=pytest.mark.slow), "joined"])
 def test_the_thread_that_steps_is_ended_and_not_the_one_that_feeds_it(folder: Path, thread: str) -> None:
     pytest.importorskip("torch")
     done = subprocess.run([sys.executable, "-c", _THREADS, thread, str(folder)], capture_output=True, text=True)
@@ -223,7 +223,7 @@ finally:
 """
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_no_checkpoint_is_cut_off_and_no_worker_stays(tmp_path: Path, workers: int) -> None:
     torch = pytest.importorskip("torch")
     (tmp_path / "save.py").write_text(_SAVES)
@@ -274,19 +274,24 @@ print("all steps")
     [
         (_TRAINS, "--steps 2", "at exit\n", "--stop ended the program after 6 steps"),
         (_GRAPHED, "--steps 9", "", "--stop ended the program after 13 steps"),
-        (_CALLS.format("unstall.step()"), "--after 0.001 --for 0.001", "", "--stop ended the program after "),
-        (
+        pytest.param(
+            *(_CALLS.format("unstall.step()"), "--after 0.001 --for 0.001", "", "--stop ended the program after "),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
             _TRAINS.replace("100_000", "20"),
             "--steps 100",
             "all steps\nat exit\n",
             "--stop did not end the program: it ended after 20 steps, before the 3 for warm-up and the 100 to record "
             "were over: give fewer --steps\n",
+            marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             _CALLS.format("if number > 20: break"),
             "",
             "all steps\n",
             "--stop did not end the program: unstall saw none of ",
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from processes import forked
 
 import unstall
 from unstall.errors import TraceError, UnstallError
@@ -38,6 +39,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 _STEPS = 1 + 200 + 1 + 2  # one of warm-up, those that are only timed, one that settles, those that are recorded
+_SETTLING = 192  # at most so many come before those that are timed, if steps are long: if the machine is busy, say
 
 
 def _forward(weight: Any, times: int) -> Any:
@@ -68,7 +70,7 @@ def _recorded(folder: Path, **options: Any) -> tuple[dict[str, Any], Timeline]:
     """The trace of two steps of four matrix products each."""
     weight = torch.randn(128, 128) / 128
     with record(steps=2, recorder="torch", **options) as recording:
-        for _ in range(_STEPS):
+        for _ in range(_SETTLING + _STEPS):
             _forward(weight, 4)
             step()
     path = folder / "trace.json.gz"
@@ -252,9 +254,12 @@ def test_a_forked_child_is_not_profiled_and_its_parent_still_is() -> None:
     assert len(_places(recording.timeline(), "aten::sinh")) == 3
 
 
-@pytest.mark.parametrize("where", ["within", "after"])
-def test_a_forked_child_exits_as_it_would(where: str) -> None:
-    source = f"""
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+_BEFORE = "import torch, torch._dynamo"  # which torch's profiler imports
+_FORKS = """
 import os, sys, torch
 from unstall import record
 def fork():
@@ -264,17 +269,9 @@ def fork():
     print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 with record(recorder="torch") as run:
     torch.ones(4) + 1
-    "{where}" == "within" and fork()
-"{where}" == "after" and fork()
+    "{0}" == "within" and fork()
+"{0}" == "after" and fork()
 """
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "child\n7\n"
-
-
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 _TRAINS = """
 import sys, threading, time
 import torch
@@ -329,13 +326,34 @@ while thread.is_alive():
 """,
 }
 
+_PROGRAMS = {where: _FORKS.format(where) for where in ("within", "after")} | {
+    where: f"{_TRAINS}{steps}\nprint('ends', flush=True)" for where, steps in _ON_THREADS.items()
+}
 
-@pytest.mark.parametrize("steps", _ON_THREADS)
-def test_torchs_profile_ends_on_the_thread_that_it_began_on(tmp_path: Path, steps: str) -> None:
-    program = f"{_TRAINS}{_ON_THREADS[steps]}\nprint('ends', flush=True)"
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "ends\n"), done.stderr
-    events = {event["event"]: event for event in read(tmp_path)}
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[subprocess.CompletedProcess[str], Path]]:
+    """What each program did, and the folder that it was given."""
+    folder = tmp_path_factory.mktemp("programs")
+    each = forked(_BEFORE, list(_PROGRAMS.values()), folder)
+    return {name: (each[number], folder / f"{number}") for number, name in enumerate(_PROGRAMS)}
+
+
+@pytest.mark.parametrize("where", ["within", "after"])
+def test_a_forked_child_exits_as_it_would(
+    done: dict[str, tuple[subprocess.CompletedProcess[str], Path]], where: str
+) -> None:
+    program, _ = done[where]
+    assert (program.returncode, program.stdout) == (0, "child\n7\n"), program.stderr
+
+
+@pytest.mark.parametrize("where", _ON_THREADS)
+def test_torchs_profile_ends_on_the_thread_that_it_began_on(
+    done: dict[str, tuple[subprocess.CompletedProcess[str], Path]], where: str
+) -> None:
+    program, folder = done[where]
+    assert (program.returncode, program.stdout) == (0, "ends\n"), program.stderr
+    events = {event["event"]: event for event in read(folder)}
     assert "failed" not in events
     assert events["recorded"]["steps"] >= 0
-    assert (tmp_path / FILE).exists()
+    assert (folder / FILE).exists()

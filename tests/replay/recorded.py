@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase
+from profiles import examples
 from traces import Event, TraceBuilder
 
 from unstall.diagnose.analyse import analyse
@@ -13,9 +14,8 @@ from unstall.replay.build import build
 from unstall.replay.program import Code, Program
 from unstall.timeline.columns import Timeline
 
-A_FEW = settings(
-    max_examples=25,
-    deadline=None,
+A_FEW = examples(
+    25,
     phases=set(Phase) - {Phase.explain},
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -8,8 +8,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from profiles import examples
 from programs import BODIES, Program, _run, programs
 from read.documents import documents
 from replay.recorded import A_FEW, program_of
@@ -22,7 +23,7 @@ from unstall.replay.program import Program as Made
 from unstall.replay.steady import steady_step_ns
 from unstall.timeline.columns import Timeline
 
-SOME = settings(A_FEW, max_examples=60)
+SOME = examples(60, parent=A_FEW)
 
 
 def check(timeline: Timeline) -> Made:

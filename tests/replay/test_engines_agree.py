@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from replay.invented import programs, random_program
 from replay.running import Engine, with_columns
 
@@ -36,7 +37,7 @@ def column_of(program: Program, name: str) -> Any:
     return program.device_of_stream if name == "device_of_stream" else getattr(getattr(program, table), column)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(program=programs())
 def test_on_any_program(program: Program) -> None:
     assert outcome(ENGINES["c"], program) == outcome(ENGINES["python"], program)
@@ -51,7 +52,7 @@ def test_on_a_long_program(streams: int, capacity: int) -> None:
     assert len(times[0]) == 10_000
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(data=st.data(), program=programs())
 def test_on_columns_that_hold_anything(data: st.DataObject, program: Program) -> None:
     for _ in range(data.draw(st.integers(1, 3))):
@@ -96,7 +97,7 @@ SPOILT = {
 }
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     program=programs(),
     spoilt=st.dictionaries(st.sampled_from(COLUMNS), st.sampled_from(sorted(SPOILT)), min_size=1, max_size=3),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from profiles import examples
 from replay.forks import Node, Step, run, scattered, steps
 from replay.recorded import program_of
 from replay.running import with_columns
@@ -43,13 +44,13 @@ def close(timeline: Timeline) -> None:
     assert abs(replay(program).mean_step_ns(program) - measured) <= _CLOSE * measured + _UNSEEN_NS
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(steps())
 def test_a_replay_of_graphs_that_fork_and_join_takes_as_long_as_they_did(step: Step) -> None:
     close(run(step))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(steps(), st.randoms(use_true_random=False))
 def test_it_does_on_whatever_streams_the_graph_ran(step: Step, chance: Random) -> None:
     close(scattered(run(step), chance))
@@ -63,7 +64,7 @@ def test_each_op_starts_when_it_did(waits: bool) -> None:
     assert np.abs(off).max() <= _UNSEEN_NS
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(steps(), st.integers(1, 5))
 def test_what_was_queued_before_the_part_that_is_seen_is_none_of_its_steps(step: Step, first: int) -> None:
     timeline = run(replace(step, waits=False), steps=10)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from replay.invented import Do, Op, program, programs, random_program
 
 from unstall.replay.engine import ENGINES, RESUMABLE
@@ -44,7 +45,7 @@ def fed(engine: str, whole: Program, cuts: list[int], *, fills_gaps: bool = Fals
     return times
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(data=st.data(), whole=programs())
 def test_cuts_change_nothing(engine: str, data: st.DataObject, whole: Program) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole.instructions)), max_size=5)))
@@ -59,14 +60,14 @@ def test_cuts_of_a_long_program_change_nothing(engine: str, fills_gaps: bool) ->
     assert fed(engine, whole, [1, 2, 2, 900, 2_000], fills_gaps=fills_gaps) == at_once
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(whole=programs())
 def test_both_engines_fill_the_same_gaps(whole: Program) -> None:
     if "c" in RESUMABLE:
         assert fed("c", whole, [], fills_gaps=True) == fed("python", whole, [], fills_gaps=True)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(whole=programs())
 def test_an_engine_that_fills_gaps_still_serves_one_at_a_time(engine: str, whole: Program) -> None:
     _, _, start, end = (np.array(column, np.int64) for column in fed(engine, whole, [], fills_gaps=True))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import astuple
 
 import numpy as np
-from hypothesis import Phase, assume, given, settings
+from hypothesis import Phase, assume, given
 from hypothesis import strategies as st
+from profiles import examples
 from replay.invented import WAITS, programs
 from replay.running import Engine, with_columns, with_value
 
 from unstall.replay.program import Code, Program, Replayed
 
-A_FEW = settings(max_examples=50, deadline=None, phases=set(Phase) - {Phase.explain})
+A_FEW = examples(50, phases=set(Phase) - {Phase.explain})
 INSTRUCTION_TIMES = ("work", "call", "latency")
 OP_TIMES = ("duration", "latency", "gap", "lag")
 INCREASES = st.integers(1, 100) | st.integers(1, 10**7)

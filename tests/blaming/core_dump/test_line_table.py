@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from blaming.core_dump.dumps import FOLDER, loaded
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 
 from unstall.blaming.core_dump.elf import Elf
 from unstall.blaming.core_dump.line_table import LineTable, Steps
@@ -109,7 +110,7 @@ def test_a_function_without_rows_has_no_lines() -> None:
 TABLE = Elf(np.fromfile(FOLDER / "lines.cubin", np.uint8), "lines.cubin").named(".debug_line").tobytes()
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.data())
 def test_a_broken_table_gives_lines_or_none(data: st.DataObject) -> None:
     table = bytearray(TABLE)

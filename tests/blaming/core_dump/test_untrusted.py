@@ -8,8 +8,9 @@ import time
 import numpy as np
 import pytest
 from blaming.core_dump.dumps import NAMES, content, read
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 
 from unstall.blaming.core_dump.code import _SYMBOL, Code
 from unstall.blaming.core_dump.document import ShownCoreDump
@@ -41,14 +42,14 @@ def told(changed: bytes) -> str:
         return str(error)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.sampled_from(NAMES), st.data())
 def test_a_changed_dump_is_read_or_refused(name: str, data: st.DataObject) -> None:
     _change(name, data)
 
 
 @pytest.mark.slow
-@settings(max_examples=1000)
+@examples(1000)
 @given(st.sampled_from(NAMES), st.data())
 def test_a_changed_dump_is_read_or_refused_however_it_was_changed(name: str, data: st.DataObject) -> None:
     _change(name, data)
@@ -66,7 +67,7 @@ def _change(name: str, data: st.DataObject) -> None:
     assert told(bytes(changed))
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.sampled_from(NAMES), st.data())
 def test_a_piece_of_a_dump_is_refused(name: str, data: st.DataObject) -> None:
     whole = content(name)
@@ -74,7 +75,7 @@ def test_a_piece_of_a_dump_is_refused(name: str, data: st.DataObject) -> None:
         read(whole[: data.draw(st.integers(1, len(whole) - 1))])
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.binary(max_size=300))
 def test_any_bytes_behind_the_first_of_a_dump_are_read_or_refused(rest: bytes) -> None:
     assert told(content("spin")[:40] + rest)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from processes import forked
 
 pytest.importorskip("torch")
 
-_LOOKED = """
+_BEFORE = """
 import sys
 from pathlib import Path
 import torch
@@ -25,30 +22,44 @@ def look():
     keep_races(Path(sys.argv[1]))()
     assert not read_races(Path(sys.argv[1])).missing
 """
+_PROGRAMS = {
+    "enabled afterwards": """
+look()
+from torch.cuda import _sanitizer
+_sanitizer.enable_cuda_sanitizer()
+print(callbacks())
+""",
+    "imported before": "import torch.cuda._sanitizer\nlook()\nprint(callbacks())",
+    "of races alone": "look()\nprint(callbacks())",
+    "kept": """
+look()
+import gc
+from unstall.blaming.races.watch import RaceWatch
+gc.collect()
+print(sum(type(each) is RaceWatch for each in gc.get_objects()))
+""",
+}
 
 
-def told(folder: Path, program: str) -> str:
-    """What a program prints in a process of its own."""
-    command = [sys.executable, "-c", _LOOKED + program, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What each program printed."""
+    done = forked(_BEFORE, list(_PROGRAMS.values()), tmp_path_factory.mktemp("watch"))
+    assert [(each.returncode, each.stderr) for each in done] == [(0, "")] * len(done)
+    return {name: each.stdout for name, each in zip(_PROGRAMS, done, strict=True)}
 
 
-def test_torchs_sanitizer_can_be_enabled_afterwards(tmp_path: Path) -> None:
-    program = "look()\nfrom torch.cuda import _sanitizer\n_sanitizer.enable_cuda_sanitizer()\nprint(callbacks())\n"
-    assert told(tmp_path, program) == "10\n"
+def test_torchs_sanitizer_can_be_enabled_afterwards(told: dict[str, str]) -> None:
+    assert told["enabled afterwards"] == "10\n"
 
 
-def test_torchs_sanitizer_is_told_as_before_if_the_program_had_imported_it(tmp_path: Path) -> None:
-    assert told(tmp_path, "import torch.cuda._sanitizer\nlook()\nprint(callbacks())\n") == "10\n"
+def test_torchs_sanitizer_is_told_as_before_if_the_program_had_imported_it(told: dict[str, str]) -> None:
+    assert told["imported before"] == "10\n"
 
 
-def test_torchs_sanitizer_that_only_races_need_is_told_nothing(tmp_path: Path) -> None:
-    assert told(tmp_path, "look()\nprint(callbacks())\n") == "0\n"
+def test_torchs_sanitizer_that_only_races_need_is_told_nothing(told: dict[str, str]) -> None:
+    assert told["of races alone"] == "0\n"
 
 
-def test_nothing_keeps_what_was_noted(tmp_path: Path) -> None:
-    program = (
-        "look()\nimport gc\nfrom unstall.blaming.races.watch import RaceWatch\ngc.collect()\n"
-        "print(sum(type(each) is RaceWatch for each in gc.get_objects()))\n"
-    )
-    assert told(tmp_path, program) == "0\n"
+def test_nothing_keeps_what_was_noted(told: dict[str, str]) -> None:
+    assert told["kept"] == "0\n"

@@ -10,8 +10,9 @@ import pytest
 import torch
 from fix.graphed.harness import on_tape
 from fix.graphed.tape import TapeDevice
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 
 # Each takes tensors by place and gives one more, or writes into one.
 _OPS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor | None]] = {
@@ -43,7 +44,7 @@ def _run(program: list[tuple[str, int, int]], x: torch.Tensor, outside: torch.Te
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@examples(25)
 @given(_PROGRAMS, st.integers(0, 10**6))
 def test_any_program_computes_the_same(program: list[tuple[str, int, int]], seed: int) -> None:
     # A write into what is expanded is the program's own error.

@@ -7,13 +7,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from profiles import examples
 from virtual.allocator.invented_requests import CALLS, SETTINGS, Call, Program
 
 
 def law(test: Callable[..., None]) -> Any:
     """A test of any calls, under each setting."""
-    return pytest.mark.parametrize("configuration", SETTINGS)(settings(max_examples=30)(given(calls=CALLS)(test)))
+    return pytest.mark.parametrize("configuration", SETTINGS)(examples(30)(given(calls=CALLS)(test)))
 
 
 def ran(configuration: str, calls: list[Call]) -> Program:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from virtual.operators.running import told_by
 
-DRAWN, OF_EACH = 30, 1
+DRAWN, OF_EACH = 10, 1
 ALL = 3
 # The share of samples that can be compared: the others are refused within a capture, on a real GPU too.
 FEWEST_COMPARED = 4

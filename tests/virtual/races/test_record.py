@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from virtual.races.logs import DOWNLOAD, Log, placed
 from virtual.races.test_reference import CALLS, Call
 
@@ -22,7 +23,7 @@ def in_parts(log: Log, size: int) -> RaceLog:
     return kept
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(CALLS, st.integers(1, 5))
 def test_parts_have_the_races_of_the_whole(calls: list[Call], size: int) -> None:
     log = Log()

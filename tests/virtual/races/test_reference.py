@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from virtual.races.logs import Log, Range
 from virtual.races.reference import ReferenceRaces
 
@@ -97,7 +98,7 @@ def worst(races: list[tuple[RaceKind, int, int]]) -> set[tuple[RaceKind, int, in
     return {(kind, *pair) for pair, kind in found.items()}
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(CALLS)
 def test_the_same_races_as_the_graph_of_all_order(calls: list[Call]) -> None:
     log = Log()
@@ -107,7 +108,7 @@ def test_the_same_races_as_the_graph_of_all_order(calls: list[Call]) -> None:
     assert set(log.races()) == ReferenceRaces(log).races()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.one_of(*_ON_DEVICE), max_size=8), st.lists(st.one_of(*_ON_DEVICE, launch(), launch()), max_size=12))
 def test_the_same_races_where_a_graph_is_captured_and_launched(captured: list[Call], calls: list[Call]) -> None:
     log = Log()

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from virtual.simulate.logs import Fixed, Log
 
 from unstall.diagnose.explain import explain
@@ -17,7 +18,7 @@ from unstall.virtual.log import CopyFlag, LogCode
 from unstall.virtual.options import MachineOptions
 from unstall.virtual.simulation.simulator import Simulator
 
-A_FEW = settings(max_examples=40, deadline=None)
+A_FEW = examples(40)
 STREAMS = st.sampled_from([0, 0, 0, 3, 8])
 ACTIONS = st.one_of(
     st.tuples(st.just("launch"), st.sampled_from([100, 9_000, 12_000, 90_000]), STREAMS),

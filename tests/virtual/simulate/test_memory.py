@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import examples
 from virtual.allocator.recorded_requests import H200_BYTES, Sequence, sequences
 from virtual.simulate.logs import HOST, LIMITS, MIB, Fixed, Log
 from virtual.simulate.runs import begin, calls
@@ -149,7 +150,7 @@ def test_what_an_operator_takes_by_itself_and_finds_no_room_for_is_said_at_the_n
     assert [type(error).__name__ for error in log.raised] == [OutOfMemoryError.__name__]
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     size=st.integers(1, 200 * MIB),
     text=st.sampled_from(
