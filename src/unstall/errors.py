@@ -7,6 +7,8 @@ UnstallError        (1)      a mistake of the user's or bad input; the number is
 └── SyncError       (1)      a wait for the GPU under `no_sync()`; also a RuntimeError
 """
 
+from typing import Any
+
 
 class UnstallError(Exception):
     """Base of all errors meant for the user. The message is one sentence that says what is wrong and what to do.
@@ -41,6 +43,6 @@ class SyncError(UnstallError, RuntimeError):
         wait: The `unstall.guarding.wait.Wait`, or None.
     """
 
-    def __init__(self, text: str, wait: object = None) -> None:
+    def __init__(self, text: str, wait: Any = None) -> None:
         super().__init__(text)
         self.wait = wait

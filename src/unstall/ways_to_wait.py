@@ -302,3 +302,17 @@ def called(frames: str) -> str:
     builtin = _BUILTIN.match(frames)
     name = f"aten::{builtin['name']}" if builtin else ""
     return name if name and any(way.op and re.match(way.op, name) for way in WAYS) else ""
+
+
+TENSORS_OWN = re.compile(r"torch/_tensor\.py|torch/_tensor_str\.py|torch/cuda/(__init__|streams)\.py")
+"""Frames of torch's tensors and streams, by whose methods code waits."""
+# Waits of unstall's helpers while they measure or verify cannot be removed; those of to_host(…).result() can.
+_OURS = re.compile(r"(.*/)?unstall/(?!fix/to_host\.py)[^:]*\.py: ")
+
+
+def is_ours(frames: str) -> bool:
+    """Returns whether unstall's own code asked for a wait with these frames below the user's line. A wait in a module
+    that it calls is the program's.
+    """
+    asking = (each for each in frames.splitlines() if not (each.startswith("<") or TENSORS_OWN.search(each)))
+    return _OURS.match(next(asking, "")) is not None

@@ -87,6 +87,20 @@ def test_the_outermost_operator_that_is_known_to_wait_is_named() -> None:
     assert seen("value", "mine::op", "aten::item", "aten::_local_scalar_dense").operator == "aten::item"
 
 
+def test_the_operator_of_a_backward_pass_is_named() -> None:
+    engine = ("autograd::engine::evaluate_function: MmBackward0", "MmBackward0", "aten::mm")
+    assert seen("malloc", *engine).operator == "aten::mm"
+
+
+def test_a_call_of_several_lines_is_shown_on_one() -> None:
+    assert said("wait(\n    1,\n    2,\n)\n").code == "wait( 1, 2, )"
+
+
+def test_a_long_call_is_not_shown() -> None:
+    wait = said(f"wait('{'x' * 80}')\n", operators=("aten::item",))
+    assert str(wait).startswith("/home/me/train.py:1: aten::item waits for the GPU (aten::item → ")
+
+
 def test_without_a_known_operator_the_outermost_one_is_named() -> None:
     wait = seen("value", "mine::op", "mine::inner")
     assert (wait.operator, wait.rule) == ("mine::op", "sync-item")

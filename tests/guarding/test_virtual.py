@@ -74,6 +74,18 @@ def test_a_guard_says_how_long_the_waits_were() -> None:
         assert abs(found["lasted_ns"][place] - waited_ns) <= 5_000  # the rest of the call
 
 
+def test_unstalls_own_helpers_do_not_wait_in_a_guarded_loop() -> None:
+    found = facts("helpers")
+    waits = {name: [kind for kind in kinds if kind] for name, kinds in found["outcomes"].items()}
+    assert waits.pop("to_host, read too early") == ["event"] * 5
+    assert waits == {"graphed": [], "prefetch": [], "MetricBuffer": [], "to_host": []}
+
+
+def test_a_guard_does_not_keep_a_call_from_becoming_a_graph() -> None:
+    found = facts("helpers")
+    assert (found["refused_capture"], found["replays"]) == (None, 6)
+
+
 def test_the_debug_mode_is_kept() -> None:
     assert facts("sync_debug")["modes"] == [0, 1, 2, 0]
 

@@ -26,9 +26,28 @@ class _Caller:
 
 
 def carry(torch: ModuleType) -> None:
-    """Makes backward passes carry the caller's guard. Called once, after torch was imported."""
-    engine = torch.autograd.Variable._execution_engine
-    torch.autograd.Variable._execution_engine = _Engine(engine, torch._C)
+    """Makes backward passes carry the caller's guard. Called once, after torch was imported. Does nothing if this torch
+    carries no objects to autograd's threads.
+    """
+    torch_c: Any = torch._C
+    if not hasattr(torch_c, "_stash_obj_in_tls"):
+        return
+
+    class Engine(torch_c._ImperativeEngine):  # type: ignore[misc]
+        """torch's engine, whose backward passes carry the guard of their caller."""
+
+        def run_backward(self, *args: Any, **kwargs: Any) -> Any:
+            region = regions.innermost()
+            if region is None:
+                return super().run_backward(*args, **kwargs)
+            before = _caller()
+            torch_c._stash_obj_in_tls(_KEY, _Caller(region, sys._getframe(1)))
+            try:
+                return super().run_backward(*args, **kwargs)
+            finally:
+                torch_c._stash_obj_in_tls(_KEY, before)
+
+    torch.autograd.Variable._execution_engine = Engine()
     regions.caller = _region
 
 
@@ -36,28 +55,6 @@ def place() -> Place | None:
     """Returns the line that called the backward pass for which this thread works, or None."""
     found = _caller()
     return place_of(found.frame) if found is not None else None
-
-
-class _Engine:
-    """torch's engine, whose backward passes carry the guard of their caller."""
-
-    def __init__(self, engine: Any, torch_c: Any) -> None:
-        self._engine = engine
-        self._torch_c = torch_c
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    def run_backward(self, *args: Any, **kwargs: Any) -> Any:
-        region = regions.innermost()
-        if region is None:
-            return self._engine.run_backward(*args, **kwargs)
-        before = _caller()
-        self._torch_c._stash_obj_in_tls(_KEY, _Caller(region, sys._getframe(1)))
-        try:
-            return self._engine.run_backward(*args, **kwargs)
-        finally:
-            self._torch_c._stash_obj_in_tls(_KEY, before)
 
 
 def _caller() -> _Caller | None:

@@ -28,7 +28,7 @@ is_compiling: Callable[[], bool] = _never
 def _torch_is_imported() -> None:
     global is_compiling
     torch = sys.modules["torch"]
-    is_compiling = getattr(torch.compiler, "is_compiling", _never)
+    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", _never)
     backward.carry(torch)
 
 

@@ -10,9 +10,10 @@ from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType
 
-from unstall.frameworks import OURS, is_framework, is_left_out_of_stacks, is_users
+from unstall.frameworks import OURS, is_framework, is_users
 from unstall.lines.places import Shortened
 
+_SOURCES = (OURS + "guarding" + os.sep, OURS + "virtual" + os.sep)
 _LONGEST_CODE = 80
 _MOST_FRAMES = 64
 
@@ -44,22 +45,22 @@ NOWHERE = Place(None, "", 0, "", "", "", "")
 
 
 def place_of(frame: FrameType | None) -> Place:
-    """Returns the place of a wait that this frame, or code that it called, asks for. Without a frame that is not ours,
-    returns NOWHERE.
+    """Returns the place of a wait that this frame, or code that it called, asks for. Frames of guards and of the
+    virtual GPU do not count. Returns NOWHERE if there are no others.
     """
-    while frame is not None and is_left_out_of_stacks(frame.f_code.co_filename):
+    while frame is not None and frame.f_code.co_filename.startswith(_SOURCES):
         frame = frame.f_back
     if frame is None:
         return NOWHERE
-    innermost = frame
+    innermost, short = frame, _short()
     between: list[str] = []
     while frame is not None and _is_skipped(frame.f_code.co_filename):
         if len(between) < _MOST_FRAMES:
-            between.append(f"{frame.f_code.co_filename}: {frame.f_code.co_qualname}")
+            between.append(f"{short[frame.f_code.co_filename]}: {frame.f_code.co_qualname}")
         frame = frame.f_back
     if frame is None:
         frame, between = innermost, []
-    code, short = frame.f_code, _short()
+    code = frame.f_code
     text, called = _call_at(code, frame.f_lasti)
     calls = _call_at(innermost.f_code, innermost.f_lasti)[1] if between else ""
     between = [_built_in(calls), *between, _built_in(called)]
@@ -104,10 +105,12 @@ def _short() -> Shortened:
 def _call_at(code: CodeType, instruction: int) -> tuple[str, str]:
     """Returns the source of an instruction's call, and the name of the function that it calls; "" if unknown."""
     start, end, column, end_column = next(islice(code.co_positions(), instruction // 2, None), (None,) * 4)
-    if start is None or column is None or end_column is None or start != end:
+    if start is None or end is None or column is None or end_column is None:
         return "", ""
-    line = linecache.getline(code.co_filename, start).encode()
-    text = line[column:end_column].decode(errors="replace").strip()
+    lines = [linecache.getline(code.co_filename, number).encode() for number in range(start, end + 1)]
+    lines[-1] = lines[-1][:end_column]  # the columns count bytes
+    lines[0] = lines[0][column:]
+    text = " ".join(line.decode(errors="replace").strip() for line in lines)
     return (text if len(text) <= _LONGEST_CODE else ""), _called_name(text)
 
 

@@ -1,8 +1,9 @@
 """Which guard is active: by thread, by asyncio task, and in autograd's threads for the thread that called backward().
 
-A region is one time that a block is entered. A context variable holds the innermost region. So other threads have none,
-and a task has those of the task that created it, as long as they are active. Leaving a region marks it, since the
-context may be another one than that in which it was entered: a generator may be dropped in the middle.
+A region is one time that a block is entered. A context variable holds the innermost region. So a task has those of the
+task that created it, as long as they are active. Threads that run in a copy of the context, as those of
+asyncio.to_thread do, see regions of another thread, which do not count. Leaving a region marks it, since the context
+may be another one than that in which it was entered: a generator may be dropped in the middle.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Region:
 
     guard: Guard | None
     outer: Region | None
+    thread: int
     active: bool = True
 
 
@@ -35,11 +37,11 @@ _lock = threading.RLock()  # the garbage collector may leave a region while this
 _is_on = False
 
 
-def no_caller() -> Region | None:
+def _no_caller() -> Region | None:
     return None
 
 
-caller: Callable[[], Region | None] = no_caller
+caller: Callable[[], Region | None] = _no_caller
 """Returns the region for which this thread works, if it is one of autograd's. `backward.py` sets it."""
 
 
@@ -61,7 +63,7 @@ def is_guarded() -> bool:
 
 def enter(guard: Guard | None) -> Region:
     """Begins a region inside the innermost one."""
-    region = Region(guard, _own())
+    region = Region(guard, _own(), threading.get_ident())
     _innermost.set(region)
     if guard is not None:
         number = id(region)
@@ -107,8 +109,12 @@ def has_source() -> bool:
 
 
 def _own() -> Region | None:
+    """Returns the innermost active region that was entered in this thread and task, or around the task's creation."""
     region = _innermost.get()
-    while region is not None and not region.active:
+    if region is None:
+        return None
+    thread = threading.get_ident()
+    while region is not None and not (region.active and region.thread == thread):
         region = region.outer
     return region
 

@@ -8,12 +8,17 @@ the thread that waits, with the GIL:
     if pending is not None:
         pending.waited(duration_ns)  # right after; may raise, if the program turns warnings into errors
 
-Neither call waits, for the GPU or for another thread: a source may hold locks of its own. A wait within a wait (the
-synchronization that ends a blocking copy) is part of it: a source reports the outer one only.
+`kind` is one of `kinds.KINDS`. The operator may be unknown: then the call in the user's line tells. The line is found from
+the caller's frame outward; if the thread runs no Python, from the call of backward() for which it works.
+
+Neither call waits, for the GPU or for another thread: a source may be in the middle of the driver's call. A wait within
+a wait (the synchronization that ends a blocking copy, or one of a warning's handler) is part of it: a source reports the
+outer one only.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -36,9 +41,12 @@ from unstall.ways_to_wait import (
     Way,
     called,
     is_known,
+    is_ours,
     way_of,
 )
 from unstall.ways_to_wait import Wait as KnownWait
+
+_ENGINE = re.compile(r"autograd::engine::|\w+Backward\d*$")  # what runs the operators of a backward pass
 
 
 @dataclass(slots=True)
@@ -66,7 +74,8 @@ def on_wait(kind: Kind, operator: str | Sequence[str] = "") -> Pending | None:
             "" if none is known.
 
     Returns:
-        None if no guard is active. Otherwise an object whose `waited(duration_ns)` must be called after the wait.
+        None if no guard is active, or a helper of unstall waits. Otherwise an object whose `waited(duration_ns)` must
+        be called after the wait.
 
     Raises:
         SyncError: The guard forbids waits. Do not wait.
@@ -77,6 +86,8 @@ def on_wait(kind: Kind, operator: str | Sequence[str] = "") -> Pending | None:
     place = place_of(sys._getframe(1))
     if place.frame is None:
         place = backward.place() or place
+    if is_ours(place.frames):
+        return None
     wait = _wait(kind, (operator,) if isinstance(operator, str) else tuple(operator), place)
     if region.guard.mode == "error":
         region.guard.note(wait)
@@ -103,7 +114,7 @@ def _wait(kind: Kind, operators: tuple[str, ...], place: Place) -> Wait:
 def _way(kind: Kind, operators: tuple[str, ...], frames: str) -> tuple[Way, str]:
     """Returns the way of waiting, and its operator: the outermost one that is known to wait."""
     known = [name for name in operators if name]
-    outermost = known[0] if known else ""
+    outermost = next((name for name in known if not _ENGINE.match(name)), "".join(known[:1]))
     if kind in ("upload", "pinned_upload"):
         made = KnownWait(op=outermost, frames=frames, call="")
         way = PAGEABLE_UPLOAD if kind == "upload" else PINNED_UPLOAD

@@ -15,17 +15,14 @@ from unstall.figures import counted, duration, size
 from unstall.locate.operations import has_operators
 from unstall.result import Finding
 from unstall.timeline.columns import I32, I64, CopyDirection, HostKind
-from unstall.ways_to_wait import VALUE_BYTES, WAYS, Read, Wait, Way, called
+from unstall.ways_to_wait import TENSORS_OWN, VALUE_BYTES, WAYS, Read, Wait, Way, called, is_ours
 from unstall.what_if.edits.remove_syncs import READ_BACK_BYTES
 from unstall.what_if.gains import COSTS_NOTHING
 
 _MOST_PLACES = 3  # in libraries, listed in a finding
 _LONGEST, _MOST_FRAMES = 512, 64  # characters and frames between the wait and the user's line
 _RECORDER = re.compile(r"torch/(autograd/)?profiler")
-_TENSORS_OWN = re.compile(r"torch/_tensor\.py|torch/_tensor_str\.py|torch/cuda/(__init__|streams)\.py")
 _ALLOCATOR = re.compile(r"torch/cuda/memory\.py.*empty_cache")
-# Waits of unstall's helpers while they measure or verify cannot be removed; those of to_host(…).result() can.
-_OURS = re.compile(r"(.*/)?unstall/(?!fix/to_host\.py)[^:]*\.py: ")
 _READS: tuple[Read, ...] = ("", "value", "data")
 
 
@@ -103,7 +100,7 @@ def _library_line(run: Run, stack: int, user: int) -> str:
     while stack >= 0 and stack != user:
         line = int(timeline.stacks.line[stack])
         file, function = (timeline.text(int(of[line])) for of in (timeline.lines.file, timeline.lines.function))
-        if file and user >= 0 and not _TENSORS_OWN.search(file):
+        if file and user >= 0 and not TENSORS_OWN.search(file):
             number = int(timeline.lines.line[line])
             return f"{file}:{number} {function}" if number >= 0 else f"{file} {function}"
         stack = int(timeline.stacks.parent[stack])
@@ -157,17 +154,11 @@ def _way(run: Run, op: int, call: int, stack: int, user: int, read: int, kernel:
     more."""
     text = run.timeline.text
     frames = _frames(run, stack, user)
-    if _RECORDER.search(frames) or _ALLOCATOR.search(frames) or _is_ours(frames):
+    if _RECORDER.search(frames) or _ALLOCATOR.search(frames) or is_ours(frames):
         return -1
     operator = called(frames) if bare else text(op)
     wait = Wait(op=operator, frames=frames, call=text(call), read=_READS[read], kernel=text(kernel))
     return next(i for i, way in enumerate(WAYS) if way.matches(wait))
-
-
-def _is_ours(frames: str) -> bool:
-    """Returns whether unstall's own code asked for the wait. A wait in a module that it calls is the program's."""
-    asking = (each for each in frames.splitlines() if not (each.startswith("<") or _TENSORS_OWN.search(each)))
-    return _OURS.match(next(asking, "")) is not None
 
 
 def _bytes_read(run: Run, rows: I64) -> I64:

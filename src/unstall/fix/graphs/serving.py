@@ -21,6 +21,7 @@ from unstall.fix.graphs.refusals import Refusal, Refused, ReportedRefusals, Shap
 from unstall.fix.graphs.static_call import FunctionKind
 from unstall.fix.graphs.static_inputs import Sharing
 from unstall.fix.graphs.verify import check
+from unstall.guarding.no_sync import allow_sync
 from unstall.guest.step_replay import repeat_boundaries
 from unstall.guest.steps import proving
 
@@ -123,7 +124,7 @@ class GraphServer:
         """Returns whether the graph and eager agree on this call's inputs. Restores the program's state."""
         saved = graph.static_call.saved()
         try:
-            with proving(), graphs_disabled(), silent_proof():
+            with proving(), graphs_disabled(), silent_proof(), allow_sync("the graph is checked"):
                 check(graph.static_call, graph.captured, call.tensors, saved)
         except Refused as refused:
             self._report(entry.refuse(refused.refusals[0]))
@@ -166,7 +167,8 @@ class GraphServer:
             self._report(entry.refuse(Refusal(reason, None, "pass a clone")))
             return False, None
         try:
-            with proving(), graphs_disabled(), silent_proof(), no_stream_warnings():
+            waits = allow_sync("the call is captured, and timed")
+            with proving(), graphs_disabled(), silent_proof(), no_stream_warnings(), waits:
                 request = CaptureRequest(self._function, call, found)
                 graph = prepared(device, self._pool_for(device, found.kind), request, self._options)
         except Refused as refused:
