@@ -8,12 +8,12 @@ the thread that waits, with the GIL:
     if pending is not None:
         pending.waited(duration_ns)  # right after; may raise, if the program turns warnings into errors
 
-`kind` is one of `kinds.KINDS`. The operator may be unknown: then the call in the user's line tells. The line is found from
-the caller's frame outward; if the thread runs no Python, from the call of backward() for which it works.
+`kind` is one of `kinds.KINDS`. The operator may be unknown: then the call in the user's line tells. The line is found
+from the caller's frame outward; if the thread runs no Python, from the call of backward() for which it works.
 
 Neither call waits, for the GPU or for another thread: a source may be in the middle of the driver's call. A wait within
-a wait (the synchronization that ends a blocking copy, or one of a warning's handler) is part of it: a source reports the
-outer one only.
+a wait (the synchronization that ends a blocking copy, or one of a warning's handler) is part of it: a source reports
+the outer one only.
 """
 
 from __future__ import annotations
