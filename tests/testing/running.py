@@ -8,9 +8,12 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 
 PROGRAMS = Path(__file__).parent / "programs"
+_IS_INSTALLED = "unstall" in entry_points(group="pytest11").names  # else it is a checkout that is only on sys.path
+_LOADED = () if _IS_INSTALLED else ("-p", "unstall.testing.plugin")
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ def run_tests(
     environment |= {"COLUMNS": "80", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     usual = ["-rA", "-v", "-W", "error" if strict else "default", "--strict-markers", "-p", "no:cacheprovider"]
     command = [
-        *(sys.executable, *python, "-m", "pytest", "-p", "unstall.testing.plugin"),
+        *(sys.executable, *python, "-m", "pytest", *_LOADED),
         *([] if plain else usual),
         *options,
     ]

@@ -24,6 +24,7 @@ from testing.running import copied, line_of, run_tests
             "bool(noise.isfinite().all())",
         ),
     ],
+    ids=["trainer", "lightning", "accelerate", "diffusers"],
 )
 def test_a_planted_wait_fails_with_its_line_and_the_mended_program_passes(
     project: str, package: str, limit: str, wait: str, tmp_path: Path

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from profiles import examples
-from virtual.allocator.invented_requests import CALLS, SETTINGS, Call, Program
+from virtual.allocator.invented_requests import CALLS, MIB, SETTINGS, Call, Program
 
 
 def law(test: Callable[..., None]) -> Any:
@@ -103,3 +103,58 @@ def test_freeing_all_and_emptying_the_cache_gives_everything_back(configuration:
     assert stats["num_device_alloc"] == stats["num_device_free"] or "expandable" in configuration
     assert program.allocator.mem_get_info() == (program.allocator.mem_get_info()[1],) * 2
     assert segments(program) == []
+
+
+def foreseen_and_called(program: Program, calls: list[Call]) -> Iterator[tuple[str, str]]:
+    """What was foreseen of each request, and what it called. "full": it failed."""
+    for call in calls:
+        before, held = program.allocator.memory_stats(), len(program.live)
+        foreseen = program.allocator.foresee(call.size, call.stream, program.events.query)
+        program.do(call)
+        after = program.allocator.memory_stats()
+        taken, freed = (after[key] - before[key] for key in ("num_device_alloc", "num_device_free"))
+        if call.action == "malloc":
+            is_full = len(program.live) == held
+            yield foreseen, "full" if is_full else "free" if freed else "malloc" if taken else ""
+
+
+@law
+def test_no_driver_call_of_a_request_is_unforeseen(configuration: str, calls: list[Call]) -> None:
+    assert [each for each in foreseen_and_called(Program(configuration), calls) if each[1] and not each[0]] == []
+
+
+@given(calls=CALLS)
+def test_with_default_settings_exactly_the_driver_calls_are_foreseen(calls: list[Call]) -> None:
+    for foreseen, called in foreseen_and_called(Program(""), calls):
+        assert foreseen == called or (called == "full" and foreseen)
+
+
+@law
+def test_emptying_the_cache_calls_the_driver_if_that_is_foreseen(configuration: str, calls: list[Call]) -> None:
+    program = ran(configuration, calls)
+    before = program.allocator.memory_stats()["num_device_free"]
+    foreseen = program.allocator.waits_to_empty()
+    program.allocator.empty_cache()
+    assert foreseen or program.allocator.memory_stats()["num_device_free"] == before
+
+
+@law
+def test_requests_that_the_largest_cached_block_holds_need_no_driver(configuration: str, calls: list[Call]) -> None:
+    """As `is_cached` of shim/waits.cpp goes on: a large request uses up to 1 MiB more than it asks for."""
+    program = Program(configuration)
+    left = {stream: [0, 0] for stream in range(3)}
+    for number, call in enumerate(calls):
+        if call.action == "empty_cache":
+            left = {stream: [0, 0] for stream in range(3)}
+        elif number % 10 == 0:
+            left[call.stream] = list(program.allocator.largest_cached(call.stream))
+        before = program.allocator.memory_stats()["num_device_alloc"]
+        program.do(call)
+        if call.action == "malloc":
+            size = -(-call.size // 512) * 512
+            is_large = size > MIB
+            if size <= left[call.stream][is_large]:
+                left[call.stream][is_large] -= size + (MIB if is_large else 0)
+                assert program.allocator.memory_stats()["num_device_alloc"] == before
+            elif len(program.live) and program.allocator.memory_stats()["num_device_free"]:
+                left = {stream: [0, 0] for stream in range(3)}  # it may have freed what was cached

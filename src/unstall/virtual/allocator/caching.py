@@ -135,7 +135,7 @@ class CachingAllocator:
 
     def foresee(self, size: int, stream: int, is_done: Callable[[int], bool]) -> DriverCall:
         """Returns what `malloc` would call now: "malloc" for cudaMalloc or a mapping of pages, "free" if cached memory
-        must be freed first, "" if the cache has a block.
+        is freed first, "" if the cache has a block. Expandable segments may need no call though one is foreseen.
 
         Args:
             size: As for `malloc`.
@@ -151,14 +151,14 @@ class CachingAllocator:
         room = self._memory.free_bytes
         if self._allowed_bytes is not None:
             room = min(room, self._allowed_bytes - self._segments.reserved_bytes)
-        return "malloc" if self.settings.segment_size(block_size) <= room else "free"
+        collects = self._collects_garbage and self._excess() > 0 and bool(self._collectable())
+        return "free" if collects or self.settings.segment_size(block_size) > room else "malloc"
 
     def largest_cached(self, stream: int) -> tuple[int, int]:
         """Returns the bytes of the stream's largest free blocks, for small and for large requests, from which requests
-        are surely served until they are used up. (0, 0) if settings forbid some requests to use some blocks.
+        are surely served until they are used up. (0, 0) if that is not sure: with other settings, or during a capture.
         """
-        settings = self.settings
-        if settings.max_split_size != UNLIMITED or max(settings.roundup_power2_divisions) > 1 or self._captures:
+        if self._captures or not self.settings.splits_any_block:
             return 0, 0
         small, large = (pool.free.last(stream) for pool in self._pools)
         return small.size if small else 0, large.size if large else 0
@@ -361,11 +361,7 @@ class CachingAllocator:
 
     def _collect_garbage(self) -> None:
         """If too much memory is reserved, frees cached large segments that were not reused for a long time."""
-        assert self._allowed_bytes is not None
-        threshold = int(self.settings.garbage_collection_threshold * self._allowed_bytes)
-        excess = self._segments.reserved_bytes - threshold
-        pool = self._pools.large
-        cached = [block for block in pool.free if not block.is_split and block.segment is None]
+        excess, cached, pool = self._excess(), self._collectable(), self._pools.large
         while excess > 0 and cached:
             mean_age = sum(map(pool.age, cached)) / len(cached)
             old = [block for block in cached if pool.age(block) >= mean_age]
@@ -373,6 +369,14 @@ class CachingAllocator:
             for block in old:
                 excess -= block.size
                 self._segments.free(block, self.settings.max_split_size)
+
+    def _excess(self) -> int:
+        """Returns by how many bytes the reserved memory is above the threshold of the garbage collection."""
+        assert self._allowed_bytes is not None
+        return self._segments.reserved_bytes - int(self.settings.garbage_collection_threshold * self._allowed_bytes)
+
+    def _collectable(self) -> list[Block]:
+        return [block for block in self._pools.large.free if not block.is_split and block.segment is None]
 
     def _out_of_memory(self, block_size: int, stream: int) -> OutOfMemoryError:
         self._statistics.num_ooms += 1

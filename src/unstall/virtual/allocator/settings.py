@@ -80,6 +80,14 @@ class AllocatorSettings:
             per_process_memory_fraction=_fraction(values, "per_process_memory_fraction", default=1.0),
         )
 
+    @property
+    def splits_any_block(self) -> bool:
+        """Whether a request is served by any free block of its pool that is large enough, and takes no more of it than
+        its size, in multiples of `MIN_BLOCK`, and a rest that is too small to split off.
+        """
+        rounds_up = max(self.roundup_power2_divisions) > 1
+        return self.max_split_size == UNLIMITED and not rounds_up and not self.expandable_segments
+
     def block_size(self, requested: int) -> int:
         """Returns the block size for a request of `requested` bytes."""
         if requested < MIN_BLOCK:
