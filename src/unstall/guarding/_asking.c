@@ -1,8 +1,10 @@
 /* Asks Python whether a thread may wait.
 
    torch releases the GIL before it waits, so it is taken for asking. But not if torch's allocator makes the call: it holds
-   a lock then, for which another thread, with the GIL, may wait. torch's order is the GIL first, then that lock. A thread
-   of ours asks on its behalf. If it gets no answer in time, the wait is let through, and counted as missed. */
+   a lock then, for which another thread, with the GIL, may wait. torch's order is the GIL first, then that lock. So a
+   thread of ours asks on its behalf. If it gets no answer for `patience_ms`, in which the allocator stands still, the wait
+   is let through, and counted as missed. So is one of a thread that holds that lock and the GIL: Python code may release
+   the GIL. */
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -12,13 +14,13 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-enum { FINISHED = 256 };
 
 static struct {
     PyObject *before, *after;
@@ -32,7 +34,7 @@ __thread int asking_depth;
 
 /* Python calls it in the main thread, between two instructions. */
 static int
-raise(void *exception)
+raise_now(void *exception)
 {
     PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
     Py_DECREF((PyObject *)exception);
@@ -53,7 +55,7 @@ raise_soon(PyObject *function)
     PyErr_NormalizeException(&type, &value, &traceback);
     Py_XDECREF(type);
     Py_XDECREF(traceback);
-    if (value && Py_AddPendingCall(raise, value)) {
+    if (value && Py_AddPendingCall(raise_now, value)) {
         Py_DECREF(value);
     }
 }
@@ -62,6 +64,7 @@ raise_soon(PyObject *function)
 static long
 call(PyObject *function, PyObject *arguments)
 {
+    Py_XINCREF(function); /* another thread may end all this meanwhile */
     PyObject *answer = function && arguments ? PyObject_CallObject(function, arguments) : NULL;
     long result = answer ? PyLong_AsLong(answer) : 0;
     Py_XDECREF(answer);
@@ -70,6 +73,7 @@ call(PyObject *function, PyObject *arguments)
         raise_soon(function);
         result = 0;
     }
+    Py_XDECREF(function);
     return result;
 }
 
@@ -84,20 +88,20 @@ ask_here(const Question *question, unsigned long thread, int here)
     for (int i = 0; operators && i < question->operators.count; i++) { /* outermost first */
         PyTuple_SetItem(operators, question->operators.count - 1 - i, PyUnicode_FromFormat("aten::%s", question->operators.names[i]));
     }
-    long answer = call(python.before, Py_BuildValue("(iNnki)", (int)question->kind, operators, (Py_ssize_t)question->bytes,
-                                                   thread, here));
+    long answer = call(python.before, Py_BuildValue("(iNniki)", question->kind, operators, (Py_ssize_t)question->bytes,
+                                                   question->is_pinned, thread, here));
     PyErr_Restore(type, value, traceback);
     PyGILState_Release(gil);
     return answer;
 }
 
 static void
-tell_here(long wait, uint64_t ns)
+tell_here(long wait, int64_t ns)
 {
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    call(python.after, Py_BuildValue("(lK)", wait, (unsigned long long)ns));
+    call(python.after, Py_BuildValue("(lL)", wait, (long long)ns));
     PyErr_Restore(type, value, traceback);
     PyGILState_Release(gil);
 }
@@ -117,6 +121,9 @@ static struct {
 static void *
 serve(void *nothing)
 {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL); /* signals are the program's threads' */
     pthread_setname_np(pthread_self(), "unstall_guard");
     asking_depth = 1;
     pthread_mutex_lock(&asker.lock);
@@ -132,8 +139,14 @@ serve(void *nothing)
         long answer = ask_here(&question, thread, 0); /* not under the lock: who asks may give up meanwhile */
         pthread_mutex_lock(&asker.lock);
         asker.answer = answer;
-        asker.state = asker.state == ASKED ? ANSWERED : IDLE;
+        int is_late = asker.state != ASKED;
+        asker.state = is_late ? IDLE : ANSWERED;
         pthread_cond_signal(&asker.answered);
+        if (is_late && answer > 0) {
+            pthread_mutex_unlock(&asker.lock);
+            tell_here(answer, -1);
+            pthread_mutex_lock(&asker.lock);
+        }
     }
     pthread_mutex_unlock(&asker.lock);
     return nothing;
@@ -178,15 +191,23 @@ static struct {
     struct {
         long wait;
         uint64_t ns;
-    } rows[FINISHED];
-    int count;
+    } *rows;
+    size_t count, room;
 } finished = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void
 tell_later(long wait, uint64_t ns)
 {
     pthread_mutex_lock(&finished.lock);
-    if (finished.count < FINISHED) {
+    if (finished.count == finished.room) {
+        size_t room = finished.room ? 2 * finished.room : 256;
+        void *rows = realloc(finished.rows, room * sizeof *finished.rows);
+        if (rows) {
+            finished.rows = rows;
+            finished.room = room;
+        }
+    }
+    if (finished.count < finished.room) {
         finished.rows[finished.count].wait = wait;
         finished.rows[finished.count++].ns = ns;
     }
@@ -196,8 +217,15 @@ tell_later(long wait, uint64_t ns)
 long
 asking_before(const Question *question, int *later)
 {
-    *later = question->operators.is_allocators && !(python.holds_gil && python.holds_gil());
-    return *later ? ask_by_other_thread(question) : ask_here(question, (unsigned long)pthread_self(), 1);
+    *later = question->operators.is_allocators;
+    if (!*later) {
+        return ask_here(question, (unsigned long)pthread_self(), 1);
+    }
+    if (python.holds_gil && python.holds_gil()) {
+        missed++;
+        return 0;
+    }
+    return ask_by_other_thread(question);
 }
 
 void
@@ -216,7 +244,7 @@ asking_ended(void)
 {
     PyObject *rows = PyList_New(0);
     pthread_mutex_lock(&finished.lock);
-    for (int i = 0; rows && i < finished.count; i++) {
+    for (size_t i = 0; rows && i < finished.count; i++) {
         PyObject *row = Py_BuildValue("lK", finished.rows[i].wait, (unsigned long long)finished.rows[i].ns);
         if (!row || PyList_Append(rows, row)) {
             Py_CLEAR(rows);

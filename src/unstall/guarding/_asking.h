@@ -12,16 +12,18 @@
 #include <stdint.h>
 
 typedef struct {
-    int kind; /* of driver.py */
+    int kind;       /* of driver.py */
     intptr_t bytes; /* of a copy */
+    int is_pinned;  /* whether the host's memory of that copy is */
     Operators operators;
 } Question;
 
 /* Not 0 while this thread is in a call that is asked about, or asks: calls within are not asked about. */
 extern __thread int asking_depth;
 
-/* Begins to ask before(kind, operators, bytes, thread, here), which returns 0 to let a wait be, -1 to refuse it, or a
-   number by which after(number, ns) is told how long it was. With the GIL. Returns -1 with an exception. */
+/* Begins to ask before(kind, operators, bytes, is_pinned, thread, here), which returns 0 to let a wait be, -1 to refuse it,
+   or a number by which after(number, ns) is told how long it was: -1 if it was not asked about in time. With the GIL.
+   Returns -1 with an exception. */
 int asking_begin(PyObject *before, PyObject *after, unsigned patience_ms);
 
 /* With the GIL, which it releases meanwhile. */

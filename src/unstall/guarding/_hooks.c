@@ -45,13 +45,26 @@ static struct {
 
 static _Atomic int is_on;
 
+/* A call that another one may belong to, as it is made right before it: the copy that a synchronization ends, or a call for
+   memory in a row of such calls. */
 typedef struct {
-    Kind kind; /* 0: none */
-    Word stream, bytes;
-    int asked; /* whether Python was asked about it, since it waits */
-} Copy;
+    Kind kind;
+    Word stream, bytes; /* of a copy */
+    int is_asked;       /* whether Python was asked about it, since it waits */
+    unsigned generation;
+    uint64_t end;
+} Before;
 
-static __thread Copy copy_before; /* this thread's call before, if that was an asynchronous copy */
+enum { RIGHT_BEFORE_NS = 20000, MOST_STAGED_BYTES = 64 << 10 };
+
+static __thread Before before; /* this thread's last call */
+static _Atomic unsigned generation; /* grows whenever it is switched on */
+
+static int
+is_right_before(void)
+{
+    return before.kind && before.generation == generation && now() - before.end < RIGHT_BEFORE_NS;
+}
 
 static int
 is_pageable(Word pointer)
@@ -60,70 +73,69 @@ is_pageable(Word pointer)
     return !hooks.attribute || hooks.attribute(&type, MEMORY_TYPE, (uint64_t)pointer) != 0;
 }
 
-/* Whether a call of this kind waits: an "asynchronous" copy does if the host's memory is pageable. */
+/* Whether the host's memory of an asynchronous copy is pageable. */
 static int
-waits(Kind kind, Word a, Word b)
+is_copy_pageable(Kind kind, Word a, Word b)
 {
-    switch (kind) {
-    case TO_DEVICE_ASYNC:
-        return is_pageable(b);
-    case TO_HOST_ASYNC:
-        return is_pageable(a);
-    case ANY_ASYNC:
-        return is_pageable(a) || is_pageable(b);
-    default:
-        return 1;
-    }
+    return (kind != TO_HOST_ASYNC && is_pageable(b)) || (kind != TO_DEVICE_ASYNC && is_pageable(a));
 }
 
-/* Makes the call if Python lets it be. */
+/* Makes the call if Python lets it be.
+
+   A call that ends a copy is made even if it is refused: the copy is under way, and torch gives its memory back. So are
+   calls that free memory, and those of the allocator that wait: torch makes them in destructors, which must not throw. The
+   guard raises its error later. */
 static Word
-asked(const Question *question, Function function, PARAMETERS)
+made_if_allowed(const Question *question, int ends_copy, Function function, PARAMETERS)
 {
     int later;
     long wait = asking_before(question, &later);
-    if (wait < 0) {
+    int must_be = question->kind == FREE || (question->operators.is_allocators && question->kind != ALLOCATE);
+    if (wait < 0 && !ends_copy && !must_be) {
         return NOT_PERMITTED;
     }
     uint64_t start = now();
     Word result = function(ARGUMENTS);
     uint64_t ns = now() - start;
-    if (wait) {
+    if (wait > 0) {
         asking_after(wait, ns, later);
     }
-    return result;
+    return wait < 0 && !must_be ? NOT_PERMITTED : result;
 }
 
 Word
 pointers_called(int number, PARAMETERS)
 {
     Function function = pointers_function(number);
-    if (!atomic_load_explicit(&is_on, memory_order_relaxed) || asking_depth) {
-        return function(ARGUMENTS);
+    if (!atomic_load_explicit(&is_on, memory_order_relaxed) || asking_depth || !PyGILState_GetThisThreadState()) {
+        return function(ARGUMENTS); /* also in threads that Python does not know: nobody can guard them */
     }
     Kind kind = hooks.kinds[number];
-    Copy before = copy_before;
-    copy_before = (Copy){0};
-    if (kind >= TO_DEVICE_ASYNC) {
-        copy_before = (Copy){kind, d, c, waits(kind, a, b)};
-        if (!copy_before.asked) {
-            return function(ARGUMENTS);
+    int is_copy = kind >= TO_DEVICE_ASYNC, follows = is_right_before();
+    int is_pinned = is_copy && !is_copy_pageable(kind, a, b);
+    int does_wait = !is_copy || !(is_pinned || (kind == TO_DEVICE_ASYNC && c <= MOST_STAGED_BYTES));
+    int goes_on = follows && (kind == ALLOCATE || kind == FREE) && before.kind == kind;
+    Word result;
+    if (!does_wait || goes_on) {
+        result = function(ARGUMENTS);
+    }
+    else {
+        asking_depth++;
+        Question question = {.kind = kind, .bytes = kind >= TO_DEVICE ? c : 0, .is_pinned = is_pinned};
+        operators_here(&question.operators);
+        /* An operator ends its copy by waiting for the stream. */
+        int ends_copy = follows && kind == STREAM && before.kind >= TO_DEVICE_ASYNC && before.stream == a &&
+                        question.operators.count;
+        if (ends_copy) {
+            question.kind = before.kind;
+            question.bytes = before.bytes;
+            question.is_pinned = !before.is_asked;
         }
+        result = ends_copy && before.is_asked ? function(ARGUMENTS)
+                                              : made_if_allowed(&question, ends_copy, function, ARGUMENTS);
+        asking_depth--;
     }
-    asking_depth++;
-    Question question = {.kind = kind, .bytes = kind >= TO_DEVICE ? c : 0};
-    operators_here(&question.operators);
-    /* An operator ends its copy by waiting for the stream. */
-    int ends_copy = kind == STREAM && before.kind && before.stream == a && question.operators.count;
-    if (ends_copy) {
-        question.kind = before.kind;
-        question.bytes = before.bytes;
-    }
-    Word result = ends_copy && before.asked ? function(ARGUMENTS) : asked(&question, function, ARGUMENTS);
-    if (result == NOT_PERMITTED) {
-        copy_before = (Copy){0};
-    }
-    asking_depth--;
+    before = (Before){kind, d, c, does_wait, generation, now()};
     return result;
 }
 
@@ -135,13 +147,14 @@ forked(void)
     asking_forked();
 }
 
-/* Looks for pointers in libraries that were loaded since. Returns -1 with an exception. */
+/* Looks for pointers again if libraries were loaded since, and now and then, as a library may ask for its pointers late.
+   Returns -1 with an exception. */
 static int
 search(void)
 {
     unsigned long long libraries = pointers_libraries();
-    int failed = 0;
-    if (libraries != hooks.libraries) {
+    int failed = 0, is_due = !(generation & (generation - 1)); /* the 1st, 2nd, 4th, 8th … time */
+    if (is_due || libraries != hooks.libraries) {
         Py_BEGIN_ALLOW_THREADS
         failed = pointers_replace();
         Py_END_ALLOW_THREADS
@@ -153,22 +166,75 @@ search(void)
     return failed;
 }
 
+/* The kinds to which pointers were found, as a set. */
+static PyObject *
+found_kinds(void)
+{
+    PyObject *kinds = PySet_New(NULL);
+    for (size_t i = 0; kinds && i < pointers_count(); i++) {
+        PyObject *kind = PyLong_FromLong(hooks.kinds[pointers_number(i)]);
+        if (!kind || PySet_Add(kinds, kind)) {
+            Py_CLEAR(kinds);
+        }
+        Py_XDECREF(kind);
+    }
+    return kinds;
+}
+
+/* The runtime asks the driver's own function for addresses, by a name without suffix, for a version of CUDA and a kind of
+   default stream. They may be others than those that the dynamic linker knows. */
+typedef int (*GetProcAddress)(const char *name, void **address, int version, uint64_t flags, void *status);
+
+static int
+add_function(void *address, Kind kind)
+{
+    int number = address ? pointers_add(address) : -1;
+    if (number >= 0) {
+        hooks.kinds[number] = kind;
+    }
+    return number >= 0;
+}
+
+/* Adds the addresses of one function. Returns whether there are any. */
+static int
+add_named(void *driver, const char *name, Kind kind)
+{
+    static const int versions[] = {2000, 3020, 4000, 7000, 12000, 13000};
+    GetProcAddress get;
+    void *found = dlsym(driver, "cuGetProcAddress_v2");
+    memcpy(&get, &found, sizeof get);
+    int added = add_function(dlsym(driver, name), kind);
+    char base[64];
+    size_t length = strcspn(name, "_");
+    if (get && length < sizeof base) {
+        memcpy(base, name, length);
+        base[length] = 0;
+        for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
+            for (uint64_t flags = 0; flags < 3; flags++) {
+                void *address = NULL;
+                added |= !get(base, &address, versions[i], flags, NULL) && add_function(address, kind);
+            }
+        }
+    }
+    return added;
+}
+
 PyDoc_STRVAR(install_doc,
-"install(library, functions, before, after, patience_ms) -> int\n\n"
-"Follow these functions of a library, a dict of kinds by name. Returns how many pointers to them were found. While it is\n"
-"switched on, before(kind, operators, bytes, thread, here) is called before each wait, and returns 0 to let the wait be,\n"
-"-1 to refuse it, or a number: then after(number, ns) is called after it. If not `here`, another thread than the one that\n"
-"waits asks, and finished() tells the duration; the wait is let through if there is no answer in time. Returns 0 if the\n"
-"library is not loaded. Raises OSError if the process's memory cannot be looked at.");
+"install(library, functions, before, after, patience_ms) -> set[int]\n\n"
+"Follow these functions of a library, a dict of kinds by name. Returns the kinds to which there are pointers: none if the\n"
+"library is not loaded. While it is switched on, before(kind, operators, bytes, is_pinned, thread, here) is called before\n"
+"each wait, and returns 0 to let the wait be, -1 to refuse it, or a number: then after(number, ns) is called after it. If\n"
+"not `here`, another thread than the one that waits asks, and finished() tells the duration; the wait is let through if\n"
+"there is no answer in time. Raises OSError if the process's memory cannot be looked at.");
 
 static PyObject *
 install(PyObject *self, PyObject *arguments)
 {
     (void)self;
     const char *library;
-    PyObject *functions, *before, *after, *key, *value;
+    PyObject *functions, *asks, *tells, *key, *value;
     unsigned patience_ms;
-    if (!PyArg_ParseTuple(arguments, "sO!OOI", &library, &PyDict_Type, &functions, &before, &after, &patience_ms)) {
+    if (!PyArg_ParseTuple(arguments, "sO!OOI", &library, &PyDict_Type, &functions, &asks, &tells, &patience_ms)) {
         return NULL;
     }
     static int watched;
@@ -179,7 +245,7 @@ install(PyObject *self, PyObject *arguments)
     watched = 1;
     void *driver = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
     if (!driver) {
-        return PyLong_FromLong(0);
+        return PySet_New(NULL);
     }
     void *attribute = dlsym(driver, "cuPointerGetAttribute");
     memcpy(&hooks.attribute, &attribute, sizeof attribute);
@@ -192,23 +258,18 @@ install(PyObject *self, PyObject *arguments)
             dlclose(driver);
             return NULL;
         }
-        void *address = dlsym(driver, name);
-        int number = address ? pointers_add(address) : -1;
-        if (number >= 0) {
-            hooks.kinds[number] = (Kind)kind;
-            found = 1;
-        }
+        found |= add_named(driver, name, (Kind)kind);
     }
     dlclose(driver); /* who loaded it keeps it */
     if (!found) {
-        return PyLong_FromLong(0);
+        return PySet_New(NULL);
     }
-    if (asking_begin(before, after, patience_ms)) {
+    if (asking_begin(asks, tells, patience_ms)) {
         return NULL;
     }
     hooks.libraries = 0;
     hooks.installed = 1;
-    return search() ? NULL : PyLong_FromSize_t(pointers_count());
+    return search() ? NULL : found_kinds();
 }
 
 PyDoc_STRVAR(remove_doc, "remove()\n\nPut all pointers back, and end the thread that asks. Does nothing if nothing is installed.");
@@ -233,6 +294,7 @@ switch_hooks(PyObject *self, PyObject *on)
 {
     (void)self;
     int wanted = PyObject_IsTrue(on);
+    generation += wanted > 0;
     if (wanted < 0 || (wanted && hooks.installed && search())) {
         return NULL;
     }

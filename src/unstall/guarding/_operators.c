@@ -47,7 +47,8 @@ operator_of(const char *symbol, char *name)
     }
 }
 
-/* Whether this is code of torch's allocator: c10's library for CUDA has little else, and what it has is exported. */
+/* Whether this is code of torch's allocator. c10's library for CUDA exports little of it: what has no other name is taken
+   for the allocator's. */
 static int
 is_allocators(const char *library, const char *symbol)
 {

@@ -98,6 +98,12 @@ pointers_count(void)
 }
 
 int
+pointers_number(size_t i)
+{
+    return replaced.rows[i].number;
+}
+
+int
 pointers_add(void *address)
 {
     for (int number = 0; number < function_count; number++) {

@@ -31,6 +31,9 @@ int pointers_replace(void);
 /* How many pointers are replaced. */
 size_t pointers_count(void);
 
+/* The number of the function that the i-th of them points to. */
+int pointers_number(size_t i);
+
 /* Puts all of them back. */
 void pointers_put_back(void);
 
