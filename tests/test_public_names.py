@@ -62,6 +62,10 @@ def test_measuring_a_python_function_imports_no_framework() -> None:
     assert after.isdisjoint({"torch", "jax", "cupy"})
 
 
+def test_guarding_imports_nothing_heavy() -> None:
+    assert _modules_after("import unstall", "unstall.no_sync().__enter__()").isdisjoint(HEAVY)
+
+
 def test_explaining_a_trace_does_not_import_torch_or_pandas() -> None:
     assert _modules_after("import unstall", "unstall.explain").isdisjoint({"torch", "pandas"})
 

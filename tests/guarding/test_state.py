@@ -96,6 +96,10 @@ def test_a_call_of_several_lines_is_shown_on_one() -> None:
     assert said("wait(\n    1,\n    2,\n)\n").code == "wait( 1, 2, )"
 
 
+def test_of_a_statement_the_first_line_is_shown() -> None:
+    assert said("for value in iter(wait, None):\n    value\n").code == "for value in iter(wait, None)"
+
+
 def test_a_long_call_is_not_shown() -> None:
     wait = said(f"wait('{'x' * 80}')\n", operators=("aten::item",))
     assert str(wait).startswith("/home/me/train.py:1: aten::item waits for the GPU (aten::item → ")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from guarding.running import facts
 
+pytestmark = pytest.mark.slow
+
 MESSAGE = "called a synchronizing CUDA operation"
 WARNING = f"{MESSAGE} (Triggered internally at /pytorch/c10/cuda/CUDAFunctions.cpp:151.)"
 
@@ -84,6 +86,10 @@ def test_unstalls_own_helpers_do_not_wait_in_a_guarded_loop() -> None:
 def test_a_guard_does_not_keep_a_call_from_becoming_a_graph() -> None:
     found = facts("helpers")
     assert (found["refused_capture"], found["replays"]) == (None, 6)
+
+
+def test_a_guard_may_be_entered_before_torch_is_imported() -> None:
+    assert facts("before_torch") == {"was_there": False, "kinds": ["malloc", "value"]}
 
 
 def test_the_debug_mode_is_kept() -> None:

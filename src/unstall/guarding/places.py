@@ -110,16 +110,22 @@ def _call_at(code: CodeType, instruction: int) -> tuple[str, str]:
     lines = [linecache.getline(code.co_filename, number).encode() for number in range(start, end + 1)]
     lines[-1] = lines[-1][:end_column]  # the columns count bytes
     lines[0] = lines[0][column:]
-    text = " ".join(line.decode(errors="replace").strip() for line in lines)
-    return (text if len(text) <= _LONGEST_CODE else ""), _called_name(text)
+    texts = [line.decode(errors="replace").strip() for line in lines]
+    expression = _expression(" ".join(texts))
+    text = " ".join(texts) if expression is not None else texts[0].removesuffix(":")
+    return (text if len(text) <= _LONGEST_CODE else ""), _called_name(expression)
 
 
-def _called_name(text: str) -> str:
-    """Returns the name of the function that an expression calls: "item" of "loss.item()"."""
+def _expression(text: str) -> ast.expr | None:
+    """Returns the expression that a text is; None for a statement, such as a loop that waits for its next value."""
     try:
-        expression = ast.parse(text, mode="eval").body
+        return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError):
-        return ""
+        return None
+
+
+def _called_name(expression: ast.expr | None) -> str:
+    """Returns the name of the function that an expression calls: "item" of "loss.item()"; "" if it is no call."""
     function = expression.func if isinstance(expression, ast.Call) else None
     if isinstance(function, ast.Attribute):
         return function.attr
