@@ -21,6 +21,7 @@ DRIVER cuEventSynchronize(W event) { calls++; return 0; }
 DRIVER cuCtxSynchronize(void) { calls++; return 0; }
 DRIVER cuMemAlloc_v2(W *pointer, W bytes) { calls++; *pointer = bytes; return 0; }
 DRIVER cuMemcpyDtoHAsync_v2(W to, W from, W bytes, W stream) { calls++; usleep(3000); return 0; }
+DRIVER cuMemFree_v2(W pointer) { calls++; return 0; }
 DRIVER cuMemcpyHtoDAsync_v2(W to, W from, W bytes, W stream) { calls++; return 0; }
 DRIVER cuLaunchKernel(W a, W b, W c, W d, W e, W f, W g, W h, W i, W j, W k) { return a + 2 * k; }
 /* Host memory that is pinned has an address above 1000. */
@@ -29,9 +30,10 @@ extern "C" int cuPointerGetAttribute(void *data, int attribute, unsigned long po
 """
 _RUNTIME = """
 #include <dlfcn.h>
+#include <pthread.h>
 typedef long W;
 typedef W (*F)(...);
-static F synchronize, event, device, download, upload, launch, allocate;
+static F synchronize, event, device, download, upload, launch, allocate, release;
 extern "C" int load(const char *path)
 {
     void *driver = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
@@ -42,13 +44,25 @@ extern "C" int load(const char *path)
     upload = (F)dlsym(driver, "cuMemcpyHtoDAsync_v2");
     launch = (F)dlsym(driver, "cuLaunchKernel");
     allocate = (F)dlsym(driver, "cuMemAlloc_v2");
+    release = (F)dlsym(driver, "cuMemFree_v2");
     return driver != 0;
 }
 extern "C" W stream_synchronize(W stream) { return synchronize(stream); }
 extern "C" W event_synchronize(W stream) { return event(stream); }
 extern "C" W device_synchronize(void) { return device(); }
 extern "C" W memcpy_to_host(W to, W stream) { return download(to, 0L, 4L, stream); }
-extern "C" W memcpy_to_device(W from, W stream) { return upload(0L, from, 4L, stream); }
+extern "C" W memcpy_to_device(W from, W stream, W bytes) { return upload(0L, from, bytes, stream); }
+extern "C" W free_memory(W pointer) { return release(pointer); }
+extern "C" void free_row(W count) { while (count--) release(count); }
+static void *synchronize_in_thread(void *stream) { return (void *)synchronize((W)stream); }
+extern "C" W join_a_thread_that_waits(W stream)
+{
+    pthread_t thread;
+    void *error;
+    pthread_create(&thread, 0, synchronize_in_thread, (void *)stream);
+    pthread_join(thread, &error);
+    return (W)error;
+}
 extern "C" W launch_kernel(W a, W k) { return launch(a, 0L, 0L, 0L, 0L, 0L, 0L, 0L, 0L, 0L, k); }
 extern "C" W memory(W bytes) { W pointer = 0; W error = allocate(&pointer, bytes); return error ? -error : pointer; }
 #define AFTER asm volatile("") /* so that no call is in the place of its caller */
@@ -61,8 +75,23 @@ struct item {
     __attribute__((noinline)) static W call(W to, W stream)
     { W error = _local_scalar_dense::call(to, stream); AFTER; return error; }
 };
+struct _to_copy {
+    __attribute__((noinline)) static W call(W from, W stream)
+    {
+        W error = memcpy_to_device(from, stream, 1 << 20);
+        error = error ? error : stream_synchronize(stream);
+        AFTER;
+        return error;
+    }
+};
+struct sum_dim_IntList {
+    __attribute__((noinline)) static W call(W stream) { W error = stream_synchronize(stream); AFTER; return error; }
+};
 W (*keep)(W, W) = _local_scalar_dense::call;
 } }
+extern "C" W upload_blocking(W from, W stream)
+{ W error = at::_ops::_to_copy::call(from, stream); AFTER; return error; }
+extern "C" W sum(W stream) { W error = at::_ops::sum_dim_IntList::call(stream); AFTER; return error; }
 extern "C" W item(W to, W stream) { W error = at::_ops::item::call(to, stream); AFTER; return error; }
 """
 # What is in it holds a lock as it calls the runtime.
@@ -91,7 +120,10 @@ class Libraries:
         self.free, self.held = ctypes.CDLL(path), ctypes.PyDLL(path)
         assert self.free.load(self.driver.encode())
         allocator = _compiled(folder, "c10_cuda", _ALLOCATOR, f"-L{folder}", f"-l{name}", f"-Wl,-rpath,{folder}")
-        self.allocator, self.locking = ctypes.CDLL(allocator), ctypes.PyDLL(allocator)
+        self.allocator, self.locking = (
+            ctypes.CDLL(allocator),
+            ctypes.PyDLL(allocator),
+        )  # and so without and with the GIL
         self.made = ctypes.CDLL(self.driver).made
 
 

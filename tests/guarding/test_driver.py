@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import time
 import warnings
+import weakref
 from collections.abc import Iterator
 
 import pytest
 from guarding.fake_driver import COMPILER, Libraries
 
 import unstall
-from unstall.errors import SyncError
+from unstall.errors import SyncError, UsageError
 from unstall.guarding import regions
 from unstall.guarding.driver import DriverWaits
 
@@ -30,8 +32,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Libraries:
 @pytest.fixture(autouse=True)
 def driver(libraries: Libraries) -> Iterator[DriverWaits]:
     """What stands for a real GPU's driver is a source of waits."""
-    waits = DriverWaits(libraries.driver)
-    waits.install()
+    waits = DriverWaits(libraries.driver, lambda: ["aten::item", "aten::sum.dim_IntList", "aten::_local_scalar_dense"])
     regions.add_source(waits)
     yield waits
     regions.remove_source(waits)
@@ -82,6 +83,80 @@ def test_a_refused_wait_raises_the_guards_error_in_place_of_torchs(libraries: Li
     assert "item" in [entry.name for entry in raised.traceback]
 
 
+def test_a_refusal_that_went_nowhere_is_raised_as_the_guard_is_left(libraries: Libraries) -> None:
+    with pytest.raises(SyncError, match="aten::item"), unstall.no_sync():
+        assert libraries.free.item(PAGEABLE, 0) != 0
+
+    @unstall.no_sync()
+    def in_words_of_a_library() -> None:
+        libraries.free.item(PAGEABLE, 0)
+        raise RuntimeError("CUBLAS_STATUS_NOT_INITIALIZED")
+
+    with pytest.raises(SyncError, match="aten::item") as raised:
+        in_words_of_a_library()
+    assert str(raised.value.__cause__) == "CUBLAS_STATUS_NOT_INITIALIZED"
+
+
+def test_memory_that_is_given_back_is_given_back_and_refused_later(libraries: Libraries) -> None:
+    made = libraries.made()
+    with pytest.raises(SyncError, match="cudaFree"), unstall.no_sync():
+        assert libraries.free.free_memory(64) == 0
+    assert libraries.made() == made + 1
+
+
+def test_operators_have_their_names_without_the_overload(libraries: Libraries) -> None:
+    with unstall.no_sync("count") as guard:
+        libraries.free.sum(0)
+    assert [wait.operator for wait in guard.waits] == ["aten::sum"]
+
+
+def test_an_upload_from_pinned_memory_is_told_apart(libraries: Libraries) -> None:
+    with unstall.no_sync("count") as guard:
+        libraries.free.upload_blocking(PAGEABLE, 0)
+        libraries.free.upload_blocking(PINNED, 0)
+    assert [wait.kind for wait in guard.waits] == ["upload", "pinned_upload"]
+
+
+def test_what_was_waited_for_keeps_no_tensor_alive(libraries: Libraries) -> None:
+    class Tensor:
+        pass
+
+    def step() -> weakref.ref[Tensor]:
+        tensor = Tensor()
+        libraries.allocator.allocate(64)
+        return weakref.ref(tensor)
+
+    with unstall.no_sync("count"):
+        assert step()() is None
+
+
+def _allocate_three_times(libraries: Libraries) -> None:
+    for _ in range(3):
+        libraries.allocator.allocate(64)
+        time.sleep(0.001)
+
+
+def test_a_warning_that_is_an_error_loses_no_wait_and_hides_no_error(libraries: Libraries) -> None:
+    guard = unstall.no_sync("warn")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(unstall.SyncWarning), guard:
+            _allocate_three_times(libraries)
+    assert guard.count == 3
+    assert not regions.is_guarded()
+
+
+def test_if_waits_cannot_be_seen_no_block_is_entered() -> None:
+    blind = DriverWaits("libnone.so")
+    regions.add_source(blind)
+    try:
+        with pytest.raises(UsageError, match="waits for a real GPU cannot be seen here"), unstall.no_sync():
+            raise AssertionError("not reached")
+    finally:
+        regions.remove_source(blind)
+    assert not regions.is_guarded()
+
+
 def test_errors_of_the_programs_own_stay_what_they_are(libraries: Libraries) -> None:
     def work() -> None:
         try:
@@ -108,16 +183,22 @@ def test_waits_are_allowed_for_a_reason(libraries: Libraries) -> None:
         with unstall.allow_sync("it is logged"):
             assert libraries.free.item(PAGEABLE, 0) == 0
             assert libraries.allocator.allocate(64) == 64
-        assert libraries.free.item(PAGEABLE, 0) != 0
+        with pytest.raises(SyncError), unstall.no_sync():
+            assert libraries.free.item(PAGEABLE, 0) != 0
 
 
 def test_of_two_threads_one_is_guarded(libraries: Libraries) -> None:
     errors: list[int] = []
-    with unstall.no_sync():
+
+    @unstall.no_sync()
+    def beside_another_thread() -> None:
         thread = threading.Thread(target=lambda: errors.append(libraries.free.stream_synchronize(0)))
         thread.start()
         thread.join()
         assert libraries.free.stream_synchronize(0) != 0
+
+    with pytest.raises(SyncError):
+        beside_another_thread()
     assert errors == [0]
 
 
@@ -132,7 +213,7 @@ def test_of_two_tasks_one_is_guarded(libraries: Libraries) -> None:
             await asyncio.sleep(0)
 
     async def guarded() -> None:
-        with unstall.no_sync():
+        with pytest.raises(SyncError), unstall.no_sync():
             await work("guarded")
 
     async def both() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,24 +16,27 @@ from guarding.fake_driver import COMPILER, Libraries
 _hooks = pytest.importorskip("unstall.guarding._hooks", reason="the C extension is not built", exc_type=ImportError)
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 
-STREAM, EVENT, DEVICE, ALLOCATE, TO_DEVICE_ASYNC, TO_HOST_ASYNC = 1, 2, 3, 4, 9, 10
+STREAM, EVENT, DEVICE, ALLOCATE, FREE, TO_DEVICE_ASYNC, TO_HOST_ASYNC = 1, 2, 3, 4, 5, 9, 10
 FUNCTIONS = {
     "cuStreamSynchronize": STREAM,
     "cuEventSynchronize": EVENT,
     "cuCtxSynchronize": DEVICE,
     "cuMemAlloc_v2": ALLOCATE,
+    "cuMemFree_v2": FREE,
     "cuMemcpyHtoDAsync_v2": TO_DEVICE_ASYNC,
     "cuMemcpyDtoHAsync_v2": TO_HOST_ASYNC,
     "cuMissing": STREAM,
 }
 NOT_PERMITTED = 800
 PAGEABLE, PINNED = 8, 4096
+LARGE = 1 << 20
 
 
 class Asked(NamedTuple):
     kind: int
     operators: tuple[str, ...]
     bytes: int
+    is_pinned: int
     thread: int
     here: int
 
@@ -53,8 +57,9 @@ class Asking:
         self.told.append((number, ns))
         return 0
 
-    def install(self, library: str) -> int:
-        return int(_hooks.install(library, FUNCTIONS, self.before, self.after, 100))
+    def install(self, library: str) -> set[int]:
+        found: set[int] = _hooks.install(library, FUNCTIONS, self.before, self.after, 100)
+        return found
 
     @property
     def kinds(self) -> list[int]:
@@ -69,7 +74,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Libraries:
 @pytest.fixture
 def installed(libraries: Libraries) -> Iterator[Asking]:
     asking = Asking()
-    assert asking.install(libraries.driver) >= 6
+    assert asking.install(libraries.driver) == set(FUNCTIONS.values())
     yield asking
     _hooks.remove()
     _hooks.finished()
@@ -98,7 +103,7 @@ def test_waits_are_asked_about_before_they_are_made(libraries: Libraries, guarde
     runtime.stream_synchronize(0)
     runtime.event_synchronize(0)
     runtime.device_synchronize()
-    assert guarded.asked == [Asked(kind, (), 0, threading.get_ident(), 1) for kind in (STREAM, EVENT, DEVICE)]
+    assert guarded.asked == [Asked(kind, (), 0, 0, threading.get_ident(), 1) for kind in (STREAM, EVENT, DEVICE)]
     assert [count - before for count in made] == [0, 1, 2]
 
 
@@ -118,10 +123,11 @@ def test_a_wait_that_is_refused_is_not_made(libraries: Libraries, guarded: Askin
 
 
 def test_copies_wait_if_the_hosts_memory_is_pageable(libraries: Libraries, guarded: Asking) -> None:
-    libraries.free.memcpy_to_device(PINNED, 1)
+    libraries.free.memcpy_to_device(PINNED, 1, LARGE)
     libraries.free.memcpy_to_host(PINNED, 1)
+    libraries.free.memcpy_to_device(PAGEABLE, 1, 64 << 10)  # staged at once
     assert not guarded.asked
-    libraries.free.memcpy_to_device(PAGEABLE, 1)
+    libraries.free.memcpy_to_device(PAGEABLE, 1, LARGE)
     libraries.free.memcpy_to_host(PAGEABLE, 1)
     assert guarded.kinds == [TO_DEVICE_ASYNC, TO_HOST_ASYNC]
 
@@ -144,7 +150,42 @@ def test_afterwards_it_is_told_how_long_the_wait_was(libraries: Libraries, guard
 
 def test_an_operator_that_waits_for_its_copy_waits_as_the_copy_would(libraries: Libraries, guarded: Asking) -> None:
     libraries.free.item(PINNED, 3)
-    assert [(asked.kind, asked.bytes) for asked in guarded.asked] == [(TO_HOST_ASYNC, 4)]
+    assert [(asked.kind, asked.bytes, asked.is_pinned) for asked in guarded.asked] == [(TO_HOST_ASYNC, 4, 1)]
+
+
+def test_a_copy_that_is_under_way_is_waited_for_even_if_that_is_refused(libraries: Libraries, guarded: Asking) -> None:
+    """The GPU still writes into memory that torch would give back."""
+    guarded.answer = lambda: -1
+    made = libraries.made()
+    assert libraries.free.item(PINNED, 3) == NOT_PERMITTED
+    assert libraries.made() == made + 2
+
+
+def test_an_operator_that_only_waits_ends_no_earlier_copy(libraries: Libraries, guarded: Asking) -> None:
+    libraries.free.memcpy_to_host(PAGEABLE, 3)
+    time.sleep(0.001)
+    libraries.free.sum(3)
+    assert guarded.kinds == [TO_HOST_ASYNC, STREAM]
+
+
+def test_calls_for_memory_in_a_row_are_one_wait(libraries: Libraries, guarded: Asking) -> None:
+    libraries.free.free_row(5)
+    time.sleep(0.001)
+    libraries.free.free_memory(64)
+    assert guarded.kinds == [FREE, FREE]
+
+
+def test_memory_is_given_back_even_if_that_is_refused(libraries: Libraries, guarded: Asking) -> None:
+    guarded.answer = lambda: -1
+    made = libraries.made()
+    assert libraries.free.free_memory(64) == 0
+    assert libraries.made() == made + 1
+
+
+def test_threads_that_python_does_not_know_are_not_asked_about(libraries: Libraries, guarded: Asking) -> None:
+    """One may be waited for by a thread that has the GIL."""
+    assert libraries.held.join_a_thread_that_waits(0) == 0
+    assert not guarded.asked
 
 
 def test_a_synchronization_of_the_programs_own_is_a_wait_of_its_own(libraries: Libraries, guarded: Asking) -> None:
@@ -191,7 +232,22 @@ def test_in_another_thread_it_is_printed(
 
 def test_within_the_allocator_another_thread_asks(libraries: Libraries, guarded: Asking) -> None:
     assert libraries.allocator.allocate(64) == 64
-    assert guarded.asked == [Asked(ALLOCATE, (), 0, threading.get_ident(), 0)]
+    assert guarded.asked == [Asked(ALLOCATE, (), 0, 0, threading.get_ident(), 0)]
+
+
+def test_who_holds_the_allocators_lock_and_the_gil_is_not_asked(libraries: Libraries, guarded: Asking) -> None:
+    """Python code may release the GIL to a thread that waits for that lock."""
+    assert libraries.locking.allocate(64) == 64
+    assert not guarded.asked
+    assert _hooks.finished() == ([], 1)
+
+
+def test_however_many_waits_there_are_within_the_allocator_all_are_told(libraries: Libraries, guarded: Asking) -> None:
+    guarded.answer = lambda: 7
+    for _ in range(300):
+        libraries.allocator.allocate(64)
+        time.sleep(5e-5)
+    assert len(_hooks.finished()[0]) == len(guarded.asked)
 
 
 def test_within_the_allocator_a_wait_can_be_refused(libraries: Libraries, guarded: Asking) -> None:
@@ -246,4 +302,4 @@ def test_once_removed_calls_are_made_as_before(libraries: Libraries, guarded: As
 
 
 def test_of_a_driver_that_is_not_loaded_nothing_is_installed() -> None:
-    assert Asking().install("libnone.so") == 0
+    assert Asking().install("libnone.so") == set()

@@ -8,6 +8,7 @@ too, and torch only knows threads.
 from __future__ import annotations
 
 import sys
+import threading
 from dataclasses import dataclass
 from types import FrameType, ModuleType
 from typing import Any
@@ -19,10 +20,15 @@ from unstall.guarding.regions import Region
 _KEY = "unstall.guarding"
 
 
-@dataclass(frozen=True, slots=True)
-class _Caller:
+@dataclass(frozen=True, slots=True, eq=False)
+class Caller:
+    """Who called a backward pass that is running. Its frame waits there."""
+
     region: Region
-    frame: FrameType  # of the thread that called backward(), which waits there
+    frame: FrameType
+
+
+_running: list[Caller] = []
 
 
 def carry(torch: ModuleType) -> None:
@@ -40,11 +46,13 @@ def carry(torch: ModuleType) -> None:
             region = regions.innermost()
             if region is None:
                 return super().run_backward(*args, **kwargs)
-            before = _caller()
-            torch_c._stash_obj_in_tls(_KEY, _Caller(region, sys._getframe(1)))
+            before, caller = _caller(), Caller(region, sys._getframe(1))
+            torch_c._stash_obj_in_tls(_KEY, caller)
+            _running.append(caller)
             try:
                 return super().run_backward(*args, **kwargs)
             finally:
+                _running.remove(caller)
                 torch_c._stash_obj_in_tls(_KEY, before)
 
     variable: Any = torch.autograd.Variable
@@ -62,17 +70,26 @@ def carry(torch: ModuleType) -> None:
     regions.when_switched(switch)
 
 
+def caller_of(thread: int) -> Caller | None:
+    """Returns who called the backward pass for which another thread works: the only one that runs, if that thread is
+    none of the program's own. None if that is not certain.
+    """
+    if len(_running) != 1 or any(own.ident == thread for own in threading.enumerate()):
+        return None
+    return _running[0]
+
+
 def place() -> Place | None:
     """Returns the line that called the backward pass for which this thread works, or None."""
     found = _caller()
     return place_of(found.frame) if found is not None else None
 
 
-def _caller() -> _Caller | None:
+def _caller() -> Caller | None:
     torch_c: Any = sys.modules.get("torch._C")
     if torch_c is None or not torch_c._is_key_in_tls(_KEY):
         return None
-    found: _Caller | None = torch_c._get_obj_in_tls(_KEY)
+    found: Caller | None = torch_c._get_obj_in_tls(_KEY)
     return found
 
 

@@ -1,21 +1,26 @@
 """The waits of a real GPU: calls of CUDA's driver, which `_hooks.c` announces before they are made.
 
-A wait that is refused returns CUDA_ERROR_NOT_PERMITTED to torch, which raises an error of its own. `no_sync` raises the
-guard's error in its place.
+A wait that is refused returns CUDA_ERROR_NOT_PERMITTED to torch, or to the library that waits, which raises an error of
+its own. `no_sync` raises the guard's error in its place as it is left, and also if that error went nowhere.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import itertools
+import os
 import threading
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
-from unstall.errors import SyncError
+from unstall.errors import SyncError, UsageError
 from unstall.guarding import regions
+from unstall.guarding.guard import Guard
 from unstall.guarding.kinds import Kind
 from unstall.guarding.state import Pending, on_wait, on_wait_of
+from unstall.guarding.wait import SyncWarning
 from unstall.ways_to_wait import VALUE_BYTES
 
 try:
@@ -72,43 +77,69 @@ FUNCTIONS: dict[str, int] = {
 """The driver's functions that make the host wait, or may (cuda.h of CUDA 12 and 13)."""
 
 
+_NEEDED = {_STREAM, _TO_HOST_ASYNC}
+_NO_HOOKS = (
+    "waits for a real GPU cannot be seen here: unstall's C extensions are not built (they need 64-bit Linux, CPython "
+    "with its GIL, and a C compiler)"
+)
+_NO_POINTERS = "waits for a real GPU cannot be seen here: torch's calls of CUDA's driver were not found in this process"
+_MISSED = (
+    "a wait in torch's memory allocator was not looked at, since Python could not be asked in time; it is not counted, "
+    "and was not refused"
+)
+
+
 class DriverWaits:
     """What the hooks call, while any thread is guarded."""
 
-    def __init__(self, library: str = LIBRARY) -> None:
+    def __init__(self, library: str = LIBRARY, operators: Callable[[], Sequence[str]] = tuple) -> None:
+        """`operators` returns the names of all operators of torch, "aten::index.Tensor"."""
         self._library = library
+        self._operators = operators
+        self._names: dict[str, str] = {}  # by the name in C++, "aten::index_Tensor", without the overload
         self._numbers = itertools.count(1)
         self._pending: dict[int, Pending] = {}
         self._installed = False
         self._lock = threading.Lock()
 
-    def install(self) -> None:
-        """Installs the hooks if the driver is loaded. Raises OSError if this process's memory is unreadable."""
-        with self._lock:
-            if not self._installed:
-                found = _hooks.install(self._library, FUNCTIONS, self.before, self.after, _PATIENCE_MS)
-                self._installed = found > 0
-                atexit.register(_hooks.remove)
-
     def switch(self, on: bool) -> None:
-        """Asks about waits from now on, or no more."""
+        """Asks about waits from now on, or no more. Raises UsageError if waits cannot be seen."""
+        if on:
+            self._install()
         if self._installed:
             _hooks.switch(on)
 
     def settle(self) -> None:
         """Reports waits within torch's allocator."""
-        for number, duration_ns in _hooks.finished()[0] if self._installed else ():
-            self.after(number, duration_ns)
+        ended, missed = _hooks.finished() if self._installed else ([], 0)
+        errors = []
+        for number, duration_ns in ended:
+            try:
+                self.after(number, duration_ns)
+            except SyncWarning as error:  # if warnings are errors
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        for _ in range(missed):
+            warnings.warn(SyncWarning(_MISSED), stacklevel=4)
 
-    def before(self, kind: int, operators: Sequence[str], size_bytes: int, thread: int, here: int) -> int:
+    def before(
+        self, kind: int, operators: Sequence[str], size_bytes: int, is_pinned: int, thread: int, here: int
+    ) -> int:
         """Returns 0 to let a wait be, -1 to refuse it, or the number by which `after` tells how long it was."""
         meant = _KINDS[kind]
         if meant == "download" and size_bytes <= VALUE_BYTES:
             meant = "value"
+        elif meant == "upload" and is_pinned:
+            meant = "pinned_upload"
+        names = [self._names.get(name, name) for name in operators]
         try:
-            pending = on_wait(meant, operators) if here else on_wait_of(thread, meant, operators)
-        except SyncError:
-            return -1  # the guard keeps it
+            pending = on_wait(meant, names) if here else on_wait_of(thread, meant, names)
+        except SyncError as error:
+            guard = self._guard_of(None if here else thread)
+            if guard is not None and guard.refused is None:
+                guard.refused = error.with_traceback(None)
+            return -1
         if pending is None:
             return 0
         number = next(self._numbers)
@@ -116,10 +147,34 @@ class DriverWaits:
         return number
 
     def after(self, number: int, duration_ns: int) -> int:
+        """Reports a wait that is over; one that was not asked about in time, of -1 ns, is dropped."""
         pending = self._pending.pop(number, None)
-        if pending is not None:
+        if pending is not None and duration_ns >= 0:
             pending.waited(duration_ns)
         return 0
+
+    def _install(self) -> None:
+        with self._lock:
+            if self._installed:
+                return
+            if _hooks is None:
+                raise UsageError(_NO_HOOKS)
+            try:
+                found = _hooks.install(self._library, FUNCTIONS, self.before, self.after, _PATIENCE_MS)
+            except OSError as error:
+                raise UsageError(f"{_NO_POINTERS}: {error}") from None
+            if not found >= _NEEDED:
+                _hooks.remove()
+                raise UsageError(_NO_POINTERS)
+            names = self._operators()
+            self._names = {name.replace(".", "_"): name.partition(".")[0] for name in names}
+            self._installed = True
+            atexit.register(_hooks.remove)
+
+    @staticmethod
+    def _guard_of(thread: int | None) -> Guard | None:
+        region = regions.innermost() if thread is None else regions.innermost_of(thread)
+        return region.guard if region is not None else None
 
 
 def is_refusal(error: BaseException | None) -> bool:
@@ -128,17 +183,26 @@ def is_refusal(error: BaseException | None) -> bool:
 
 
 def connect(torch: ModuleType) -> None:
-    """Makes the hooks announce waits whenever a thread is guarded. Does nothing if this torch has no CUDA, or the
-    hooks are not built."""
-    if _hooks is None or torch.version.cuda is None:
+    """Sees waits for a real GPU whenever a thread is guarded, once CUDA is initialized.
+
+    Does nothing on a virtual GPU, or if this torch has no CUDA.
+    """
+    if torch.version.cuda is None:
         return
-    waits = DriverWaits()
 
     def begin() -> None:
-        waits.install()
-        regions.add_source(waits)
+        if _is_loaded(LIBRARY):
+            regions.add_source(DriverWaits(operators=torch._C._dispatch_get_all_op_names))
 
     if torch.cuda.is_initialized():
         begin()
     else:
         torch.cuda._lazy_call(begin)  # runs once CUDA is initialized
+
+
+def _is_loaded(library: str) -> bool:
+    try:
+        ctypes.CDLL(library, mode=os.RTLD_NOLOAD)
+    except OSError:
+        return False
+    return True

@@ -30,7 +30,7 @@ class Guard:
         self.ignored: frozenset[Kind] = frozenset()  # kinds of waits that are not reported
         self.waits: list[Wait] = []
         self.count = 0
-        self.refused: SyncError | None = None  # the last one, which the program may see as an error of the driver
+        self.refused: SyncError | None = None  # the first that the driver was made to return in its own words
 
     def note(self, wait: Wait) -> None:
         """Adds a wait."""
@@ -41,5 +41,4 @@ class Guard:
     def refuse(self, wait: Wait) -> SyncError:
         """Adds a wait, and returns the error for it."""
         self.note(wait)
-        self.refused = SyncError(str(wait), wait)
-        return self.refused
+        return SyncError(str(wait), wait)

@@ -67,7 +67,7 @@ class no_sync(Guard):  # noqa: N801 - used like a function
         count: The number of all waits.
 
     Raises:
-        UsageError: There is no such mode.
+        UsageError: There is no such mode. Or, as it is entered, waits cannot be seen on this machine.
     """
 
     def __init__(self, mode: Mode = "error") -> None:
@@ -85,10 +85,12 @@ class no_sync(Guard):  # noqa: N801 - used like a function
     ) -> None:
         if is_compiling():
             return
-        regions.leave_one_of(self._entered)
         refused, self.refused = self.refused, None
+        regions.leave_one_of(self._entered)
         if refused is not None and driver.is_refusal(error):
             raise refused.with_traceback(trace) from None
+        if refused is not None and (error is None or isinstance(error, RuntimeError)):
+            raise refused from error
 
     def __call__(self, function: Function) -> Function:
         return decorated(function, partial(no_sync, self.mode))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType
+from typing import Any
 
 from unstall.frameworks import OURS, is_framework, is_users
 from unstall.lines.places import Shortened
@@ -23,25 +24,28 @@ class Place:
     """Where a wait is.
 
     Attributes:
-        frame: The innermost frame that is neither a framework's nor ours; the innermost of all if there is none.
-        file, line, function: Of that frame; the file as reports print it.
+        file, line, function: Of the innermost frame that is neither a framework's nor ours, else the innermost of all;
+            the file as reports print it.
         called_from: "FILE:LINE" of the program's own innermost line if that frame is in an installed package, else "".
         code: The source of the frame's call.
         frames: "FILE: FUNCTION" of each frame between it and the wait, innermost first, one per line. Before and after
             them, the built-in functions that the innermost of them calls, and that the user's line calls, as a
             profiler names them.
+        path, names: The file, and the global names, of that frame. The frame itself would keep the program's tensors
+            alive.
     """
 
-    frame: FrameType | None
     file: str
     line: int
     function: str
     called_from: str
     code: str
     frames: str
+    path: str
+    names: dict[str, Any]
 
 
-NOWHERE = Place(None, "", 0, "", "", "", "")
+NOWHERE = Place("", 0, "", "", "", "", "unstall", {})
 
 
 def place_of(frame: FrameType | None) -> Place:
@@ -65,13 +69,14 @@ def place_of(frame: FrameType | None) -> Place:
     calls = _call_at(innermost.f_code, innermost.f_lasti)[1] if between else ""
     between = [_built_in(calls), *between, _built_in(called)]
     return Place(
-        frame=frame,
         file=short[code.co_filename],
         line=frame.f_lineno or code.co_firstlineno,
         function=code.co_qualname,
         called_from=_called_from(frame),
         code=text,
         frames="\n".join(filter(None, between)),
+        path=code.co_filename,
+        names=frame.f_globals,
     )
 
 

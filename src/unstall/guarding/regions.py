@@ -37,7 +37,7 @@ class Source(Protocol):
     """Something that sees waits: see `state.py`."""
 
     def switch(self, on: bool) -> None:
-        """Called with whether any thread is guarded, whenever that changes."""
+        """Called with whether any thread is guarded, when that changes. Raises UsageError if it cannot see waits."""
 
     def settle(self) -> None:
         """Called when a guard is left: reports the waits that are over."""
@@ -92,27 +92,38 @@ def is_guarded() -> bool:
 
 
 def enter(guard: Guard | None) -> Region:
-    """Begins a region inside the innermost one."""
-    region = Region(guard, _own(), threading.get_ident(), _task())
-    number = id(region)
+    """Begins a region inside the innermost one. Raises UsageError if waits cannot be seen here."""
+    outer = _own()
+    region = Region(guard, outer, threading.get_ident(), _task())
     _innermost.set(region)
+    if guard is None and outer is None:
+        return region  # nothing is guarded here
+    number = id(region)
     _active[number] = weakref.ref(region, lambda _: _forget(number))
     if guard is not None:
         _guarded.add(number)
         if not _is_on:
-            _switch()
+            try:
+                _switch()
+            except BaseException:
+                leave(region)
+                raise
     return region
 
 
 def leave(region: Region) -> None:
-    """Ends a region, in whatever thread or context. Does nothing if it has ended."""
+    """Ends a region, in whatever thread or context. Does nothing if it has ended. Raises what a source raises as it
+    reports waits: a warning, if they are errors.
+    """
     region.active = False
     if _innermost.get() is region:
         _innermost.set(_own())
-    if region.guard is not None:
-        for source in _sources:
-            source.settle()
-    _forget(id(region))
+    try:
+        if region.guard is not None and id(region) in _guarded:
+            for source in _sources:
+                source.settle()
+    finally:
+        _forget(id(region))
 
 
 def leave_one_of(entered: list[Region]) -> None:
@@ -151,10 +162,8 @@ def when_switched(switch: Callable[[bool], None]) -> None:
 def _task() -> asyncio.Task[object] | None:
     """Returns this thread's asyncio task, without importing asyncio."""
     module = sys.modules.get("asyncio")
-    try:
-        task: asyncio.Task[object] | None = module.current_task() if module is not None else None
-    except RuntimeError:  # no loop runs in this thread
-        return None
+    loop = module._get_running_loop() if module is not None else None
+    task: asyncio.Task[object] | None = module.current_task(loop) if module is not None and loop is not None else None
     return task
 
 

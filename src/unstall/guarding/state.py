@@ -28,7 +28,7 @@ from functools import lru_cache
 from unstall.guarding import backward, regions
 from unstall.guarding.guard import Guard
 from unstall.guarding.kinds import WORDS, Kind
-from unstall.guarding.places import Place, place_of
+from unstall.guarding.places import NOWHERE, Place, place_of
 from unstall.guarding.wait import SyncWarning, Wait
 from unstall.ways_to_wait import (
     CACHE_GROWS,
@@ -80,24 +80,26 @@ def on_wait(kind: Kind, operator: str | Sequence[str] = "") -> Pending | None:
         SyncError: The guard forbids waits. Do not wait.
     """
     region = regions.innermost()
-    if region is None or region.guard is None or kind in region.guard.ignored:
+    if region is None or region.guard is None:
         return None
     place = place_of(sys._getframe(1))
-    if place.frame is None:
+    if place is NOWHERE:
         place = backward.place() or place
     return _begun(region.guard, place, kind, operator)
 
 
 def on_wait_of(thread: int, kind: Kind, operator: str | Sequence[str] = "") -> Pending | None:
     """The same for another thread, `threading.get_ident()` of which is given, and which stands still meanwhile."""
-    region = regions.innermost_of(thread)
-    if region is None or region.guard is None or kind in region.guard.ignored:
+    region, frame = regions.innermost_of(thread), sys._current_frames().get(thread)
+    if region is None and (caller := backward.caller_of(thread)) is not None:
+        region, frame = caller.region, frame or caller.frame
+    if region is None or region.guard is None:
         return None
-    return _begun(region.guard, place_of(sys._current_frames().get(thread)), kind, operator)
+    return _begun(region.guard, place_of(frame), kind, operator)
 
 
 def _begun(guard: Guard, place: Place, kind: Kind, operator: str | Sequence[str]) -> Pending | None:
-    if is_ours(place.frames):
+    if kind in guard.ignored or is_ours(place.frames):
         return None
     wait = _wait(kind, (operator,) if isinstance(operator, str) else tuple(operator), place)
     if guard.mode == "error":
@@ -142,13 +144,11 @@ def _way(kind: Kind, operators: tuple[str, ...], frames: str) -> tuple[Way, str]
 
 
 def _warn(wait: Wait, place: Place) -> None:
-    frame = place.frame
-    known = frame.f_globals if frame is not None else {}
     warnings.warn_explicit(
         SyncWarning(str(wait), wait),
         SyncWarning,
-        frame.f_code.co_filename if frame is not None else wait.file or "unstall",
+        place.path,
         wait.line or 1,
-        module=known.get("__name__"),
-        registry=known.setdefault("__warningregistry__", {}) if frame is not None else None,
+        module=place.names.get("__name__"),
+        registry=place.names.setdefault("__warningregistry__", {}),
     )
