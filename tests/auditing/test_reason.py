@@ -23,7 +23,11 @@ _FRAMES = 'Traceback (most recent call last):\n  File "train.py", line 3, in <mo
         ),
         (1, f"{_FRAMES}KeyError: 1\nunstall: nothing ran on the virtual GPU before the program ended\n", "KeyError: 1"),
         (2, "train.py: error: --epochs is missing\n\n", "train.py: error: --epochs is missing"),
-        (0, "done\nunstall: nothing ran on the virtual GPU: …\n", "unstall: nothing ran on the virtual GPU: …"),
+        (
+            0,
+            "done\nunstall: nothing ran on the virtual GPU: …\nunstall: so there is no report in report.json\n",
+            "nothing ran on the virtual GPU: …",
+        ),
         (7, "", "exit code 7"),
         (-11, f"{_FRAMES}KeyError: 1\n", "SIGSEGV ended it"),
     ],
