@@ -78,7 +78,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if sys.platform != "linux":
         raise UsageError("audit needs Linux, since the virtual GPU does")
-    check_outputs(args)
+    check_outputs(args, *filter(None, [args.entries]))
     from unstall.auditing.entries import asked_for
 
     parse(args.gpu)
