@@ -25,11 +25,11 @@ demo: $(VENV)/.torch ## run a program with stalls and the mended one on a virtua
 	@rm -rf .demo
 	@$(BIN)/unstall demo .demo
 
-test: $(VENV)/.dev ## run the tests but the slow ones (ARGS: more for pytest)
+test: $(VENV)/.dev ## run the fast tests, laws with few examples (ARGS: more for pytest)
 	$(BIN)/pytest -n auto $(ARGS)
 
-test-all: ARGS += -m ""
-test-all: test ## run every test
+test-all: ARGS += -m "" --hypothesis-profile=thorough
+test-all: test ## run every test, laws with three times the examples
 
 check: $(VENV)/.dev ## lint, formatting, types
 	$(BIN)/ruff check

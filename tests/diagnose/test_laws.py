@@ -198,7 +198,8 @@ IDS = 10**6  # more than one program has
 
 
 def beside(program: Program, other: Program) -> list[Event]:
-    """The events of two processes, the second with devices and ids of its own."""
+    """The events of two processes, the second with devices and ids of its own. The first is the first to begin."""
+    begins = min((event["ts"] for event in program.events), default=0)
 
     def moved(event: Event) -> Event:
         args = dict(event["args"])
@@ -209,7 +210,7 @@ def beside(program: Program, other: Program) -> list[Event]:
             if args.get(key) is not None:
                 args[key] += IDS
         process = event["pid"] + (1 if event["pid"] in (PROCESS, -1) else 2)
-        return event | {"pid": process, "args": args}
+        return event | {"pid": process, "ts": event["ts"] + begins, "args": args}
 
     return [*program.events, *map(moved, other.events)]
 
@@ -229,8 +230,9 @@ def test_the_parts_of_several_processes_add_up_for_each_device(program: Program,
 @A_FEW
 @given(programs(), programs())
 def test_another_process_changes_nothing_about_how_busy_this_ones_devices_are(program: Program, other: Program) -> None:
-    alone, together = analyse(program.timeline()), analyse(program.timeline(beside(program, other)))
-    assume(alone.window == together.window)
+    """In the steps of this one: those of both may be others."""
+    alone = analyse(program.timeline())
+    together = analyse(program.timeline(beside(program, other)), steps=alone.steps)
     busy = {accounts.device: accounts.busy_ns for accounts, _ in together.by_device}
     assert [busy[accounts.device] for accounts, _ in alone.by_device] == [each.busy_ns for each, _ in alone.by_device]
 
