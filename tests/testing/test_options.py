@@ -27,6 +27,18 @@ def write(folder: Path, line: str = "pass", mark: str = "") -> None:
     (folder / "test_gpu.py").write_text(USES_GPU.format(line=line, mark=mark))
 
 
+def test_pytest_finds_the_plugin_by_its_entry_point(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "from importlib.metadata import entry_points\n"
+        "def test_it(pytestconfig):\n"
+        "    names = [name for name, plugin in pytestconfig.pluginmanager.list_name_plugin()\n"
+        "        if getattr(plugin, '__name__', '') == 'unstall.testing.plugin']\n"
+        "    assert names == [point.name for point in entry_points(group='pytest11', value='unstall.testing.plugin')]\n"
+        "    assert names == ['unstall']\n"
+    )
+    assert run_tests(tmp_path).outcomes == {"test_it.py::test_it": "PASSED"}
+
+
 def test_unused_it_imports_neither_torch_nor_numpy_and_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_modules.py").write_text(
         "import sys\ndef test_it():\n"

@@ -54,7 +54,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for words in MARKERS.values():
         config.addinivalue_line("markers", words)
-    _begin_gpu(config, config.option)  # a conftest.py may have loaded this plugin
+    _begin_gpu(config, config.option)  # if PYTEST_DISABLE_PLUGIN_AUTOLOAD is set, a conftest.py may load this plugin
     path, fails = config.option.unstall_baseline, config.option.fail_on_increase
     if path or fails or config.getini("unstall_baseline"):
         from unstall.testing.baseline import read
