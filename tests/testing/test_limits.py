@@ -88,3 +88,29 @@ def test_the_summary_counts_what_tests_do_without_their_fixtures(ran: Ran) -> No
     often = line_of("limits", "often")
     assert any(line.startswith("  2x in 1 test ") and f"test_limits.py:{often} " in line for line in ran.section)
     assert not any(f"test_limits.py:{line_of('limits', 'a wait of a fixture')} " in line for line in ran.section)
+
+
+@pytest.mark.gpu
+class TestRealGpu:
+    """The same tests on this machine's GPU. It cannot predict idle time."""
+
+    @pytest.fixture(scope="class")
+    def ran(self, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+        folder = tmp_path_factory.mktemp("limits")
+        copied("limits", folder)
+        return run_tests(folder, "--import-mode=importlib", "-p", "no:xdist")
+
+    @pytest.mark.parametrize("test", [test for test in HOLD if test != "test_is_busy"])
+    def test_a_limit_that_holds_passes(self, ran: Ran, test: str) -> None:
+        assert outcome(ran, test) == "PASSED"
+
+    @pytest.mark.parametrize("test", BREAK)
+    def test_a_limit_that_is_exceeded_fails(self, ran: Ran, test: str) -> None:
+        assert outcome(ran, test) == "FAILED"
+
+    def test_no_sync_fails_at_the_line_that_waits(self, ran: Ran) -> None:
+        wait = f"test_limits.py:{line_of('limits', 'the wait')}"
+        assert f"SyncError: {wait}: y.sum().item() waits for the GPU" in ran.told("test_waits")
+
+    def test_a_refused_wait_is_in_the_summary(self, ran: Ran) -> None:
+        assert "  no_sync  test_limits.py::test_waits" in ran.section

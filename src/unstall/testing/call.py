@@ -52,12 +52,14 @@ class Call:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        refused: SyncError | None = None
         try:
             self._guard.__exit__(kind, error, trace)
-        finally:
-            if inspect.iscoroutinefunction(self._function):
-                self._item.obj = self._function  # type: ignore[attr-defined]
-            seen = self._source.end()
+        except SyncError as instead:  # a real GPU's driver refused the wait, which torch told in words of its own
+            error = refused = instead
+        if inspect.iscoroutinefunction(self._function):
+            self._item.obj = self._function  # type: ignore[attr-defined]
+        seen = self._source.end()
         waits = self._guard.waits
         counts = Counts(
             gpu=seen.gpu or "",
@@ -82,3 +84,5 @@ class Call:
             self._item.user_properties[:] = [*kept, *counts.properties()]
         if broken and error is None:
             pytest.fail("\n".join(each.text for each in broken), pytrace=False)
+        if refused is not None:
+            raise refused from None
