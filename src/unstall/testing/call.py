@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from dataclasses import replace
 from types import TracebackType
@@ -11,7 +10,7 @@ from typing import Self
 import pytest
 
 from unstall.errors import SyncError
-from unstall.guarding.decorated import decorated
+from unstall.guarding import regions
 from unstall.guarding.kinds import Kind
 from unstall.guarding.no_sync import no_sync
 from unstall.testing.baseline import Baseline
@@ -21,7 +20,7 @@ from unstall.testing.limits import limits_of
 from unstall.testing.sources import Wanted, source
 
 _GROWTH: frozenset[Kind] = frozenset({"malloc"})
-"""torch's cache grows when a line first needs memory, which depends on the tests before. That is not counted."""
+"""Whether torch's cache grows depends on the tests before, so that is not counted."""
 
 
 class Call:
@@ -35,9 +34,6 @@ class Call:
         self._guard.ignored = _GROWTH
 
     def __enter__(self) -> Self:
-        self._function = getattr(self._item, "obj", None)
-        if inspect.iscoroutinefunction(self._function):  # it may run in a task that was created before
-            self._item.obj = decorated(self._function, lambda: self._guard)  # type: ignore[attr-defined]
         self._source = source(
             Wanted(
                 launches=self._baseline is not None or "limit_launches" in self._limits,
@@ -47,6 +43,7 @@ class Call:
             )
         )
         self._guard.__enter__()
+        regions.hold_in_all_contexts()  # async tests run in contexts of fixtures, or of unittest
         return self
 
     def __exit__(
@@ -57,8 +54,6 @@ class Call:
             self._guard.__exit__(kind, error, trace)
         except SyncError as instead:  # a real GPU's driver refused the wait, which torch told in words of its own
             error = refused = instead
-        if inspect.iscoroutinefunction(self._function):
-            self._item.obj = self._function  # type: ignore[attr-defined]
         seen = self._source.end()
         waits = self._guard.waits
         counts = Counts(

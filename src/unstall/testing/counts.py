@@ -16,7 +16,7 @@ class Counts:
     Attributes:
         gpu: The GPU and the version of torch; "" if the test used none.
         launches: How often it put work on a GPU: a kernel, a graph, a copy or a memset. None if that is not known.
-        syncs: How often the CPU waited for the GPU, without the first growth of torch's cache. None if not known.
+        syncs: How often the CPU waited for the GPU, without growths of torch's cache. None if not known.
         reserved_bytes: The peak of reserved memory, of the GPU with the highest one. None if not known.
         lines: How often each line waited, by "FILE:LINE CODE".
         broken: The markers whose limits it exceeds.

@@ -32,8 +32,6 @@ class Broken:
 
 def judge(limits: Mapping[str, Limit], counts: Counts, waits: Sequence[Wait], source: Source) -> list[Broken]:
     """Returns the limits that a test exceeds, or that cannot be checked though there is a GPU."""
-    if not counts.gpu:  # the test did not use torch
-        return []
     found = []
     for limit in limits.values():
         text = _JUDGES[limit.name](limit, counts, waits, source)
@@ -94,13 +92,16 @@ def _launches(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Sourc
 
 
 def _memory(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
-    reserved = counts.reserved_bytes or 0
-    if reserved <= limit.value:
+    if counts.reserved_bytes is None:
+        return "reserved memory cannot be measured here: use --unstall-gpu h200"
+    if counts.reserved_bytes <= limit.value:
         return ""
-    return f"torch reserved {size_like(limit.value, reserved)} at the peak"
+    return f"torch reserved {size_like(limit.value, counts.reserved_bytes)} at the peak"
 
 
 def _idle(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+    if counts.launches == 0:
+        return "device idle cannot be checked: the test launches no work on a GPU"
     timeline = source.timeline()
     if timeline is None:
         return "idle time is predicted on a virtual GPU only: use --unstall-gpu h200, or leave this test out here"
@@ -109,6 +110,8 @@ def _idle(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -
 
 def _races(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
     timeline = source.timeline()
+    if not counts.gpu or (timeline is not None and not len(timeline.device)):
+        return ""
     if timeline is not None:
         return _of_timeline(timeline, Budget(races=0), "races: {}")
     races = source.races()
@@ -125,8 +128,6 @@ def _place(race: Race) -> str:
 
 def _of_timeline(timeline: Timeline, budget: Budget, saw: str) -> str:
     """Returns what `unstall check` would say of the test, if the budget does not hold."""
-    if not len(timeline.device):
-        return ""
     [outcome] = check(explain(timeline).result, budget).outcomes
     if outcome.state == "held":
         return ""
