@@ -15,6 +15,7 @@ def test_gpu():
     {line}
 """
 TEST = "test_gpu.py::test_gpu"
+SKIPPED = "passed, but no_sync and limit_launches(0) not checked: there is no GPU here. Use --unstall-gpu h200"
 
 
 @pytest.fixture
@@ -85,22 +86,31 @@ class TestVirtualGpu:
 class TestWithoutAGpu:
     """The machine has none, and no virtual one is asked for."""
 
-    def test_limits_are_not_checked_and_the_summary_says_so(self, folder: Path) -> None:
+    def test_a_test_whose_limits_are_not_checked_is_skipped(self, folder: Path) -> None:
         (folder / "test_gpu.py").write_text(
             "import pytest, torch\n"
             "@pytest.mark.no_sync\n@pytest.mark.limit_launches(0)\ndef test_gpu():\n    torch.ones(3)\n"
         )
         ran = run_tests(folder)
-        assert (ran.code, ran.outcomes) == (0, {TEST: "PASSED"})
+        assert (ran.code, ran.text.count(SKIPPED)) == (0, 1)
         told = "2 limits of 1 test not checked: there is no GPU here. Use --unstall-gpu h200"
         assert ran.section == ["unstall", told]
 
-    def test_a_baseline_cannot_be_compared_which_is_an_error(self, folder: Path) -> None:
+    @pytest.mark.parametrize(
+        ("options", "code"), [([], pytest.ExitCode.OK), (["--fail-on-increase"], pytest.ExitCode.USAGE_ERROR)]
+    )
+    def test_a_baseline_cannot_be_compared(self, folder: Path, options: list[str], code: pytest.ExitCode) -> None:
         (folder / "test_gpu.py").write_text("import torch\ndef test_gpu():\n    torch.ones(3)\n")
         (folder / "baseline.txt").write_text(f"launches=1 syncs=0 reserved=2MiB  {TEST}\n")
-        ran = run_tests(folder, "--unstall-baseline", "baseline.txt", "--fail-on-increase")
-        assert ran.code == pytest.ExitCode.USAGE_ERROR
+        ran = run_tests(folder, "--unstall-baseline", "baseline.txt", *options)
+        assert ran.code == code
         assert ran.section[1:] == ["baseline.txt: there is no GPU here to compare with: use --unstall-gpu h200"]
+
+
+def test_increases_in_pyproject_need_a_baseline(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\nunstall_fail_on_increase = true\n")
+    ran = run_tests(tmp_path)
+    assert (ran.code, "say from what: --unstall-baseline FILE" in ran.text) == (pytest.ExitCode.USAGE_ERROR, True)
 
 
 @pytest.mark.slow

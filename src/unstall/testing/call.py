@@ -23,6 +23,9 @@ _GROWTH: frozenset[Kind] = frozenset({"malloc"})
 """Whether torch's cache grows depends on the tests before, so that is not counted."""
 
 
+NO_GPU = "there is no GPU here. Use --unstall-gpu h200"
+
+
 class Call:
     """A context manager around the call of a test. Fails the test if it does more than it may."""
 
@@ -71,7 +74,7 @@ class Call:
         elif isinstance(error, SyncError) and error.wait in waits:
             without_our_frames(error)
             broken = [Broken("no_sync", "")]
-        if error is None and self._baseline is not None and self._baseline.fails:
+        if error is None and seen.gpu is not None and self._baseline is not None and self._baseline.fails:
             broken += self._baseline.increases(self._item.nodeid, counts, waits)
         counts = replace(counts, broken=tuple(each.limit for each in broken))
         if counts.used_gpu or self._limits or self._baseline is not None:
@@ -79,5 +82,7 @@ class Call:
             self._item.user_properties[:] = [*kept, *counts.properties()]
         if broken and error is None:
             pytest.fail("\n".join(each.text for each in broken), pytrace=False)
+        if error is None and counts.unchecked:
+            pytest.skip(f"passed, but {' and '.join(counts.unchecked)} not checked: {NO_GPU}")
         if refused is not None:
             raise refused from None

@@ -56,11 +56,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", words)
     _begin_gpu(config, config.option)  # if PYTEST_DISABLE_PLUGIN_AUTOLOAD is set, a conftest.py may load this plugin
     path, fails = config.option.unstall_baseline, config.option.fail_on_increase
-    if path or fails or config.getini("unstall_baseline"):
+    path = path or (config.getini("unstall_baseline") and config.rootpath / config.getini("unstall_baseline"))
+    fails = config.getini("unstall_fail_on_increase") if fails is None else fails
+    if path or fails:
         from unstall.testing.baseline import read
 
-        path = path or (config.getini("unstall_baseline") and config.rootpath / config.getini("unstall_baseline"))
-        fails = config.getini("unstall_fail_on_increase") if fails is None else fails
         config.stash[_BASELINE] = read(path, fails=fails)
     if not _is_worker():
         config.stash[_REPORTS] = reports = _Reports()
@@ -95,7 +95,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     from unstall.testing.totals import total
 
     config.stash[_TOTALS] = totals = total(reports.of_calls, config.stash.get(_BASELINE, None))
-    if totals.problem and session.exitstatus == pytest.ExitCode.OK:
+    if totals.is_error and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
 
