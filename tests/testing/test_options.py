@@ -65,6 +65,17 @@ class TestVirtualGpu:
         write(folder, f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}], check=True)")
         assert run_tests(folder, "--unstall-gpu", "h200").outcomes == {TEST: "PASSED"}
 
+    @pytest.mark.parametrize("option", ["--pdb", "--collect-only"])
+    def test_it_is_there_early_if_there_are_no_workers(self, folder: Path, option: str) -> None:
+        (folder / "conftest.py").write_text("import torch\nassert torch.cuda.get_device_name() == 'NVIDIA L4'\n")
+        assert run_tests(folder, "--unstall-gpu", "l4", "-n", "auto", option).code == 0
+
+    @pytest.mark.parametrize("workers", [[], ["-n", "2"]])
+    def test_a_test_run_in_a_worker_has_its_own_summary_and_baseline(self, folder: Path, workers: list[str]) -> None:
+        options = ("--unstall-gpu", "h200", "--unstall-baseline", "baseline.txt", *workers)
+        ran = run_tests(folder, *options, environment={"PYTEST_XDIST_WORKER": "gw0"})
+        assert ran.section[-2:] == ["baseline.txt: 1 new: it was updated", f"  new: {TEST}"]
+
     def test_an_unknown_one_is_an_error(self, folder: Path) -> None:
         ran = run_tests(folder, "--unstall-gpu", "h9")
         assert (ran.code, "ERROR: --unstall-gpu h9: " in ran.text) == (pytest.ExitCode.USAGE_ERROR, True)

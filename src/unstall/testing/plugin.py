@@ -62,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from unstall.testing.baseline import read
 
         config.stash[_BASELINE] = read(path, fails=fails)
-    if not _is_worker():
+    if not hasattr(config, "workerinput"):  # else pytest-xdist's controller gets the reports
         config.stash[_REPORTS] = reports = _Reports()
         config.pluginmanager.register(reports, "unstall-reports")
 
@@ -129,14 +129,16 @@ def _begin_gpu(config: pytest.Config, options: Any) -> None:
     config.add_cleanup(gpu.stop)
 
 
-def _is_worker() -> bool:
-    """Returns whether this is one of pytest-xdist's processes that run tests."""
-    return "PYTEST_XDIST_WORKER" in os.environ
-
-
 def _is_controller(options: Any) -> bool:
-    """Returns whether pytest-xdist runs the tests in other processes."""
-    return not _is_worker() and bool(getattr(options, "numprocesses", None) or getattr(options, "tx", None))
+    """Returns whether pytest-xdist will run the tests in other processes.
+
+    Its workers have the same options, and are not known in another way this early. Tests may start pytest in a worker's
+    environment: as a controller, it has a virtual GPU that it does not need. With --pdb or --collect-only, there are
+    no workers.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ or options.usepdb or options.collectonly:
+        return False
+    return bool(getattr(options, "numprocesses", None) or getattr(options, "tx", None))
 
 
 def _is_marked(item: pytest.Item) -> bool:
