@@ -11,8 +11,11 @@ from unstall.errors import SyncError
 from unstall.guarding import regions, state
 from unstall.testing import call
 from unstall.testing.call import Call
-from unstall.testing.counts import from_properties
+from unstall.testing.limits import MarkerLimit
 from unstall.testing.sources import Seen
+from unstall.testing.tally import from_properties
+
+NO_SYNC = {"no_sync": MarkerLimit("no_sync", "no_sync")}
 
 
 class OneGpu:
@@ -24,10 +27,8 @@ class OneGpu:
 
 @pytest.fixture
 def item(monkeypatch: pytest.MonkeyPatch) -> pytest.Item:
-    """A test that is marked with no_sync."""
     monkeypatch.setattr(call, "source", lambda wanted: OneGpu())
-    marks = {"no_sync": SimpleNamespace(name="no_sync", args=(), kwargs={})}
-    return cast(pytest.Item, SimpleNamespace(nodeid="test_it", get_closest_marker=marks.get, user_properties=[]))
+    return cast(pytest.Item, SimpleNamespace(nodeid="test_it", user_properties=[("unstall_color", "red")]))
 
 
 def waits() -> None:
@@ -38,18 +39,24 @@ def waits() -> None:
 
 
 def test_a_wait_that_the_driver_refused_is_a_sync_error(item: pytest.Item) -> None:
-    with pytest.raises(SyncError), Call(item, None):
+    with pytest.raises(SyncError), Call(item, NO_SYNC, None):
         waits()
 
 
 def test_its_figures_are_reported(item: pytest.Item) -> None:
-    with pytest.raises(SyncError), Call(item, None):
+    with pytest.raises(SyncError), Call(item, NO_SYNC, None):
         waits()
     counts = from_properties(item.user_properties)
     assert (counts.gpu, counts.syncs, counts.launches, counts.broken) == ("H200", 1, 1, ("no_sync",))
 
 
 def test_the_guard_is_left(item: pytest.Item) -> None:
-    with pytest.raises(SyncError), Call(item, None):
+    with pytest.raises(SyncError), Call(item, NO_SYNC, None):
         waits()
     assert not regions.is_guarded()
+
+
+def test_properties_of_its_own_stay(item: pytest.Item) -> None:
+    with Call(item, {}, None):
+        pass
+    assert item.user_properties[0] == ("unstall_color", "red")

@@ -118,6 +118,12 @@ class TestWithoutAGpu:
         assert ran.section[1:] == ["baseline.txt: there is no GPU here to compare with: use --unstall-gpu h200"]
 
 
+def test_a_property_of_the_users_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("def test_it(record_property):\n    record_property('unstall_color', 'red')\n")
+    ran = run_tests(tmp_path)
+    assert (ran.outcomes, ran.section) == ({"test_it.py::test_it": "PASSED"}, [])
+
+
 def test_increases_in_pyproject_need_a_baseline(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\nunstall_fail_on_increase = true\n")
     ran = run_tests(tmp_path)

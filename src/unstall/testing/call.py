@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -14,10 +15,10 @@ from unstall.guarding import regions
 from unstall.guarding.kinds import Kind
 from unstall.guarding.no_sync import no_sync
 from unstall.testing.baseline import Baseline
-from unstall.testing.counts import PREFIX, Counts
 from unstall.testing.judging import Broken, judge, without_our_frames
-from unstall.testing.limits import limits_of
+from unstall.testing.limits import MarkerLimit
 from unstall.testing.sources import Wanted, source
+from unstall.testing.tally import PROPERTIES, Tally
 
 _GROWTH: frozenset[Kind] = frozenset({"malloc"})
 """Whether torch's cache grows depends on the tests before, so that is not counted."""
@@ -29,10 +30,10 @@ NO_GPU = "there is no GPU here. Use --unstall-gpu h200"
 class Call:
     """A context manager around the call of a test. Fails the test if it does more than it may."""
 
-    def __init__(self, item: pytest.Item, baseline: Baseline | None) -> None:
+    def __init__(self, item: pytest.Item, limits: Mapping[str, MarkerLimit], baseline: Baseline | None) -> None:
         self._item = item
         self._baseline = baseline
-        self._limits = limits_of(item)
+        self._limits = limits
         self._guard = no_sync("error" if "no_sync" in self._limits else "count")
         self._guard.ignored = _GROWTH
 
@@ -59,7 +60,7 @@ class Call:
             error = refused = instead
         seen = self._source.end()
         waits = self._guard.waits
-        counts = Counts(
+        counts = Tally(
             gpu=seen.gpu or "",
             launches=seen.launches,
             syncs=self._guard.count if seen.sees_waits else None,
@@ -78,7 +79,7 @@ class Call:
             broken += self._baseline.increases(self._item.nodeid, counts, waits)
         counts = replace(counts, broken=tuple(each.limit for each in broken))
         if counts.used_gpu or self._limits or self._baseline is not None:
-            kept = [each for each in self._item.user_properties if not each[0].startswith(PREFIX)]
+            kept = [each for each in self._item.user_properties if each[0] not in PROPERTIES]
             self._item.user_properties[:] = [*kept, *counts.properties()]
         if broken and error is None:
             pytest.fail("\n".join(each.text for each in broken), pytrace=False)

@@ -1,7 +1,7 @@
 """The pytest plugin: its options, its markers and its hooks.
 
-pytest imports this file in every test run, so it imports only pytest, and the rest of this room once a test run uses
-it. `call.py` is what happens around a test, `totals.py` what becomes of the figures of all tests.
+pytest imports this file in every test run, so it imports only what is light, and the rest of this room once a test run
+uses it. `call.py` is what happens around a test, `totals.py` what becomes of the figures of all tests.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from unstall.testing.tally import PROPERTIES
+
 if TYPE_CHECKING:
     from unstall.testing.baseline import Baseline
+    from unstall.testing.limits import MarkerLimit
     from unstall.testing.totals import Totals
     from unstall.virtual.entry import VirtualGpu
 
@@ -27,6 +30,7 @@ MARKERS = {
 }
 _GPU: pytest.StashKey[VirtualGpu] = pytest.StashKey()
 _BASELINE: pytest.StashKey[Baseline] = pytest.StashKey()
+_LIMITS: pytest.StashKey[dict[str, MarkerLimit]] = pytest.StashKey()
 _REPORTS: pytest.StashKey[_Reports] = pytest.StashKey()
 _TOTALS: pytest.StashKey[Totals] = pytest.StashKey()
 
@@ -72,17 +76,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if _is_marked(item):
         from unstall.testing.limits import limits_of
 
-        limits_of(item)  # fails if an argument makes no sense
+        item.stash[_LIMITS] = limits_of(item)
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    baseline = item.config.stash.get(_BASELINE, None)
-    if baseline is None and _GPU not in item.config.stash and not _is_marked(item):
+    baseline, limits = item.config.stash.get(_BASELINE, None), item.stash.get(_LIMITS, {})
+    if baseline is None and _GPU not in item.config.stash and not limits:
         return (yield)
     from unstall.testing.call import Call
 
-    with Call(item, baseline):
+    with Call(item, limits, baseline):
         return (yield)
 
 
@@ -114,7 +118,7 @@ class _Reports:
         self.of_calls: list[pytest.TestReport] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call" and any(name.startswith("unstall_") for name, _ in report.user_properties):
+        if report.when == "call" and any(name in PROPERTIES for name, _ in report.user_properties):
             self.of_calls.append(report)
 
 
