@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
 import threading
 from collections.abc import Generator, Iterator
@@ -346,3 +347,35 @@ def test_an_unknown_mode_is_refused(mode: object) -> None:
 def test_waits_are_allowed_for_a_reason_only(reason: object) -> None:
     with pytest.raises(UsageError, match="needs a reason"):
         allow_sync(reason)  # type: ignore[arg-type]
+
+
+class TestInAllContexts:
+    """A guard that holds in contexts that were there before it."""
+
+    def test_it_holds_in_an_older_context(self) -> None:
+        older = contextvars.copy_context()
+        with no_sync():
+            assert not older.run(is_refused)
+            regions.hold_in_all_contexts()
+            assert older.run(is_refused)
+        assert not older.run(is_refused)
+
+    def test_what_an_older_context_allows_is_allowed(self) -> None:
+        def allowed() -> bool:
+            with allow_sync("a test"):
+                return not is_refused()
+
+        older = contextvars.copy_context()
+        with no_sync():
+            regions.hold_in_all_contexts()
+            assert older.run(allowed)
+            assert older.run(is_refused)
+
+    def test_it_does_not_hold_in_other_threads(self) -> None:
+        seen: list[bool] = []
+        with no_sync():
+            regions.hold_in_all_contexts()
+            thread = threading.Thread(target=lambda: seen.append(is_refused()))
+            thread.start()
+            thread.join()
+        assert seen == [False]

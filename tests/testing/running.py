@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import MappingProxyType
 
 PROGRAMS = Path(__file__).parent / "programs"
-_IS_INSTALLED = "unstall" in entry_points(group="pytest11").names  # else it is a checkout that is only on sys.path
-_LOADED = () if _IS_INSTALLED else ("-p", "unstall.testing.plugin")
+_PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 @dataclass(frozen=True)
@@ -38,24 +43,45 @@ class Ran:
 
 
 def run_tests(
-    folder: Path, *options: str, python: tuple[str, ...] = (), strict: bool = True, plain: bool = False
+    folder: Path,
+    *options: str,
+    python: tuple[str, ...] = (),
+    strict: bool = True,
+    plain: bool = False,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Ran:
     """Runs pytest in a folder, at 80 columns and without a network. `strict`: warnings are errors. `plain`: with these
     options alone.
     """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environment |= {"COLUMNS": "80", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    variables |= {"COLUMNS": "80", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **environment}
+    if "unstall" not in entry_points(group="pytest11").names:  # a checkout that is only on sys.path
+        paths = (str(_installed()), variables.get("PYTHONPATH", ""))
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     usual = ["-rA", "-v", "-W", "error" if strict else "default", "--strict-markers", "-p", "no:cacheprovider"]
     command = [
-        *(sys.executable, *python, "-m", "pytest", *_LOADED),
+        *(sys.executable, *python, "-m", "pytest"),
         *([] if plain else usual),
         *options,
     ]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=600, check=False)
     found = re.findall(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S+::.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
     return Ran(done.returncode, done.stdout + done.stderr, {test: outcome for outcome, test in found})
+
+
+@functools.cache
+def _installed() -> Path:
+    """Returns a folder that has what an installation of unstall tells pytest: where its plugin is."""
+    folder = tempfile.TemporaryDirectory(prefix="unstall-entry-points-")
+    atexit.register(folder.cleanup)
+    points = tomllib.loads(_PYPROJECT.read_text("utf-8"))["project"]["entry-points"]["pytest11"]
+    told = Path(folder.name, "unstall-0.dist-info")
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: unstall\nVersion: 0\n")
+    (told / "entry_points.txt").write_text(
+        "[pytest11]\n" + "".join(f"{name} = {module}\n" for name, module in points.items())
+    )
+    return Path(folder.name)
 
 
 def copied(program: str, folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unstall.testing.baseline import Figures, read
-from unstall.testing.counts import Counts, from_properties
-from unstall.testing.totals import Totals, total
+from unstall.testing.tally import Tally, from_properties
+from unstall.testing.totals import Change, Totals, total
 
 FILE = """\
 # unstall baseline: virtual h200, torch 2.13.0+cpu
@@ -30,11 +31,11 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def counts(launches: int | None, syncs: int | None, mib: int, **more: Any) -> Counts:
-    return Counts(GPU, launches, syncs, mib << 20, **more)
+def counts(launches: int | None, syncs: int | None, mib: int, **more: Any) -> Tally:
+    return Tally(GPU, launches, syncs, mib << 20, **more)
 
 
-def ended(file: Path, tests: dict[str, Counts], *, fails: bool = False, outcome: str = "passed") -> Totals:
+def ended(file: Path, tests: dict[str, Tally], *, fails: bool = False, outcome: str = "passed") -> Totals:
     reports = [
         SimpleNamespace(nodeid=test, outcome=outcome, user_properties=each.properties()) for test, each in tests.items()
     ]
@@ -61,8 +62,33 @@ def test_a_test_that_failed_keeps_its_line(file: Path) -> None:
     assert file.read_text() == FILE
 
 
+def test_a_figure_that_cannot_be_counted_keeps_that_of_the_file(file: Path) -> None:
+    totals = ended(file, {Y: counts(None, 0, 3)})
+    assert file.read_text() == FILE.replace("reserved=2MiB", "reserved=3MiB")
+    assert totals.changes == [Change(Y, "higher", "reserved 2 MiB -> 3 MiB"), Change(Y, "not compared", "launches")]
+
+
+def test_figures_of_two_gpus_do_not_get_into_one_file(file: Path) -> None:
+    totals = ended(file, {Y: replace(counts(3, 0, 2), gpu="virtual l4, torch 2.13.0+cpu")})
+    assert (file.read_text(), totals.is_error) == (FILE, True)
+    assert totals.problem == (
+        "not updated: it is of virtual h200, torch 2.13.0+cpu, this run is of virtual l4, torch 2.13.0+cpu, and 1 test "
+        "in it did not run or pass: delete it and run all tests"
+    )
+
+
+def test_a_run_of_all_tests_may_be_of_another_gpu(file: Path) -> None:
+    ended(file, {test: replace(counts(3, 0, 2), gpu="virtual l4") for test in (X, Y)})
+    assert file.read_text().startswith("# unstall baseline: virtual l4\n")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_without_a_gpu_is_an_error_if_increases_fail(file: Path, fails: bool) -> None:
+    assert ended(file, {Y: Tally(gpu="", launches=None, syncs=0)}, fails=fails).is_error is fails
+
+
 def test_a_run_without_a_gpu_changes_nothing_and_says_so(file: Path) -> None:
-    totals = ended(file, {Y: Counts(gpu="", launches=None, syncs=0)})
+    totals = ended(file, {Y: Tally(gpu="", launches=None, syncs=0)})
     assert (file.read_text(), totals.problem) == (
         FILE,
         "there is no GPU here to compare with: use --unstall-gpu h200",
@@ -72,7 +98,7 @@ def test_a_run_without_a_gpu_changes_nothing_and_says_so(file: Path) -> None:
 def test_if_increases_fail_the_file_is_not_written(file: Path) -> None:
     totals = ended(file, {X: counts(210, 3, 20), Y: counts(2, 0, 2), Z: counts(1, 0, 2)}, fails=True)
     assert file.read_text() == FILE
-    assert [(each.test, each.words) for each in totals.changes] == [(X, "launches 214 -> 210"), (Z, "")]
+    assert totals.changes == [Change(X, "lower", "launches 214 -> 210"), Change(Z, "new")]
 
 
 @pytest.mark.parametrize(
@@ -82,12 +108,15 @@ def test_if_increases_fail_the_file_is_not_written(file: Path) -> None:
         (counts(1, 1, 1), []),
         (counts(215, 2, 20), ["launches 214 -> 215"]),
         (counts(300, 5, 22), ["launches 214 -> 300, syncs 3 -> 5, reserved 20 MiB -> 22 MiB"]),
-        (counts(None, 4, 20), ["syncs 3 -> 4"]),
+        (counts(None, 4, 20), ["syncs 3 -> 4", "launches cannot be compared: not counted here"]),
+        (counts(None, None, 20), ["launches and syncs cannot be compared: not counted here"]),
     ],
 )
-def test_what_is_an_increase(file: Path, now: Counts, told: list[str]) -> None:
+def test_what_is_an_increase(file: Path, now: Tally, told: list[str]) -> None:
     found = read(file, fails=True).increases(X, now, [])
-    assert [each.text.removeprefix("--fail-on-increase: more than baseline.txt says: ") for each in found] == told
+    assert [
+        each.text.removeprefix("--fail-on-increase: ").removeprefix("more than baseline.txt says: ") for each in found
+    ] == told
 
 
 def test_a_test_that_is_not_in_the_file_has_not_increased(file: Path) -> None:
@@ -140,7 +169,7 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
 
 @given(
     st.builds(
-        Counts,
+        Tally,
         st.sampled_from(["", GPU]),
         st.one_of(st.none(), st.integers(0)),
         st.one_of(st.none(), st.integers(0)),
@@ -150,5 +179,5 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
         st.sampled_from([(), ("no_sync",)]),
     )
 )
-def test_a_report_carries_all_counts(counts: Counts) -> None:
+def test_a_report_carries_all_counts(counts: Tally) -> None:
     assert from_properties([("other", 3), *counts.properties()]) == counts

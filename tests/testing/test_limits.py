@@ -10,11 +10,13 @@ pytestmark = pytest.mark.slow
 HOLD = [
     *("test_does_not_wait", "test_grows_the_cache", "test_waits_twice", "test_launches_three", "test_takes_little"),
     *("test_is_busy", "test_is_ordered", "TestOfClass::test_may_wait", "test_of_no_gpu"),
+    *("test_grows_the_cache_more_than_once", "TestAsyncCase::test_does_not_wait"),
 ]
 BREAK = [
     *("test_waits", "test_catches_the_error", "test_waits_three_times", "test_launches_four", "test_takes_much"),
     *("test_is_idle", "test_races[first]", "test_races[again]", "test_waits_in_a_task", "test_is_async_and_waits"),
-    "TestOfClass::test_waits",
+    *("test_waits_in_a_runner_of_a_fixture", "TestAsyncCase::test_waits"),
+    *("test_has_no_work", "test_does_not_use_torch", "TestOfClass::test_waits"),
 ]
 
 
@@ -58,6 +60,8 @@ def test_waits_are_told_by_line(ran: Ran) -> None:
         ("test_launches_four", "limit_launches(3): the test launched 4 kernels, graphs, copies and memsets"),
         ("test_takes_much", 'limit_device_memory("22 MiB"): torch reserved 24.0 MiB at the peak'),
         ("test_catches_the_error", "no_sync: the test went on after a wait that it caught:"),
+        ("test_has_no_work", 'limit_idle("99%"): device idle cannot be checked: '),
+        ("test_does_not_use_torch", 'limit_idle("99%"): device idle cannot be checked: '),
         ("test_is_idle", 'limit_idle("10%"): the GPU idles '),
     ],
 )
@@ -84,7 +88,33 @@ def test_a_marker_that_makes_no_sense_is_an_error_that_names_the_test(ran: Ran) 
 def test_the_summary_counts_what_tests_do_without_their_fixtures(ran: Ran) -> None:
     title, sums, *_ = ran.section
     assert title.startswith("unstall: virtual h200, torch 2.")
-    assert sums.startswith("17 tests used the GPU: ")
+    assert sums.startswith("21 tests used the GPU: ")
     often = line_of("limits", "often")
     assert any(line.startswith("  2x in 1 test ") and f"test_limits.py:{often} " in line for line in ran.section)
     assert not any(f"test_limits.py:{line_of('limits', 'a wait of a fixture')} " in line for line in ran.section)
+
+
+@pytest.mark.gpu
+class TestRealGpu:
+    """The same tests on this machine's GPU. It cannot predict idle time."""
+
+    @pytest.fixture(scope="class")
+    def ran(self, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+        folder = tmp_path_factory.mktemp("limits")
+        copied("limits", folder)
+        return run_tests(folder, "--import-mode=importlib", "-p", "no:xdist")
+
+    @pytest.mark.parametrize("test", [test for test in HOLD if test != "test_is_busy"])
+    def test_a_limit_that_holds_passes(self, ran: Ran, test: str) -> None:
+        assert outcome(ran, test) == "PASSED"
+
+    @pytest.mark.parametrize("test", BREAK)
+    def test_a_limit_that_is_exceeded_fails(self, ran: Ran, test: str) -> None:
+        assert outcome(ran, test) == "FAILED"
+
+    def test_no_sync_fails_at_the_line_that_waits(self, ran: Ran) -> None:
+        wait = f"test_limits.py:{line_of('limits', 'the wait')}"
+        assert f"SyncError: {wait}: y.sum().item() waits for the GPU" in ran.told("test_waits")
+
+    def test_a_refused_wait_is_in_the_summary(self, ran: Ran) -> None:
+        assert "  no_sync  test_limits.py::test_waits" in ran.section

@@ -15,6 +15,7 @@ def test_gpu():
     {line}
 """
 TEST = "test_gpu.py::test_gpu"
+SKIPPED = "passed, but no_sync and limit_launches(0) not checked: there is no GPU here. Use --unstall-gpu h200"
 
 
 @pytest.fixture
@@ -25,6 +26,18 @@ def folder(tmp_path: Path) -> Path:
 
 def write(folder: Path, line: str = "pass", mark: str = "") -> None:
     (folder / "test_gpu.py").write_text(USES_GPU.format(line=line, mark=mark))
+
+
+def test_pytest_finds_the_plugin_by_its_entry_point(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "from importlib.metadata import entry_points\n"
+        "def test_it(pytestconfig):\n"
+        "    names = [name for name, plugin in pytestconfig.pluginmanager.list_name_plugin()\n"
+        "        if getattr(plugin, '__name__', '') == 'unstall.testing.plugin']\n"
+        "    assert names == [point.name for point in entry_points(group='pytest11', value='unstall.testing.plugin')]\n"
+        "    assert names == ['unstall']\n"
+    )
+    assert run_tests(tmp_path).outcomes == {"test_it.py::test_it": "PASSED"}
 
 
 def test_unused_it_imports_neither_torch_nor_numpy_and_says_nothing(tmp_path: Path) -> None:
@@ -52,6 +65,17 @@ class TestVirtualGpu:
         write(folder, f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}], check=True)")
         assert run_tests(folder, "--unstall-gpu", "h200").outcomes == {TEST: "PASSED"}
 
+    @pytest.mark.parametrize("option", ["--pdb", "--collect-only"])
+    def test_it_is_there_early_if_there_are_no_workers(self, folder: Path, option: str) -> None:
+        (folder / "conftest.py").write_text("import torch\nassert torch.cuda.get_device_name() == 'NVIDIA L4'\n")
+        assert run_tests(folder, "--unstall-gpu", "l4", "-n", "auto", option).code == 0
+
+    @pytest.mark.parametrize("workers", [[], ["-n", "2"]])
+    def test_a_test_run_in_a_worker_has_its_own_summary_and_baseline(self, folder: Path, workers: list[str]) -> None:
+        options = ("--unstall-gpu", "h200", "--unstall-baseline", "baseline.txt", *workers)
+        ran = run_tests(folder, *options, environment={"PYTEST_XDIST_WORKER": "gw0"})
+        assert ran.section[-2:] == ["baseline.txt: 1 new: it was updated", f"  new: {TEST}"]
+
     def test_an_unknown_one_is_an_error(self, folder: Path) -> None:
         ran = run_tests(folder, "--unstall-gpu", "h9")
         assert (ran.code, "ERROR: --unstall-gpu h9: " in ran.text) == (pytest.ExitCode.USAGE_ERROR, True)
@@ -73,22 +97,37 @@ class TestVirtualGpu:
 class TestWithoutAGpu:
     """The machine has none, and no virtual one is asked for."""
 
-    def test_limits_are_not_checked_and_the_summary_says_so(self, folder: Path) -> None:
+    def test_a_test_whose_limits_are_not_checked_is_skipped(self, folder: Path) -> None:
         (folder / "test_gpu.py").write_text(
             "import pytest, torch\n"
             "@pytest.mark.no_sync\n@pytest.mark.limit_launches(0)\ndef test_gpu():\n    torch.ones(3)\n"
         )
         ran = run_tests(folder)
-        assert (ran.code, ran.outcomes) == (0, {TEST: "PASSED"})
+        assert (ran.code, ran.text.count(SKIPPED)) == (0, 1)
         told = "2 limits of 1 test not checked: there is no GPU here. Use --unstall-gpu h200"
         assert ran.section == ["unstall", told]
 
-    def test_a_baseline_cannot_be_compared_which_is_an_error(self, folder: Path) -> None:
+    @pytest.mark.parametrize(
+        ("options", "code"), [([], pytest.ExitCode.OK), (["--fail-on-increase"], pytest.ExitCode.USAGE_ERROR)]
+    )
+    def test_a_baseline_cannot_be_compared(self, folder: Path, options: list[str], code: pytest.ExitCode) -> None:
         (folder / "test_gpu.py").write_text("import torch\ndef test_gpu():\n    torch.ones(3)\n")
         (folder / "baseline.txt").write_text(f"launches=1 syncs=0 reserved=2MiB  {TEST}\n")
-        ran = run_tests(folder, "--unstall-baseline", "baseline.txt", "--fail-on-increase")
-        assert ran.code == pytest.ExitCode.USAGE_ERROR
+        ran = run_tests(folder, "--unstall-baseline", "baseline.txt", *options)
+        assert ran.code == code
         assert ran.section[1:] == ["baseline.txt: there is no GPU here to compare with: use --unstall-gpu h200"]
+
+
+def test_a_property_of_the_users_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("def test_it(record_property):\n    record_property('unstall_color', 'red')\n")
+    ran = run_tests(tmp_path)
+    assert (ran.outcomes, ran.section) == ({"test_it.py::test_it": "PASSED"}, [])
+
+
+def test_increases_in_pyproject_need_a_baseline(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\nunstall_fail_on_increase = true\n")
+    ran = run_tests(tmp_path)
+    assert (ran.code, "say from what: --unstall-baseline FILE" in ran.text) == (pytest.ExitCode.USAGE_ERROR, True)
 
 
 @pytest.mark.slow

@@ -21,6 +21,12 @@ def test_memory_and_races_are_those_of_the_virtual_gpu() -> None:
     assert found["races"] == [[line_of("real_gpu", "the race"), "Race: read before the write has finished"]]
 
 
+@pytest.mark.slow
+def test_a_gpu_that_the_test_does_not_use_is_not_initialized() -> None:
+    done = succeeded([sys.executable, str(PROGRAMS / "unused_gpu.py")])
+    assert json.loads(done.stdout) == {"gpu": "", "launches": 0, "is_initialized": False}
+
+
 def test_launches_of_a_recording_are_calls_that_put_work_on_the_gpu() -> None:
     trace = TraceBuilder()
     trace.launch("gemm", 10)

@@ -31,6 +31,7 @@ class Region:
     thread: int  # in which it was entered, and the task
     task: asyncio.Task[object] | None
     active: bool = True
+    in_all_contexts: bool = False
 
 
 class Source(Protocol):
@@ -69,7 +70,24 @@ def innermost() -> Region | None:
         region = caller()
         while region is not None and not region.active:
             region = region.outer
-    return region
+    return region or _of_all_contexts()
+
+
+def hold_in_all_contexts() -> None:
+    """Makes the innermost region hold in each context of its thread that has none, as tasks made before it have not."""
+    region = _own()
+    if region is not None:
+        region.in_all_contexts = True
+
+
+def _of_all_contexts() -> Region | None:
+    thread = threading.get_ident()
+    for number in reversed(list(_active)):
+        known = _active.get(number)
+        region = known() if known is not None else None
+        if region is not None and region.in_all_contexts and region.thread == thread:
+            return region
+    return None
 
 
 def innermost_of(thread: int) -> Region | None:

@@ -16,8 +16,8 @@ import pytest
 from unstall.errors import UsageError
 from unstall.files import write_atomically
 from unstall.guarding.wait import Wait
-from unstall.testing.counts import Counts
 from unstall.testing.judging import Broken, lines_of
+from unstall.testing.tally import Tally
 
 FAIL_ON_INCREASE = "--fail-on-increase"
 _HEADER = "# unstall baseline: "
@@ -34,7 +34,7 @@ class Figures:
     reserved_mib: int | None
 
     @classmethod
-    def of(cls, counts: Counts) -> Figures:
+    def of(cls, counts: Tally) -> Figures:
         reserved = counts.reserved_bytes
         return cls(counts.launches, counts.syncs, None if reserved is None else -(-reserved // _MIB))
 
@@ -52,6 +52,22 @@ class Figures:
                 found.append((f"{what} {before:,}{unit} -> {after:,}{unit}", after - before))
         return found
 
+    def lost(self, now: Figures) -> list[str]:
+        """Returns the names of the figures that are known here, and not now."""
+        return [
+            name.removesuffix("_mib")
+            for name in ("launches", "syncs", "reserved_mib")
+            if getattr(self, name) is not None and getattr(now, name) is None
+        ]
+
+    def updated(self, now: Figures) -> Figures:
+        """Returns the figures as they are now. One that is not known now stays."""
+        return Figures(
+            self.launches if now.launches is None else now.launches,
+            self.syncs if now.syncs is None else now.syncs,
+            self.reserved_mib if now.reserved_mib is None else now.reserved_mib,
+        )
+
 
 @dataclass(slots=True)
 class Baseline:
@@ -62,11 +78,19 @@ class Baseline:
     gpu: str = ""
     figures: dict[str, Figures] = field(default_factory=dict)
 
-    def increases(self, test: str, counts: Counts, waits: Sequence[Wait]) -> list[Broken]:
-        """Returns what a test does more than the file says."""
-        before = self.figures.get(written(test))
-        changes = before.changes(Figures.of(counts)) if before else []
-        more = [text for text, difference in changes if difference > 0]
+    def increases(self, test: str, counts: Tally, waits: Sequence[Wait]) -> list[Broken]:
+        """Returns what a test does more than the file says, and what cannot be compared with it."""
+        before, now = self.figures.get(written(test)), Figures.of(counts)
+        if before is None:
+            return []
+        more = [text for text, difference in before.changes(now) if difference > 0]
+        lost = before.lost(now)
+        if lost:
+            text = f"{FAIL_ON_INCREASE}: {' and '.join(lost)} cannot be compared: not counted here"
+            return [*self._more(more, waits), Broken(FAIL_ON_INCREASE, text)]
+        return self._more(more, waits)
+
+    def _more(self, more: list[str], waits: Sequence[Wait]) -> list[Broken]:
         if not more:
             return []
         lines = lines_of(waits) if any(text.startswith("syncs") for text in more) else ""

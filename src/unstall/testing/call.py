@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -11,33 +11,33 @@ from typing import Self
 import pytest
 
 from unstall.errors import SyncError
-from unstall.guarding.decorated import decorated
+from unstall.guarding import regions
 from unstall.guarding.kinds import Kind
 from unstall.guarding.no_sync import no_sync
 from unstall.testing.baseline import Baseline
-from unstall.testing.counts import PREFIX, Counts
 from unstall.testing.judging import Broken, judge, without_our_frames
-from unstall.testing.limits import limits_of
+from unstall.testing.limits import MarkerLimit
 from unstall.testing.sources import Wanted, source
+from unstall.testing.tally import PROPERTIES, Tally
 
 _GROWTH: frozenset[Kind] = frozenset({"malloc"})
-"""torch's cache grows when a line first needs memory, which depends on the tests before. That is not counted."""
+"""Whether torch's cache grows depends on the tests before, so that is not counted."""
+
+
+NO_GPU = "there is no GPU here. Use --unstall-gpu h200"
 
 
 class Call:
     """A context manager around the call of a test. Fails the test if it does more than it may."""
 
-    def __init__(self, item: pytest.Item, baseline: Baseline | None) -> None:
+    def __init__(self, item: pytest.Item, limits: Mapping[str, MarkerLimit], baseline: Baseline | None) -> None:
         self._item = item
         self._baseline = baseline
-        self._limits = limits_of(item)
+        self._limits = limits
         self._guard = no_sync("error" if "no_sync" in self._limits else "count")
         self._guard.ignored = _GROWTH
 
     def __enter__(self) -> Self:
-        self._function = getattr(self._item, "obj", None)
-        if inspect.iscoroutinefunction(self._function):  # it may run in a task that was created before
-            self._item.obj = decorated(self._function, lambda: self._guard)  # type: ignore[attr-defined]
         self._source = source(
             Wanted(
                 launches=self._baseline is not None or "limit_launches" in self._limits,
@@ -47,19 +47,20 @@ class Call:
             )
         )
         self._guard.__enter__()
+        regions.hold_in_all_contexts()  # async tests run in contexts of fixtures, or of unittest
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        refused: SyncError | None = None
         try:
             self._guard.__exit__(kind, error, trace)
-        finally:
-            if inspect.iscoroutinefunction(self._function):
-                self._item.obj = self._function  # type: ignore[attr-defined]
-            seen = self._source.end()
+        except SyncError as instead:  # a real GPU's driver refused the wait, which torch told in words of its own
+            error = refused = instead
+        seen = self._source.end()
         waits = self._guard.waits
-        counts = Counts(
+        counts = Tally(
             gpu=seen.gpu or "",
             launches=seen.launches,
             syncs=self._guard.count if seen.sees_waits else None,
@@ -74,11 +75,15 @@ class Call:
         elif isinstance(error, SyncError) and error.wait in waits:
             without_our_frames(error)
             broken = [Broken("no_sync", "")]
-        if error is None and self._baseline is not None and self._baseline.fails:
+        if error is None and seen.gpu is not None and self._baseline is not None and self._baseline.fails:
             broken += self._baseline.increases(self._item.nodeid, counts, waits)
         counts = replace(counts, broken=tuple(each.limit for each in broken))
         if counts.used_gpu or self._limits or self._baseline is not None:
-            kept = [each for each in self._item.user_properties if not each[0].startswith(PREFIX)]
+            kept = [each for each in self._item.user_properties if each[0] not in PROPERTIES]
             self._item.user_properties[:] = [*kept, *counts.properties()]
         if broken and error is None:
             pytest.fail("\n".join(each.text for each in broken), pytrace=False)
+        if error is None and counts.unchecked:
+            pytest.skip(f"passed, but {' and '.join(counts.unchecked)} not checked: {NO_GPU}")
+        if refused is not None:
+            raise refused from None

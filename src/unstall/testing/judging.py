@@ -14,9 +14,9 @@ from unstall.budgets.limits import size_like
 from unstall.figures import counted
 from unstall.frameworks import OURS
 from unstall.guarding.wait import Wait
-from unstall.testing.counts import Counts
-from unstall.testing.limits import Limit
+from unstall.testing.limits import MarkerLimit
 from unstall.testing.sources import Source
+from unstall.testing.tally import Tally
 from unstall.timeline.columns import Timeline
 
 MOST_LINES = 10
@@ -30,10 +30,8 @@ class Broken:
     text: str
 
 
-def judge(limits: Mapping[str, Limit], counts: Counts, waits: Sequence[Wait], source: Source) -> list[Broken]:
+def judge(limits: Mapping[str, MarkerLimit], counts: Tally, waits: Sequence[Wait], source: Source) -> list[Broken]:
     """Returns the limits that a test exceeds, or that cannot be checked though there is a GPU."""
-    if not counts.gpu:  # the test did not use torch
-        return []
     found = []
     for limit in limits.values():
         text = _JUDGES[limit.name](limit, counts, waits, source)
@@ -71,13 +69,13 @@ def without_our_frames(error: BaseException) -> None:
         last.tb_next = None
 
 
-def _no_sync(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+def _no_sync(limit: MarkerLimit, counts: Tally, waits: Sequence[Wait], source: Source) -> str:
     if counts.syncs is None:
         return _NO_WAITS
     return f"the test went on after a wait that it caught:{lines_of(waits)}" if counts.syncs else ""
 
 
-def _syncs(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+def _syncs(limit: MarkerLimit, counts: Tally, waits: Sequence[Wait], source: Source) -> str:
     if counts.syncs is None:
         return _NO_WAITS
     if counts.syncs <= limit.value:
@@ -85,7 +83,7 @@ def _syncs(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) 
     return f"the CPU waited for the GPU {_times(counts.syncs)}:{lines_of(waits)}"
 
 
-def _launches(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+def _launches(limit: MarkerLimit, counts: Tally, waits: Sequence[Wait], source: Source) -> str:
     if counts.launches is None:
         return "launches cannot be counted here: `unstall doctor` says why"
     if counts.launches <= limit.value:
@@ -93,22 +91,27 @@ def _launches(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Sourc
     return f"the test launched {counts.launches:,} kernels, graphs, copies and memsets"
 
 
-def _memory(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
-    reserved = counts.reserved_bytes or 0
-    if reserved <= limit.value:
+def _memory(limit: MarkerLimit, counts: Tally, waits: Sequence[Wait], source: Source) -> str:
+    if counts.reserved_bytes is None:
+        return "reserved memory cannot be measured here: use --unstall-gpu h200"
+    if counts.reserved_bytes <= limit.value:
         return ""
-    return f"torch reserved {size_like(limit.value, reserved)} at the peak"
+    return f"torch reserved {size_like(limit.value, counts.reserved_bytes)} at the peak"
 
 
-def _idle(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+def _idle(limit: MarkerLimit, counts: Tally, waits: Sequence[Wait], source: Source) -> str:
+    if counts.launches == 0:
+        return "device idle cannot be checked: the test launches no work on a GPU"
     timeline = source.timeline()
     if timeline is None:
         return "idle time is predicted on a virtual GPU only: use --unstall-gpu h200, or leave this test out here"
     return _of_timeline(timeline, Budget(idle=limit.value), "the GPU idles {} of the time")
 
 
-def _races(limit: Limit, counts: Counts, waits: Sequence[Wait], source: Source) -> str:
+def _races(limit: MarkerLimit, counts: Tally, waits: Sequence[Wait], source: Source) -> str:
     timeline = source.timeline()
+    if not counts.gpu or (timeline is not None and not len(timeline.device)):
+        return ""
     if timeline is not None:
         return _of_timeline(timeline, Budget(races=0), "races: {}")
     races = source.races()
@@ -125,8 +128,6 @@ def _place(race: Race) -> str:
 
 def _of_timeline(timeline: Timeline, budget: Budget, saw: str) -> str:
     """Returns what `unstall check` would say of the test, if the budget does not hold."""
-    if not len(timeline.device):
-        return ""
     [outcome] = check(explain(timeline).result, budget).outcomes
     if outcome.state == "held":
         return ""

@@ -13,7 +13,7 @@ from unstall.figures import parse_share, parse_size
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class MarkerLimit:
     """One limit of a test: its marker's name, the marker as the test has it, and the limit's value; 0 without one."""
 
     name: str
@@ -21,7 +21,7 @@ class Limit:
     value: float = 0
 
 
-def limits_of(item: pytest.Item) -> dict[str, Limit]:
+def limits_of(item: pytest.Item) -> dict[str, MarkerLimit]:
     """Returns the limits of a test by their markers' names. A test's own marker wins over that of its class or module.
 
     Fails the test if the argument of a marker makes no sense.
@@ -32,7 +32,7 @@ def limits_of(item: pytest.Item) -> dict[str, Limit]:
         if mark is not None:
             text, wrong = _text(mark), ""
             try:
-                limits[name] = Limit(name, text, _value(mark, parse))
+                limits[name] = MarkerLimit(name, text, _value(mark, parse))
             except UsageError as error:
                 wrong = str(error)
             if wrong:

@@ -1,7 +1,7 @@
 """The pytest plugin: its options, its markers and its hooks.
 
-pytest imports this file in every test run, so it imports only pytest, and the rest of this room once a test run uses
-it. `call.py` is what happens around a test, `totals.py` what becomes of the figures of all tests.
+pytest imports this file in every test run, so it imports only what is light, and the rest of this room once a test run
+uses it. `call.py` is what happens around a test, `totals.py` what becomes of the figures of all tests.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from unstall.testing.tally import PROPERTIES
+
 if TYPE_CHECKING:
     from unstall.testing.baseline import Baseline
+    from unstall.testing.limits import MarkerLimit
     from unstall.testing.totals import Totals
     from unstall.virtual.entry import VirtualGpu
 
@@ -27,6 +30,7 @@ MARKERS = {
 }
 _GPU: pytest.StashKey[VirtualGpu] = pytest.StashKey()
 _BASELINE: pytest.StashKey[Baseline] = pytest.StashKey()
+_LIMITS: pytest.StashKey[dict[str, MarkerLimit]] = pytest.StashKey()
 _REPORTS: pytest.StashKey[_Reports] = pytest.StashKey()
 _TOTALS: pytest.StashKey[Totals] = pytest.StashKey()
 
@@ -54,15 +58,15 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for words in MARKERS.values():
         config.addinivalue_line("markers", words)
-    _begin_gpu(config, config.option)  # a conftest.py may have loaded this plugin
+    _begin_gpu(config, config.option)  # if PYTEST_DISABLE_PLUGIN_AUTOLOAD is set, a conftest.py may load this plugin
     path, fails = config.option.unstall_baseline, config.option.fail_on_increase
-    if path or fails or config.getini("unstall_baseline"):
+    path = path or (config.getini("unstall_baseline") and config.rootpath / config.getini("unstall_baseline"))
+    fails = config.getini("unstall_fail_on_increase") if fails is None else fails
+    if path or fails:
         from unstall.testing.baseline import read
 
-        path = path or (config.getini("unstall_baseline") and config.rootpath / config.getini("unstall_baseline"))
-        fails = config.getini("unstall_fail_on_increase") if fails is None else fails
         config.stash[_BASELINE] = read(path, fails=fails)
-    if not _is_worker():
+    if not hasattr(config, "workerinput"):  # else pytest-xdist's controller gets the reports
         config.stash[_REPORTS] = reports = _Reports()
         config.pluginmanager.register(reports, "unstall-reports")
 
@@ -72,17 +76,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if _is_marked(item):
         from unstall.testing.limits import limits_of
 
-        limits_of(item)  # fails if an argument makes no sense
+        item.stash[_LIMITS] = limits_of(item)
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    baseline = item.config.stash.get(_BASELINE, None)
-    if baseline is None and _GPU not in item.config.stash and not _is_marked(item):
+    baseline, limits = item.config.stash.get(_BASELINE, None), item.stash.get(_LIMITS, {})
+    if baseline is None and _GPU not in item.config.stash and not limits:
         return (yield)
     from unstall.testing.call import Call
 
-    with Call(item, baseline):
+    with Call(item, limits, baseline):
         return (yield)
 
 
@@ -95,7 +99,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     from unstall.testing.totals import total
 
     config.stash[_TOTALS] = totals = total(reports.of_calls, config.stash.get(_BASELINE, None))
-    if totals.problem and session.exitstatus == pytest.ExitCode.OK:
+    if totals.is_error and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
 
@@ -114,7 +118,7 @@ class _Reports:
         self.of_calls: list[pytest.TestReport] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call" and any(name.startswith("unstall_") for name, _ in report.user_properties):
+        if report.when == "call" and any(name in PROPERTIES for name, _ in report.user_properties):
             self.of_calls.append(report)
 
 
@@ -129,14 +133,16 @@ def _begin_gpu(config: pytest.Config, options: Any) -> None:
     config.add_cleanup(gpu.stop)
 
 
-def _is_worker() -> bool:
-    """Returns whether this is one of pytest-xdist's processes that run tests."""
-    return "PYTEST_XDIST_WORKER" in os.environ
-
-
 def _is_controller(options: Any) -> bool:
-    """Returns whether pytest-xdist runs the tests in other processes."""
-    return not _is_worker() and bool(getattr(options, "numprocesses", None) or getattr(options, "tx", None))
+    """Returns whether pytest-xdist will run the tests in other processes.
+
+    Its workers have the same options, and are not known in another way this early. Tests may start pytest in a worker's
+    environment: as a controller, it has a virtual GPU that it does not need. With --pdb or --collect-only, there are
+    no workers.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ or options.usepdb or options.collectonly:
+        return False
+    return bool(getattr(options, "numprocesses", None) or getattr(options, "tx", None))
 
 
 def _is_marked(item: pytest.Item) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a source saw. None: it cannot count this. `gpu` is "" if the test did not use torch, None without a GPU."""
+    """What a source saw. None: it cannot count this. `gpu` is "" if CUDA was not initialized, None without a GPU."""
 
     gpu: str | None
     launches: int | None = 0
@@ -94,7 +94,7 @@ class OfRealGpu:
     def __init__(self, wanted: Wanted) -> None:
         self._memory = wanted.memory
         torch = _torch_with_gpu()
-        if torch is not None and wanted.memory:
+        if torch is not None and wanted.memory and torch.cuda.is_initialized():  # before, all peaks are 0
             for device in range(torch.cuda.device_count()):
                 torch.cuda.reset_peak_memory_stats(device)
         self._recording: Recording | None = _begin_recording() if wanted.launches else None
@@ -103,16 +103,23 @@ class OfRealGpu:
     def end(self) -> Seen:
         if self._watch is not None:
             self._watch.stop()
-        if self._recording is not None:
-            self._recording.__exit__(None, None, None)
+        if self._recording is None:
+            return self._seen()
+        self._recording.__exit__(None, None, None)
+        try:
+            return self._seen()
+        finally:
+            self._recording.close()
+
+    def _seen(self) -> Seen:
         if "torch" not in sys.modules:
             return Seen("")
         torch = _torch_with_gpu()
         if torch is None:
             return Seen(None)
-        name = f"{torch.cuda.get_device_name()}, torch {_torch_version()}"
         if not torch.cuda.is_initialized():
-            return Seen(name)
+            return Seen("")
+        name = f"{torch.cuda.get_device_name()}, torch {_torch_version()}"
         peaks = [torch.cuda.max_memory_reserved(device) for device in range(torch.cuda.device_count())]
         return Seen(name, self._launches(), max(peaks) if self._memory else None, sees_waits=has_source())
 
@@ -130,8 +137,6 @@ class OfRealGpu:
             return launches_of(self._recording.timeline())
         except UnstallError:  # nothing was recorded, or there is no recorder here
             return None
-        finally:
-            self._recording.close()
 
 
 def launches_of(timeline: Timeline) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import get_args
 
 import pytest
 
 from unstall.figures import counted, size
 from unstall.testing.baseline import FAIL_ON_INCREASE
-from unstall.testing.totals import Change, Totals
+from unstall.testing.totals import Change, Kind, Totals
 
 _MOST = 10
 
@@ -17,7 +18,7 @@ def show(totals: Totals, terminal: pytest.TerminalReporter) -> None:
     """Writes the section."""
     lines = _lines(totals)
     if lines:
-        terminal.section(f"unstall: {totals.gpu}" if totals.gpu else "unstall")
+        terminal.write_sep("=", f"unstall: {totals.gpu}" if totals.gpu else "unstall")
         for line in lines:
             terminal.write_line(line)
 
@@ -80,23 +81,20 @@ def _baseline(totals: Totals) -> list[str]:
     name = baseline.path.name
     if totals.problem:
         return [f"{name}: {totals.problem}"]
-    higher = [each for each in totals.changes if each.is_higher]
-    lower = [each for each in totals.changes if each.words and not each.is_higher]
-    new = [each for each in totals.changes if not each.words]
-    kinds = (("higher", higher), ("lower", lower), ("new", new))
-    told = ", ".join(f"{len(tests)} {kind}" for kind, tests in kinds if tests) or "no change"
+    kinds = {kind: [each for each in totals.changes if each.kind == kind] for kind in get_args(Kind)}
+    told = ", ".join(f"{len(tests)} {kind}" for kind, tests in kinds.items() if tests) or "no change"
     lines = [f"{name}: {told}" + ("" if baseline.fails or not totals.changes else ": it was updated")]
     if baseline.gpu and totals.gpu and baseline.gpu != totals.gpu:
         lines.append(f"  it was of {baseline.gpu}, and this run is of {totals.gpu}")
-    for kind, tests in kinds:
-        lines += [f"  {line}" for line in _listed("", [_change(kind, each) for each in tests])]
-    if baseline.fails and (lower or new):
+    for tests in kinds.values():
+        lines += [f"  {line}" for line in _listed("", [_change(each) for each in tests])]
+    if baseline.fails and (kinds["lower"] or kinds["new"]):
         lines.append("  to update it: run pytest without --fail-on-increase, and commit it")
     return lines
 
 
-def _change(kind: str, change: Change) -> str:
-    return f"{kind}: {change.test}" + (f": {change.words}" if change.words else "")
+def _change(change: Change) -> str:
+    return f"{change.kind}: {change.test}" + (f": {change.words}" if change.words else "")
 
 
 def _listed(title: str, entries: list[str]) -> list[str]:

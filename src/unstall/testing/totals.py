@@ -4,34 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
 
 import pytest
 
 from unstall.errors import UsageError
+from unstall.figures import counted
 from unstall.testing.baseline import FAIL_ON_INCREASE, Baseline, Figures, written
-from unstall.testing.counts import Counts, from_properties
+from unstall.testing.tally import Tally, from_properties
+
+Kind: TypeAlias = Literal["higher", "lower", "new", "not compared"]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A test whose figures differ from the baseline's. No words: it is new there."""
+    """A test whose figures differ from the baseline's, or of which some are not known now."""
 
     test: str
-    words: str
-    is_higher: bool = False
+    kind: Kind
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
     """The counts of tests by their ids, and how they differ from the baseline, if there is one.
 
-    `baseline` is the file as it was before the run, and `problem` why it could not be compared or written.
+    `baseline` is the file as it was before the run, `problem` why it could not be compared or written, and
+    `is_error` whether the test run fails by that.
     """
 
-    tests: Mapping[str, Counts]
+    tests: Mapping[str, Tally]
     baseline: Baseline | None = None
     changes: list[Change] = field(default_factory=list)
     problem: str = ""
+    is_error: bool = False
 
     @property
     def gpu(self) -> str:
@@ -45,7 +51,8 @@ def total(reports: Sequence[pytest.TestReport], baseline: Baseline | None) -> To
     if baseline is None:
         return Totals(tests)
     if any(counts.is_unseen for counts in tests.values()):
-        return Totals(tests, baseline, problem="there is no GPU here to compare with: use --unstall-gpu h200")
+        problem = "there is no GPU here to compare with: use --unstall-gpu h200"
+        return Totals(tests, baseline, problem=problem, is_error=baseline.fails)
     now = {
         written(test): counts
         for test, counts in tests.items()
@@ -55,19 +62,39 @@ def total(reports: Sequence[pytest.TestReport], baseline: Baseline | None) -> To
     totals = Totals(tests, baseline, changes)
     if baseline.fails or not now:
         return totals
-    figures = {test: Figures.of(counts) for test, counts in now.items() if counts.used_gpu}
     kept = {test: each for test, each in baseline.figures.items() if test not in now}
+    gpu = totals.gpu or baseline.gpu
+    if kept and baseline.gpu not in ("", gpu):
+        problem = (
+            f"not updated: it is of {baseline.gpu}, this run is of {gpu}, and {counted(len(kept), 'test')} in it did "
+            "not run or pass: delete it and run all tests"
+        )
+        return replace(totals, problem=problem, is_error=True)
+    figures = {
+        test: baseline.figures.get(test, _NOTHING).updated(Figures.of(counts))
+        for test, counts in now.items()
+        if counts.used_gpu or baseline.figures.get(test, _NOTHING).lost(Figures.of(counts))
+    }
     try:
-        baseline.write(totals.gpu or baseline.gpu, kept | figures)
+        baseline.write(gpu, kept | figures)
     except UsageError as error:
-        return replace(totals, problem=str(error))
+        return replace(totals, problem=str(error), is_error=True)
     return totals
 
 
-def _changes(baseline: Baseline, test: str, counts: Counts) -> list[Change]:
+def _changes(baseline: Baseline, test: str, counts: Tally) -> list[Change]:
     before = baseline.figures.get(test)
+    now = Figures.of(counts)
     if before is None:
-        return [Change(test, "")] if counts.used_gpu else []
-    changes = before.changes(Figures.of(counts))
-    words = ", ".join(text for text, _ in changes)
-    return [Change(test, words, any(difference > 0 for _, difference in changes))] if changes else []
+        return [Change(test, "new")] if counts.used_gpu else []
+    found = []
+    changes, lost = before.changes(now), before.lost(now)
+    if changes:
+        kind: Kind = "higher" if any(difference > 0 for _, difference in changes) else "lower"
+        found.append(Change(test, kind, ", ".join(text for text, _ in changes)))
+    if lost:
+        found.append(Change(test, "not compared", " and ".join(lost)))
+    return found
+
+
+_NOTHING = Figures(None, None, None)

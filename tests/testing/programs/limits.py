@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import unittest
 
 import pytest
 import torch
@@ -37,6 +38,12 @@ def test_does_not_wait(x):
 def test_grows_the_cache():
     torch.cuda.memory_reserved()
     torch.empty(500 << 20, device="cuda")
+
+
+@pytest.mark.limit_syncs(0)
+def test_grows_the_cache_more_than_once():
+    kept = [torch.empty(50 << 20, dtype=torch.uint8, device="cuda") for _ in range(3)]
+    del kept
 
 
 @pytest.mark.no_sync
@@ -94,6 +101,17 @@ def test_is_idle():
         x = x + 1
 
 
+@pytest.mark.limit_idle("99%")
+def test_has_no_work():
+    torch.cuda.synchronize()
+
+
+@pytest.mark.limit_idle("99%")
+@pytest.mark.no_race
+def test_does_not_use_torch():
+    assert True
+
+
 def two_streams(waits):
     other = torch.cuda.Stream()
     x = torch.zeros(1 << 20, device="cuda")
@@ -129,6 +147,33 @@ def test_waits_in_a_task(x):
 @pytest.mark.limit_syncs(0)
 async def test_is_async_and_waits(x, awaited):
     x.sum().item()
+
+
+@pytest.fixture
+def runner():
+    with asyncio.Runner() as runner:
+        runner.run(asyncio.sleep(0))
+        yield runner
+
+
+@pytest.mark.limit_syncs(0)
+def test_waits_in_a_runner_of_a_fixture(x, runner):
+    async def work():
+        x.sum().item()
+
+    runner.run(work())
+
+
+@pytest.mark.no_sync
+class TestAsyncCase(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self):
+        self.x = torch.ones(3, device="cuda")
+
+    async def test_waits(self):
+        self.x.sum().item()  # a wait of a case
+
+    async def test_does_not_wait(self):
+        self.x + 1
 
 
 @pytest.mark.xfail

@@ -1,22 +1,22 @@
-"""`Counts`: what one test did on the GPU, and how pytest's reports carry it between processes."""
+"""`Tally`: what one test did on the GPU, and how pytest's reports carry it between processes."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
-PREFIX = "unstall_"
+_PREFIX = "unstall_"
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class Tally:
     """What a test did, and what became of its limits.
 
     Attributes:
         gpu: The GPU and the version of torch; "" if the test used none.
         launches: How often it put work on a GPU: a kernel, a graph, a copy or a memset. None if that is not known.
-        syncs: How often the CPU waited for the GPU, without the first growth of torch's cache. None if not known.
+        syncs: How often the CPU waited for the GPU, without growths of torch's cache. None if not known.
         reserved_bytes: The peak of reserved memory, of the GPU with the highest one. None if not known.
         lines: How often each line waited, by "FILE:LINE CODE".
         broken: The markers whose limits it exceeds.
@@ -42,21 +42,25 @@ class Counts:
 
     def properties(self) -> list[tuple[str, object]]:
         """Returns them as properties of a report, as they stand in JUnit XML too."""
-        texts = {
-            "gpu": self.gpu,
-            "launches": self.launches,
-            "syncs": self.syncs,
-            "reserved_bytes": self.reserved_bytes,
-            "lines": json.dumps(self.lines) if self.lines else "",
-            "broken": "; ".join(self.broken),
-            "unchecked": "; ".join(self.unchecked),
-        }
-        return [(PREFIX + name, value) for name, value in texts.items() if value not in ("", None)]
+        values = (
+            self.gpu,
+            self.launches,
+            self.syncs,
+            self.reserved_bytes,
+            json.dumps(self.lines) if self.lines else "",
+            "; ".join(self.broken),
+            "; ".join(self.unchecked),
+        )
+        return [(name, value) for name, value in zip(PROPERTIES, values, strict=True) if value not in ("", None)]
 
 
-def from_properties(properties: Sequence[tuple[str, object]]) -> Counts:
+PROPERTIES = tuple(_PREFIX + field.name for field in fields(Tally))
+"""The names of the properties, in the order of the fields. Properties of other names are the test's own."""
+
+
+def from_properties(properties: Sequence[tuple[str, object]]) -> Tally:
     """Returns the counts of a report."""
-    values = {name.removeprefix(PREFIX): value for name, value in properties if name.startswith(PREFIX)}
+    values = {name.removeprefix(_PREFIX): value for name, value in properties if name in PROPERTIES}
 
     def count(name: str) -> int | None:
         value = values.get(name)
@@ -65,7 +69,7 @@ def from_properties(properties: Sequence[tuple[str, object]]) -> Counts:
     def texts(name: str) -> tuple[str, ...]:
         return tuple(filter(None, str(values.get(name, "")).split("; ")))
 
-    return Counts(
+    return Tally(
         gpu=str(values.get("gpu", "")),
         launches=count("launches"),
         syncs=count("syncs"),
