@@ -7,13 +7,15 @@ null if nothing can be replayed.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 Recorder = Literal["cupti", "torch", "virtual"]
 Confidence = Literal["high", "medium", "low"]
 FaultKind = Literal["index", "class", "probability", "weight", "assertion", "memory", "other"]
+Amount: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+"""A count or a number of bytes. A saved result with a negative one is refused."""
 SCHEMA = "unstall.explain/1"
 WHATIF_SCHEMA = "unstall.whatif/1"
 
@@ -135,7 +137,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     found_by: Literal["annotation", "optimizer", "period", "whole"]
     name: str | None = None
     marks: Literal["optimizer", "loader", "forward", "explicit"] | None = None
-    count: int
+    count: Annotated[int, msgspec.Meta(ge=1)]
     start_ns: int
     wall_ns: int
     mean_ns: int
@@ -476,9 +478,9 @@ class LineCount(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     where: Where
-    most: int
-    count: int
-    steps_seen: int
+    most: Amount
+    count: Amount
+    steps_seen: Amount
     title: str = ""
     fix: str = ""
 
@@ -493,9 +495,9 @@ class StepCount(msgspec.Struct, frozen=True, kw_only=True):
         lines: By line, the one with the highest `most` first.
     """
 
-    most: int
-    step: int
-    count: int
+    most: Amount
+    step: Amount
+    count: Amount
     lines: tuple[LineCount, ...] = ()
 
 
@@ -503,7 +505,7 @@ class LineBytes(msgspec.Struct, frozen=True, kw_only=True):
     """How many bytes of device memory one line allocates in the step in which it allocates most."""
 
     where: Where
-    bytes: int
+    bytes: Amount
 
 
 class Reserved(msgspec.Struct, frozen=True, kw_only=True):
@@ -515,7 +517,7 @@ class Reserved(msgspec.Struct, frozen=True, kw_only=True):
         lines: What lines allocate, the largest part first; empty if single allocations were not recorded.
     """
 
-    bytes: int
+    bytes: Amount
     lines: tuple[LineBytes, ...] = ()
 
 

@@ -36,6 +36,13 @@ def add_budget_options(parser: argparse.ArgumentParser, limits: Sequence[Limit] 
             group.add_argument(option, dest=dest, metavar=limit.metavar, type=parse, help=limit.help)
 
 
+def budgets_in(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """Returns the options among these words, up to --, that set a budget."""
+    own = words[: words.index("--")] if "--" in words else words
+    names = {name for action in parser._actions if is_of_budget(action.dest) for name in action.option_strings}
+    return [name for word in own if (name := word.partition("=")[0]) in names]
+
+
 def is_of_budget(dest: str) -> bool:
     """Returns whether an argument is a budget."""
     return dest.startswith(_PREFIX)
