@@ -315,6 +315,11 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     op: str | None = None
     called_from: Caller | None = None
 
+    @property
+    def key(self) -> tuple[str | None, int | None, str | None, str | None]:
+        """What tells it from other places, however it was reached."""
+        return self.file, self.line, self.function, self.op
+
 
 class FaultInput(msgspec.Struct, frozen=True, kw_only=True):
     """A tensor that the failed operator was given. Those of a list are named indices[0], indices[1], …"""
@@ -452,7 +457,6 @@ class LineCost(msgspec.Struct, frozen=True, kw_only=True):
         wait_ns: How long the host is blocked at the line, per step.
         idle_ns: How long the device is idle because of the line, per step.
         idle_cause: The cause of most of `idle_ns`.
-        copies: Number of copies between host and device among `device_ops`.
     """
 
     where: Where
@@ -462,7 +466,6 @@ class LineCost(msgspec.Struct, frozen=True, kw_only=True):
     wait_ns: int
     idle_ns: int
     idle_cause: str | None = None
-    copies: int = 0
 
 
 class LineCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -475,6 +478,7 @@ class LineCount(msgspec.Struct, frozen=True, kw_only=True):
         steps_seen: In how many steps.
         title: What it does, in a sentence; "" if the line is all there is to say.
         fix: What to do instead; "" if that is not known.
+        rule: The rule whose finding at that place has the cost; "" if there is no such finding.
     """
 
     where: Where
@@ -483,6 +487,7 @@ class LineCount(msgspec.Struct, frozen=True, kw_only=True):
     steps_seen: Amount
     title: str = ""
     fix: str = ""
+    rule: str = ""
 
 
 class StepCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -540,6 +545,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
             outside any operator. None if nothing is known of the steps' work, and in results of older versions.
         launches: How often the host puts work on a device, per step: kernels, graphs, copies and memsets. None as for
             `waits`.
+        copies: How many copies between host and device a step makes. None as for `waits`.
         reserved: The peak of reserved device memory; None if it was not recorded.
         plan: Edits in the order to make them; None if nothing can be replayed.
         floor_ns: The device's own busy time per step once the plan is carried out.
@@ -558,6 +564,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[LineCost, ...]
     waits: StepCount | None = None
     launches: StepCount | None = None
+    copies: StepCount | None = None
     reserved: Reserved | None = None
     plan: tuple[PlanStep, ...] | None = None
     floor_ns: int | None = None
