@@ -96,7 +96,23 @@ def test_quietly_only_what_does_not_hold_is_said(unstall: Cli) -> None:
     outcome = unstall("check", "-q", WAITS, "--max-idle", "10%", "--max-syncs-per-step", "2")
     first, *lines = outcome.err.splitlines()
     assert (outcome.out, first) == ("", "unstall: over budget: waits per step: 3, the budget is 2")
-    assert [line.split(" in ")[0].strip().split(" · ")[0] for line in lines] == ["programs/training.py:90 def step"] * 3
+    assert [line.split(" in ")[0].split(" · ")[0] for line in lines] == ["  - programs/training.py:90 def step"] * 3
+
+
+@pytest.mark.parametrize("name", ["::stop-commands::x", " ::add-mask::x", "##[error]x", "a ##vso[task.complete]"])
+def test_a_name_of_a_result_is_no_command_to_ci(
+    unstall: Cli, monkeypatch: pytest.MonkeyPatch, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert RECORDED.waits is not None
+    _saved(waits__lines=[{"where": {"file": name}, "most": 1, "count": 3, "steps_seen": 3}])
+    monkeypatch.setenv("COLUMNS", "24")
+    for options in ([], ["-q"]):
+        outcome = unstall("check", "result.json", "--max-syncs-per-step", "0", *options)
+        assert outcome.code == 1
+        for line in (outcome.out + outcome.err).splitlines():
+            assert not line.lstrip().startswith("::")
+            assert "##[" not in line
+            assert "##vso[" not in line
 
 
 _ALL = (
@@ -380,7 +396,7 @@ def test_a_planted_item_is_found_without_a_gpu_and_the_mended_program_passes() -
     trace = _check("--no-config", "train.trace.json.gz", "--max-syncs-per-step", "0", "-q")
     assert (trace.code, trace.err.splitlines()[1]) == (
         1,
-        "  train.py:13 in main · aten::item · called from train.py:15 in <module>: 1x in 1 of 5 steps",
+        "  - train.py:13 in main · aten::item · called from train.py:15 in <module>: 1x in 1 of 5 steps",
     )
 
     _train()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from unstall.budgets.limits import LIMITS, RACES, Limit
 from unstall.cli._arguments import named
 from unstall.cli._meant import meant
-from unstall.document.plain import plain, short
+from unstall.document.plain import no_command, plain, short
 from unstall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -104,6 +104,6 @@ def tell(checked: CheckResult) -> None:
         if outcome.state == "held":
             continue
         over = "over budget: " if outcome.state == "exceeded" else ""
-        lines = [f"  {origin(line.where)}: {line.text}" for line in outcome.lines] if over else []
+        lines = [f"  - {origin(line.where)}: {line.text}" for line in outcome.lines] if over else []
         for text in (f"unstall: {over}{outcome.text}", *lines):
-            print(plain(text), file=sys.stderr)
+            print(no_command(plain(text)), file=sys.stderr)
