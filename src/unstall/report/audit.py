@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from unstall.auditing.result import Audit, Failure, Figures, Found, Row
@@ -10,14 +10,16 @@ from unstall.document.document import Annotation, Column, Document, Prose, Span,
 from unstall.document.document import Row as TableRow
 from unstall.document.plain import plain, short
 from unstall.figures import counted, duration
+from unstall.report.repository import place_in_repository
 from unstall.report.wording import origin, place
 from unstall.result import Where
 
 _LEGEND = "in brackets: how often the line waits if not once, and the share of a step that mending it alone saves"
 
 
-def document(audit: Audit) -> Document:
-    """Returns the report."""
+def document(audit: Audit, in_repository: Mapping[str, str] | None = None) -> Document:
+    """Returns the report. `in_repository` has the names of files relative to the repository, for continuous
+    integration."""
     name = _Names(audit.rows)
     audited = [(row, row.figures) for row in audit.rows if row.figures is not None]
     legend = Prose((words(_LEGEND),), small=True) if any(figures.waits for _, figures in audited) else None
@@ -30,7 +32,7 @@ def document(audit: Audit) -> Document:
         summary=_summary(audit, [figures for _, figures in audited]),
         blocks=tuple(block for block in blocks if block is not None),
         data=audit,
-        annotations=tuple(_annotations(audit)),
+        annotations=tuple(_annotations(audit, in_repository or {})),
     )
 
 
@@ -188,7 +190,7 @@ def _percent(part: float) -> str:
     return f"{percent:.0f} %" if percent >= 9.95 or not percent else f"{percent:.1f} %"
 
 
-def _annotations(audit: Audit) -> Iterator[Annotation]:
+def _annotations(audit: Audit, in_repository: Mapping[str, str]) -> Iterator[Annotation]:
     """Yields an error for each entry that failed and for each bug, and a warning for each other change that gains
     something."""
     for row in audit.rows:
@@ -201,6 +203,5 @@ def _annotations(audit: Audit) -> Iterator[Annotation]:
                     "error" if found.wrong else "warning",
                     f"unstall: {found.title}",
                     f"{row.entry}: {origin(found.where)}: {gain}. Do: {found.fix}",
-                    found.where.file,
-                    found.where.line,
+                    *place_in_repository(found.where, in_repository),
                 )

@@ -21,8 +21,8 @@ from unstall.document.document import (
     words,
 )
 from unstall.figures import counted
+from unstall.report.repository import place_in_repository
 from unstall.report.wording import about, origin, place, place_and_operator, row
-from unstall.result import Where
 
 _STATES = {
     "held": Span("held", "good"),
@@ -126,20 +126,10 @@ def _annotation(
     text = f"{said}. Do: {line.fix}" if line.fix else f"{said}."
     where = line.where
     identity = " ".join(filter(None, (where.function, where.op, line.title)))
-    file, number = _at(where, in_repository)
+    file, number = place_in_repository(where, in_repository)
     if not file:
         file, number = in_repository.get(result.path), None
     return Annotation("error", f"unstall check: {outcome.text}", text, file, number, identity)
-
-
-def _at(where: Where, in_repository: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """Returns the line, or for a line of a library, the line of the repository that leads there."""
-    caller = where.called_from
-    if where.file and where.file in in_repository:
-        return in_repository[where.file], where.line
-    if caller and caller.file in in_repository:
-        return in_repository[caller.file], caller.line
-    return where.file, where.line
 
 
 def _in_turn(several: Sequence[Sequence[Annotation]]) -> Iterator[Annotation]:
