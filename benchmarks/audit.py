@@ -30,6 +30,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.on_device import measured_on, why_skipped
 from unstall.auditing.audit import Settings, audit
 from unstall.auditing.entries import asked_for
 from unstall.auditing.result import Figures, Row
@@ -65,6 +66,10 @@ def main() -> None:
 
 def record(args: argparse.Namespace) -> None:
     """Audits the entries, and writes their table."""
+    if not args.gpu and (skipped := why_skipped()):
+        print(skipped)
+        return
+    on = _made_on(args.gpu)
     jobs = args.jobs or (len(os.sched_getaffinity(0)) if args.gpu else 1)
 
     def tell(row: Row, done: int, of: int) -> None:
@@ -75,7 +80,6 @@ def record(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(args.gpu, (), args.limit, jobs, Path(folder))
         rows = audit(asked_for(args.entries, []), settings, tell).rows
-    on = _made_on(args.gpu)
     out = args.results / f"audit_{'virtual' if args.gpu else str(on['device']).split()[1].lower()}.json"
     kept = read(out) if args.only and out.exists() else {}
     table = dict(sorted({**kept, **{row.entry: _saved(row) for row in rows}}.items()))
@@ -212,18 +216,8 @@ def _told(on: Mapping[str, object]) -> str:
 
 def _made_on(gpu: str | None) -> dict[str, object]:
     """Returns the device, versions and the day."""
-    if gpu:
-        device = f"virtual {gpu}"
-    else:
-        import torch
-
-        device = torch.cuda.get_device_name()
-    return {
-        "device": device,
-        **{name: _version(name) for name in _PACKAGES},
-        "python": platform.python_version(),
-        "date": time.strftime("%Y-%m-%d"),
-    }
+    on = {"device": f"virtual {gpu}", "date": time.strftime("%Y-%m-%d")} if gpu else measured_on()
+    return {**on, **{name: _version(name) for name in _PACKAGES}, "python": platform.python_version()}
 
 
 def _version(package: str) -> str:

@@ -9,18 +9,22 @@ from pathlib import Path
 _MOST_BYTES = 1 << 20  # of the end of a log
 _MOST_CHARACTERS = 300
 _TRACEBACK = "Traceback (most recent call last):"
-_OURS = "unstall: nothing "
-"""How `unstall run` begins a line that says that there is no run to explain."""
+_NOTHING, _NO_REPORT = "unstall: nothing ", "unstall: so there is no report"
+"""How `unstall run` begins the lines that say why there is no run to explain."""
 
 
 def reason_of(code: int, log: Path) -> str:
-    """Returns the first line of the last error in the log, else the last line, else how the process ended."""
+    """Returns the first line of the last error in the log, else the last line, else how the process ended.
+
+    If the process did not fail, returns what `unstall run` says of why there is no report.
+    """
     if code < 0:
         return f"{_signal(-code)} ended it"
     lines = [line.rstrip() for line in _tail(log).splitlines() if line.strip()]
-    theirs = [line for line in lines if not line.startswith(_OURS)] if code else lines
-    found = _of_traceback(theirs) or (theirs or lines or [f"exit code {code}"])[-1]
-    return found.strip()[:_MOST_CHARACTERS]
+    why = [line.removeprefix("unstall: ") for line in lines if line.startswith(_NOTHING)]
+    theirs = [line for line in lines if not line.startswith((_NOTHING, _NO_REPORT))]
+    found = [_of_traceback(theirs), *theirs[-1:], *why] if code else [*why, *theirs[-1:]]
+    return next(filter(None, found), f"exit code {code}").strip()[:_MOST_CHARACTERS]
 
 
 def _of_traceback(lines: list[str]) -> str:

@@ -12,7 +12,8 @@ FOLDER = "/"
 """Among endings: folders, and no files."""
 _TRACES = (".json", ".json.gz", ".unstall")
 _FILES = {
-    "SCRIPT": (".py",),
+    **dict.fromkeys(("SCRIPT", "ENTRY"), (".py",)),
+    "--entries": (".txt",),
     **dict.fromkeys(("TRACE", "RESULT", "A", "B", "--against"), _TRACES),
     **dict.fromkeys(("--trace", "--save-trace", "recover TRACE"), (".json.gz", ".json")),
     "open FILE": (".html", *_TRACES),

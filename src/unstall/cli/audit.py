@@ -7,13 +7,15 @@
 
 An ENTRY is one of these:
 
-  train.py               a script, which is run
-  file.py:function       a function that makes one call. It is called several times. The first calls are warm-up; each
-  module:function        later one is a step
-  file.py                a file that defines entries(), which returns a dict. Each name in it is an entry, and its
-                         value a function that prepares the entry and returns the function that makes one call
-  file.py:PATTERN        those of its names that match, such as 'file.py:Euler*'
-  'folder/*.py'          all files that match
+    train.py           a script, which is run
+    file.py:function   a function that makes one call, as is module:function
+    file.py            a file that defines entries(): all that it offers
+    file.py:PATTERN    those of its names that match, such as 'file.py:Euler*'
+    'folder/*.py'      all files that match
+
+A function is called several times. The first calls are warm-up, and each later one is a step. entries() returns a dict.
+Each name in it is an entry. Its value is a function that prepares the entry and returns the function that makes one
+call.
 
 Each entry runs in a process of its own, for at most --timeout seconds. Those that would gain most come first. An entry
 that fails or takes too long is listed with its reason and its log.
@@ -48,7 +50,7 @@ _FOLDER = "unstall-audit-"
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("entry", metavar="ENTRY", nargs="*", help="a script, a function, or a file of entries")
-    more = "read more entries from FILE, one a line; a script may have arguments there"
+    more = "more entries, one a line of FILE; a script may have arguments there"
     add_value(parser, "--entries", "FILE", parse_file, more)
     group = parser.add_argument_group("how entries run")
     group.add_argument("--gpu", metavar="NAME[:N]", default="h200", help="the virtual GPU (default: h200)")
@@ -76,7 +78,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if sys.platform != "linux":
         raise UsageError("audit needs Linux, since the virtual GPU does")
-    check_outputs(args)
+    check_outputs(args, *filter(None, [args.entries]))
     from unstall.auditing.entries import asked_for
 
     parse(args.gpu)
