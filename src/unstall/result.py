@@ -569,6 +569,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     plan: tuple[PlanStep, ...] | None = None
     floor_ns: int | None = None
 
+    @property
+    def costly(self) -> list[Finding]:
+        """The findings that cost enough to act on, in their order."""
+        return [finding for finding in self.findings if not finding.harmless and not finding.wrong]
+
+    @property
+    def faulted(self) -> bool:
+        """Whether a device failed, or its memory was full. Then nothing else is a finding."""
+        return any(finding.fault is not None for finding in self.findings)
+
 
 class EditStep(PlanStep, frozen=True, kw_only=True):
     """One edit that was asked about. `about` describes the edit in a sentence."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from unstall.budgets.limits import LIMITS, RACES, Limit
+from unstall.budgets.limits import LIMITS, Limit
 from unstall.cli._arguments import named
 from unstall.cli._meant import meant
 from unstall.document.plain import no_command, plain, short
@@ -29,7 +29,7 @@ def add_budget_options(parser: argparse.ArgumentParser, limits: Sequence[Limit] 
     )
     for limit in limits:
         option, dest = f"--{limit.option}", _PREFIX + limit.field
-        if limit is RACES:
+        if limit.parse is None:
             group.add_argument(option, dest=dest, action="store_const", const=_NONE, help=limit.help)
         else:
             parse = named(option, limit.parse)
@@ -67,7 +67,7 @@ def _of_table(table: Mapping[str, Any], about: str) -> Iterator[tuple[str, float
             raise UsageError(f"{about} {short(key)}: there is no such budget{meant(key, known)}")
         limit = known[key]
         try:
-            if limit is RACES:
+            if limit.parse is None:
                 if not isinstance(value, bool):
                     raise UsageError("give true or false")
                 if value:
