@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+_COMMAND = re.compile(r"\s*::\S")
 _LONGEST_NAME = 160  # templated kernel names run to thousands of characters
 
 
@@ -26,6 +29,6 @@ def no_command(line: str) -> str:
     must not give orders. GitHub's Actions and Azure's Pipelines obey lines that begin with `::` or have `##[` or
     `##vso[` in them.
     """
-    if line.lstrip().startswith("::"):
+    if _COMMAND.match(line):
         line = line.replace("::", ": :", 1)
     return line.replace("##", "# #") if "##[" in line or "##vso[" in line else line
