@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO, NoReturn
+from typing import IO, NoReturn
 
 from unstall.auditing import left_behind
 
@@ -67,7 +67,7 @@ def run_side_by_side(jobs: Sequence[Job], at_once: int, limit_s: float) -> Gener
 
 
 @contextmanager
-def _pipe_to_killer() -> Iterator[BinaryIO]:
+def _pipe_to_killer() -> Iterator[IO[bytes]]:
     """Yields the pipe to a process that kills the jobs that are left when this process has ended, however it did."""
     command = [sys.executable, "-I", "-S", left_behind.__file__]
     killer = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
@@ -79,7 +79,7 @@ def _pipe_to_killer() -> Iterator[BinaryIO]:
         killer.wait()
 
 
-def _started(job: Job, pipe: BinaryIO) -> subprocess.Popen[bytes]:
+def _started(job: Job, pipe: IO[bytes]) -> subprocess.Popen[bytes]:
     """Starts a job. It writes its number into the pipe itself, before it does anything else."""
     with job.log.open("wb") as log:
         return subprocess.Popen(
@@ -97,7 +97,7 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _ended(process: subprocess.Popen[bytes], pipe: BinaryIO) -> int:
+def _ended(process: subprocess.Popen[bytes], pipe: IO[bytes]) -> int:
     """Kills what is left of the process and its children. Returns the process's exit code."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
