@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from unstall.virtual.shim.installed import installed_torch
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "ci"
 _LONGEST_S = 60
+_HAS_FILE = re.compile(r"hashFiles\('([^']+)'\) != ''")
 slow = pytest.mark.slow
 
 
@@ -27,6 +29,14 @@ def _steps() -> list[dict[str, Any]]:
     (job,) = workflow["jobs"].values()
     steps: list[dict[str, Any]] = job["steps"]
     return steps
+
+
+def _is_due(step: dict[str, Any], folder: Path, *, failed: bool) -> bool:
+    """Whether a runner would take this step: its condition is "always()", maybe with files that must be there."""
+    always, *files = step.get("if", "").split(" && ")
+    assert always in ("", "always()")
+    names = [_HAS_FILE.fullmatch(each) for each in files]
+    return (always != "" or not failed) and all(name and (folder / name[1]).exists() for name in names)
 
 
 def _run(folder: Path) -> tuple[list[int], str]:
@@ -43,7 +53,7 @@ def _run(folder: Path) -> tuple[list[int], str]:
     said = ""
     left_s = float(_LONGEST_S)
     for step in _steps():
-        if "run" not in step or step["name"] == "install" or (any(codes) and step.get("if") != "always()"):
+        if "run" not in step or step["name"] == "install" or not _is_due(step, folder, failed=any(codes)):
             continue
         began = os.times().elapsed
         done = subprocess.run(
@@ -75,6 +85,24 @@ def test_what_it_uploads_is_what_it_writes() -> None:
     written = {uploads[0]["sarif_file"], uploads[1]["path"].split()[0]}
     assert written == {"unstall.sarif", "unstall.xml"}
     assert all(f"-o {name}" in command for name in written)
+
+
+def test_after_wrong_usage_only_what_was_written_is_taken_further(tmp_path: Path) -> None:
+    due = [step.get("name") or step["uses"] for step in _steps() if _is_due(step, tmp_path, failed=True)]
+    assert due == ["actions/upload-artifact@v4"]
+    (tmp_path / "unstall.sarif").touch()
+    (tmp_path / "summary.md").touch()
+    assert len([step for step in _steps() if _is_due(step, tmp_path, failed=True)]) == 3
+
+
+def test_what_is_compiled_is_kept_by_the_versions_that_it_is_for() -> None:
+    steps = _steps()
+    (key,) = (step["with"]["key"] for step in steps if "cache" in step.get("uses", ""))
+    install = next(step for step in steps if step.get("name") == "install")
+    assert "${{ steps.install.outputs.unstall }}" in key
+    assert (install["id"], "unstall --version" in install["run"]) == ("install", True)
+    (python,) = (step["with"]["python-version"] for step in steps if "setup-python" in step.get("uses", ""))
+    assert f"python-{python}" in key
 
 
 @slow

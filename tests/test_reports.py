@@ -11,7 +11,6 @@ import pytest
 import unstall
 from unstall.answers.report import Report
 from unstall.document.formats import render
-from unstall.report.wording import costly
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = Path("examples", "traces")
@@ -55,8 +54,8 @@ def test_a_report_has_the_verdict_the_accounts_each_finding_and_each_line(name: 
     numbered = [line for line in lines if line[:1].isdigit() and ". " in line[:4]]
     planned = len(report.result.plan or ())
     wrong = sum(finding.wrong for finding in report.findings)
-    assert len(numbered) == wrong + len(costly(report.result)) + planned
-    assert text.count(" at ") >= wrong + len(costly(report.result))
+    assert len(numbered) == wrong + len(report.result.costly) + planned
+    assert text.count(" at ") >= wrong + len(report.result.costly)
     assert ("Plan: " in text) == bool(planned)
     assert ("Not worth changing" in text) == any(finding.harmless for finding in report.findings)
     shown = lines[lines.index(next(line for line in lines if line.startswith("Cost by line"))) :]

@@ -63,6 +63,13 @@ def good_to(error: float | None) -> str:
     return "how good cannot be told" if error is None else f"good to {100 * error:.0f} % or so"
 
 
+def rate(often: float, *, whole_from: float = 10) -> str:
+    """Returns how often something happens in the mean: "7", "0.3", "<0.1", and whole numbers from `whole_from` on."""
+    if often == round(often) or often >= whole_from:
+        return f"{round(often):,}"
+    return f"{often:.1f}" if often >= 0.05 else "<0.1"
+
+
 def counted(number: int, noun: str) -> str:
     """Returns a number and its noun: "1 wait", "2,388 launches"."""
     return f"{number:,} {noun if number == 1 else _plural(noun)}"

@@ -7,13 +7,15 @@ null if nothing can be replayed.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 Recorder = Literal["cupti", "torch", "virtual"]
 Confidence = Literal["high", "medium", "low"]
 FaultKind = Literal["index", "class", "probability", "weight", "assertion", "memory", "other"]
+Amount: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+"""A count or a number of bytes. A saved result with a negative one is refused."""
 SCHEMA = "unstall.explain/1"
 WHATIF_SCHEMA = "unstall.whatif/1"
 
@@ -135,7 +137,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     found_by: Literal["annotation", "optimizer", "period", "whole"]
     name: str | None = None
     marks: Literal["optimizer", "loader", "forward", "explicit"] | None = None
-    count: int
+    count: Annotated[int, msgspec.Meta(ge=1)]
     start_ns: int
     wall_ns: int
     mean_ns: int
@@ -313,6 +315,11 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     op: str | None = None
     called_from: Caller | None = None
 
+    @property
+    def key(self) -> tuple[str | None, int | None, str | None, str | None]:
+        """What tells it from other places, however it was reached."""
+        return self.file, self.line, self.function, self.op
+
 
 class FaultInput(msgspec.Struct, frozen=True, kw_only=True):
     """A tensor that the failed operator was given. Those of a list are named indices[0], indices[1], …"""
@@ -450,7 +457,6 @@ class LineCost(msgspec.Struct, frozen=True, kw_only=True):
         wait_ns: How long the host is blocked at the line, per step.
         idle_ns: How long the device is idle because of the line, per step.
         idle_cause: The cause of most of `idle_ns`.
-        copies: Number of copies between host and device among `device_ops`.
     """
 
     where: Where
@@ -460,7 +466,6 @@ class LineCost(msgspec.Struct, frozen=True, kw_only=True):
     wait_ns: int
     idle_ns: int
     idle_cause: str | None = None
-    copies: int = 0
 
 
 class LineCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -473,14 +478,16 @@ class LineCount(msgspec.Struct, frozen=True, kw_only=True):
         steps_seen: In how many steps.
         title: What it does, in a sentence; "" if the line is all there is to say.
         fix: What to do instead; "" if that is not known.
+        rule: The rule whose finding at that place has the cost; "" if there is no such finding.
     """
 
     where: Where
-    most: int
-    count: int
-    steps_seen: int
+    most: Amount
+    count: Amount
+    steps_seen: Amount
     title: str = ""
     fix: str = ""
+    rule: str = ""
 
 
 class StepCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -493,9 +500,9 @@ class StepCount(msgspec.Struct, frozen=True, kw_only=True):
         lines: By line, the one with the highest `most` first.
     """
 
-    most: int
-    step: int
-    count: int
+    most: Amount
+    step: Amount
+    count: Amount
     lines: tuple[LineCount, ...] = ()
 
 
@@ -503,7 +510,7 @@ class LineBytes(msgspec.Struct, frozen=True, kw_only=True):
     """How many bytes of device memory one line allocates in the step in which it allocates most."""
 
     where: Where
-    bytes: int
+    bytes: Amount
 
 
 class Reserved(msgspec.Struct, frozen=True, kw_only=True):
@@ -515,7 +522,7 @@ class Reserved(msgspec.Struct, frozen=True, kw_only=True):
         lines: What lines allocate, the largest part first; empty if single allocations were not recorded.
     """
 
-    bytes: int
+    bytes: Amount
     lines: tuple[LineBytes, ...] = ()
 
 
@@ -538,6 +545,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
             outside any operator. None if nothing is known of the steps' work, and in results of older versions.
         launches: How often the host puts work on a device, per step: kernels, graphs, copies and memsets. None as for
             `waits`.
+        copies: How many copies between host and device a step makes. None as for `waits`.
         reserved: The peak of reserved device memory; None if it was not recorded.
         plan: Edits in the order to make them; None if nothing can be replayed.
         floor_ns: The device's own busy time per step once the plan is carried out.
@@ -556,9 +564,20 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[LineCost, ...]
     waits: StepCount | None = None
     launches: StepCount | None = None
+    copies: StepCount | None = None
     reserved: Reserved | None = None
     plan: tuple[PlanStep, ...] | None = None
     floor_ns: int | None = None
+
+    @property
+    def costly(self) -> list[Finding]:
+        """The findings that cost enough to act on, in their order."""
+        return [finding for finding in self.findings if not finding.harmless and not finding.wrong]
+
+    @property
+    def faulted(self) -> bool:
+        """Whether a device failed, or its memory was full. Then nothing else is a finding."""
+        return any(finding.fault is not None for finding in self.findings)
 
 
 class EditStep(PlanStep, frozen=True, kw_only=True):

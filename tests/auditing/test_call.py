@@ -58,6 +58,16 @@ def test_names_are_listed_into_a_file(file: Path, tmp_path: Path, monkeypatch: p
     assert json.loads((tmp_path / "names").read_text()) == ["a", "b"]
 
 
+def test_a_name_that_is_no_text_ends_the_process_with_a_sentence(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("def entries():\n    return {3: None}")
+    monkeypatch.setattr(sys, "argv", ["call", str(file), "--names", str(tmp_path / "names")])
+    with pytest.raises(SystemExit, match=r"entries\(\) must return a dict by name, and one of its keys is 3"):
+        call.main()
+    assert not (tmp_path / "names").exists()
+
+
 def test_each_call_is_one_step_whatever_steps_it_has_within() -> None:
     steps: list[str] = []
 

@@ -94,7 +94,7 @@ def test_leaving_the_iteration_kills_all_that_run(tmp_path: Path) -> None:
     assert _is_gone(child)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_all_that_run(tmp_path: Path, number: signal.Signals) -> None:
     code = f"""
 import sys

@@ -25,7 +25,7 @@ from unstall.document import github, html, junit, markdown, sarif, terminal
 from unstall.document.document import Document
 from unstall.document.plain import plain
 from unstall.report.check import document
-from unstall.result import Result
+from unstall.result import LineCount, Result, StepCount, Where
 
 _SOME = Budget(syncs_per_step=0, launches_per_step=1000, idle=0.1, exposed_ns=10**7, races=0)
 _SCHEMA = Path(__file__).parents[1] / "data" / "sarif-schema-2.1.0.json.gz"
@@ -114,6 +114,32 @@ def test_sarif_has_a_rule_for_each_budget_and_a_result_for_each_line() -> None:
     }
 
 
+_NOWHERE = msgspec.structs.replace(
+    RECORDED,
+    launches=StepCount(most=9, step=1, count=27, lines=(LineCount(where=Where(), most=9, count=27, steps_seen=3),)),
+)
+
+
+def test_a_result_whose_file_is_not_known_is_at_the_program() -> None:
+    (found,) = _log(
+        document(check(_NOWHERE, Budget(launches_per_step=0), path="train.py"), {"train.py": "src/train.py"})
+    )["results"]
+    (location,) = found["locations"]
+    assert location["physicalLocation"] == {"artifactLocation": {"uri": "src/train.py", "uriBaseId": "%SRCROOT%"}}
+
+
+def test_a_result_of_a_trace_elsewhere_is_at_the_table_of_budgets() -> None:
+    (found,) = _log(document(check(_NOWHERE, Budget(launches_per_step=0), path="/tmp/a.json.gz")))["results"]
+    (location,) = found["locations"]
+    assert location["physicalLocation"]["artifactLocation"]["uri"] == "pyproject.toml"
+    assert "region" not in location["physicalLocation"]
+
+
+def test_a_module_is_no_file_to_annotate() -> None:
+    shown = Checked(check(_NOWHERE, Budget(launches_per_step=0), path="package.train")).document()
+    assert [each.file for each in shown.annotations] == [None]
+
+
 def test_sarif_says_what_could_not_be_checked() -> None:
     (invocation,) = _log(_document())["invocations"]
     assert invocation["executionSuccessful"] is False
@@ -156,7 +182,7 @@ def test_junit_has_a_test_case_for_each_budget() -> None:
 @given(measured(), budgets)
 def test_any_outcomes_make_valid_reports(result: Result, budget: Budget) -> None:
     shown = document(check(result, budget))
-    _log(shown)
+    assert all(len(found["locations"]) == 1 for found in _log(shown)["results"])
     suite = Xml.fromstring(junit.render(shown)).find("testsuite")
     assert suite is not None
     assert len(suite) == len(shown.cases)

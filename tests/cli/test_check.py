@@ -96,7 +96,23 @@ def test_quietly_only_what_does_not_hold_is_said(unstall: Cli) -> None:
     outcome = unstall("check", "-q", WAITS, "--max-idle", "10%", "--max-syncs-per-step", "2")
     first, *lines = outcome.err.splitlines()
     assert (outcome.out, first) == ("", "unstall: over budget: waits per step: 3, the budget is 2")
-    assert [line.split(" in ")[0].strip().split(" · ")[0] for line in lines] == ["programs/training.py:90 def step"] * 3
+    assert [line.split(" in ")[0].split(" · ")[0] for line in lines] == ["  - programs/training.py:90 def step"] * 3
+
+
+@pytest.mark.parametrize("name", ["::stop-commands::x", " ::add-mask::x", "##[error]x", "a ##vso[task.complete]"])
+def test_a_name_of_a_result_is_no_command_to_ci(
+    unstall: Cli, monkeypatch: pytest.MonkeyPatch, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert RECORDED.waits is not None
+    _saved(waits__lines=[{"where": {"file": name}, "most": 1, "count": 3, "steps_seen": 3}])
+    monkeypatch.setenv("COLUMNS", "24")
+    for options in ([], ["-q"]):
+        outcome = unstall("check", "result.json", "--max-syncs-per-step", "0", *options)
+        assert outcome.code == 1
+        for line in (outcome.out + outcome.err).splitlines():
+            assert not re.match(r"\s*::\S", line)
+            assert "##[" not in line
+            assert "##vso[" not in line
 
 
 _ALL = (
@@ -121,6 +137,12 @@ def test_what_is_given_is_told_by_its_content_if_its_name_says_nothing(unstall: 
     assert unstall("check", "kept.too", "--max-syncs-per-step", "3").code == 0
 
 
+def test_a_saved_result_may_have_its_keys_in_any_order(unstall: Cli) -> None:
+    result = json.loads(as_json(RECORDED))
+    Path("result.json").write_text(json.dumps(dict(reversed(result.items()))))
+    assert unstall("check", "result.json", "--max-syncs-per-step", "2").code == 0
+
+
 def test_a_trace_may_be_piped(tmp_path: Path) -> None:
     command = f'zcat "{WAITS}" | "{sys.executable}" -m unstall check - --max-syncs-per-step 2 --json'
     done = subprocess.run(["sh", "-c", command], capture_output=True)
@@ -139,8 +161,50 @@ def test_a_budget_behind_the_program_is_told_to_go_before_it(unstall: Cli) -> No
     outcome = unstall("check", "train.py", "--max-idle", "10%")
     assert (outcome.code, outcome.err) == (
         2,
-        "unstall: no budget is set: --max-idle stands behind the program, and so goes to it; put it before SOURCE\n",
+        "unstall: --max-idle stands behind the program, and so would go to it: put it before SOURCE. If the program "
+        "has such an option of its own, put -- before SOURCE\n",
     )
+
+
+@pytest.mark.parametrize("words", [["train.py", "--max-idle=10%"], ["-m", "train", "--no-races"]])
+def test_a_budget_behind_the_program_is_refused_if_the_table_has_one_too(unstall: Cli, words: list[str]) -> None:
+    _table("max-syncs-per-step = 0")
+    outcome = unstall("check", *words)
+    assert (outcome.code, "stands behind the program" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize("words", [["--", "fails.py", "--max-idle", "9"], ["fails.py", "--", "--max-idle", "9"]])
+def test_an_option_of_a_budgets_name_goes_to_the_program_after_two_dashes(words: list[str]) -> None:
+    Path("fails.py").write_text("import sys; print(*sys.argv[-2:]); sys.exit(5)")
+    outcome = _check("--max-idle", "10%", *words)
+    assert (outcome.code, outcome.out) == (5, "--max-idle 9\n")
+
+
+def _saved(**changes: object) -> None:
+    result = json.loads(as_json(RECORDED))
+    for path, value in changes.items():
+        *parents, key = path.split("__")
+        place = result
+        for parent in parents:
+            place = place[parent]
+        place[key] = value
+    Path("result.json").write_text(json.dumps(result))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"steps__count": 0}, {"waits__most": -1}, {"launches__count": -1}, {"reserved__bytes": -1}],
+)
+def test_a_saved_result_whose_counts_make_no_sense_cannot_be_checked(unstall: Cli, change: dict[str, int]) -> None:
+    _saved(**change)
+    outcome = unstall("check", "result.json", "--max-syncs-per-step", "0")
+    assert (outcome.code, "Expected `int` >= " in outcome.err) == (3, True)
+
+
+def test_a_saved_result_with_a_figure_that_no_report_can_show_cannot_be_checked(unstall: Cli) -> None:
+    _saved(accounts__idle_ns__sync=10**400)
+    outcome = unstall("check", "result.json", "--max-idle", "10%")
+    assert (outcome.code, outcome.err[:41]) == (3, "unstall: result.json: cannot be checked: ")
 
 
 @pytest.mark.parametrize(
@@ -338,7 +402,7 @@ def test_a_planted_item_is_found_without_a_gpu_and_the_mended_program_passes() -
     trace = _check("--no-config", "train.trace.json.gz", "--max-syncs-per-step", "0", "-q")
     assert (trace.code, trace.err.splitlines()[1]) == (
         1,
-        "  train.py:13 in main · aten::item · called from train.py:15 in <module>: 1x in 1 of 5 steps",
+        "  - train.py:13 in main · aten::item · called from train.py:15 in <module>: 1x in 1 of 5 steps",
     )
 
     _train()
@@ -351,6 +415,16 @@ def test_the_exit_code_of_a_program_that_fails_wins_over_a_budget_and_the_budget
     outcome = _check("--gpu", "h200", "--max-syncs-per-step", "0", "--json", "train.py")
     assert outcome.code == 7
     assert _states(outcome) == {"max-syncs-per-step": "exceeded"}
+
+
+@slow
+@pytest.mark.parametrize(("limit", "code"), [("1", 3), ("0", 1)])
+def test_a_report_that_cannot_be_written_is_no_success(limit: str, code: int) -> None:
+    Path("reports").mkdir()
+    _train("print(loss.item())", end="import os; os.rmdir('reports')")
+    outcome = _check("--gpu", "h200", "--max-syncs-per-step", limit, "-o", "reports/c.sarif", "train.py")
+    assert outcome.code == code
+    assert "reports/c.sarif" in outcome.err
 
 
 @slow

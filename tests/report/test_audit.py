@@ -10,7 +10,8 @@ import pytest
 from unstall.answers.audit import Audited
 from unstall.auditing.result import Audit, Failure, Figures, Found, Row
 from unstall.document.formats import render
-from unstall.result import Where
+from unstall.report.audit import document
+from unstall.result import Caller, Where
 
 _LIBRARY = "diffusers/schedulers/scheduling_euler_discrete.py"
 _RECIPE = "/home/ada/work/schedulers.py"
@@ -133,3 +134,13 @@ def test_github_shows_failures_and_what_gains_something() -> None:
     assert [command.partition(" ")[0] for command in commands].count("::error") == 1
     assert sum("line=668" in command for command in commands) == 2
     assert not any("line=700" in command for command in commands)
+
+
+def test_a_line_of_a_library_is_annotated_where_the_repository_leads_to_it() -> None:
+    where = msgspec.structs.replace(
+        EULER.findings[1].where, called_from=Caller(file=_RECIPE, line=12, function="prepare")
+    )
+    found = msgspec.structs.replace(EULER.findings[1], where=where)
+    rows = (msgspec.structs.replace(AUDIT.rows[0], figures=_figures(found)),)
+    (shown,) = document(msgspec.structs.replace(AUDIT, rows=rows), {_RECIPE: "recipes/schedulers.py"}).annotations
+    assert (shown.file, shown.line) == ("recipes/schedulers.py", 12)

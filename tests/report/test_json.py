@@ -72,8 +72,9 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
         read_result(tmp_path / "gone.json")
 
 
-def test_a_step_count_of_zero_can_be_shown(tmp_path: Path) -> None:
+def test_a_step_count_of_zero_is_refused(tmp_path: Path) -> None:
     steps = msgspec.structs.replace(NO_DEVICE.steps, count=0)
     path = tmp_path / "x.json"
     path.write_text(as_json(msgspec.structs.replace(NO_DEVICE, steps=steps)))
-    assert read_result(path).steps.count == 0
+    with pytest.raises(TraceError, match=r"Expected `int` >= 1 - at `\$\.steps\.count`"):
+        read_result(path)

@@ -8,7 +8,6 @@ from report.sample import MS, NO_DEVICE, TYPICAL
 
 from unstall.document import terminal
 from unstall.report.short import SHOWN, document, in_short
-from unstall.report.wording import costly
 from unstall.result import CAVEAT, PlanStep, Replay, Result
 
 
@@ -30,7 +29,7 @@ def test_it_is_short_and_fits_the_terminal() -> None:
 
 def test_the_three_findings_have_the_numbers_of_the_full_report() -> None:
     lines = _lines(TYPICAL)
-    for number, finding in enumerate(costly(TYPICAL)[:SHOWN], 1):
+    for number, finding in enumerate(TYPICAL.costly[:SHOWN], 1):
         (line,) = (line for line in lines if line.startswith(f"{number}. "))
         assert f"{(finding.where.file or '').rpartition('/')[2]}:{finding.where.line}" in line
     assert not any(line.startswith(f"{SHOWN + 1}. ") for line in lines)

@@ -9,6 +9,7 @@ from unstall.document.document import Document
 from unstall.document.json import map_texts
 from unstall.document.shown import Shown
 from unstall.report.audit import document
+from unstall.report.repository import in_repository
 from unstall.report.scrub import scrubber_of
 
 
@@ -20,17 +21,21 @@ class Audited(Shown):
 
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the table."""
+        files = _files(self.result)
+        names = in_repository(files)
         if not scrub_paths:
-            return document(self.result)
-        return document(map_texts(self.result, scrubber_of("", _paths(self.result))))
+            return document(self.result, names)
+        shorten = scrubber_of("", files | _sources_and_logs(self.result))
+        return document(map_texts(self.result, shorten), {shorten(file): name for file, name in names.items()})
 
 
-def _paths(audit: Audit) -> set[str]:
-    """Returns every path that the audit names."""
-    paths: set[str | None] = set()
-    for row in audit.rows:
-        paths |= {row.entry.partition(":")[0], row.failure.log if row.failure else None}
-        for found in row.figures.findings if row.figures else ():
-            where = found.where
-            paths |= {where.file, where.called_from.file if where.called_from else None}
-    return {path for path in paths if path}
+def _files(audit: Audit) -> set[str]:
+    """Returns every file of source that a finding names."""
+    wheres = [found.where for row in audit.rows if row.figures for found in row.figures.findings]
+    files = {where.file for where in wheres} | {where.called_from.file for where in wheres if where.called_from}
+    return {file for file in files if file}
+
+
+def _sources_and_logs(audit: Audit) -> set[str]:
+    paths = {row.entry.partition(":")[0] for row in audit.rows}
+    return paths | {row.failure.log for row in audit.rows if row.failure and row.failure.log}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from unstall.budgets.outcome import CheckResult
 from unstall.document.document import Document
@@ -20,9 +21,10 @@ class Checked(Shown):
     result: CheckResult
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        files = files_of_check(self.result) | {self.result.path}
+        path = self.result.path
+        files = files_of_check(self.result) | ({path} if Path(path).is_file() else set())
         names = in_repository(files)
         if not scrub_paths:
             return document(self.result, names)
-        shorten = scrubber_of(self.result.path, files)
+        shorten = scrubber_of(path, files)
         return document(map_texts(self.result, shorten), {shorten(file): name for file, name in names.items()})

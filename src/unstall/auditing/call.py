@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -31,7 +31,16 @@ def main() -> None:
     given = parser.parse_args()
     if given.names is None:
         call_until_stopped(call_of(given.entry))
-    given.names.write_text(json.dumps(list(_module_of(given.entry).entries())))
+    given.names.write_text(json.dumps(_names(given.entry, _module_of(given.entry).entries())))
+
+
+def _names(source: str, offered: Iterable[object]) -> list[str]:
+    """Returns the names that `entries()` offers. Raises SystemExit with a sentence if one is no text."""
+    names = list(offered)
+    for name in names:
+        if not isinstance(name, str):
+            sys.exit(f"{source}: {OFFER}() must return a dict by name, and one of its keys is {name!r}")
+    return [name for name in names if isinstance(name, str)]
 
 
 def call_of(entry: str) -> Callable[[], object]:

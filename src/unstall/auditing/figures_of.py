@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from unstall.auditing.result import Figures, Found
-from unstall.result import IDLE_CAUSES, Finding, Result
+from unstall.result import Finding, LineCount, Result
 
 _WHOLE = "no steps were found, so the figures are of the whole run"
-_WAIT_IF_BLOCKED = ("pageable-copy", "blocking-copy", "blocking-pinned-copy", "allocator-churn")
 
 
 def figures_of(result: Result) -> Figures:
@@ -16,17 +16,16 @@ def figures_of(result: Result) -> Figures:
     count, replay = result.steps.count, result.replay
     step_ns = replay.undistorted_mean_step_ns if replay else result.steps.mean_ns
     accounts = replay.accounts if replay and result.verdict.basis == "undistorted" else result.accounts
-    idle_ns = sum(getattr(accounts.idle_ns, cause) for cause in IDLE_CAUSES)
     return Figures(
         device=result.source.device,
         torch=result.source.torch,
         known_error=result.source.known_error,
         steps=count,
-        launches=sum(line.launches for line in result.lines) / count,
-        copies=sum(line.copies for line in result.lines) / count,
+        launches=result.launches.count / count if result.launches else 0.0,
+        copies=result.copies.count / count if result.copies else 0.0,
         step_ns=step_ns,
         mended_ns=result.plan[-1].step_ns if result.plan else step_ns,
-        idle=idle_ns / accounts.wall_ns if accounts.wall_ns else 0.0,
+        idle=accounts.all_idle_ns / accounts.wall_ns if accounts.wall_ns else 0.0,
         bound_by=result.verdict.bound_by,
         findings=tuple(_found(result)),
         caveats=tuple(_caveats(result)),
@@ -34,26 +33,38 @@ def figures_of(result: Result) -> Figures:
 
 
 def _found(result: Result) -> Iterator[Found]:
+    """Yields the findings that are waits or cost something, and waits that no finding is about."""
+    waits: dict[tuple[object, ...], list[LineCount]] = defaultdict(list)
+    for line in result.waits.lines if result.waits else ():
+        waits[line.rule, line.where.key].append(line)
     for finding in result.findings:
-        is_wait = _is_wait(finding)
-        if finding.wrong or is_wait or not finding.harmless:
+        here = waits[finding.rule, finding.where.key]
+        wait = here.pop(0) if here else None
+        if finding.wrong or wait or not finding.harmless:
             yield Found(
                 rule=finding.rule,
                 title=finding.title,
                 where=finding.where,
-                per_step=finding.count / result.steps.count,
-                is_wait=is_wait,
+                per_step=(wait or finding).count / result.steps.count,
+                is_wait=wait is not None,
                 wait_ns=finding.wait_ns,
                 gain_ns=_gain(finding),
                 fix=finding.fix,
                 safe_if=finding.safe_if,
                 wrong=finding.wrong,
             )
-
-
-def _is_wait(finding: Finding) -> bool:
-    """Returns whether the host waits there. Copies and calls of the allocator are waits only if they block it."""
-    return finding.rule.startswith("sync-") or (finding.rule in _WAIT_IF_BLOCKED and finding.wait_ns > 0)
+    for line in (line for here in waits.values() for line in here):
+        yield Found(
+            rule=line.rule,
+            title=line.title,
+            where=line.where,
+            per_step=line.count / result.steps.count,
+            is_wait=True,
+            wait_ns=None,
+            gain_ns=None,
+            fix=line.fix,
+            safe_if="",
+        )
 
 
 def _gain(finding: Finding) -> int | None:

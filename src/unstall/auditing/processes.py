@@ -13,7 +13,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import IO, NoReturn
+
+from unstall.auditing import left_behind
 
 _POLL_S = 0.05
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -40,35 +42,49 @@ def run_side_by_side(jobs: Sequence[Job], at_once: int, limit_s: float) -> Gener
     """Runs the jobs, `at_once` at a time. Yields the index of each job that has ended, and how.
 
     A job's process group is killed when the job has ended, when its time is over, and when the iteration is left, also
-    by Ctrl-C or SIGTERM.
+    by Ctrl-C or SIGTERM. If this process is killed, its jobs are killed, too.
     """
     running: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
     waiting = iter(range(len(jobs)))
     try:
-        with _signals_end_the_iteration():
+        with _signals_end_the_iteration(), _pipe_to_killer() as pipe:
             while True:
                 while len(running) < at_once and (index := next(waiting, None)) is not None:
-                    running[index] = _started(jobs[index]), time.monotonic()
+                    running[index] = _started(jobs[index], pipe), time.monotonic()
                 if not running:
                     return
                 for index, (process, began) in list(running.items()):
                     took_s = time.monotonic() - began
                     by_itself = _has_ended(process)
                     if by_itself or took_s > limit_s:
-                        code = _ended(process)
+                        code = _ended(process, pipe)
                         del running[index]
                         yield index, Ended(code if by_itself else None, took_s)
                 time.sleep(_POLL_S)
     finally:
         for process, _ in running.values():
-            _ended(process)
+            process.wait()
 
 
-def _started(job: Job) -> subprocess.Popen[bytes]:
+@contextmanager
+def _pipe_to_killer() -> Iterator[IO[bytes]]:
+    """Yields the pipe to a process that kills the jobs that are left when this process has ended, however it did."""
+    command = [sys.executable, "-I", "-S", left_behind.__file__]
+    killer = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    assert killer.stdin is not None
+    try:
+        yield killer.stdin
+    finally:
+        killer.stdin.close()
+        killer.wait()
+
+
+def _started(job: Job, pipe: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Starts a job. It writes its number into the pipe itself, before it does anything else."""
     with job.log.open("wb") as log:
         return subprocess.Popen(
-            job.command,
-            stdin=subprocess.DEVNULL,
+            ["/bin/sh", "-c", 'echo "$$" >&0; exec "$@" </dev/null', "sh", *job.command],
+            stdin=pipe,
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, **job.variables},
@@ -81,10 +97,12 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _ended(process: subprocess.Popen[bytes]) -> int:
+def _ended(process: subprocess.Popen[bytes], pipe: IO[bytes]) -> int:
     """Kills what is left of the process and its children. Returns the process's exit code."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    with suppress(BrokenPipeError):
+        os.write(pipe.fileno(), b"%d\n" % -process.pid)  # before another group can get the number
     return process.wait()
 
 

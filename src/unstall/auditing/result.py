@@ -13,12 +13,12 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """A finding of an entry: its place, how often, and what mending it gains.
 
     Attributes:
-        rule: The rule that found it.
+        rule: The rule that found it; "" for a wait that no finding is about.
         title: What happens, in a sentence.
         where: The line, and the operator.
         per_step: How often it happens per step, in the mean.
-        is_wait: Whether the host waits for the GPU there.
-        wait_ns: How long the host is blocked, per step.
+        is_wait: Whether the host waits for the GPU there: it is counted as `unstall check` counts waits.
+        wait_ns: How long the host is blocked, per step; None if it is not known.
         gain_ns: How much shorter a step gets if only this is mended. 0 if it cannot be told from nothing, None if it is
             not known.
         fix: What to do.
@@ -31,7 +31,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
     per_step: float
     is_wait: bool
-    wait_ns: int
+    wait_ns: int | None
     gain_ns: int | None
     fix: str
     safe_if: str

@@ -65,8 +65,9 @@ def check_races(races: Iterable[OutcomeLine], missing: str, budget: Budget, *, p
 def _cannot_be_judged(result: Result) -> str:
     """Returns why no figure of a result can be trusted, or ""."""
     if result.verdict.bound_by == "none":
-        faulted = any(finding.fault is not None for finding in result.findings)
-        return "a device failed, or its memory was full, in the run" if faulted else "the run has no work on a device"
+        if result.faulted:
+            return "a device failed, or its memory was full, in the run"
+        return "the run has no work on a device"
     if not result.integrity.ok:
         why = f" ({result.integrity.notes[0].rstrip('.')})" if result.integrity.notes else ""
         return f"something is missing from the recording{why}: record it again"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from unstall.budgets.limits import count_shown
 from unstall.budgets.outcome import OutcomeLine
 from unstall.budgets.seen import MOST_LINES, NO_STEPS, OLDER, CannotTell, Seen
+from unstall.figures import rate
 from unstall.result import LineCount, Result, StepCount, Steps
 
 
@@ -34,13 +35,7 @@ def _which(counted: StepCount, steps: Steps) -> str:
     """Returns which step has so many, if not every step does: a mean hides that."""
     if counted.count == counted.most * steps.count:
         return ""
-    return f" in step {counted.step:,} of {steps.count:,} (mean: {_mean(counted.count, steps.count)})"
-
-
-def _mean(count: int, steps: int) -> str:
-    """Returns the mean with three digits, and never as 0."""
-    mean = count / steps
-    return f"{mean:,.0f}" if mean >= 100 else f"{mean:.1f}" if mean >= 0.1 else "<0.1"
+    return f" in step {counted.step:,} of {steps.count:,} (mean: {rate(counted.count / steps.count, whole_from=100)})"
 
 
 def _often(line: LineCount, steps: Steps) -> str:

@@ -14,7 +14,8 @@ class Limit:
     """One kind of budget.
 
     `option` is its option without the dashes, and its key in pyproject.toml; `field` its name in `Budget`. `parse`
-    reads the text of a limit and raises UsageError. `shown` writes a limit. A limit without `metavar` takes no value.
+    reads the text of a limit and raises UsageError; None if the option takes no value and allows nothing. `shown`
+    writes a limit.
     """
 
     option: str
@@ -22,7 +23,7 @@ class Limit:
     name: str
     metavar: str
     help: str
-    parse: Callable[[str], float]
+    parse: Callable[[str], float] | None
     shown: Callable[[float], str]
 
 
@@ -103,7 +104,7 @@ RACES = Limit(
     name="races",
     metavar="",
     help="there may be no race between streams, or between GPU and host",
-    parse=int,
+    parse=None,
     shown=races_shown,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unstall.budgets.outcome import OutcomeLine
 from unstall.budgets.seen import MOST_LINES, NO_STEPS, CannotTell, Seen
 from unstall.figures import duration, share
-from unstall.result import Finding, Result, Where
+from unstall.result import Result, Where
 
 
 def idle(result: Result, limit: float) -> Seen | CannotTell:
@@ -27,13 +27,13 @@ def idle(result: Result, limit: float) -> Seen | CannotTell:
 
 def _fix_at(result: Result, where: Where) -> str:
     """Returns the advice of the costliest finding at that line."""
-    here = [each for each in _costly(result) if (each.where.file, each.where.line) == (where.file, where.line)]
+    here = [each for each in result.costly if (each.where.file, each.where.line) == (where.file, where.line)]
     return max(here, key=lambda finding: finding.exposed_ns).fix if here and where.file else ""
 
 
 def exposed(result: Result, limit: float) -> Seen | CannotTell:
     """Returns what the costliest finding exposes. Each finding over the limit is a line."""
-    found = sorted(_costly(result), key=lambda finding: -finding.exposed_ns)
+    found = sorted(result.costly, key=lambda finding: -finding.exposed_ns)
     over = [finding for finding in found if finding.exposed_ns > limit]
     lines = tuple(
         OutcomeLine(
@@ -48,10 +48,6 @@ def exposed(result: Result, limit: float) -> Seen | CannotTell:
     return Seen(most, duration(most), f" {result.steps.over}{_as_recorded(result)}", lines)
 
 
-def _costly(result: Result) -> list[Finding]:
-    return [finding for finding in result.findings if not finding.harmless and not finding.wrong]
-
-
 def step(result: Result, limit: float) -> Seen | CannotTell:
     """Returns how long a step takes in the mean: without the recorder if that was measured, else with it."""
     if result.steps.found_by == "whole":
@@ -59,7 +55,7 @@ def step(result: Result, limit: float) -> Seen | CannotTell:
     plain = result.replay.plain_step_ns if result.replay else None
     taken = plain or result.steps.mean_ns
     how = ", measured without recording" if plain else "" if result.source.simulated else ", as recorded"
-    worth = sorted((each for each in _costly(result) if (each.gain_ns or 0) > 0), key=lambda each: -(each.gain_ns or 0))
+    worth = sorted((each for each in result.costly if (each.gain_ns or 0) > 0), key=lambda each: -(each.gain_ns or 0))
     lines = tuple(
         OutcomeLine(
             where=finding.where,

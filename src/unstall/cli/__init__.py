@@ -148,9 +148,9 @@ def _names() -> list[str]:
 
 
 def _complain(text: str) -> None:
-    from unstall.document.plain import plain
+    from unstall.document.plain import no_command, plain
 
-    print(f"unstall: {plain(text)}", file=sys.stderr)
+    print(no_command(f"unstall: {plain(text)}"), file=sys.stderr)
 
 
 def _let_go_of_stdout() -> None:

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from unstall.budgets.limits import LIMITS, RACES, Limit
+from unstall.budgets.limits import LIMITS, Limit
 from unstall.cli._arguments import named
 from unstall.cli._meant import meant
-from unstall.document.plain import plain, short
+from unstall.document.plain import no_command, plain, short
 from unstall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,11 +29,18 @@ def add_budget_options(parser: argparse.ArgumentParser, limits: Sequence[Limit] 
     )
     for limit in limits:
         option, dest = f"--{limit.option}", _PREFIX + limit.field
-        if limit is RACES:
+        if limit.parse is None:
             group.add_argument(option, dest=dest, action="store_const", const=_NONE, help=limit.help)
         else:
             parse = named(option, limit.parse)
             group.add_argument(option, dest=dest, metavar=limit.metavar, type=parse, help=limit.help)
+
+
+def budgets_in(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """Returns the options among these words, up to --, that set a budget."""
+    own = words[: words.index("--")] if "--" in words else words
+    names = {name for action in parser._actions if is_of_budget(action.dest) for name in action.option_strings}
+    return [name for word in own if (name := word.partition("=")[0]) in names]
 
 
 def is_of_budget(dest: str) -> bool:
@@ -60,7 +67,7 @@ def _of_table(table: Mapping[str, Any], about: str) -> Iterator[tuple[str, float
             raise UsageError(f"{about} {short(key)}: there is no such budget{meant(key, known)}")
         limit = known[key]
         try:
-            if limit is RACES:
+            if limit.parse is None:
                 if not isinstance(value, bool):
                     raise UsageError("give true or false")
                 if value:
@@ -97,6 +104,6 @@ def tell(checked: CheckResult) -> None:
         if outcome.state == "held":
             continue
         over = "over budget: " if outcome.state == "exceeded" else ""
-        lines = [f"  {origin(line.where)}: {line.text}" for line in outcome.lines] if over else []
+        lines = [f"  - {origin(line.where)}: {line.text}" for line in outcome.lines] if over else []
         for text in (f"unstall: {over}{outcome.text}", *lines):
-            print(plain(text), file=sys.stderr)
+            print(no_command(plain(text)), file=sys.stderr)

@@ -71,7 +71,12 @@ def read_report(path: str, *, quiet: bool, step: str | None = None, user: Sequen
             return Report(read_result(file), None)
         from unstall.answers.explain import explain
 
-        timeline = read_timeline(str(file), quiet=quiet)
+        try:
+            timeline = read_timeline(str(file), quiet=quiet)
+        except TraceError:
+            if not _is_result(file):  # with its keys in another order
+                raise
+            return Report(read_result(file), None)
     try:
         return explain(replace(timeline, meta=replace(timeline.meta, path=name_of(path))), step=step, user=user)
     except UsageError as error:

@@ -128,11 +128,12 @@ def rank_of(environ: Mapping[str, str]) -> int | None:
 
 def say(text: str) -> None:
     """Prints a line to stderr. A closed stderr is not an error."""
-    from unstall.document.plain import plain
+    from unstall.document.plain import no_command, plain
 
     rank = rank_of(os.environ)
+    line = f"unstall: {'' if rank is None else f'rank {rank}: '}{plain(text)}"
     with suppress(OSError, ValueError):
-        print(f"unstall: {'' if rank is None else f'rank {rank}: '}{plain(text)}", file=sys.stderr, flush=True)
+        print(no_command(line), file=sys.stderr, flush=True)
 
 
 def _stopping(recorded: Event) -> str:

@@ -215,7 +215,8 @@ def _part(timeline: Timeline, args: argparse.Namespace) -> Timeline:
             if not warmup and args.warmup is None and not steps.left_out:
                 timeline = _without_warmup(timeline, len(steps))
             timeline = replace(timeline, meta=replace(timeline.meta, left_out=steps.left_out))
-            last = min(len(steps), warmup + (args.steps or len(steps))) - 1
+            most = args.steps or (Settings("").steps if args.stop else len(steps))
+            last = min(len(steps), warmup + most) - 1
             if counts or warmup or steps.left_out:
                 start, end = int(steps.start[warmup]), int(steps.end[last])
                 alone = last == warmup and steps.found_by == "optimizer"

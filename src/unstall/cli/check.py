@@ -11,21 +11,22 @@ virtual GPU: no GPU is needed. Options before SOURCE are for unstall, and everyt
 Budgets are options, or keys of [tool.unstall.budget] in pyproject.toml: max-syncs-per-step = 0, max-idle = "10%". The
 command line overrides them.
 
-Exit codes: 0 if all budgets hold, 1 if one is exceeded, 3 if one cannot be checked. If the program fails, its own exit
-code is returned.
+Exit codes: 0 if all budgets hold, 1 if one is exceeded, 3 if one cannot be checked or the report cannot be written. If
+the program fails, its own exit code is returned.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unstall.cli._budget_options import add_budget_options, budget_of, is_of_budget, tell
+from unstall.cli._budget_options import add_budget_options, budget_of, budgets_in, is_of_budget, tell
 from unstall.cli._config import budgets, given_in
 from unstall.cli._inputs import looks_recorded, name_of, read_report
 from unstall.cli._output import add_output_options, check_outputs, deliver
@@ -33,7 +34,7 @@ from unstall.cli._recording import rank_of, say
 from unstall.cli._run_options import USAGE, USAGE_OF_MODULE, add_program, add_recording_options
 from unstall.cli._virtual import add_virtual_options
 from unstall.document.formats import FORMATS_OF_CASES
-from unstall.errors import TraceError, UsageError
+from unstall.errors import TraceError, UnstallError, UsageError
 
 if TYPE_CHECKING:
     from unstall.answers.report import Report
@@ -47,6 +48,12 @@ _NOT_CONFIGURED = (
     *("output", "format", "json", "top", "scrub-paths", "quiet"),
 )
 """Options of `unstall run` that are not those of `check`, or that are about another report."""
+
+_NO_BUDGET = (
+    "no budget is set: give one, such as --max-syncs-per-step 0, or put it into pyproject.toml, as a key of "
+    "[tool.unstall.budget]"
+)
+_NOT_CHECKED = 3
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -83,9 +90,14 @@ def run(args: argparse.Namespace) -> int:
     recorded = bool(source) and not args.module and looks_recorded(source[0])
     if recorded:
         args = _with_options_behind(args, *source)
+    elif source is args.program and (behind := budgets_in(args.parser, source[1:])):
+        raise UsageError(
+            f"{behind[0]} stands behind the program, and so would go to it: put it before SOURCE. If the program has "
+            "such an option of its own, put -- before SOURCE"
+        )
     budget = budget_of(args) if args.no_config else budget_of(args, *budgets())
     if not budget.limits():
-        raise UsageError(_no_budget(args))
+        raise UsageError(_NO_BUDGET)
     return _check_file(args, budget) if recorded else _check_program(args, budget, source[0] if source else "")
 
 
@@ -103,24 +115,19 @@ def _with_options_behind(args: argparse.Namespace, file: str, *behind: str) -> a
     return parsed
 
 
-def _no_budget(args: argparse.Namespace) -> str:
-    behind = [word for word in args.program[1:] if word.startswith(("--max-", "--no-races"))]
-    if behind:
-        return f"no budget is set: {behind[0]} stands behind the program, and so goes to it; put it before SOURCE"
-    return (
-        "no budget is set: give one, such as --max-syncs-per-step 0, or put it into pyproject.toml, as a key of "
-        "[tool.unstall.budget]"
-    )
-
-
 def _check_file(args: argparse.Namespace, budget: Budget) -> int:
     """Checks a trace or a saved result."""
     from unstall.budgets.check import check
 
     (path,) = args.program
     check_outputs(args, path)
-    report = read_report(path, quiet=args.quiet, step=args.step, user=args.user)
-    checked = check(report.result, budget, path=name_of(path))
+    try:
+        report = read_report(path, quiet=args.quiet, step=args.step, user=args.user)
+        checked = check(report.result, budget, path=name_of(path))
+    except (UnstallError, OSError):
+        raise
+    except Exception as error:  # a figure that makes no sense: no budget may seem to be exceeded, nor to hold
+        raise TraceError(f"{path}: cannot be checked: {type(error).__name__}: {error}") from error
     _deliver(checked, args)
     return checked.exit_code
 
@@ -130,16 +137,21 @@ def _check_program(args: argparse.Namespace, budget: Budget, name: str) -> int:
     from unstall.cli.run import explained, run_program
 
     args.blame = args.races
-    checks: list[CheckResult] = []
+    codes: list[int] = []
+    """What is known of the exit code, the latest last."""
+
+    def report_on(checked: CheckResult) -> None:
+        codes.append(checked.exit_code or _NOT_CHECKED)  # if the report cannot be written
+        _deliver_beside_program(checked, args)
+        codes.append(checked.exit_code)
 
     def explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> Report:
         from unstall.budgets.check import check
 
         report = explained(timeline, args)
-        checks.append(check(report.result, budget, path=name))
-        _deliver_beside_program(checks[0], args)
-        if checks[0].exit_code and not args.quiet:
-            say(f"all of it: unstall explain {trace}")
+        report_on(check(report.result, budget, path=name))
+        if codes[-1] and not args.quiet:
+            say(f"all of it: unstall explain {shlex.quote(str(trace))}")
         return report
 
     def blame(args: argparse.Namespace, program: Sequence[str]) -> int:
@@ -148,16 +160,15 @@ def _check_program(args: argparse.Namespace, budget: Budget, name: str) -> int:
 
         check_outputs(args, *([] if args.module else program[:1]))
         ended, checked = races_of(args, program, budget, name)
-        checks.append(checked)
-        _deliver_beside_program(checked, args)
+        report_on(checked)
         return leave_as(ended)
 
     code = run_program(args, explain, blame)
     if code or rank_of(os.environ):
         return code
-    if not checks:
+    if not codes:
         raise TraceError("no budget can be checked: nothing is known of the run")
-    return checks[0].exit_code
+    return codes[-1]
 
 
 def _deliver_beside_program(checked: CheckResult, args: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ from unstall.diagnose.graphed_checks import left_out_of, note_of_checks, shortfa
 from unstall.diagnose.input_check import load_usable
 from unstall.diagnose.lines import cost_by_line
 from unstall.diagnose.outlook import look_ahead
-from unstall.diagnose.per_step import launches_per_step, waits_per_step
+from unstall.diagnose.per_step import copies_per_step, launches_per_step, waits_per_step
 from unstall.diagnose.reserved import peak_reserved
 from unstall.diagnose.rules import all_rules
 from unstall.diagnose.rules.device_fault import device_fault
@@ -126,6 +126,7 @@ def explain(
         lines=cost_by_line(run) if known else (),
         waits=waits_per_step(run, findings) if known else None,
         launches=launches_per_step(run, findings) if known else None,
+        copies=copies_per_step(run) if known else None,
         reserved=peak_reserved(run),
         plan=gains.plan if gains else None,
         floor_ns=gains.floor_ns if gains else None,

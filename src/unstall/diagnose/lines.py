@@ -7,9 +7,7 @@ import numpy as np
 
 from unstall.diagnose.run import Run
 from unstall.result import IDLE_CAUSES, LineCost, Where
-from unstall.timeline.columns import I64, CopyDirection
-
-_BETWEEN = (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST)
+from unstall.timeline.columns import I64
 
 
 def cost_by_line(run: Run) -> tuple[LineCost, ...]:
@@ -40,7 +38,6 @@ def cost_by_line(run: Run) -> tuple[LineCost, ...]:
     wait_ns = per_line(waits, run.host_length[waits])
     ops = per_line(launch, np.ones(len(launch), dtype=np.int64))
     calls = per_line(launches, np.ones(len(launches), dtype=np.int64))
-    copied = per_line(launch, np.isin(device.direction[joined], _BETWEEN).astype(np.int64))
     by_cause = np.zeros((len(places), len(IDLE_CAUSES)), dtype=np.int64)
     np.add.at(by_cause, (line_of[culprit], gaps.cause[blamed]), gaps.length[blamed])
     main_cause = by_cause.argmax(axis=1)
@@ -56,7 +53,6 @@ def cost_by_line(run: Run) -> tuple[LineCost, ...]:
             wait_ns=run.per_step(int(wait_ns[i])),
             idle_ns=run.per_step(int(idle_ns[i])),
             idle_cause=IDLE_CAUSES[main_cause[i]] if idle_ns[i] else None,
-            copies=int(copied[i]),
         )
         for i in order
     )

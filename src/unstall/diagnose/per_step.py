@@ -1,4 +1,4 @@
-"""How often the host waits for a device in a step, and how often it puts work on one, by line.
+"""How often the host waits for a device in a step, and how often it puts work on one or copies, by line.
 
 The step with the most counts, as well as the sum: a wait in every tenth step is no wait in the mean.
 """
@@ -17,10 +17,11 @@ from unstall.diagnose.rules.allocator_churn import calls_for_device_memory
 from unstall.diagnose.rules.host_wait import waits_by_way
 from unstall.diagnose.run import Group, Run
 from unstall.result import Finding, LineCount, StepCount, Where
-from unstall.timeline.columns import I64, HostKind
+from unstall.timeline.columns import I64, CopyDirection, DeviceKind, HostKind
 
 _Place: TypeAlias = tuple[str | None, int | None, str | None, str | None]
 _OF_UPLOADS = ("pageable-copy", "blocking-pinned-copy", "blocking-copy")
+_BETWEEN = (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST)
 _OF_LAUNCHES = ("launch-bound", "tiny-kernels")
 
 
@@ -72,6 +73,15 @@ def launches_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
     return _counted(run, [_Part(group, start[group.rows], _OF_LAUNCHES) for group in run.lines(rows)], findings)
 
 
+def copies_per_step(run: Run) -> StepCount:
+    """Returns how many copies between host and device a step makes. Those of a graph count each time it is launched."""
+    device = run.timeline.device
+    chosen = (device.kind == DeviceKind.COPY) & np.isin(device.direction, _BETWEEN) & (device.launch >= 0)
+    rows = _inside(run, device.launch[chosen].astype(np.int64))
+    start = run.timeline.host.start
+    return _counted(run, [_Part(group, start[group.rows]) for group in run.lines(rows)], ())
+
+
 def _inside(run: Run, rows: I64) -> I64:
     return rows[run.inside[rows]]
 
@@ -102,7 +112,7 @@ def _stretches(run: Run, rows: I64) -> I64:
 def _counted(run: Run, parts: Iterable[_Part], findings: Iterable[Finding]) -> StepCount:
     advice: dict[tuple[str, _Place], Finding] = {}
     for finding in findings:
-        advice.setdefault((finding.rule, _place(finding.where)), finding)
+        advice.setdefault((finding.rule, finding.where.key), finding)
     in_all = np.zeros(len(run.steps), dtype=np.int64)
     lines = []
     for part in parts:
@@ -117,14 +127,14 @@ def _counted(run: Run, parts: Iterable[_Part], findings: Iterable[Finding]) -> S
         most=most,
         step=int(in_all.argmax()) + 1 if most else 0,
         count=int(in_all.sum()),
-        lines=tuple(sorted(lines, key=lambda line: (-line.most, -line.count, str(_place(line.where)), line.title))),
+        lines=tuple(sorted(lines, key=lambda line: (-line.most, -line.count, str(line.where.key), line.title))),
     )
 
 
 def _line(
     run: Run, part: _Part, where: Where, per_step: I64, advice: Mapping[tuple[str, _Place], Finding]
 ) -> LineCount:
-    known = (advice.get((rule, _place(where))) for rule in part.rules)
+    known = (advice.get((rule, where.key)) for rule in part.rules)
     finding = next((each for each in known if each), None)
     return LineCount(
         where=where,
@@ -133,8 +143,5 @@ def _line(
         steps_seen=int(np.count_nonzero(per_step)),
         title=finding.title if finding and part.title else run.in_its_words(part.title),
         fix=finding.fix if finding else run.in_its_words(part.fix),
+        rule=finding.rule if finding else "",
     )
-
-
-def _place(where: Where) -> _Place:
-    return where.file, where.line, where.function, where.op

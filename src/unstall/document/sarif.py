@@ -19,6 +19,8 @@ from unstall.document.plain import plain
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _ROOT = "%SRCROOT%"
+_OF_NO_FILE = "pyproject.toml"
+"""The place of a result whose file is not known: GitHub refuses the whole log if a result has no place."""
 
 
 def render(document: Document, *, top: int | None = None) -> str:
@@ -57,25 +59,23 @@ def _results(number: int, case: Case) -> Iterator[dict[str, Any]]:
     for each in case.at:
         key = "\n".join((case.key, each.file or "", each.identity))
         seen[key] += 1
-        result: dict[str, Any] = {
+        yield {
             "ruleId": case.key,
             "ruleIndex": number,
             "level": "error",
             "message": {"text": plain(f"{case.text}. {each.text}" if each.text != case.text else case.text)},
+            "locations": [{"physicalLocation": _location(each)}],
             "partialFingerprints": {"unstallCheck/v1": _digest(f"{key}\n{seen[key]}")},
         }
-        if each.file:
-            result["locations"] = [{"physicalLocation": _location(each, each.file)}]
-        yield result
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
 
 
-def _location(at: Annotation, file: str) -> dict[str, Any]:
-    location: dict[str, Any] = {"artifactLocation": _artifact(file)}
-    if at.line is not None and at.line > 0:
+def _location(at: Annotation) -> dict[str, Any]:
+    location: dict[str, Any] = {"artifactLocation": _artifact(at.file or _OF_NO_FILE)}
+    if at.file and at.line is not None and at.line > 0:
         location["region"] = {"startLine": at.line}
     return location
 

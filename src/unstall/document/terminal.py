@@ -37,7 +37,7 @@ from unstall.document.document import (
     Waterfall,
     Words,
 )
-from unstall.document.plain import plain
+from unstall.document.plain import no_command, plain
 from unstall.document.waterfall import as_table
 
 _WIDEST = 120
@@ -70,7 +70,7 @@ def render(document: Document, *, top: int = 10, width: int = 80) -> str:
     console = _console(file=io.StringIO(), width=min(width, _WIDEST), color_system=None, force_terminal=False)
     with console.capture() as capture:
         console.print(layout(document, top))
-    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+    return "".join(f"{no_command(line.rstrip())}\n" for line in capture.get().splitlines())
 
 
 def show(document: Document, *, top: int = 10) -> None:

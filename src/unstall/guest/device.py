@@ -16,11 +16,12 @@ PROFILER_IS_ON = "torch.profiler is on already: record what it does not, or with
 
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # Linux; Windows Subsystem for Linux
 _LOOK_AGAIN_S, _LEAVING_WAITS_S = 0.001, 5.0
+_RESERVED_PEAK = "reserved_bytes.all.peak"
 _MEMORY = (  # of torch.cuda.memory_stats: the caching allocator's bytes, and how often it freed memory and retried
     "allocated_bytes.all.current",
     "allocated_bytes.all.peak",
     "reserved_bytes.all.current",
-    "reserved_bytes.all.peak",
+    _RESERVED_PEAK,
     "segment.all.current",
     "num_alloc_retries",
     "num_ooms",
@@ -135,12 +136,16 @@ def grad_enabled() -> bool:
 
 
 def memory() -> dict[str, int]:
-    """Returns counters of the current device's caching allocator, or {} without CUDA."""
+    """Returns counters of the current device's caching allocator, or {} without CUDA. The peak of reserved memory is
+    that of the device with the highest one.
+    """
     module = cuda()
     if module is None:
         return {}
-    stats = module.memory_stats()
-    return {name: stats[name] for name in _MEMORY if name in stats}
+    stats = dict(module.memory_stats())
+    peaks = [module.memory_stats(index).get(_RESERVED_PEAK) for index in _devices(module)]
+    stats[_RESERVED_PEAK] = max((peak for peak in peaks if peak is not None), default=None)
+    return {name: stats[name] for name in _MEMORY if stats.get(name) is not None}
 
 
 def allocations() -> int:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from unstall.auditing.result import Audit, Failure, Figures, Found, Row
 from unstall.document.document import Annotation, Column, Document, Prose, Span, Table, Words, words
 from unstall.document.document import Row as TableRow
 from unstall.document.plain import plain, short
-from unstall.figures import counted, duration
+from unstall.figures import counted, duration, rate
+from unstall.report.repository import place_in_repository
 from unstall.report.wording import origin, place
 from unstall.result import Where
 
 _LEGEND = "in brackets: how often the line waits if not once, and the share of a step that mending it alone saves"
 
 
-def document(audit: Audit) -> Document:
-    """Returns the report."""
+def document(audit: Audit, in_repository: Mapping[str, str] | None = None) -> Document:
+    """Returns the report. `in_repository` has the names of files relative to the repository, for continuous
+    integration."""
     name = _Names(audit.rows)
     audited = [(row, row.figures) for row in audit.rows if row.figures is not None]
     legend = Prose((words(_LEGEND),), small=True) if any(figures.waits for _, figures in audited) else None
@@ -30,7 +32,7 @@ def document(audit: Audit) -> Document:
         summary=_summary(audit, [figures for _, figures in audited]),
         blocks=tuple(block for block in blocks if block is not None),
         data=audit,
-        annotations=tuple(_annotations(audit)),
+        annotations=tuple(_annotations(audit, in_repository or {})),
     )
 
 
@@ -75,8 +77,8 @@ def _entries(audited: Sequence[tuple[Row, Figures]], name: _Names) -> Table | No
         TableRow(
             words(name.of(row)),
             (
-                _rate(figures.launches),
-                _rate(figures.waits_per_step),
+                rate(figures.launches),
+                rate(figures.waits_per_step),
                 _percent(figures.idle),
                 duration(figures.step_ns),
                 words(Span(_percent(figures.gain), "good")) if figures.gain else "nothing",
@@ -99,7 +101,7 @@ def _below(figures: Figures) -> Iterator[Words]:
         told = (f"{line}{_often_and_gain(waits, figures.step_ns)}" for line, waits in lines.items())
         yield words(Span("waits at ", "dim"), Span(file, "place"), f" {', '.join(told)}")
     if figures.copies:
-        yield words(Span(f"copies between host and device: {_rate(figures.copies)}", "dim"))
+        yield words(Span(f"copies between host and device: {rate(figures.copies)}", "dim"))
     for caveat in figures.caveats:
         yield words(Span(plain(caveat), "warning"))
 
@@ -108,7 +110,7 @@ def _often_and_gain(waits: Sequence[Found], step_ns: int) -> str:
     """Returns " (2x, 0.7 %)": how often the line waits if not once per step, and what mending it gains."""
     per_step = sum(wait.per_step for wait in waits)
     gains = [wait.gain_ns for wait in waits if wait.gain_ns]
-    told = ["" if per_step == 1 else f"{_rate(per_step)}x", _percent(sum(gains) / step_ns) if gains else ""]
+    told = ["" if per_step == 1 else f"{rate(per_step)}x", _percent(sum(gains) / step_ns) if gains else ""]
     return f" ({', '.join(text for text in told if text)})" if any(told) else ""
 
 
@@ -147,7 +149,7 @@ def _lines(title: str, audited: Sequence[tuple[Row, Figures]], chosen: Callable[
     rows = tuple(
         TableRow(
             words(Span(place(line.found.where), "place", brief=_line(line.found.where))),
-            (f"{line.entries:,}", _rate(line.per_step), _gain(line)),
+            (f"{line.entries:,}", rate(line.per_step), _gain(line)),
             (words(short(line.found.title)),),
         )
         for line in sorted(
@@ -174,12 +176,6 @@ def _line(where: Where) -> str:
     return name if where.line is None else f"{name}:{where.line}"
 
 
-def _rate(per_step: float) -> str:
-    if per_step == round(per_step) or per_step >= 10:
-        return f"{round(per_step):,}"
-    return f"{per_step:.1f}" if per_step >= 0.05 else "<0.1"
-
-
 def _percent(part: float) -> str:
     """Returns the share with two digits at most: "97 %", "0.7 %", "<0.1 %"."""
     percent = 100 * part
@@ -188,7 +184,7 @@ def _percent(part: float) -> str:
     return f"{percent:.0f} %" if percent >= 9.95 or not percent else f"{percent:.1f} %"
 
 
-def _annotations(audit: Audit) -> Iterator[Annotation]:
+def _annotations(audit: Audit, in_repository: Mapping[str, str]) -> Iterator[Annotation]:
     """Yields an error for each entry that failed and for each bug, and a warning for each other change that gains
     something."""
     for row in audit.rows:
@@ -201,6 +197,5 @@ def _annotations(audit: Audit) -> Iterator[Annotation]:
                     "error" if found.wrong else "warning",
                     f"unstall: {found.title}",
                     f"{row.entry}: {origin(found.where)}: {gain}. Do: {found.fix}",
-                    found.where.file,
-                    found.where.line,
+                    *place_in_repository(found.where, in_repository),
                 )

@@ -21,8 +21,8 @@ from unstall.document.document import (
     words,
 )
 from unstall.figures import counted
+from unstall.report.repository import place_in_repository
 from unstall.report.wording import about, origin, place, place_and_operator, row
-from unstall.result import Where
 
 _STATES = {
     "held": Span("held", "good"),
@@ -113,28 +113,23 @@ def _details(line: OutcomeLine, advice: str) -> Iterator[tuple[str, Words]]:
 def _case(result: CheckResult, outcome: Outcome, in_repository: Mapping[str, str]) -> Case:
     at: tuple[Annotation, ...] = ()
     if outcome.state == "exceeded":
-        at = tuple(_annotation(outcome, line, in_repository) for line in outcome.lines)
+        at = tuple(_annotation(result, outcome, line, in_repository) for line in outcome.lines)
     if outcome.state != "held" and not at:
         at = (Annotation("error", "unstall check", outcome.text, in_repository.get(result.path)),)
     return Case(outcome.budget, outcome.name, outcome.state, outcome.text, at)
 
 
-def _annotation(outcome: Outcome, line: OutcomeLine, in_repository: Mapping[str, str]) -> Annotation:
+def _annotation(
+    result: CheckResult, outcome: Outcome, line: OutcomeLine, in_repository: Mapping[str, str]
+) -> Annotation:
     said = ". ".join(part.rstrip(".") for part in (f"{origin(line.where)}: {line.text}", line.title) if part)
     text = f"{said}. Do: {line.fix}" if line.fix else f"{said}."
     where = line.where
     identity = " ".join(filter(None, (where.function, where.op, line.title)))
-    return Annotation("error", f"unstall check: {outcome.text}", text, *_at(where, in_repository), identity)
-
-
-def _at(where: Where, in_repository: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """Returns the line, or for a line of a library, the line of the repository that leads there."""
-    caller = where.called_from
-    if where.file and where.file in in_repository:
-        return in_repository[where.file], where.line
-    if caller and caller.file in in_repository:
-        return in_repository[caller.file], caller.line
-    return where.file, where.line
+    file, number = place_in_repository(where, in_repository)
+    if not file:
+        file, number = in_repository.get(result.path), None
+    return Annotation("error", f"unstall check: {outcome.text}", text, file, number, identity)
 
 
 def _in_turn(several: Sequence[Sequence[Annotation]]) -> Iterator[Annotation]:

@@ -24,14 +24,13 @@ from unstall.document.document import (
     words,
 )
 from unstall.document.plain import plain, short
-from unstall.figures import duration, share
+from unstall.figures import duration, rate, share
 from unstall.report.pictures import Draw, no_pictures
 from unstall.report.wording import (
     INTEGRITY,
     about,
     bars_of,
     bugs_title,
-    costly,
     device_of,
     harmless,
     origin,
@@ -125,7 +124,7 @@ def _devices(result: Result) -> Table | None:
 
 
 def _findings(result: Result) -> list[Block]:
-    findings = costly(result)
+    findings = result.costly
     if not findings:
         return [Prose((words("No finding that costs anything."),))]
     gains = any(gain_of(result, finding) for finding in findings)
@@ -137,7 +136,7 @@ def _findings(result: Result) -> list[Block]:
 def _meaning(result: Result) -> tuple[Words, ...]:
     """Returns explanations of the terms used in findings."""
     steps = result.steps.count
-    gains = [gain_of(result, finding) for finding in costly(result)]
+    gains = [gain_of(result, finding) for finding in result.costly]
     guessed = result.replay is not None and result.replay.undistorted_by == "usual cost"
     beside = ". The step time without the recorder is an estimate, with an error of its own" if guessed else ""
     own = f",{_error(result)}{beside}" if _error(result) else ""
@@ -259,7 +258,7 @@ def _plan(result: Result) -> Table | None:
         gain = saved(step.gain_ns, replay.undistorted_mean_step_ns, error_ns=replay.error_ns)
         rows.append(row(f"{number}. {name}", duration(step.step_ns), gain, below=below))
     if result.floor_ns is not None:
-        of = costly(result)
+        of = result.costly
         left = [f"finding {number} (exposed {duration(of[number - 1].exposed_ns)})" for number in unplanned(result)]
         below = [words(Span(f"the rest above it is not modelled: {', '.join(left)}", "dim"))] if left else []
         rows.append(row("floor: device busy time after these changes", duration(result.floor_ns), "", below=below))
@@ -275,7 +274,7 @@ def unplanned(result: Result) -> list[int]:
     much_ns = _MUCH * result.replay.undistorted_mean_step_ns
     if result.plan[-1].step_ns - result.floor_ns < much_ns:
         return []
-    numbered = enumerate(costly(result), 1)
+    numbered = enumerate(result.costly, 1)
     return [number for number, each in numbered if _unknown(each) and each.exposed_ns >= much_ns]
 
 
@@ -315,10 +314,7 @@ def _lines(result: Result) -> Table | None:
 
 def _rate(result: Result, count: int) -> str:
     """Returns a count over the window as a mean per step, with enough digits to distinguish small ones."""
-    steps = max(result.steps.count, 1)
-    if count % steps == 0 or count >= 10 * steps:
-        return f"{round(count / steps):,}"
-    return f"{count / steps:.1f}" if 20 * count >= steps else "<0.1"
+    return rate(count / max(result.steps.count, 1))
 
 
 def _brief(where: Where) -> Words:
@@ -346,7 +342,7 @@ def _annotations(result: Result) -> Iterator[Annotation]:
     )
     for finding in wrong(result):
         yield _annotation("error", finding, _harm(finding))
-    for finding in costly(result):
+    for finding in result.costly:
         cost = f"it costs the device {duration(finding.exposed_ns)} {over(result)}"
         yield _annotation("warning", finding, f"{cost}, and the host waits {duration(finding.wait_ns)}")
 

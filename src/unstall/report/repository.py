@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from unstall.frameworks import is_installed
 from unstall.patches.source import path_below
+from unstall.result import Where
 
 
 def in_repository(files: Iterable[str]) -> dict[str, str]:
@@ -17,3 +18,13 @@ def in_repository(files: Iterable[str]) -> dict[str, str]:
     own = [file for file in files if not is_installed(file)]
     found = {file: path_below(file, here) or path_below(file, root) for file in own}
     return {file: path.relative_to(root).as_posix() for file, path in found.items() if path}
+
+
+def place_in_repository(where: Where, in_repository: Mapping[str, str]) -> tuple[str | None, int | None]:
+    """Returns the line, or for a line of a library, the line of the repository that leads there."""
+    caller = where.called_from
+    if where.file and where.file in in_repository:
+        return in_repository[where.file], where.line
+    if caller and caller.file in in_repository:
+        return in_repository[caller.file], caller.line
+    return where.file, where.line

@@ -8,7 +8,7 @@ from unstall.document.document import Block, Code, Column, Document, Prose, Row,
 from unstall.document.plain import short
 from unstall.figures import counted, duration, numbered_findings
 from unstall.report.explain import BEFORE_BUGS, bugs, gain_of
-from unstall.report.wording import INTEGRITY, bugs_title, costly, faulted, row, run_is, wrong
+from unstall.report.wording import INTEGRITY, bugs_title, row, run_is, wrong
 from unstall.result import CAVEAT, Caller, Finding, PlanStep, Result, Where
 
 SHOWN = 3
@@ -19,7 +19,7 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "") -> Do
     """Returns the verdict, the plan in a line, the first findings, the `commands` to type next, and the line `last`."""
     blocks: list[Block | None] = [_damage(result)]
     # A fault in full: it is what the run ended by, and its line is the answer.
-    blocks += [bugs(result)] if faulted(result) else [_bugs(result), _steps(result), _findings(result)]
+    blocks += [bugs(result)] if result.faulted else [_bugs(result), _steps(result), _findings(result)]
     if commands:
         blocks.append(Code(words(Span("next", "strong")), tuple(commands), language="sh"))
     if last:
@@ -79,7 +79,7 @@ def _steps(result: Result) -> Prose | None:
 def _whose(result: Result, plan: Sequence[PlanStep]) -> str:
     """Returns the findings that the plan's changes mend, in the plan's order; "" if one of them mends none."""
     number_of: dict[str | None, str] = {}
-    for number, finding in enumerate(costly(result), 1):
+    for number, finding in enumerate(result.costly, 1):
         number_of.setdefault(finding.edit, f"{number}")
     if not all(step.edit in number_of for step in plan):
         return ""
@@ -88,7 +88,7 @@ def _whose(result: Result, plan: Sequence[PlanStep]) -> str:
 
 
 def _findings(result: Result) -> Block | None:
-    found = costly(result)
+    found = result.costly
     if result.verdict.bound_by == "none":
         return None
     if not found:

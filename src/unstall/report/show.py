@@ -11,7 +11,7 @@ from unstall.figures import duration
 from unstall.patches.patch import Patch
 from unstall.patches.source import Excerpt
 from unstall.report.explain import BEFORE_BUGS, details, gain_of, heading, over
-from unstall.report.wording import costly, harmless, wrong
+from unstall.report.wording import harmless, wrong
 from unstall.result import Caller, Finding, Result, Where
 
 SHOW_SCHEMA = "unstall.show/1"
@@ -54,14 +54,14 @@ class FindingWithSource(msgspec.Struct, frozen=True, kw_only=True):
 def numbered(result: Result) -> dict[str, Finding]:
     """Returns the findings by their numbers in the report: "1", "2"; bugs are "b1", "b2"."""
     return {f"{BEFORE_BUGS}{number}": each for number, each in enumerate(wrong(result), 1)} | {
-        f"{number}": each for number, each in enumerate(costly(result), 1)
+        f"{number}": each for number, each in enumerate(result.costly, 1)
     }
 
 
 def findings_at(result: Result, place: str) -> list[Finding]:
     """Returns the findings at a line, "train.py:41", also those that are not worth changing: they have no number."""
     found = [
-        (f"{each.where.file}:{each.where.line}", each) for each in (*wrong(result), *costly(result), *harmless(result))
+        (f"{each.where.file}:{each.where.line}", each) for each in (*wrong(result), *result.costly, *harmless(result))
     ]
     whole = [each for at, each in found if at == place]
     return whole or [each for at, each in found if at.endswith(f"/{place}")]

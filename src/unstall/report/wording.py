@@ -79,11 +79,6 @@ def wrong(result: Result) -> list[Finding]:
     return [finding for finding in result.findings if finding.wrong]
 
 
-def faulted(result: Result) -> bool:
-    """Returns whether a device failed, or its memory was full. Then nothing else is a finding."""
-    return any(finding.fault is not None for finding in result.findings)
-
-
 def bugs_title(result: Result) -> str:
     """Returns the heading of the findings that are bugs."""
     faults = [finding.fault for finding in result.findings if finding.fault is not None]
@@ -91,11 +86,6 @@ def bugs_title(result: Result) -> str:
         of_memory = all(fault.kind == "memory" for fault in faults)
         return "Bugs: the device's memory is full" if of_memory else "Bugs: a device failed, and computed nothing after"
     return "Bugs: results may be wrong, and differ from run to run"
-
-
-def costly(result: Result) -> list[Finding]:
-    """Returns the findings that cost enough to act on, in their order."""
-    return [finding for finding in result.findings if not finding.harmless and not finding.wrong]
 
 
 def harmless(result: Result) -> list[Finding]:
