@@ -12,8 +12,6 @@ from unstall.auditing import call
 from unstall.guest.steps import observing_steps, step
 
 _FILE = """
-from unstall.auditing.call import OFFER
-
 def plain():
     return "plain"
 
@@ -56,6 +54,13 @@ def test_names_are_listed_into_a_file(file: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(sys, "argv", ["call", str(file), "--names", str(tmp_path / "names")])
     call.main()
     assert json.loads((tmp_path / "names").read_text()) == ["a", "b"]
+
+
+def test_a_file_that_offers_nothing_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "no_entries.py").write_text("")
+    with pytest.raises(SystemExit, match=r"no_entries\.py defines no entries\(\)"):
+        call.names_of(str(tmp_path / "no_entries.py"))
 
 
 def test_each_call_is_one_step_whatever_steps_it_has_within() -> None:

@@ -31,7 +31,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.names is None:
         call_until_stopped(call_of(given.entry))
-    given.names.write_text(json.dumps(list(_module_of(given.entry).entries())))
+    else:
+        given.names.write_text(json.dumps(names_of(given.entry)))
 
 
 def call_of(entry: str) -> Callable[[], object]:
@@ -50,6 +51,14 @@ def call_of(entry: str) -> Callable[[], object]:
         sys.exit(f"{source} has no function {name}{beside}")
     call: Callable[[], object] = found
     return call
+
+
+def names_of(source: str) -> list[str]:
+    """Returns the names of the entries that a file or module offers. Raises SystemExit with a sentence if none are."""
+    module = _module_of(source)
+    if not hasattr(module, OFFER):
+        sys.exit(f"{source} defines no {OFFER}(), so there are no names to choose from")
+    return list(getattr(module, OFFER)())
 
 
 def call_until_stopped(call: Callable[[], object]) -> NoReturn:
