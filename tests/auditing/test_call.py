@@ -12,8 +12,6 @@ from unstall.auditing import call
 from unstall.guest.steps import observing_steps, step
 
 _FILE = """
-from unstall.auditing.call import OFFER
-
 def plain():
     return "plain"
 
@@ -66,6 +64,13 @@ def test_a_name_that_is_no_text_ends_the_process_with_a_sentence(
     with pytest.raises(SystemExit, match=r"entries\(\) must return a dict by name, and one of its keys is 3"):
         call.main()
     assert not (tmp_path / "names").exists()
+
+
+def test_a_file_that_offers_nothing_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "no_entries.py").write_text("")
+    with pytest.raises(SystemExit, match=r"no_entries\.py defines no entries\(\)"):
+        call.names_of(str(tmp_path / "no_entries.py"))
 
 
 def test_each_call_is_one_step_whatever_steps_it_has_within() -> None:

@@ -37,6 +37,11 @@ def test_a_file_that_defines_entries_offers_all_of_them() -> None:
     assert asked_for(["offers.py"], []) == [Offer("offers.py", "*")]
 
 
+def test_a_script_may_have_a_function_of_that_name_with_arguments() -> None:
+    Path("train.py").write_text("def entries(book):\n    return book\n")
+    assert asked_for(["train.py"], []) == [Entry("train.py", ("train.py",))]
+
+
 def test_a_pattern_chooses_among_what_a_file_offers() -> None:
     (offer,) = asked_for(["offers.py:Euler*"], [])
     assert isinstance(offer, Offer)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unstall.testing.baseline import Figures, read
-from unstall.testing.tally import Tally, from_properties
+from unstall.testing.counts_of_test import CountsOfTest, from_properties
 from unstall.testing.totals import Change, Totals, total
 
 FILE = """\
@@ -31,11 +31,11 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def counts(launches: int | None, syncs: int | None, mib: int, **more: Any) -> Tally:
-    return Tally(GPU, launches, syncs, mib << 20, **more)
+def counts(launches: int | None, syncs: int | None, mib: int, **more: Any) -> CountsOfTest:
+    return CountsOfTest(GPU, launches, syncs, mib << 20, **more)
 
 
-def ended(file: Path, tests: dict[str, Tally], *, fails: bool = False, outcome: str = "passed") -> Totals:
+def ended(file: Path, tests: dict[str, CountsOfTest], *, fails: bool = False, outcome: str = "passed") -> Totals:
     reports = [
         SimpleNamespace(nodeid=test, outcome=outcome, user_properties=each.properties()) for test, each in tests.items()
     ]
@@ -84,11 +84,11 @@ def test_a_run_of_all_tests_may_be_of_another_gpu(file: Path) -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_run_without_a_gpu_is_an_error_if_increases_fail(file: Path, fails: bool) -> None:
-    assert ended(file, {Y: Tally(gpu="", launches=None, syncs=0)}, fails=fails).is_error is fails
+    assert ended(file, {Y: CountsOfTest(gpu="", launches=None, syncs=0)}, fails=fails).is_error is fails
 
 
 def test_a_run_without_a_gpu_changes_nothing_and_says_so(file: Path) -> None:
-    totals = ended(file, {Y: Tally(gpu="", launches=None, syncs=0)})
+    totals = ended(file, {Y: CountsOfTest(gpu="", launches=None, syncs=0)})
     assert (file.read_text(), totals.problem) == (
         FILE,
         "there is no GPU here to compare with: use --unstall-gpu h200",
@@ -112,7 +112,7 @@ def test_if_increases_fail_the_file_is_not_written(file: Path) -> None:
         (counts(None, None, 20), ["launches and syncs cannot be compared: not counted here"]),
     ],
 )
-def test_what_is_an_increase(file: Path, now: Tally, told: list[str]) -> None:
+def test_what_is_an_increase(file: Path, now: CountsOfTest, told: list[str]) -> None:
     found = read(file, fails=True).increases(X, now, [])
     assert [
         each.text.removeprefix("--fail-on-increase: ").removeprefix("more than baseline.txt says: ") for each in found
@@ -169,7 +169,7 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
 
 @given(
     st.builds(
-        Tally,
+        CountsOfTest,
         st.sampled_from(["", GPU]),
         st.one_of(st.none(), st.integers(0)),
         st.one_of(st.none(), st.integers(0)),
@@ -179,5 +179,5 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
         st.sampled_from([(), ("no_sync",)]),
     )
 )
-def test_a_report_carries_all_counts(counts: Tally) -> None:
+def test_a_report_carries_all_counts(counts: CountsOfTest) -> None:
     assert from_properties([("other", 3), *counts.properties()]) == counts

@@ -11,9 +11,9 @@ from unstall.errors import SyncError
 from unstall.guarding import regions, state
 from unstall.testing import call
 from unstall.testing.call import Call
+from unstall.testing.counts_of_test import from_properties
 from unstall.testing.limits import MarkerLimit
 from unstall.testing.sources import Seen
-from unstall.testing.tally import from_properties
 
 NO_SYNC = {"no_sync": MarkerLimit("no_sync", "no_sync")}
 

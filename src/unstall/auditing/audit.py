@@ -134,7 +134,9 @@ def _process(name: str, settings: Settings) -> _Process:
 
 def _run(programs: Sequence[tuple[_Process, tuple[str, ...]]], settings: Settings) -> Iterator[tuple[_Process, Ended]]:
     """Runs these programs, each given by the words after `unstall run`. Yields those that have ended."""
-    threads = {} if _THREADS in os.environ else {_THREADS: str(max(1, (os.cpu_count() or 1) // settings.at_once))}
+    threads = (
+        {} if _THREADS in os.environ else {_THREADS: str(max(1, len(os.sched_getaffinity(0)) // settings.at_once))}
+    )
     jobs = [
         Job(_command(process, words, settings), process.log, {"TMPDIR": str(process.temporary), **threads})
         for process, words in programs

@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -31,16 +31,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.names is None:
         call_until_stopped(call_of(given.entry))
-    given.names.write_text(json.dumps(_names(given.entry, _module_of(given.entry).entries())))
-
-
-def _names(source: str, offered: Iterable[object]) -> list[str]:
-    """Returns the names that `entries()` offers. Raises SystemExit with a sentence if one is no text."""
-    names = list(offered)
-    for name in names:
-        if not isinstance(name, str):
-            sys.exit(f"{source}: {OFFER}() must return a dict by name, and one of its keys is {name!r}")
-    return [name for name in names if isinstance(name, str)]
+    else:
+        given.names.write_text(json.dumps(names_of(given.entry)))
 
 
 def call_of(entry: str) -> Callable[[], object]:
@@ -59,6 +51,21 @@ def call_of(entry: str) -> Callable[[], object]:
         sys.exit(f"{source} has no function {name}{beside}")
     call: Callable[[], object] = found
     return call
+
+
+def names_of(source: str) -> list[str]:
+    """Returns the names of the entries that a file or module offers.
+
+    Raises SystemExit with a sentence if it offers none, or if a name is no text.
+    """
+    module = _module_of(source)
+    if not hasattr(module, OFFER):
+        sys.exit(f"{source} defines no {OFFER}(), so there are no names to choose from")
+    names = list(getattr(module, OFFER)())
+    for name in names:
+        if not isinstance(name, str):
+            sys.exit(f"{source}: {OFFER}() must return a dict by name, and one of its keys is {name!r}")
+    return names
 
 
 def call_until_stopped(call: Callable[[], object]) -> NoReturn:

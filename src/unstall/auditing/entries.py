@@ -105,9 +105,10 @@ def _script(path: str, arguments: list[str]) -> Entry | Offer:
 
 
 def _offers(path: str) -> bool:
-    """Returns whether the file defines `entries()`. It is not run for that: its imports may take seconds."""
+    """Returns whether the file defines `entries()`, without arguments. It is not run: its imports may take seconds."""
     try:
         tree = ast.parse(Path(path).read_bytes())
     except (OSError, SyntaxError, ValueError):  # then the script's own run tells what is wrong
         return False
-    return any(isinstance(each, ast.FunctionDef) and each.name == OFFER for each in tree.body)
+    functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == OFFER]
+    return any(not ast.unparse(each.args) for each in functions)

@@ -103,7 +103,7 @@ RACES = Limit(
     field="races",
     name="races",
     metavar="",
-    help="there may be no race between streams, or between GPU and host",
+    help="forbid races between streams, and between GPU and host",
     parse=None,
     shown=races_shown,
 )

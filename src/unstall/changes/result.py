@@ -136,7 +136,7 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
-    """All kernels of one name; `where` is the place that launches most of their time."""
+    """All kernels of one name; `where` is the place that launched the kernels which took most of that time."""
 
     status: Status
     name: str

@@ -5,8 +5,9 @@
     unstall check train.trace.json.gz --max-idle 10%
     unstall check result.json --max-launches-per-step 800
 
-SOURCE is a program, a trace, or a saved result. A program is run and recorded as by `unstall run`, with --gpu on a
-virtual GPU: no GPU is needed. Options before SOURCE are for unstall, and everything after a program goes to it.
+SOURCE is a program, a trace, or a saved result. A program is run and recorded as by `unstall run`. With --gpu it runs
+on a virtual GPU, so that no real one is needed. Options before SOURCE are for unstall, and everything after a program
+goes to it.
 
 Budgets are options, or keys of [tool.unstall.budget] in pyproject.toml: max-syncs-per-step = 0, max-idle = "10%". The
 command line overrides them.
@@ -63,7 +64,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_recording_options(parser).add_argument(
         "--races",
         action="store_true",
-        help="on a real GPU, look for races (--no-races) instead of recording steps; a virtual GPU always finds them",
+        help="on a real GPU, look for races instead of recording steps (to forbid them, add --no-races); a virtual GPU "
+        "always looks",
     )
     add_virtual_options(parser)
     add_output_options(

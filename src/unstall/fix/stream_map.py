@@ -1,4 +1,4 @@
-"""`stream_map`: copies items to the device, computes and copies results back, with all three overlapped."""
+"""`stream_map`: copies items to the device, computes, and copies results back. All three overlap."""
 
 from __future__ import annotations
 

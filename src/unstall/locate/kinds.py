@@ -48,9 +48,9 @@ def is_collective(strings: Sequence[str], names: I32) -> Bool:
 def is_communication(timeline: Timeline) -> Bool:
     """Returns which device ops communicate with other GPUs: by their names, or because the file says so.
 
-    A kernel that a call of torch.distributed launches itself is a collective, unless the table knows its name as LOCAL.
-    A kernel of an operator below the call, such as a copy into a buffer, is not. Copies count only if they go to
-    another device.
+    A kernel that was launched directly by a call of torch.distributed is a collective, unless the table of names has it
+    as LOCAL. A kernel of an operator below the call, such as a copy into a buffer, is not. Copies count only if they go
+    to another device.
     """
     device, told = timeline.device, timeline.collectives
     found: Bool = (device.kind == DeviceKind.KERNEL) & is_collective(timeline.strings, device.name)

@@ -16,8 +16,8 @@ import pytest
 from unstall.errors import UsageError
 from unstall.files import write_atomically
 from unstall.guarding.wait import Wait
+from unstall.testing.counts_of_test import CountsOfTest
 from unstall.testing.judging import Broken, lines_of
-from unstall.testing.tally import Tally
 
 FAIL_ON_INCREASE = "--fail-on-increase"
 _HEADER = "# unstall baseline: "
@@ -34,7 +34,7 @@ class Figures:
     reserved_mib: int | None
 
     @classmethod
-    def of(cls, counts: Tally) -> Figures:
+    def of(cls, counts: CountsOfTest) -> Figures:
         reserved = counts.reserved_bytes
         return cls(counts.launches, counts.syncs, None if reserved is None else -(-reserved // _MIB))
 
@@ -78,7 +78,7 @@ class Baseline:
     gpu: str = ""
     figures: dict[str, Figures] = field(default_factory=dict)
 
-    def increases(self, test: str, counts: Tally, waits: Sequence[Wait]) -> list[Broken]:
+    def increases(self, test: str, counts: CountsOfTest, waits: Sequence[Wait]) -> list[Broken]:
         """Returns what a test does more than the file says, and what cannot be compared with it."""
         before, now = self.figures.get(written(test)), Figures.of(counts)
         if before is None:

@@ -15,10 +15,10 @@ from unstall.guarding import regions
 from unstall.guarding.kinds import Kind
 from unstall.guarding.no_sync import no_sync
 from unstall.testing.baseline import Baseline
+from unstall.testing.counts_of_test import PROPERTIES, CountsOfTest
 from unstall.testing.judging import Broken, judge, without_our_frames
 from unstall.testing.limits import MarkerLimit
 from unstall.testing.sources import Wanted, source
-from unstall.testing.tally import PROPERTIES, Tally
 
 _GROWTH: frozenset[Kind] = frozenset({"malloc"})
 """Whether torch's cache grows depends on the tests before, so that is not counted."""
@@ -60,7 +60,7 @@ class Call:
             error = refused = instead
         seen = self._source.end()
         waits = self._guard.waits
-        counts = Tally(
+        counts = CountsOfTest(
             gpu=seen.gpu or "",
             launches=seen.launches,
             syncs=self._guard.count if seen.sees_waits else None,

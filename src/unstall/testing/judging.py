@@ -14,9 +14,9 @@ from unstall.budgets.limits import size_like
 from unstall.figures import counted
 from unstall.frameworks import OURS
 from unstall.guarding.wait import Wait
+from unstall.testing.counts_of_test import CountsOfTest
 from unstall.testing.limits import MarkerLimit
 from unstall.testing.sources import Source
-from unstall.testing.tally import Tally
 from unstall.timeline.columns import Timeline
 
 MOST_LINES = 10
@@ -30,7 +30,9 @@ class Broken:
     text: str
 
 
-def judge(limits: Mapping[str, MarkerLimit], counts: Tally, waits: Sequence[Wait], source: Source) -> list[Broken]:
+def judge(
+    limits: Mapping[str, MarkerLimit], counts: CountsOfTest, waits: Sequence[Wait], source: Source
+) -> list[Broken]:
     """Returns the limits that a test exceeds, or that cannot be checked though there is a GPU."""
     found = []
     for limit in limits.values():
@@ -69,13 +71,13 @@ def without_our_frames(error: BaseException) -> None:
         last.tb_next = None
 
 
-def _no_sync(limit: MarkerLimit, counts: Tally, waits: Sequence[Wait], source: Source) -> str:
+def _no_sync(limit: MarkerLimit, counts: CountsOfTest, waits: Sequence[Wait], source: Source) -> str:
     if counts.syncs is None:
         return _NO_WAITS
     return f"the test went on after a wait that it caught:{lines_of(waits)}" if counts.syncs else ""
 
 
-def _syncs(limit: MarkerLimit, counts: Tally, waits: Sequence[Wait], source: Source) -> str:
+def _syncs(limit: MarkerLimit, counts: CountsOfTest, waits: Sequence[Wait], source: Source) -> str:
     if counts.syncs is None:
         return _NO_WAITS
     if counts.syncs <= limit.value:
@@ -83,7 +85,7 @@ def _syncs(limit: MarkerLimit, counts: Tally, waits: Sequence[Wait], source: Sou
     return f"the CPU waited for the GPU {_times(counts.syncs)}:{lines_of(waits)}"
 
 
-def _launches(limit: MarkerLimit, counts: Tally, waits: Sequence[Wait], source: Source) -> str:
+def _launches(limit: MarkerLimit, counts: CountsOfTest, waits: Sequence[Wait], source: Source) -> str:
     if counts.launches is None:
         return "launches cannot be counted here: `unstall doctor` says why"
     if counts.launches <= limit.value:
@@ -91,7 +93,7 @@ def _launches(limit: MarkerLimit, counts: Tally, waits: Sequence[Wait], source: 
     return f"the test launched {counts.launches:,} kernels, graphs, copies and memsets"
 
 
-def _memory(limit: MarkerLimit, counts: Tally, waits: Sequence[Wait], source: Source) -> str:
+def _memory(limit: MarkerLimit, counts: CountsOfTest, waits: Sequence[Wait], source: Source) -> str:
     if counts.reserved_bytes is None:
         return "reserved memory cannot be measured here: use --unstall-gpu h200"
     if counts.reserved_bytes <= limit.value:
@@ -99,7 +101,7 @@ def _memory(limit: MarkerLimit, counts: Tally, waits: Sequence[Wait], source: So
     return f"torch reserved {size_like(limit.value, counts.reserved_bytes)} at the peak"
 
 
-def _idle(limit: MarkerLimit, counts: Tally, waits: Sequence[Wait], source: Source) -> str:
+def _idle(limit: MarkerLimit, counts: CountsOfTest, waits: Sequence[Wait], source: Source) -> str:
     if counts.launches == 0:
         return "device idle cannot be checked: the test launches no work on a GPU"
     timeline = source.timeline()
@@ -108,7 +110,7 @@ def _idle(limit: MarkerLimit, counts: Tally, waits: Sequence[Wait], source: Sour
     return _of_timeline(timeline, Budget(idle=limit.value), "the GPU idles {} of the time")
 
 
-def _races(limit: MarkerLimit, counts: Tally, waits: Sequence[Wait], source: Source) -> str:
+def _races(limit: MarkerLimit, counts: CountsOfTest, waits: Sequence[Wait], source: Source) -> str:
     timeline = source.timeline()
     if not counts.gpu or (timeline is not None and not len(timeline.device)):
         return ""

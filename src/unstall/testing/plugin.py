@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from unstall.testing.tally import PROPERTIES
+from unstall.testing.counts_of_test import PROPERTIES
 
 if TYPE_CHECKING:
     from unstall.testing.baseline import Baseline

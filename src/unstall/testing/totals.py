@@ -11,7 +11,7 @@ import pytest
 from unstall.errors import UsageError
 from unstall.figures import counted
 from unstall.testing.baseline import FAIL_ON_INCREASE, Baseline, Figures, written
-from unstall.testing.tally import Tally, from_properties
+from unstall.testing.counts_of_test import CountsOfTest, from_properties
 
 Kind: TypeAlias = Literal["higher", "lower", "new", "not compared"]
 
@@ -33,7 +33,7 @@ class Totals:
     `is_error` whether the test run fails by that.
     """
 
-    tests: Mapping[str, Tally]
+    tests: Mapping[str, CountsOfTest]
     baseline: Baseline | None = None
     changes: list[Change] = field(default_factory=list)
     problem: str = ""
@@ -82,7 +82,7 @@ def total(reports: Sequence[pytest.TestReport], baseline: Baseline | None) -> To
     return totals
 
 
-def _changes(baseline: Baseline, test: str, counts: Tally) -> list[Change]:
+def _changes(baseline: Baseline, test: str, counts: CountsOfTest) -> list[Change]:
     before = baseline.figures.get(test)
     now = Figures.of(counts)
     if before is None:

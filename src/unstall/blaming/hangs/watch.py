@@ -1,4 +1,4 @@
-"""Watches a program from outside: whether anything moves, where it is if nothing does, and ends it if asked."""
+"""Watches a program from outside. If nothing moves, finds out where it stands, and ends it if asked."""
 
 from __future__ import annotations
 

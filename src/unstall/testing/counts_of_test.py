@@ -1,4 +1,4 @@
-"""`Tally`: what one test did on the GPU, and how pytest's reports carry it between processes."""
+"""`CountsOfTest`: what one test did on the GPU, and how pytest's reports carry it between processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PREFIX = "unstall_"
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class CountsOfTest:
     """What a test did, and what became of its limits.
 
     Attributes:
@@ -54,11 +54,11 @@ class Tally:
         return [(name, value) for name, value in zip(PROPERTIES, values, strict=True) if value not in ("", None)]
 
 
-PROPERTIES = tuple(_PREFIX + field.name for field in fields(Tally))
+PROPERTIES = tuple(_PREFIX + field.name for field in fields(CountsOfTest))
 """The names of the properties, in the order of the fields. Properties of other names are the test's own."""
 
 
-def from_properties(properties: Sequence[tuple[str, object]]) -> Tally:
+def from_properties(properties: Sequence[tuple[str, object]]) -> CountsOfTest:
     """Returns the counts of a report."""
     values = {name.removeprefix(_PREFIX): value for name, value in properties if name in PROPERTIES}
 
@@ -69,7 +69,7 @@ def from_properties(properties: Sequence[tuple[str, object]]) -> Tally:
     def texts(name: str) -> tuple[str, ...]:
         return tuple(filter(None, str(values.get(name, "")).split("; ")))
 
-    return Tally(
+    return CountsOfTest(
         gpu=str(values.get("gpu", "")),
         launches=count("launches"),
         syncs=count("syncs"),
