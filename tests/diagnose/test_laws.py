@@ -282,7 +282,7 @@ def figures(result: Result, names: dict[str, str] | None = None) -> dict[str, An
 
     for table in ("findings", "lines", "plan"):
         plain[table] = sorted((named(row) for row in plain[table] or ()), key=repr)
-    for count in ("waits", "launches", "reserved"):
+    for count in ("waits", "launches", "copies", "reserved"):
         if plain[count]:
             lines = sorted((named(row) for row in plain[count]["lines"]), key=repr)
             plain[count] = plain[count] | {"lines": lines}

@@ -10,7 +10,7 @@ An ENTRY is one of these:
     train.py           a script, which is run
     file.py:function   a function of a file; also module:function
     file.py            a file that defines entries(): all of its entries
-    file.py:PATTERN    the entries of that file whose names match, such as 'file.py:Euler*'
+    file.py:PATTERN    its entries whose names match: 'file.py:Euler*'
     'folder/*.py'      all files that match
 
 A function is called several times. The first calls are warm-up, and each later one is a step. entries() returns a dict.
