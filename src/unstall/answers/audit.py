@@ -10,7 +10,7 @@ from unstall.document.json import map_texts
 from unstall.document.shown import Shown
 from unstall.report.audit import document
 from unstall.report.repository import in_repository
-from unstall.report.scrub import scrubber_of
+from unstall.report.scrub import files_at, scrubber_of
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -31,9 +31,7 @@ class Audited(Shown):
 
 def _files(audit: Audit) -> set[str]:
     """Returns every file of source that a finding names."""
-    wheres = [found.where for row in audit.rows if row.figures for found in row.figures.findings]
-    files = {where.file for where in wheres} | {where.called_from.file for where in wheres if where.called_from}
-    return {file for file in files if file}
+    return files_at(found.where for row in audit.rows if row.figures for found in row.figures.findings)
 
 
 def _sources_and_logs(audit: Audit) -> set[str]:

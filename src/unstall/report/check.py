@@ -22,6 +22,7 @@ from unstall.document.document import (
 )
 from unstall.figures import counted
 from unstall.report.repository import place_in_repository
+from unstall.report.scrub import files_at
 from unstall.report.wording import about, origin, place, place_and_operator, row
 
 _STATES = {
@@ -140,6 +141,4 @@ def _in_turn(several: Sequence[Sequence[Annotation]]) -> Iterator[Annotation]:
 
 def files_of_check(result: CheckResult) -> set[str]:
     """Returns every file of source that the result names."""
-    wheres = [line.where for outcome in result.outcomes for line in outcome.lines]
-    files = {where.file for where in wheres} | {where.called_from.file for where in wheres if where.called_from}
-    return {file for file in files if file}
+    return files_at(line.where for outcome in result.outcomes for line in outcome.lines)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from unstall.changes.result import CopyChange, DiffResult, KernelChange, LineChange, WaitChange
 from unstall.document.json import map_texts
-from unstall.result import Result
+from unstall.result import Result, Where
 from unstall.timeline.columns import Timeline
 
 Scrub: TypeAlias = Callable[[str], str]
@@ -69,8 +69,13 @@ def paths_of(result: Result) -> set[str]:
     faults = [finding.fault for finding in result.findings if finding.fault]
     wheres += [where for fault in faults for where in (fault.replayed_at, fault.noticed_at) if where]
     wheres += [part.where for fault in faults for part in fault.held]
-    files = {where.file for where in wheres} | {where.called_from.file for where in wheres if where.called_from}
-    return {file for file in files if file}
+    return files_at(wheres)
+
+
+def files_at(wheres: Iterable[Where]) -> set[str]:
+    """Returns every file of source that these places name."""
+    named = (file for where in wheres for file in (where.file, where.called_from and where.called_from.file))
+    return {file for file in named if file}
 
 
 def _shortened(paths: Iterable[str]) -> dict[str, str]:
@@ -114,5 +119,4 @@ def files_compared(result: DiffResult) -> set[str]:
     changes: list[WaitChange | CopyChange | KernelChange | LineChange]
     changes = [*result.waits, *result.copies, *result.kernels, *result.lines]
     wheres = [where for change in changes for where in (change.where_a, change.where_b) if where]
-    files = {where.file for where in wheres} | {where.called_from.file for where in wheres if where.called_from}
-    return {file for file in files if file}
+    return files_at(wheres)
