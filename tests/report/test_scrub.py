@@ -12,7 +12,7 @@ from report.sample import LIBRARY, MODEL, TRAIN, TYPICAL, results
 from traces import TraceBuilder
 
 from unstall.report.scrub import scrub, scrub_timeline, scrubber
-from unstall.result import LineCost, Result, Where
+from unstall.result import LineCost, LineCount, Result, StepCount, Where
 from unstall.timeline.columns import Meta
 
 
@@ -58,6 +58,13 @@ def test_paths_in_texts_are_shortened_too() -> None:
     scrubbed = scrub(msgspec.structs.replace(TYPICAL, findings=(finding,)))
     assert scrubbed.findings[0].edit == "remove-syncs:train.py:41"
     assert scrubbed.findings[0].saw == "read in models/backbone.py"
+
+
+@pytest.mark.parametrize("counted", ["waits", "launches", "copies"])
+def test_paths_of_counts_are_shortened(counted: str) -> None:
+    line = LineCount(where=Where(file="/home/ada/p/only_here.py", line=3), most=1, count=1, steps_seen=1)
+    result = msgspec.structs.replace(TYPICAL, **{counted: StepCount(most=1, step=1, count=1, lines=(line,))})
+    assert "/home/ada" not in as_json(scrub(result))
 
 
 def test_files_that_only_the_timeline_names_are_shortened_with_the_same_function() -> None:

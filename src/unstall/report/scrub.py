@@ -64,7 +64,9 @@ def scrubber_of(source: str, paths: Iterable[str]) -> Scrub:
 def paths_of(result: Result) -> set[str]:
     """Returns every path of source that the result names."""
     wheres = [finding.where for finding in result.findings] + [line.where for line in result.lines]
-    wheres += [line.where for counted in (result.waits, result.launches) if counted for line in counted.lines]
+    wheres += [
+        line.where for counted in (result.waits, result.launches, result.copies) if counted for line in counted.lines
+    ]
     wheres += [line.where for line in (result.reserved.lines if result.reserved else ())]
     faults = [finding.fault for finding in result.findings if finding.fault]
     wheres += [where for fault in faults for where in (fault.replayed_at, fault.noticed_at) if where]
