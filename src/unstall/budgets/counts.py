@@ -24,10 +24,7 @@ def _seen(result: Result, counted: StepCount | None, most_lines: int | None = No
         return CannotTell(OLDER)
     if result.steps.found_by == "whole":
         return CannotTell(NO_STEPS)
-    lines = tuple(
-        OutcomeLine(where=line.where, text=_often(line, result.steps), title=line.title, fix=line.fix)
-        for line in counted.lines[:most_lines]
-    )
+    lines = tuple(OutcomeLine.of(line, _often(line, result.steps)) for line in counted.lines[:most_lines])
     return Seen(counted.most, count_shown(counted.most), _which(counted, result.steps), lines)
 
 

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from unstall.result import Source, Steps, Where
+from unstall.result import Finding, LineCount, Source, Steps, Where
 
 SCHEMA = "unstall.check/1"
 State: TypeAlias = Literal["held", "exceeded", "unknown"]
@@ -26,6 +26,11 @@ class OutcomeLine(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     title: str = ""
     fix: str = ""
+
+    @classmethod
+    def of(cls, found: Finding | LineCount, text: str) -> OutcomeLine:
+        """Returns the line of something that was found."""
+        return cls(where=found.where, text=text, title=found.title, fix=found.fix)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,11 +18,7 @@ def races(result: Result, limit: float) -> Seen | CannotTell:
     """Returns how many races a run on a virtual GPU has: on a real one, recordings do not tell of races."""
     if not result.source.simulated:
         return CannotTell(NOT_LOOKED_FOR)
-    return seen_races(
-        OutcomeLine(where=finding.where, text=finding.saw, title=finding.title, fix=finding.fix)
-        for finding in result.findings
-        if finding.rule == "race"
-    )
+    return seen_races(OutcomeLine.of(finding, finding.saw) for finding in result.findings if finding.rule == "race")
 
 
 def seen_races(lines: Iterable[OutcomeLine]) -> Seen:

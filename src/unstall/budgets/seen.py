@@ -33,4 +33,4 @@ Look: TypeAlias = Callable[[Result, float], Seen | CannotTell]
 NO_STEPS = "no steps were found in the run: call unstall.step() at the end of each"
 OLDER = "an older version of unstall saved this result: explain the trace again"
 MOST_LINES = 5
-"""So many lines are named if many have a part in a figure. If each has to be mended, all are named."""
+"""How many lines a budget names whose figure many lines add to. A budget whose every line must be mended names all."""

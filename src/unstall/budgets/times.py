@@ -34,15 +34,10 @@ def _fix_at(result: Result, where: Where) -> str:
 def exposed(result: Result, limit: float) -> Seen | CannotTell:
     """Returns what the costliest finding exposes. Each finding over the limit is a line."""
     found = sorted(result.costly, key=lambda finding: -finding.exposed_ns)
-    over = [finding for finding in found if finding.exposed_ns > limit]
     lines = tuple(
-        OutcomeLine(
-            where=finding.where,
-            text=f"{duration(finding.exposed_ns)} {result.steps.over}",
-            title=finding.title,
-            fix=finding.fix,
-        )
-        for finding in over
+        OutcomeLine.of(finding, f"{duration(finding.exposed_ns)} {result.steps.over}")
+        for finding in found
+        if finding.exposed_ns > limit
     )
     most = found[0].exposed_ns if found else 0
     return Seen(most, duration(most), f" {result.steps.over}{_as_recorded(result)}", lines)
@@ -57,12 +52,7 @@ def step(result: Result, limit: float) -> Seen | CannotTell:
     how = ", measured without recording" if plain else "" if result.source.simulated else ", as recorded"
     worth = sorted((each for each in result.costly if (each.gain_ns or 0) > 0), key=lambda each: -(each.gain_ns or 0))
     lines = tuple(
-        OutcomeLine(
-            where=finding.where,
-            text=f"mended, it saves {duration(finding.gain_ns or 0)} a step",
-            title=finding.title,
-            fix=finding.fix,
-        )
+        OutcomeLine.of(finding, f"mended, it saves {duration(finding.gain_ns or 0)} a step")
         for finding in worth[:MOST_LINES]
     )
     return Seen(taken, duration(taken), f" (mean{how})", lines)
