@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import threading
 import time
 import warnings
@@ -15,13 +16,15 @@ from guarding.fake_driver import COMPILER, Libraries
 
 import unstall
 from unstall.errors import SyncError, UsageError
-from unstall.guarding import regions
+from unstall.guarding import backward, regions
 from unstall.guarding.driver import DriverWaits
 
 _hooks = pytest.importorskip("unstall.guarding._hooks", reason="the C extension is not built", exc_type=ImportError)
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 
 PAGEABLE, PINNED = 8, 4096
+ALLOCATE = 4
+NO_THREAD_OF_PYTHONS = 1
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +98,23 @@ def test_a_refusal_that_went_nowhere_is_raised_as_the_guard_is_left(libraries: L
     with pytest.raises(SyncError, match="aten::item") as raised:
         in_words_of_a_library()
     assert str(raised.value.__cause__) == "CUBLAS_STATUS_NOT_INITIALIZED"
+
+
+def test_a_refusal_in_autograds_threads_is_raised_by_the_guard_of_the_backward_passs_caller(
+    driver: DriverWaits,
+) -> None:
+    @unstall.no_sync()
+    def step() -> None:
+        region = regions.innermost()
+        assert region is not None
+        backward._running.append(backward.Caller(region, sys._getframe()))
+        try:
+            assert driver.before(ALLOCATE, (), 0, 0, NO_THREAD_OF_PYTHONS, 0) == -1
+        finally:
+            backward._running.clear()
+
+    with pytest.raises(SyncError, match=r"test_driver\.py:.*cudaMalloc"):
+        step()
 
 
 def test_memory_that_is_given_back_is_given_back_and_refused_later(libraries: Libraries) -> None:

@@ -33,4 +33,4 @@ Look: TypeAlias = Callable[[Result, float], Seen | CannotTell]
 NO_STEPS = "no steps were found in the run: call unstall.step() at the end of each"
 OLDER = "an older version of unstall saved this result: explain the trace again"
 MOST_LINES = 5
-"""How many lines a budget names whose figure many lines add to. A budget whose every line must be mended names all."""
+"""How many lines are shown of a figure that many add to, such as launches. Of waits all are: each has to be mended."""

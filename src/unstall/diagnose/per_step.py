@@ -94,7 +94,7 @@ def _calls(run: Run, rows: I64) -> I64:
 
 
 def _stretches(run: Run, rows: I64) -> I64:
-    """The same, but rows of one stack outside any operator count as one if no other driver call is between them."""
+    """As `_calls`, but consecutive driver calls outside any operator count as one if their stacks are the same."""
     host = run.timeline.host
     alone = rows[run.places.operation[rows] < 0]
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))

@@ -17,9 +17,8 @@ from types import ModuleType
 
 from unstall.errors import SyncError, UsageError
 from unstall.guarding import regions
-from unstall.guarding.guard import Guard
 from unstall.guarding.kinds import Kind
-from unstall.guarding.state import Pending, on_wait, on_wait_of
+from unstall.guarding.state import Pending, guarded, guarded_other
 from unstall.guarding.wait import SyncWarning
 from unstall.ways_to_wait import VALUE_BYTES
 
@@ -133,12 +132,14 @@ class DriverWaits:
         elif meant == "upload" and is_pinned:
             meant = "pinned_upload"
         names = [self._names.get(name, name) for name in operators]
+        waiting = guarded() if here else guarded_other(thread)
+        if waiting is None:
+            return 0
         try:
-            pending = on_wait(meant, names) if here else on_wait_of(thread, meant, names)
+            pending = waiting.begin(meant, names)
         except SyncError as error:
-            guard = self._guard_of(None if here else thread)
-            if guard is not None and guard.refused is None:
-                guard.refused = error.with_traceback(None)
+            if waiting.guard.refused is None:
+                waiting.guard.refused = error.with_traceback(None)
             return -1
         if pending is None:
             return 0
@@ -170,11 +171,6 @@ class DriverWaits:
             self._names = {name.replace(".", "_"): name.partition(".")[0] for name in names}
             self._installed = True
             atexit.register(_hooks.remove)
-
-    @staticmethod
-    def _guard_of(thread: int | None) -> Guard | None:
-        region = regions.innermost() if thread is None else regions.innermost_of(thread)
-        return region.guard if region is not None else None
 
 
 def is_refusal(error: BaseException | None) -> bool:

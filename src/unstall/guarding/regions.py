@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -81,13 +81,7 @@ def hold_in_all_contexts() -> None:
 
 
 def _of_all_contexts() -> Region | None:
-    thread = threading.get_ident()
-    for number in reversed(list(_active)):
-        known = _active.get(number)
-        region = known() if known is not None else None
-        if region is not None and region.in_all_contexts and region.thread == thread:
-            return region
-    return None
+    return next((region for region in _active_in(threading.get_ident()) if region.in_all_contexts), None)
 
 
 def innermost_of(thread: int) -> Region | None:
@@ -95,12 +89,16 @@ def innermost_of(thread: int) -> Region | None:
 
     A context can be read only in its own thread. So a task does not have those of the task that created it.
     """
+    return next((region for region in _active_in(thread) if _is_current(region.task)), None)
+
+
+def _active_in(thread: int) -> Iterator[Region]:
+    """Yields the active regions that were entered in a thread, the innermost first."""
     for number in reversed(list(_active)):
         known = _active.get(number)
         region = known() if known is not None else None
-        if region is not None and region.thread == thread and _is_current(region.task):
-            return region
-    return None
+        if region is not None and region.thread == thread:
+            yield region
 
 
 def is_guarded() -> bool:

@@ -64,6 +64,44 @@ class Pending:
             _warn(wait, self.place)
 
 
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A thread that is about to wait: its guard, and the place that it waits at."""
+
+    guard: Guard
+    place: Place
+
+    def begin(self, kind: Kind, operator: str | Sequence[str]) -> Pending | None:
+        """What `on_wait` does."""
+        if kind in self.guard.ignored or is_ours(self.place.frames):
+            return None
+        wait = _wait(kind, (operator,) if isinstance(operator, str) else tuple(operator), self.place)
+        if self.guard.mode == "error":
+            raise self.guard.refuse(wait)
+        return Pending(self.guard, wait, self.place)
+
+
+def guarded() -> Guarded | None:
+    """Returns this thread, if a guard is active in it and its task."""
+    region = regions.innermost()
+    if region is None or region.guard is None:
+        return None
+    place = place_of(sys._getframe(1))
+    if place is NOWHERE:
+        place = backward.place() or place
+    return Guarded(region.guard, place)
+
+
+def guarded_other(thread: int) -> Guarded | None:
+    """The same for another thread, `threading.get_ident()` of which is given, and which stands still meanwhile."""
+    region, frame = regions.innermost_of(thread), sys._current_frames().get(thread)
+    if region is None and (caller := backward.caller_of(thread)) is not None:
+        region, frame = caller.region, frame or caller.frame
+    if region is None or region.guard is None:
+        return None
+    return Guarded(region.guard, place_of(frame))
+
+
 def on_wait(kind: Kind, operator: str | Sequence[str] = "") -> Pending | None:
     """Tells the innermost guard of this thread and task that the CPU is about to wait.
 
@@ -79,32 +117,8 @@ def on_wait(kind: Kind, operator: str | Sequence[str] = "") -> Pending | None:
     Raises:
         SyncError: The guard forbids waits. Do not wait.
     """
-    region = regions.innermost()
-    if region is None or region.guard is None:
-        return None
-    place = place_of(sys._getframe(1))
-    if place is NOWHERE:
-        place = backward.place() or place
-    return _begun(region.guard, place, kind, operator)
-
-
-def on_wait_of(thread: int, kind: Kind, operator: str | Sequence[str] = "") -> Pending | None:
-    """The same for another thread, `threading.get_ident()` of which is given, and which stands still meanwhile."""
-    region, frame = regions.innermost_of(thread), sys._current_frames().get(thread)
-    if region is None and (caller := backward.caller_of(thread)) is not None:
-        region, frame = caller.region, frame or caller.frame
-    if region is None or region.guard is None:
-        return None
-    return _begun(region.guard, place_of(frame), kind, operator)
-
-
-def _begun(guard: Guard, place: Place, kind: Kind, operator: str | Sequence[str]) -> Pending | None:
-    if kind in guard.ignored or is_ours(place.frames):
-        return None
-    wait = _wait(kind, (operator,) if isinstance(operator, str) else tuple(operator), place)
-    if guard.mode == "error":
-        raise guard.refuse(wait)
-    return Pending(guard, wait, place)
+    here = guarded()
+    return here.begin(kind, operator) if here is not None else None
 
 
 def _wait(kind: Kind, operators: tuple[str, ...], place: Place) -> Wait:

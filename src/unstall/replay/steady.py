@@ -167,9 +167,10 @@ def likes_of_targets(do: Instructions, first: int, last: int) -> I64:
 
 
 def likes(kinds: I32, column: I32, first: int, last: int) -> I64:
-    """Returns the counterpart in first … last of each index in column[first:last] that is before `first`.
+    """Returns a counterpart for each index in column[first:last]; -1 if it has none, or is not before `first`.
 
-    It is the row of the same kind that is as far from the end. It is -1 if there is none.
+    The counterpart is in first … last: the row of the same kind, as far from the last of its kind as the index is from
+    the last of its kind before `first`.
     """
     counterparts = np.full(first + 1, -1, dtype=np.int64)
     inside = dict(groups(kinds[first:last]))

@@ -18,7 +18,7 @@ Kind: TypeAlias = Literal["higher", "lower", "new", "not compared"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A test whose figures differ from the baseline's, or of which some are not known now."""
+    """A test with figures that differ from the baseline's, or that could not be counted this time."""
 
     test: str
     kind: Kind

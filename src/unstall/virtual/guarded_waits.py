@@ -41,7 +41,7 @@ class GuardedWaits:
         self._simulator = simulator
 
     def before(self, operators: Sequence[str], kind: Kind, size_bytes: int, staged: int) -> Begun | None:
-        """A wait. `staged`: of a copy that does not block, if its memory is pageable."""
+        """A wait. `staged`: whether it is of a non-blocking copy with pageable memory, which the driver stages."""
         if kind == "upload" and staged and not self._simulator.waits_for_upload(size_bytes):
             return None
         return self._begin(operators, kind)
