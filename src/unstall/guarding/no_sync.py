@@ -36,7 +36,25 @@ def _torch_is_imported() -> None:
 when_imported("torch", _torch_is_imported)
 
 
-class no_sync(Guard):  # noqa: N801 - used like a function
+class _Block:
+    """A block that is entered and left."""
+
+    def __init__(self) -> None:
+        self._entered: list[regions.Region] = []
+
+    def __enter__(self) -> Self:
+        if not is_compiling():
+            self._entered.append(regions.enter(self if isinstance(self, Guard) else None))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not is_compiling():
+            regions.leave_one_of(self._entered)
+
+
+class no_sync(_Block, Guard):  # noqa: N801 - used like a function
     """Guard a block or a function against waits of the CPU for the GPU.
 
         with unstall.no_sync():
@@ -71,22 +89,14 @@ class no_sync(Guard):  # noqa: N801 - used like a function
     """
 
     def __init__(self, mode: Mode = "error") -> None:
-        super().__init__(mode)
-        self._entered: list[regions.Region] = []
-
-    def __enter__(self) -> Self:
-        if is_compiling():
-            return self
-        self._entered.append(regions.enter(self))
-        return self
+        Guard.__init__(self, mode)
+        _Block.__init__(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if is_compiling():
-            return
         refused, self.refused = self.refused, None
-        regions.leave_one_of(self._entered)
+        super().__exit__(kind, error, trace)
         if refused is not None and driver.is_refusal(error):
             raise refused.with_traceback(trace) from None
         if refused is not None and (error is None or isinstance(error, RuntimeError)):
@@ -96,7 +106,7 @@ class no_sync(Guard):  # noqa: N801 - used like a function
         return decorated(function, partial(no_sync, self.mode))
 
 
-class allow_sync:  # noqa: N801 - used like a function
+class allow_sync(_Block):  # noqa: N801 - used like a function
     """Allow waits in a block or a function that is under `unstall.no_sync`.
 
         with unstall.allow_sync("the loss is logged every 100 steps"):
@@ -114,21 +124,8 @@ class allow_sync:  # noqa: N801 - used like a function
     def __init__(self, reason: str) -> None:
         if not isinstance(reason, str) or not reason.strip():
             raise UsageError('allow_sync() needs a reason: unstall.allow_sync("the loss is logged every 100 steps")')
+        super().__init__()
         self.reason = reason
-        self._entered: list[regions.Region] = []
-
-    def __enter__(self) -> Self:
-        if is_compiling():
-            return self
-        self._entered.append(regions.enter(None))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if is_compiling():
-            return
-        regions.leave_one_of(self._entered)
 
     def __call__(self, function: Function) -> Function:
         return decorated(function, partial(allow_sync, self.reason))
