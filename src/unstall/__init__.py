@@ -1,4 +1,7 @@
-"""See, fix and predict what stalls your GPU."""
+"""See, fix and predict what stalls your GPU.
+
+For pytest, which warns if a plugin's package was imported before it started: PYTEST_DONT_REWRITE.
+"""
 
 from __future__ import annotations
 
