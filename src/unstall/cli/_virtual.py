@@ -33,6 +33,11 @@ _WARMUP = Settings("").warmup
 def add_virtual_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("a virtual GPU, in place of a real one")
     group.add_argument("--gpu", metavar="NAME[:N]", help="run on a virtual GPU, such as h200, or on N of them: h200:2")
+    add_simulation_options(group)
+
+
+def add_simulation_options(group: argparse._ActionsContainer) -> None:
+    """Adds what a virtual GPU computes, and whose clock it uses."""
     group.add_argument(
         "--numerics",
         choices=NUMERICS,

@@ -37,8 +37,9 @@ from typing import TYPE_CHECKING
 
 from unstall.cli._arguments import add_user_option, add_value, parse_count, parse_file, parse_seconds
 from unstall.cli._output import add_output_options, check_outputs, deliver
+from unstall.cli._virtual import add_simulation_options
 from unstall.errors import UsageError
-from unstall.virtual.options import HOST_CLOCKS, NUMERICS, parse
+from unstall.virtual.options import parse
 
 if TYPE_CHECKING:
     from unstall.auditing.audit import Settings, Tell
@@ -54,18 +55,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_value(parser, "--entries", "FILE", parse_file, more)
     group = parser.add_argument_group("how entries run")
     group.add_argument("--gpu", metavar="NAME[:N]", default="h200", help="the virtual GPU (default: h200)")
-    group.add_argument(
-        "--numerics",
-        choices=NUMERICS,
-        default="real",
-        help="real: compute all tensors (default); skip: compute only small tensors",
-    )
-    group.add_argument(
-        "--host",
-        choices=HOST_CLOCKS,
-        default="modelled",
-        help="time of the host's own work: from a model, or as measured on this machine (default: modelled)",
-    )
+    add_simulation_options(group)
     add_value(group, "--timeout", "S", _parse_limit, f"seconds that an entry may take (default: {_LIMIT_S:g})")
     add_value(group, "--jobs", "N", parse_count, "entries that run side by side (default: as many as there are cores)")
     add_value(group, "--warmup", "N", parse_count, "skip N steps first (default: 3)")
@@ -109,8 +99,8 @@ def _get_ready(gpu: str) -> None:
 def _settings(args: argparse.Namespace, folder: Path) -> Settings:
     from unstall.auditing.audit import Settings
 
-    options = ["--numerics", args.numerics, "--host", args.host]
-    for name in ("warmup", "steps"):
+    options = []
+    for name in ("numerics", "host", "warmup", "steps"):
         if getattr(args, name) is not None:
             options += [f"--{name}", str(getattr(args, name))]
     for glob in args.user:

@@ -17,14 +17,11 @@ from unstall.guarding.no_sync import no_sync
 from unstall.testing.baseline import Baseline
 from unstall.testing.counts_of_test import PROPERTIES, CountsOfTest
 from unstall.testing.judging import Broken, judge, without_our_frames
-from unstall.testing.limits import MarkerLimit
+from unstall.testing.limits import NO_GPU, MarkerLimit
 from unstall.testing.sources import Wanted, source
 
 _GROWTH: frozenset[Kind] = frozenset({"malloc"})
 """Whether torch's cache grows depends on the tests before, so that is not counted."""
-
-
-NO_GPU = "there is no GPU here. Use --unstall-gpu h200"
 
 
 class Call:

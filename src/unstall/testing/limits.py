@@ -11,6 +11,8 @@ import pytest
 from unstall.errors import UsageError
 from unstall.figures import parse_share, parse_size
 
+NO_GPU = "there is no GPU here. Use --unstall-gpu h200"
+
 
 @dataclass(frozen=True, slots=True)
 class MarkerLimit:

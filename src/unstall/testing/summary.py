@@ -9,6 +9,7 @@ import pytest
 
 from unstall.figures import counted, size
 from unstall.testing.baseline import FAIL_ON_INCREASE
+from unstall.testing.limits import NO_GPU
 from unstall.testing.totals import Change, Kind, Totals
 
 _MOST = 10
@@ -55,10 +56,7 @@ def _limits(totals: Totals) -> list[str]:
         f"{counted(len(broken), 'limit')} exceeded:", [f"{limit}  {test}" for limit, test in sorted(broken)]
     )
     if unchecked:
-        lines.append(
-            f"{counted(len(unchecked), 'limit')} of {counted(tests, 'test')} not checked: there is no GPU here. "
-            "Use --unstall-gpu h200"
-        )
+        lines.append(f"{counted(len(unchecked), 'limit')} of {counted(tests, 'test')} not checked: {NO_GPU}")
     return lines
 
 
