@@ -373,7 +373,9 @@ _LOOPS = st.lists(  # loops of a program, one after another: what marks in one t
 
 
 @given(loops=_LOOPS, warmup=st.integers(0, 4), steps=st.integers(1, 6), broken=st.sampled_from(["", "start", "stop"]))
-@example(loops=[([("explicit", 0)], 100, 40)], warmup=1, steps=2, broken="")  # to its end, which few others are
+@example(loops=[([("explicit", 0)], 40, 1)], warmup=4, steps=6, broken="")  # ends in warmup
+@example(loops=[([("explicit", 0)], 40, 4)], warmup=1, steps=6, broken="")  # ends as it is recorded
+@example(loops=[([("explicit", 0)], 100, 40)], warmup=1, steps=2, broken="")  # goes on for long after it
 @examples(60)
 def _check_that_a_recorder_starts_and_stops_once(
     folder: Path,
