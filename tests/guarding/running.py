@@ -1,4 +1,4 @@
-"""Programs under guards on a virtual GPU, each in a process of its own."""
+"""Programs under guards on a virtual GPU or a real one, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from processes import succeeded
 
 HERE = Path(__file__).parent
 
+GPUS = ["virtual", pytest.param("real", marks=pytest.mark.gpu)]
+
 
 @functools.cache
-def facts(program: str) -> dict[str, Any]:
-    """What `programs/PROGRAM.py` printed in its last line; it is run once."""
-    printed: dict[str, Any] = last_line([str(HERE / "prelude.py"), str(HERE / "programs" / f"{program}.py")])
+def facts(program: str, gpu: str = "virtual") -> dict[str, Any]:
+    """What `programs/PROGRAM.py` printed in its last line; it is run once on each kind of GPU."""
+    prelude = [str(HERE / "prelude.py")] if gpu == "virtual" else []
+    printed: dict[str, Any] = last_line([*prelude, str(HERE / "programs" / f"{program}.py")])
     return printed
 
 

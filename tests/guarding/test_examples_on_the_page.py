@@ -1,4 +1,4 @@
-"""The examples of docs/guards.md: those that wait raise at their line, those that do not wait run."""
+"""The examples of docs/guards.md, on each kind of GPU: those that wait raise at their line, the others run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guarding.running import last_line
+from guarding.running import GPUS, last_line
 
 from unstall.guarding.kinds import KINDS
 
@@ -35,21 +35,25 @@ def _section() -> str:
 EXAMPLES = [Example(**row.groupdict()) for row in _ROW.finditer(_section())]
 
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+@pytest.fixture(scope="module", params=GPUS)
+def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """For each example: the kind, file and line of the error, or None; then the kinds of waits of its mend."""
     folder = tmp_path_factory.mktemp("examples")
-    (folder / "examples.py").write_text("\n".join(_program()), "utf-8")
+    (folder / "examples.py").write_text("\n".join(_program(request.param)), "utf-8")
     outcomes: list[Any] = last_line(["examples.py"], cwd=folder)
     return outcomes
 
 
-def _program() -> Iterator[str]:
+def _program(gpu: str) -> Iterator[str]:
     setting = _SETTING.search(_section())
     assert setting is not None
-    yield from ("import json", "import unstall", "gpu = unstall.virtual_gpu('h200').start()", "outcomes = []")
+    yield from ("import json", "import unstall", "outcomes = []")
+    yield "gpu = unstall.virtual_gpu('h200').start()" if gpu == "virtual" else ""
     yield from setting[1].splitlines()
     for example in EXAMPLES:
+        yield (
+            example.waits if example.kind not in ("malloc", "free") else ""
+        )  # a first call loads libraries, which wait
         yield from ("try:", "    with unstall.no_sync():", f"        {example.waits}")
         yield "except unstall.SyncError as error:"
         yield "    seen = [error.wait.kind, error.wait.file, error.wait.line]"
@@ -63,7 +67,9 @@ def _program() -> Iterator[str]:
 
 def _lines() -> dict[Example, int]:
     """The line at which each example waits, in the program above."""
-    numbers = iter(number for number, line in enumerate(_program(), 1) if line == "    with unstall.no_sync():")
+    numbers = iter(
+        number for number, line in enumerate(_program("virtual"), 1) if line == "    with unstall.no_sync():"
+    )
     return {example: next(numbers) + 1 for example in EXAMPLES}
 
 
