@@ -62,7 +62,7 @@ class ShownFinding(Shown):
             folders: Folders below which source may be read, besides the current one.
             apply: The command that applies the patch.
             ran_ns: When the run ended, in ns of the system's clock; None if that is not known.
-            timeline: The run, which may know the lines that ran by their text.
+            timeline: The run. It may hold the text of the lines as they ran.
 
         Raises:
             UsageError: the result has no such finding.

@@ -13,9 +13,10 @@ An ENTRY is one of these:
     file.py:PATTERN    its entries whose names match: 'file.py:Euler*'
     'folder/*.py'      all files that match
 
-A function is called several times. The first calls are warm-up, and each later one is a step. entries() returns a dict.
-Each name in it is an entry. Its value is a function that prepares the entry and returns the function that makes one
-call.
+A function is called several times. The first calls are warm-up, and each later one is a step.
+
+entries() returns a dict from the name of an entry to a function. This function prepares the entry, and returns another,
+which makes one call.
 
 Each entry runs in a process of its own, for at most --timeout seconds. Those that would gain most come first. An entry
 that fails or takes too long is listed with its reason and its log.
@@ -51,7 +52,7 @@ _FOLDER = "unstall-audit-"
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("entry", metavar="ENTRY", nargs="*", help="a script, a function, or a file of entries")
-    more = "more entries, one a line of FILE; a script may have arguments there"
+    more = "a file of more entries: one on each line, scripts with their arguments"
     add_value(parser, "--entries", "FILE", parse_file, more)
     group = parser.add_argument_group("how entries run")
     group.add_argument("--gpu", metavar="NAME[:N]", default="h200", help="the virtual GPU (default: h200)")

@@ -10,9 +10,9 @@ PID is the process of the program, of one of its ranks, or of `unstall run`. The
 with `unstall run --blame`. For each process, the report says which line Python runs. For each stream, it says which
 line's work is being done, or what the stream waits for. The program keeps running.
 
-FILE is a GPU core dump, as CUDA's driver writes it. Nothing of it is run, and no file that it names is opened. RESULT
-is a file that `unstall run --blame -o fault.json` wrote. With it, the report also has the lines that launched the
-failed kernel.
+FILE is a GPU core dump, as CUDA's driver writes it. Nothing in that file is run, and no file that it names is opened.
+RESULT is a file that `unstall run --blame -o fault.json` wrote. With it, the report also has the lines that launched
+the failed kernel.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     unstall check result.json --max-launches-per-step 800
 
 SOURCE is a program, a trace, or a saved result. A program is run and recorded as by `unstall run`. With --gpu it runs
-on a virtual GPU, so that no real one is needed. Options before SOURCE are for unstall, and everything after a program
-goes to it.
+on a virtual GPU, so that no real one is needed. Options for unstall stand before a program, and the program's
+own after it.
 
 Budgets are options, or keys of [tool.unstall.budget] in pyproject.toml: max-syncs-per-step = 0, max-idle = "10%". The
 command line overrides them.
@@ -64,7 +64,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_recording_options(parser).add_argument(
         "--races",
         action="store_true",
-        help="on a real GPU, look for races instead of recording steps (to forbid them, add --no-races); a virtual GPU "
+        help="on a real GPU, look for races instead of recording steps (--no-races is the budget); a virtual GPU "
         "always looks",
     )
     add_virtual_options(parser)

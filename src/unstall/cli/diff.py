@@ -1,8 +1,8 @@
 """Compare two recorded runs: step time, waits, copies, kernels, lines.
 
-A is the run before and B the run after: traces or saved timelines, as for `unstall explain`. A line that
-moved is recognised. The last line of the report says what the plan of A promised and what B got. A and B can also be
-results that were saved as .json: then only step times and the plan are compared.
+A is the run before and B the run after: traces or saved timelines, as for `unstall explain`. Source lines
+that moved are recognised. The last line of the report says what the plan of A promised and what B got. A and B can also
+be results that were saved as .json: then only step times and the plan are compared.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What collectives are: the kind of operation, the group, the bytes, and so the bandwidth."""
+"""Reads from each collective its kind of operation, group and bytes, from which its bandwidth follows."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Timer:
         max_run_time: float = 10.0,
         callback: Callable[[int, float], object] | None = None,
     ) -> Timing:
-        """Times blocks until the interquartile range is below `threshold` of the median, or `max_run_time` s passed."""
+        """Times blocks until the interquartile range is below `threshold` of the median, at most `max_run_time` s."""
         with _threads(self._task_spec.num_threads):
             if self._is_exact():
                 return self._exactly(callback)
