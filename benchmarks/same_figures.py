@@ -2,9 +2,9 @@
 
 Usage: python -m benchmarks.same_figures BEFORE
 
-BEFORE is a revision, or the folder of another checkout; it is installed into a temporary folder. Only text may differ:
-numbers, truth values, nulls, keys and lengths are compared. Prints every difference, with both values, and exits with 1
-if there is any.
+BEFORE is a revision, or the folder of another checkout; it is installed into a temporary folder. Text may differ, and
+keys may be new: those are listed once. Numbers, truth values, nulls, other keys and lengths are compared. Prints every
+difference, with both values, and exits with 1 if there is any.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def answer(source: Path, command: list[str]) -> Any:
 
 
 def differences(before: Any, after: Any, where: str = "") -> Iterator[str]:
-    """Where two JSON values differ, text aside."""
+    """Where two JSON values differ, text and new keys aside."""
     if isinstance(before, dict) and isinstance(after, dict):
-        for key in sorted({*before, *after}):
-            if key not in before or key not in after:
-                yield f"{where}.{key}: only {'after' if key in after else 'before'}"
+        for key, value in before.items():
+            if key in after:
+                yield from differences(value, after[key], f"{where}.{key}")
             else:
-                yield from differences(before[key], after[key], f"{where}.{key}")
+                yield f"{where}.{key}: only before"
     elif isinstance(before, list) and isinstance(after, list):
         if len(before) != len(after):
             yield f"{where}: {len(before)} entries, then {len(after)}"
@@ -64,20 +64,35 @@ def differences(before: Any, after: Any, where: str = "") -> Iterator[str]:
         yield f"{where}: {before}, then {after}"
 
 
+def new_keys(before: Any, after: Any, where: str = "") -> Iterator[str]:
+    """The keys that only the later of two JSON values has, where both have something."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        yield from (f"{where}.{key}" for key in after.keys() - before.keys())
+        for key in after.keys() & before.keys():
+            yield from new_keys(before[key], after[key], f"{where}.{key}")
+    elif isinstance(before, list) and isinstance(after, list):
+        for one, other in zip(before, after, strict=False):
+            yield from new_keys(one, other, f"{where}[]")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", help="a revision, or the folder of another checkout")
     args = parser.parse_args()
     different = 0
+    new: set[str] = set()
     asked = list(commands())
     with installed(args.before) as before, ThreadPoolExecutor(os.cpu_count()) as pool:
         answers = pool.map(lambda command: (answer(before, command), answer(HERE / "src", command)), asked)
         for command, (one, other) in zip(asked, answers, strict=True):
             found = list(differences(one, other))
+            new |= {f"{command[0]}: {key}" for key in new_keys(one, other)}
             different += bool(found)
             name = " ".join(word.removeprefix(f"{EXAMPLES}/") for word in command)
             for difference in found:
                 print(f"{name}: {difference}")
+    for key in sorted(new):
+        print(f"new: {key}")
     print(f"{different} of {len(asked)} answers differ")
     return min(different, 1)
 
