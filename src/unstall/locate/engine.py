@@ -13,12 +13,14 @@ from unstall.locate.places import Places
 from unstall.timeline.ancestry import nearest, outermost
 from unstall.timeline.columns import I32, I64, Bool, HostKind
 from unstall.timeline.grouping import groups
+from unstall.timeline.remembered import remembered
 
 _FORWARD = re.compile(r"[ .]forward$")
 _BACKWARD = re.compile(r"torch/(_tensor|autograd/(__init__|graph))\.py: .*\b(backward|_engine_run_backward|grad)$")
 _LEAF = re.compile(r"\bAccumulateGrad$")
 
 
+@remembered
 def models(places: Places) -> I32:
     """Returns, for each row of Stacks, the `forward` of the module that the program calls around it, or -1.
 

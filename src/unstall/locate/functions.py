@@ -14,6 +14,7 @@ import numpy as np
 from unstall.timeline.ancestry import depths
 from unstall.timeline.columns import I32, I64, Bool, Timeline
 from unstall.timeline.grouping import distinct
+from unstall.timeline.remembered import remembered
 
 _LONGEST = 4096  # characters of a file and a function that are looked at
 
@@ -26,6 +27,7 @@ class Functions:
     parent: I32  # by row: for such a first row, the first row of its caller; else -1
 
 
+@remembered
 def function_of(timeline: Timeline) -> I64:
     """Returns a number from 0 on for each row of Lines. Exact lines of one function share a number."""
     lines = timeline.lines
@@ -33,6 +35,7 @@ def function_of(timeline: Timeline) -> I64:
     return distinct(np.where(lines.exact, named + len(lines), np.arange(len(lines))))[1]
 
 
+@remembered
 def named_functions(timeline: Timeline, pattern: re.Pattern[str]) -> Bool:
     """Returns, for each row of Lines, whether "file: function" matches."""
     lines, text = timeline.lines, timeline.text
@@ -44,6 +47,7 @@ def named_functions(timeline: Timeline, pattern: re.Pattern[str]) -> Bool:
     return found
 
 
+@remembered
 def functions(timeline: Timeline) -> Functions:
     """Returns which rows of Stacks are the same function, called from the same function."""
     stacks, lines, function = timeline.stacks, timeline.lines, function_of(timeline)

@@ -11,6 +11,7 @@ from unstall.frameworks import PREFETCH_WAIT
 from unstall.locate.collectives import Kind, kind_of_kernel
 from unstall.timeline.columns import I32, Bool, CopyDirection, DeviceKind, HostKind, Timeline
 from unstall.timeline.grouping import by_text
+from unstall.timeline.remembered import remembered
 
 _ON_HOST = re.compile(r"(?:gloo|mpi|ucc):(?!:)")
 _LOADING = re.compile(
@@ -45,6 +46,7 @@ def is_collective(strings: Sequence[str], names: I32) -> Bool:
     return by_text(names, lambda index: kind_of_kernel(strings[index]) not in (None, Kind.LOCAL)).astype(np.bool_)
 
 
+@remembered
 def is_communication(timeline: Timeline) -> Bool:
     """Returns which device ops communicate with other GPUs: by their names, or because the file says so.
 
@@ -66,6 +68,7 @@ def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:
     return by_text(names, lambda index: pattern.match(timeline.text(index), 0, _LONGEST) is not None).astype(np.bool_)
 
 
+@remembered
 def is_data_loading(timeline: Timeline) -> Bool:
     """Returns which host events are a `DataLoader` that gets its next batch."""
     host = timeline.host
@@ -81,6 +84,7 @@ def is_prefetch_wait(timeline: Timeline) -> Bool:
     return chosen
 
 
+@remembered
 def is_host_collective(timeline: Timeline) -> Bool:
     """Returns which host events are collectives on the host, by gloo, MPI or UCC. NCCL's only launch kernels."""
     host = timeline.host
@@ -88,6 +92,7 @@ def is_host_collective(timeline: Timeline) -> Bool:
     return may & named(timeline, _ON_HOST, host.name)
 
 
+@remembered
 def is_asleep(timeline: Timeline) -> Bool:
     """Returns which host events are sleeping, or waiting for another process, a connection or a file.
 
@@ -104,10 +109,11 @@ def is_waiting_for_thread(timeline: Timeline) -> Bool:
     return frames & named(timeline, _OF_THREADS, timeline.host.name)
 
 
+@remembered
 def is_no_code(timeline: Timeline) -> Bool:
     """Returns which host events faster code does not shorten: other processes, sleep, files, collectives, driver
     work."""
-    others = is_data_loading(timeline) | is_asleep(timeline) | is_host_collective(timeline)
+    others: Bool = is_data_loading(timeline) | is_asleep(timeline) | is_host_collective(timeline)
     return others | np.isin(timeline.host.kind, OF_THE_DRIVER)
 
 

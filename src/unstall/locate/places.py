@@ -21,7 +21,7 @@ from unstall.timeline.grouping import by_text
 _CELL = re.compile(r"In\[\d+\]$")  # as `answers/cells.py` names a notebook's cells
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Places:
     """The place of every host event.
 

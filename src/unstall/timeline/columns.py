@@ -363,7 +363,7 @@ class Meta:
     sound: bool = True  # False when a verdict may rest on something missing
 
 
-@dataclass(frozen=True, eq=False, slots=True, repr=False)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True, repr=False)
 class Timeline:
     """One recorded run, as tables of numpy columns. The module's docstring has the conventions.
 

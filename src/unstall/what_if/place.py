@@ -12,7 +12,7 @@ from unstall.errors import UsageError
 from unstall.locate.engine import of_the_engine
 from unstall.locate.places import Places
 from unstall.timeline.ancestry import nearest
-from unstall.timeline.columns import Bool
+from unstall.timeline.columns import Bool, Timeline
 
 _LINE = re.compile(r"(?P<file>.+?):(?P<line>-?\d{1,9}|-)(?::(?P<op>.+))?")
 _OPERATOR = re.compile(r"\w+::[\w.:]*\w")
@@ -67,16 +67,11 @@ class EditPlace:
         chosen = np.ones(len(timeline.host), dtype=np.bool_)
         if self.file is not None:
             lines = timeline.lines
-            known = [
-                row
-                for row in np.flatnonzero(lines.line == self.line).tolist()
-                if timeline.text(int(lines.file[row])) == self.file
-            ]
+            known = np.flatnonzero((lines.line == self.line) & (lines.file == _index(timeline, self.file)))
             chosen = np.isin(places.place, known)
         if self.op is not None:
-            name = timeline.strings.index(self.op) if self.op in timeline.strings else -2
             top = places.top_op
-            chosen &= (top >= 0) & (timeline.host.name[np.maximum(top, 0)] == name)
+            chosen &= (top >= 0) & (timeline.host.name[np.maximum(top, 0)] == _index(timeline, self.op))
         return chosen
 
     def while_it_runs(self, places: Places) -> Bool:
@@ -92,12 +87,9 @@ class EditPlace:
     def _itself(self, places: Places) -> Bool:
         """Returns which rows of Stacks are frames of the function."""
         timeline, lines = places.timeline, places.timeline.lines
-        wanted = [
-            timeline.text(int(file)) == self.file and timeline.text(int(function)) == self.function
-            for file, function in zip(lines.file, lines.function, strict=True)
-        ]
-        stacks = timeline.stacks
-        return np.array(wanted, dtype=np.bool_)[stacks.line] if len(stacks) else np.zeros(0, np.bool_)
+        wanted = (lines.file == _index(timeline, self.file)) & (lines.function == _index(timeline, self.function))
+        itself: Bool = wanted[timeline.stacks.line]
+        return itself
 
     def _in_function(self, places: Places) -> Bool:
         timeline = places.timeline
@@ -116,6 +108,14 @@ class EditPlace:
             return f"{self.file}:{self.function}"
         line = f"{self.file or '-'}:{self.line if self.line is not None else '-'}"
         return f"{line}:{self.op}" if self.op else line
+
+
+def _index(timeline: Timeline, text: str | None) -> int:
+    """Returns the index of a text; one that no row has if the run does not know it."""
+    try:
+        return timeline.strings.index(text)
+    except ValueError:
+        return -2
 
 
 def parse_line(text: str) -> EditPlace:

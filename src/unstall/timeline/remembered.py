@@ -1,0 +1,40 @@
+"""Remembers what rules and edits ask of the same run again and again."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+_Run = TypeVar("_Run")
+_Arguments = ParamSpec("_Arguments")
+_Answer = TypeVar("_Answer")
+
+
+def remembered(
+    ask: Callable[Concatenate[_Run, _Arguments], _Answer],
+) -> Callable[Concatenate[_Run, _Arguments], _Answer]:
+    """Makes a function remember its answers about a run for as long as the run is in use.
+
+    Its first argument is a Timeline, or something else that is compared by identity. Other arguments are positional
+    and hashable, and few are different. If an answer is an array, it becomes read-only, because all callers share it.
+    """
+    known: WeakKeyDictionary[_Run, dict[Hashable, _Answer]] = WeakKeyDictionary()
+
+    @functools.wraps(ask)
+    def answer(run: _Run, /, *arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Answer:
+        answers = known.setdefault(run, {})
+        if arguments not in answers:
+            answers[arguments] = _shared(ask(run, *arguments, **named))
+        return answers[arguments]
+
+    return answer
+
+
+def _shared(answer: Any) -> Any:
+    if isinstance(answer, np.ndarray):
+        answer.flags.writeable = False
+    return answer
