@@ -113,13 +113,11 @@ class Libraries:
     """
 
     def __init__(self, folder: Path, name: str = "runtime") -> None:
-        self.driver = str(folder / "libdriver.so")
-        path = _compiled(folder, name, _RUNTIME, "-ldl")
-        if not Path(self.driver).exists():
-            _compiled(folder, "driver", _DRIVER)
+        self.driver = driver_in(folder)
+        path = compiled(folder, name, _RUNTIME, "-ldl")
         self.free, self.held = ctypes.CDLL(path), ctypes.PyDLL(path)
         assert self.free.load(self.driver.encode())
-        allocator = _compiled(folder, "c10_cuda", _ALLOCATOR, f"-L{folder}", f"-l{name}", f"-Wl,-rpath,{folder}")
+        allocator = compiled(folder, "c10_cuda", _ALLOCATOR, f"-L{folder}", f"-l{name}", f"-Wl,-rpath,{folder}")
         self.allocator, self.locking = (
             ctypes.CDLL(allocator),
             ctypes.PyDLL(allocator),
@@ -127,7 +125,13 @@ class Libraries:
         self.made = ctypes.CDLL(self.driver).made
 
 
-def _compiled(folder: Path, name: str, text: str, *options: str) -> str:
+def driver_in(folder: Path) -> str:
+    """The path of the driver, which is compiled if it is not there."""
+    path = folder / "libdriver.so"
+    return str(path) if path.exists() else compiled(folder, "driver", _DRIVER)
+
+
+def compiled(folder: Path, name: str, text: str, *options: str) -> str:
     assert COMPILER
     source, library = folder / f"{name}.cpp", folder / f"lib{name}.so"
     source.write_text(text)

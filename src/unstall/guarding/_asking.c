@@ -11,6 +11,7 @@
 #endif
 
 #include "_asking.h"
+#include "_functions.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -86,7 +87,7 @@ ask_here(const Question *question, unsigned long thread, int here)
     PyErr_Fetch(&type, &value, &traceback);
     PyObject *operators = PyTuple_New(question->operators.count);
     for (int i = 0; operators && i < question->operators.count; i++) { /* outermost first */
-        PyTuple_SetItem(operators, question->operators.count - 1 - i, PyUnicode_FromFormat("aten::%s", question->operators.names[i]));
+        PyTuple_SetItem(operators, question->operators.count - 1 - i, PyUnicode_FromFormat("aten::%s", question->operators.calls[i].name));
     }
     long answer = call(python.before, Py_BuildValue("(iNniki)", question->kind, operators, (Py_ssize_t)question->bytes,
                                                    question->is_pinned, thread, here));
@@ -308,5 +309,5 @@ asking_forked(void)
     pthread_mutex_init(&asker.turn, NULL);
     pthread_mutex_init(&asker.lock, NULL);
     pthread_mutex_init(&finished.lock, NULL);
-    operators_forked();
+    functions_forked();
 }
