@@ -3,10 +3,18 @@
 #include "_operators.h"
 #include "_functions.h"
 
+#include <stddef.h>
 #include <string.h>
 #include <unwind.h>
 
-enum { MOST_FRAMES = 128 };
+enum { MOST_FRAMES = 128, RECENT = 32 };
+
+/* Places at which this thread's stack was read; the oldest is the next to be replaced. */
+static __thread struct {
+    uint64_t places[RECENT]; /* 0: none */
+    OperatorCalls calls[RECENT];
+    unsigned next;
+} recent;
 
 typedef struct {
     Operators *operators;
@@ -17,18 +25,18 @@ typedef struct {
 static void
 add(Walk *walk, const FunctionFound *function)
 {
-    Operators *operators = walk->operators;
+    OperatorCalls *calls = &walk->operators->calls;
     unsigned length = function->length < OPERATOR_NAME ? function->length : OPERATOR_NAME - 1;
-    OperatorCall *last = operators->count ? &operators->calls[operators->count - 1] : NULL;
-    if (last && !strncmp(last->name, function->name, length) && !last->name[length]) {
+    const char *last = calls->count ? walk->operators->names[calls->count - 1] : NULL;
+    if (last && !strncmp(last, function->name, length) && !last[length]) {
         return; /* it is dispatched more than once */
     }
     /* The outermost ones matter most: of too many, the last place is overwritten. */
-    OperatorCall *call = operators->count < MOST_OPERATORS ? &operators->calls[operators->count++] : last;
-    memcpy(call->name, function->name, length);
-    call->name[length] = 0;
-    call->function = function->start;
-    walk->frame = &call->frame;
+    int at = calls->count < MOST_OPERATORS ? calls->count++ : MOST_OPERATORS - 1;
+    memcpy(walk->operators->names[at], function->name, length);
+    walk->operators->names[at][length] = 0;
+    calls->rows[at].function = function->start;
+    walk->frame = &calls->rows[at].frame;
 }
 
 static _Unwind_Reason_Code
@@ -56,17 +64,33 @@ void
 operators_here(Operators *operators)
 {
     Walk walk = {.operators = operators, .left = MOST_FRAMES};
-    operators->count = operators->is_allocators = 0;
+    operators->calls.count = operators->is_allocators = 0;
     functions_lock();
     _Unwind_Backtrace(step, &walk);
     functions_unlock();
 }
 
+void
+operators_called_here(OperatorCalls *calls, uint64_t place)
+{
+    Operators operators;
+    for (int i = 0; place && i < RECENT; i++) {
+        if (recent.places[i] == place) {
+            *calls = recent.calls[i];
+            return;
+        }
+    }
+    operators_here(&operators);
+    unsigned at = recent.next++ % RECENT;
+    recent.places[at] = place;
+    recent.calls[at] = *calls = operators.calls;
+}
+
 int
-operators_within(const Operators *now, const Operators *before)
+operators_within(const OperatorCalls *now, const OperatorCalls *before)
 {
     for (int i = 0; now->count && i < before->count; i++) {
-        if (now->calls[0].function == before->calls[i].function && now->calls[0].frame == before->calls[i].frame) {
+        if (now->rows[0].function == before->rows[i].function && now->rows[0].frame == before->rows[i].frame) {
             return 1;
         }
     }
