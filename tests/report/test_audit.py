@@ -108,6 +108,14 @@ def test_one_line_of_several_entries_is_one_row_with_its_largest_gain() -> None:
     assert row.split()[1:] == ["2", "10", "3.0", "%"]
 
 
+def test_a_line_that_waits_in_two_operators_is_of_one_entry() -> None:
+    twice = _figures(_found(668, _ITEM, 30_000), _found(668, _ITEM, 60_000, times=2.0), mended_ns=2_900_000)
+    rows = (msgspec.structs.replace(AUDIT.rows[0], figures=twice),)
+    lines = _text(msgspec.structs.replace(AUDIT, rows=rows)).splitlines()
+    (row,) = (line for line in lines if line.startswith("scheduling_euler_discrete.py:668"))
+    assert row.split()[1:] == ["1", "3", "3.0", "%"]
+
+
 def test_a_bug_comes_first_and_is_called_one() -> None:
     race = msgspec.structs.replace(_found(9, "Race: read before written", None, file=_RECIPE), wrong=True)
     rows = (msgspec.structs.replace(AUDIT.rows[2], figures=_figures(race)), *AUDIT.rows[:2])

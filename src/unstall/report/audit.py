@@ -141,11 +141,15 @@ def _lines(title: str, audited: Sequence[tuple[Row, Figures]], chosen: Callable[
     """The chosen findings of all entries by line: bugs first, then what gains most in all entries together."""
     lines: dict[tuple[object, ...], _Line] = {}
     for _, figures in audited:
+        own: dict[tuple[object, ...], list[Found]] = {}
         for found in filter(chosen, figures.findings):
-            line = lines.setdefault((found.where.file, found.where.line, found.title), _Line(found))
+            own.setdefault((found.where.file, found.where.line, found.title), []).append(found)
+        for key, several in own.items():  # of several operators
+            line = lines.setdefault(key, _Line(several[0]))
             line.entries += 1
-            line.per_step = max(line.per_step, found.per_step)
-            line.gains += [] if found.gain_ns is None else [max(0, found.gain_ns) / figures.step_ns]
+            line.per_step = max(line.per_step, sum(found.per_step for found in several))
+            known = [max(0, found.gain_ns) for found in several if found.gain_ns is not None]
+            line.gains += [sum(known) / figures.step_ns] if known else []
     rows = tuple(
         TableRow(
             words(Span(place(line.found.where), "place", brief=_line(line.found.where))),
