@@ -110,7 +110,7 @@ def _often_and_gain(waits: Sequence[Found], step_ns: int) -> str:
     """Returns " (2x, 0.7 %)": how often the line waits if not once per step, and what mending it gains."""
     per_step = sum(wait.per_step for wait in waits)
     gains = [wait.gain_ns for wait in waits if wait.gain_ns]
-    told = ["" if per_step == 1 else f"{rate(per_step)}x", _percent(sum(gains) / step_ns) if gains else ""]
+    told = ["" if per_step == 1 else f"{rate(per_step)}x", _percent(_share(gains, step_ns)) if gains else ""]
     return f" ({', '.join(text for text in told if text)})" if any(told) else ""
 
 
@@ -149,7 +149,7 @@ def _lines(title: str, audited: Sequence[tuple[Row, Figures]], chosen: Callable[
             line.entries += 1
             line.per_step = max(line.per_step, sum(found.per_step for found in several))
             known = [max(0, found.gain_ns) for found in several if found.gain_ns is not None]
-            line.gains += [sum(known) / figures.step_ns] if known else []
+            line.gains += [_share(known, figures.step_ns)] if known else []
     rows = tuple(
         TableRow(
             words(Span(place(line.found.where), "place", brief=_line(line.found.where))),
@@ -178,6 +178,10 @@ def _line(where: Where) -> str:
         return short(where.op or where.function or "somewhere")
     name = short(where.file.replace("\\", "/").rpartition("/")[2])
     return name if where.line is None else f"{name}:{where.line}"
+
+
+def _share(gains_ns: Sequence[int], step_ns: int) -> float:
+    return sum(gains_ns) / step_ns if step_ns else 0.0
 
 
 def _percent(part: float) -> str:
