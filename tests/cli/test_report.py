@@ -65,6 +65,39 @@ def test_an_output_in_no_folder_is_refused(unstall: Cli, saved: Path, tmp_path: 
     assert "cannot be written" in outcome.err
 
 
+def test_if_one_output_cannot_be_meant_none_is_written(unstall: Cli, saved: Path, tmp_path: Path) -> None:
+    first, last = tmp_path / "a.md", tmp_path / "c.md"
+    outcome = unstall("report", saved, "-o", first, "-o", tmp_path / "no" / "b.md", "-o", last)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert f"b.md: cannot be written: there is no folder {tmp_path / 'no'}. Choose another place" in outcome.err
+    assert not first.exists()
+    assert not last.exists()
+
+
+FULL = Path("/dev/full")  # is there and may be written, but takes nothing
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
+def test_if_one_output_cannot_be_written_the_others_are(unstall: Cli, saved: Path, tmp_path: Path) -> None:
+    first, last = tmp_path / "a.md", tmp_path / "c.md"
+    outcome = unstall("report", saved, "--format", "text", "-o", first, "-o", FULL, "-o", last)
+    assert outcome.code == 2
+    assert outcome.err == (
+        "unstall: /dev/full: cannot be written: No space left on device. Choose another place for the output\n"
+    )
+    assert first.read_text() == as_markdown(TYPICAL)
+    assert last.read_text() == as_markdown(TYPICAL)
+    assert outcome.out == as_text(TYPICAL)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
+def test_budgets_are_checked_even_if_the_report_cannot_be_written(unstall: Cli, saved: Path) -> None:
+    outcome = unstall("report", saved, "-q", "--format", "text", "-o", FULL, "--max-idle", "30%")
+    assert outcome.code == 2
+    assert "unstall: over budget: " in outcome.err
+    assert "/dev/full: cannot be written" in outcome.err
+
+
 def test_scrubbed_reports_name_no_home_in_any_format(unstall: Cli, saved: Path, tmp_path: Path) -> None:
     assert "/home/ada" not in unstall("report", saved, "--scrub-paths").out
     for name in ("github", "html", "json", "markdown", "text"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 
 from unstall.budgets.limits import EXPOSED, IDLE
-from unstall.cli._budget_options import add_budget_options, budget_of, check_budgets
+from unstall.cli._budget_options import add_budget_options, budget_of, deliver_checked
 from unstall.cli._inputs import readable
 from unstall.cli._output import add_output_options, check_outputs, deliver
 from unstall.errors import UsageError
@@ -30,7 +30,9 @@ def run(args: argparse.Namespace) -> int:
 
     with readable(args.result) as file:
         saved = read_saved(file)
-    if not isinstance(saved, Report) and budget_of(args).limits():
+    if isinstance(saved, Report):
+        return deliver_checked(saved, args)
+    if budget_of(args).limits():
         raise UsageError(f"{args.result}: this is an audit, which has no budgets: check an entry with `unstall check`")
     deliver(saved, args)
-    return check_budgets(saved.result, args) if isinstance(saved, Report) else 0
+    return 0
