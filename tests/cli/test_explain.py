@@ -161,7 +161,7 @@ def test_a_trace_may_come_from_a_pipe(trace: Path) -> None:
 def test_a_result_in_place_of_a_trace_is_told_apart(unstall: Cli, saved: Path) -> None:
     outcome = unstall("explain", saved)
     assert outcome.code == 3
-    assert outcome.err == f"unstall: {saved}: this is a result; `unstall report {saved}` shows it again\n"
+    assert outcome.err == f"unstall: {saved}: this is a saved result; `unstall report {saved}` shows it again\n"
 
 
 def test_a_scrubbed_timeline_names_no_home_and_gives_the_scrubbed_findings(unstall: Cli, tmp_path: Path) -> None:

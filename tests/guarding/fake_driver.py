@@ -21,8 +21,10 @@ DRIVER cuEventSynchronize(W event) { calls++; return 0; }
 DRIVER cuCtxSynchronize(void) { calls++; return 0; }
 DRIVER cuMemAlloc_v2(W *pointer, W bytes) { calls++; *pointer = bytes; return 0; }
 DRIVER cuMemcpyDtoHAsync_v2(W to, W from, W bytes, W stream) { calls++; usleep(3000); return 0; }
-DRIVER cuMemFree_v2(W pointer) { calls++; return 0; }
-DRIVER cuMemcpyHtoDAsync_v2(W to, W from, W bytes, W stream) { calls++; return 0; }
+DRIVER cuMemCreate(W *handle, W bytes) { calls++; usleep(1000); *handle = bytes; return 0; }
+DRIVER cuMemSetAccess(W pointer, W bytes) { return 0; }
+DRIVER cuMemFree_v2(W pointer) { calls++; usleep(1000); return 0; }
+DRIVER cuMemcpyHtoDAsync_v2(W to, W from, W bytes, W stream) { calls++; usleep(3000); return 0; }
 DRIVER cuLaunchKernel(W a, W b, W c, W d, W e, W f, W g, W h, W i, W j, W k) { return a + 2 * k; }
 /* Host memory that is pinned has an address above 1000. */
 extern "C" int cuPointerGetAttribute(void *data, int attribute, unsigned long pointer)
@@ -31,9 +33,12 @@ extern "C" int cuPointerGetAttribute(void *data, int attribute, unsigned long po
 _RUNTIME = """
 #include <dlfcn.h>
 #include <pthread.h>
+#include <unistd.h>
 typedef long W;
 typedef W (*F)(...);
-static F synchronize, event, device, download, upload, launch, allocate, release;
+static F synchronize, event, device, download, upload, launch, allocate, release, create, set_access;
+static W pause_us; /* between calls that belong together */
+extern "C" void pause_for(W us) { pause_us = us; }
 extern "C" int load(const char *path)
 {
     void *driver = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
@@ -45,6 +50,8 @@ extern "C" int load(const char *path)
     launch = (F)dlsym(driver, "cuLaunchKernel");
     allocate = (F)dlsym(driver, "cuMemAlloc_v2");
     release = (F)dlsym(driver, "cuMemFree_v2");
+    create = (F)dlsym(driver, "cuMemCreate");
+    set_access = (F)dlsym(driver, "cuMemSetAccess");
     return driver != 0;
 }
 extern "C" W stream_synchronize(W stream) { return synchronize(stream); }
@@ -53,7 +60,14 @@ extern "C" W device_synchronize(void) { return device(); }
 extern "C" W memcpy_to_host(W to, W stream) { return download(to, 0L, 4L, stream); }
 extern "C" W memcpy_to_device(W from, W stream, W bytes) { return upload(0L, from, bytes, stream); }
 extern "C" W free_memory(W pointer) { return release(pointer); }
-extern "C" void free_row(W count) { while (count--) release(count); }
+extern "C" void free_row(W count) { for (; count; count--, usleep(pause_us)) release(count); }
+extern "C" W segment(W count)
+{
+    W handle, error = 0;
+    for (; count && !error; count--, usleep(pause_us)) error = create(&handle, count);
+    error = error ? error : set_access(0L, 0L);
+    return error;
+}
 static void *synchronize_in_thread(void *stream) { return (void *)synchronize((W)stream); }
 extern "C" W join_a_thread_that_waits(W stream)
 {
@@ -69,20 +83,31 @@ extern "C" W memory(W bytes) { W pointer = 0; W error = allocate(&pointer, bytes
 namespace at { namespace _ops {
 struct _local_scalar_dense {
     __attribute__((noinline)) static W call(W to, W stream)
-    { W error = memcpy_to_host(to, stream); error = error ? error : stream_synchronize(stream); AFTER; return error; }
+    {
+        W error = memcpy_to_host(to, stream);
+        usleep(pause_us);
+        error = error ? error : stream_synchronize(stream);
+        AFTER;
+        return error;
+    }
 };
 struct item {
     __attribute__((noinline)) static W call(W to, W stream)
     { W error = _local_scalar_dense::call(to, stream); AFTER; return error; }
 };
 struct _to_copy {
-    __attribute__((noinline)) static W call(W from, W stream)
+    __attribute__((noinline)) static W call(W from, W stream, W bytes)
     {
-        W error = memcpy_to_device(from, stream, 1 << 20);
+        W error = memcpy_to_device(from, stream, bytes);
+        usleep(pause_us);
         error = error ? error : stream_synchronize(stream);
         AFTER;
         return error;
     }
+};
+struct copy_ {
+    __attribute__((noinline)) static W call(W from, W stream)
+    { W error = memcpy_to_device(from, stream, 1 << 20); AFTER; return error; }
 };
 struct sum_dim_IntList {
     __attribute__((noinline)) static W call(W stream) { W error = stream_synchronize(stream); AFTER; return error; }
@@ -90,7 +115,16 @@ struct sum_dim_IntList {
 W (*keep)(W, W) = _local_scalar_dense::call;
 } }
 extern "C" W upload_blocking(W from, W stream)
-{ W error = at::_ops::_to_copy::call(from, stream); AFTER; return error; }
+{ W error = at::_ops::_to_copy::call(from, stream, 1 << 20); AFTER; return error; }
+extern "C" W upload_small(W from, W stream)
+{ W error = at::_ops::_to_copy::call(from, stream, 64); AFTER; return error; }
+extern "C" W upload_then_sum(W from, W stream)
+{
+    W error = at::_ops::copy_::call(from, stream);
+    error = error ? error : at::_ops::sum_dim_IntList::call(stream);
+    AFTER;
+    return error;
+}
 extern "C" W sum(W stream) { W error = at::_ops::sum_dim_IntList::call(stream); AFTER; return error; }
 extern "C" W item(W to, W stream) { W error = at::_ops::item::call(to, stream); AFTER; return error; }
 """
@@ -113,13 +147,11 @@ class Libraries:
     """
 
     def __init__(self, folder: Path, name: str = "runtime") -> None:
-        self.driver = str(folder / "libdriver.so")
-        path = _compiled(folder, name, _RUNTIME, "-ldl")
-        if not Path(self.driver).exists():
-            _compiled(folder, "driver", _DRIVER)
+        self.driver = driver_in(folder)
+        path = compiled(folder, name, _RUNTIME, "-ldl")
         self.free, self.held = ctypes.CDLL(path), ctypes.PyDLL(path)
         assert self.free.load(self.driver.encode())
-        allocator = _compiled(folder, "c10_cuda", _ALLOCATOR, f"-L{folder}", f"-l{name}", f"-Wl,-rpath,{folder}")
+        allocator = compiled(folder, "c10_cuda", _ALLOCATOR, f"-L{folder}", f"-l{name}", f"-Wl,-rpath,{folder}")
         self.allocator, self.locking = (
             ctypes.CDLL(allocator),
             ctypes.PyDLL(allocator),
@@ -127,7 +159,13 @@ class Libraries:
         self.made = ctypes.CDLL(self.driver).made
 
 
-def _compiled(folder: Path, name: str, text: str, *options: str) -> str:
+def driver_in(folder: Path) -> str:
+    """The path of the driver, which is compiled if it is not there."""
+    path = folder / "libdriver.so"
+    return str(path) if path.exists() else compiled(folder, "driver", _DRIVER)
+
+
+def compiled(folder: Path, name: str, text: str, *options: str) -> str:
     assert COMPILER
     source, library = folder / f"{name}.cpp", folder / f"lib{name}.so"
     source.write_text(text)

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import sys
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -137,6 +136,22 @@ def test_an_upload_from_pinned_memory_is_told_apart(libraries: Libraries) -> Non
     assert [wait.kind for wait in guard.waits] == ["upload", "pinned_upload"]
 
 
+def test_an_upload_lasts_until_the_operator_has_waited_for_it(libraries: Libraries) -> None:
+    with unstall.no_sync("count") as guard:
+        libraries.free.upload_blocking(PAGEABLE, 0)
+    [wait] = guard.waits
+    assert wait.duration_ns is not None
+    assert wait.duration_ns >= 5_000_000
+
+
+def test_a_copy_that_nothing_waits_for_is_counted_once(libraries: Libraries) -> None:
+    with unstall.no_sync("count") as guard:
+        libraries.free.memcpy_to_host(PAGEABLE, 0)
+        libraries.free.device_synchronize()
+        libraries.free.memcpy_to_host(PAGEABLE, 0)
+    assert [wait.kind for wait in guard.waits] == ["value", "device", "value"]
+
+
 def test_what_was_waited_for_keeps_no_tensor_alive(libraries: Libraries) -> None:
     class Tensor:
         pass
@@ -153,7 +168,6 @@ def test_what_was_waited_for_keeps_no_tensor_alive(libraries: Libraries) -> None
 def _allocate_three_times(libraries: Libraries) -> None:
     for _ in range(3):
         libraries.allocator.allocate(64)
-        time.sleep(0.001)
 
 
 def test_a_warning_that_is_an_error_loses_no_wait_and_hides_no_error(libraries: Libraries) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,13 +15,16 @@ from guarding.fake_driver import COMPILER, Libraries
 _hooks = pytest.importorskip("unstall.guarding._hooks", reason="the C extension is not built", exc_type=ImportError)
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 
-STREAM, EVENT, DEVICE, ALLOCATE, FREE, TO_DEVICE_ASYNC, TO_HOST_ASYNC = 1, 2, 3, 4, 5, 9, 10
+STREAM, EVENT, DEVICE, ALLOCATE, FREE, CREATE, ENDS_ROW = range(1, 8)
+TO_DEVICE_ASYNC, TO_HOST_ASYNC = 11, 12
 FUNCTIONS = {
     "cuStreamSynchronize": STREAM,
     "cuEventSynchronize": EVENT,
     "cuCtxSynchronize": DEVICE,
     "cuMemAlloc_v2": ALLOCATE,
     "cuMemFree_v2": FREE,
+    "cuMemCreate": CREATE,
+    "cuMemSetAccess": ENDS_ROW,
     "cuMemcpyHtoDAsync_v2": TO_DEVICE_ASYNC,
     "cuMemcpyDtoHAsync_v2": TO_HOST_ASYNC,
     "cuMissing": STREAM,
@@ -86,6 +88,14 @@ def guarded(installed: Asking) -> Asking:
     return installed
 
 
+@pytest.fixture
+def pauses(libraries: Libraries) -> Iterator[None]:
+    """The runtime pauses between calls that belong together."""
+    libraries.free.pause_for(2000)
+    yield
+    libraries.free.pause_for(0)
+
+
 def test_nothing_is_asked_while_it_is_switched_off(libraries: Libraries, installed: Asking) -> None:
     assert libraries.free.stream_synchronize(0) == 0
     _hooks.switch(True)
@@ -132,9 +142,38 @@ def test_copies_wait_if_the_hosts_memory_is_pageable(libraries: Libraries, guard
     assert guarded.kinds == [TO_DEVICE_ASYNC, TO_HOST_ASYNC]
 
 
-def test_a_copy_and_the_synchronization_behind_it_are_one_wait(libraries: Libraries, guarded: Asking) -> None:
+@pytest.mark.usefixtures("pauses")
+def test_a_copy_and_the_synchronization_that_ends_it_are_one_wait(libraries: Libraries, guarded: Asking) -> None:
     libraries.free.item(PAGEABLE, 3)
-    assert guarded.kinds == [TO_HOST_ASYNC]
+    libraries.free.upload_blocking(PAGEABLE, 3)
+    assert guarded.kinds == [TO_HOST_ASYNC, TO_DEVICE_ASYNC]
+
+
+def test_it_takes_as_long_as_both_calls(libraries: Libraries, guarded: Asking) -> None:
+    guarded.answer = lambda: 5
+    libraries.free.upload_blocking(PAGEABLE, 3)
+    [(number, ns)] = guarded.told
+    assert number == 5
+    assert ns >= 3_000_000 + 2_000_000
+
+
+def test_a_copy_that_nothing_ends_is_told_at_the_next_call(libraries: Libraries, guarded: Asking) -> None:
+    numbers = iter((5, 6))
+    guarded.answer = lambda: next(numbers)
+    libraries.free.memcpy_to_host(PAGEABLE, 1)
+    assert not guarded.told
+    libraries.free.device_synchronize()
+    assert [number for number, _ in guarded.told] == [5, 6]
+
+
+def test_or_as_a_guard_is_left(libraries: Libraries, guarded: Asking) -> None:
+    guarded.answer = lambda: 5
+    libraries.free.memcpy_to_host(PAGEABLE, 1)
+    [(number, ns)] = _hooks.finished()[0]
+    assert number == 5
+    assert ns >= 3_000_000
+    libraries.free.device_synchronize()
+    assert len(guarded.told) == 1
 
 
 def test_afterwards_it_is_told_how_long_the_wait_was(libraries: Libraries, guarded: Asking) -> None:
@@ -163,16 +202,77 @@ def test_a_copy_that_is_under_way_is_waited_for_even_if_that_is_refused(librarie
 
 def test_an_operator_that_only_waits_ends_no_earlier_copy(libraries: Libraries, guarded: Asking) -> None:
     libraries.free.memcpy_to_host(PAGEABLE, 3)
-    time.sleep(0.001)
     libraries.free.sum(3)
     assert guarded.kinds == [TO_HOST_ASYNC, STREAM]
 
 
-def test_calls_for_memory_in_a_row_are_one_wait(libraries: Libraries, guarded: Asking) -> None:
-    libraries.free.free_row(5)
-    time.sleep(0.001)
+def test_nor_that_of_another_operator(libraries: Libraries, guarded: Asking) -> None:
+    libraries.free.upload_then_sum(PINNED, 3)
+    assert guarded.kinds == [STREAM]
+
+
+def test_a_small_upload_from_pageable_memory_is_not_taken_for_pinned(libraries: Libraries, guarded: Asking) -> None:
+    libraries.free.upload_small(PAGEABLE, 3)
+    libraries.free.upload_small(PINNED, 3)
+    assert [(asked.kind, asked.bytes, asked.is_pinned) for asked in guarded.asked] == [
+        (TO_DEVICE_ASYNC, 64, 0),
+        (TO_DEVICE_ASYNC, 64, 1),
+    ]
+
+
+@pytest.mark.usefixtures("pauses")
+def test_memory_that_one_call_gives_back_is_one_wait(libraries: Libraries, guarded: Asking) -> None:
+    guarded.answer = lambda: 5
+    libraries.free.free_row(3)
+    [(number, ns)] = _hooks.finished()[0]
+    assert number == 5
+    assert ns >= 3 * 1_000_000
+    assert guarded.kinds == [FREE]
+
+
+def test_that_of_two_calls_is_two(libraries: Libraries, guarded: Asking) -> None:
+    guarded.answer = lambda: 5
+    libraries.free.free_memory(64)
     libraries.free.free_memory(64)
     assert guarded.kinds == [FREE, FREE]
+
+
+def test_that_under_two_guards_is_two(libraries: Libraries, guarded: Asking) -> None:
+    guarded.answer = lambda: 5
+    for _ in range(2):
+        libraries.free.free_memory(64)
+        _hooks.finished()
+    assert guarded.kinds == [FREE, FREE]
+
+
+def test_what_nobody_guarded_hides_nothing(libraries: Libraries, guarded: Asking) -> None:
+    answers = iter((0, 5, 5))
+    guarded.answer = lambda: next(answers)
+    libraries.free.free_row(3)
+    assert guarded.kinds == [FREE, FREE]
+
+
+@pytest.mark.usefixtures("pauses")
+def test_the_pieces_of_a_segment_are_one_wait(libraries: Libraries, guarded: Asking) -> None:
+    guarded.answer = lambda: 5
+    for _ in range(2):
+        libraries.free.segment(3)
+    assert guarded.kinds == [CREATE, CREATE]
+
+
+def test_a_segment_that_is_refused_gets_no_piece(libraries: Libraries, guarded: Asking) -> None:
+    guarded.answer = lambda: -1
+    made = libraries.made()
+    for _ in range(2):
+        assert libraries.free.segment(3) == NOT_PERMITTED
+    assert libraries.made() == made
+
+
+def test_each_allocation_is_a_wait(libraries: Libraries, guarded: Asking) -> None:
+    guarded.answer = lambda: 5
+    for _ in range(2):
+        libraries.free.memory(64)
+    assert guarded.kinds == [ALLOCATE, ALLOCATE]
 
 
 def test_memory_is_given_back_even_if_that_is_refused(libraries: Libraries, guarded: Asking) -> None:
@@ -243,11 +343,11 @@ def test_who_holds_the_allocators_lock_and_the_gil_is_not_asked(libraries: Libra
 
 
 def test_however_many_waits_there_are_within_the_allocator_all_are_told(libraries: Libraries, guarded: Asking) -> None:
-    guarded.answer = lambda: 7
+    numbers = iter(range(1, 301))
+    guarded.answer = lambda: next(numbers)
     for _ in range(300):
         libraries.allocator.allocate(64)
-        time.sleep(5e-5)
-    assert len(_hooks.finished()[0]) == len(guarded.asked)
+    assert [number for number, _ in _hooks.finished()[0]] == list(range(1, 301))
 
 
 def test_within_the_allocator_a_wait_can_be_refused(libraries: Libraries, guarded: Asking) -> None:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from unstall.budgets.limits import LIMITS, Limit
 from unstall.cli._arguments import named
 from unstall.cli._meant import meant
+from unstall.cli._output import deliver
 from unstall.document.plain import no_command, plain, short
 from unstall.errors import UsageError
 
 if TYPE_CHECKING:
+    from unstall.answers.report import Report
     from unstall.budgets.budget import Budget
     from unstall.budgets.outcome import CheckResult
-    from unstall.result import Result
 
 _PREFIX = "budget_"
 _NONE = 0  # of a thing that there may be none of
@@ -87,14 +88,21 @@ def _text(value: float | str) -> str:
         raise UsageError("is too large") from error
 
 
-def check_budgets(result: Result, args: argparse.Namespace) -> int:
-    """Checks the budgets of the command line, and says on stderr what does not hold. Returns the exit code."""
+def deliver_checked(report: Report, args: argparse.Namespace) -> int:
+    """Delivers a report, and says on stderr which budgets of the command line do not hold, also if a file cannot be
+    written. Returns the exit code."""
     budget = budget_of(args)
-    if not budget.limits():
-        return 0
+    try:
+        deliver(report, args)
+    finally:
+        exit_code = _check(report, budget) if budget.limits() else 0
+    return exit_code
+
+
+def _check(report: Report, budget: Budget) -> int:
     from unstall.budgets.check import check
 
-    checked = check(result, budget)
+    checked = check(report.result, budget)
     tell(checked)
     return checked.exit_code
 

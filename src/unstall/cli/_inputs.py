@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -55,8 +55,10 @@ def read_timeline(path: str, *, quiet: bool) -> Timeline:
         try:
             timeline = load_usable(file, progress)
         except TraceError as error:
-            if _is_result(file):
-                raise TraceError(f"{path}: this is a result; `unstall report {path}` shows it again") from error
+            from unstall.answers.saved import read_saved
+
+            if _reads(read_saved, file):
+                raise TraceError(f"{path}: this is a saved result; `unstall report {path}` shows it again") from error
             raise
     return replace(timeline, meta=replace(timeline.meta, path=name_of(path))) if file != Path(path) else timeline
 
@@ -74,7 +76,7 @@ def read_report(path: str, *, quiet: bool, step: str | None = None, user: Sequen
         try:
             timeline = read_timeline(str(file), quiet=quiet)
         except TraceError:
-            if not _is_result(file):  # with its keys in another order
+            if not _reads(read_result, file):  # with its keys in another order
                 raise
             return Report(read_result(file), None)
     try:
@@ -96,11 +98,9 @@ def looks_recorded(word: str) -> bool:
     return False
 
 
-def _is_result(file: Path) -> bool:
-    from unstall.answers.report import read_result
-
+def _reads(read: Callable[[Path], object], file: Path) -> bool:
     with suppress(TraceError):
-        read_result(file)
+        read(file)
         return True
     return False
 

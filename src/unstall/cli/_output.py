@@ -70,14 +70,18 @@ def deliver(shown: Shown, args: argparse.Namespace, ending: Callable[[Document],
     """Writes the files, then prints, as the options say.
 
     `ending` makes the short form of the document. The short form is printed instead of the document, or below it with
-    --full.
+    --full. Raises UsageError for the files that cannot be written, once all else is delivered.
     """
     if args.quiet and not args.output and not args.format:
         return
     top = getattr(args, "top", None)
     document = shown.document(scrub_paths=getattr(args, "scrub_paths", False))
+    failed = []
     for path in args.output:
-        write(document, path, format_of(path, args.format, args.formats), top=top)
+        try:
+            write(document, path, format_of(path, args.format, args.formats), top=top)
+        except UsageError as error:
+            failed.append(str(error))
     if args.format:
         sys.stdout.write(render(document, args.format, top=top))
     elif not args.quiet:
@@ -88,3 +92,5 @@ def deliver(shown: Shown, args: argparse.Namespace, ending: Callable[[Document],
         if ending is not None:
             print()
             terminal.show(ending(document))
+    if failed:
+        raise UsageError(". ".join(failed))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from unstall.budgets.limits import EXPOSED, IDLE
 from unstall.cli._arguments import add_place_options, add_plain_step_options, add_value, parse_file
-from unstall.cli._budget_options import add_budget_options, check_budgets
+from unstall.cli._budget_options import add_budget_options, deliver_checked
 from unstall.cli._inputs import read_timeline
-from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
+from unstall.cli._output import add_output_options, check_outputs, check_replaced
 from unstall.cli._progress import working
 
 
@@ -53,5 +53,4 @@ def run(args: argparse.Namespace) -> int:
 
         saved = scrub_timeline(timeline, report.result) if args.scrub_paths else timeline
         saved.save(args.save_timeline)
-    deliver(report, args)
-    return check_budgets(report.result, args)
+    return deliver_checked(report, args)

@@ -1,7 +1,9 @@
-"""Show a saved result again, in any format.
+"""Show a saved result or audit again, in any format.
 
-RESULT is a file that `unstall explain TRACE -o result.json` wrote. It holds no timeline, so an HTML report made from it
-shows none. To see one, explain the trace again.
+RESULT is a file that `unstall explain TRACE -o result.json` or `unstall audit ENTRY -o audit.json` wrote. It holds no
+timeline, so an HTML report made from it shows none. To see one, explain the trace again.
+
+Budgets are for results. An audit has many entries, which `unstall check` holds to budgets one at a time.
 """
 
 from __future__ import annotations
@@ -9,9 +11,10 @@ from __future__ import annotations
 import argparse
 
 from unstall.budgets.limits import EXPOSED, IDLE
-from unstall.cli._budget_options import add_budget_options, check_budgets
+from unstall.cli._budget_options import add_budget_options, budget_of, deliver_checked
 from unstall.cli._inputs import readable
 from unstall.cli._output import add_output_options, check_outputs, deliver
+from unstall.errors import UsageError
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -22,9 +25,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     check_outputs(args, args.result)
-    from unstall.answers.report import Report, read_result
+    from unstall.answers.report import Report
+    from unstall.answers.saved import read_saved
 
     with readable(args.result) as file:
-        result = read_result(file)
-    deliver(Report(result, None), args)
-    return check_budgets(result, args)
+        saved = read_saved(file)
+    if isinstance(saved, Report):
+        return deliver_checked(saved, args)
+    if budget_of(args).limits():
+        raise UsageError(f"{args.result}: this is an audit, which has no budgets: check an entry with `unstall check`")
+    deliver(saved, args)
+    return 0

@@ -11,6 +11,7 @@
 #endif
 
 #include "_asking.h"
+#include "_functions.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -84,9 +85,9 @@ ask_here(const Question *question, unsigned long thread, int here)
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    PyObject *operators = PyTuple_New(question->operators.count);
-    for (int i = 0; operators && i < question->operators.count; i++) { /* outermost first */
-        PyTuple_SetItem(operators, question->operators.count - 1 - i, PyUnicode_FromFormat("aten::%s", question->operators.names[i]));
+    PyObject *operators = PyTuple_New(question->operators.calls.count);
+    for (int i = 0; operators && i < question->operators.calls.count; i++) { /* outermost first */
+        PyTuple_SetItem(operators, question->operators.calls.count - 1 - i, PyUnicode_FromFormat("aten::%s", question->operators.names[i]));
     }
     long answer = call(python.before, Py_BuildValue("(iNniki)", question->kind, operators, (Py_ssize_t)question->bytes,
                                                    question->is_pinned, thread, here));
@@ -185,7 +186,7 @@ ask_by_other_thread(const Question *question)
     return answer;
 }
 
-/* Durations of waits within torch's allocator. Python takes them later. */
+/* Durations of waits that Python was not told yet. */
 static struct {
     pthread_mutex_t lock;
     struct {
@@ -193,32 +194,63 @@ static struct {
         uint64_t ns;
     } *rows;
     size_t count, room;
-} finished = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void
-tell_later(long wait, uint64_t ns)
+/* The row of a wait, or kept.count. Under the lock. */
+static size_t
+row_of(long wait)
 {
-    pthread_mutex_lock(&finished.lock);
-    if (finished.count == finished.room) {
-        size_t room = finished.room ? 2 * finished.room : 256;
-        void *rows = realloc(finished.rows, room * sizeof *finished.rows);
-        if (rows) {
-            finished.rows = rows;
-            finished.room = room;
+    for (size_t i = kept.count; i > 0; i--) { /* it is one of the last */
+        if (kept.rows[i - 1].wait == wait) {
+            return i - 1;
         }
     }
-    if (finished.count < finished.room) {
-        finished.rows[finished.count].wait = wait;
-        finished.rows[finished.count++].ns = ns;
+    return kept.count;
+}
+
+void
+asking_keep(long wait, uint64_t ns, int is_first)
+{
+    pthread_mutex_lock(&kept.lock);
+    size_t at = is_first ? kept.count : row_of(wait);
+    if (at < kept.count) {
+        kept.rows[at].ns += ns;
     }
-    pthread_mutex_unlock(&finished.lock);
+    else if (kept.count == kept.room) {
+        size_t room = kept.room ? 2 * kept.room : 256;
+        void *rows = realloc(kept.rows, room * sizeof *kept.rows);
+        if (rows) {
+            kept.rows = rows;
+            kept.room = room;
+        }
+    }
+    if (at == kept.count && kept.count < kept.room) {
+        kept.rows[kept.count].wait = wait;
+        kept.rows[kept.count++].ns = ns;
+    }
+    pthread_mutex_unlock(&kept.lock);
+}
+
+void
+asking_tell(long wait)
+{
+    pthread_mutex_lock(&kept.lock);
+    size_t at = row_of(wait);
+    int is_kept = at < kept.count;
+    uint64_t ns = is_kept ? kept.rows[at].ns : 0;
+    if (is_kept) {
+        memmove(&kept.rows[at], &kept.rows[at + 1], (--kept.count - at) * sizeof *kept.rows);
+    }
+    pthread_mutex_unlock(&kept.lock);
+    if (is_kept) {
+        tell_here(wait, (int64_t)ns);
+    }
 }
 
 long
-asking_before(const Question *question, int *later)
+asking_before(const Question *question)
 {
-    *later = question->operators.is_allocators;
-    if (!*later) {
+    if (!question->operators.is_allocators) {
         return ask_here(question, (unsigned long)pthread_self(), 1);
     }
     if (python.holds_gil && python.holds_gil()) {
@@ -228,31 +260,20 @@ asking_before(const Question *question, int *later)
     return ask_by_other_thread(question);
 }
 
-void
-asking_after(long wait, uint64_t ns, int later)
-{
-    if (later) {
-        tell_later(wait, ns);
-    }
-    else {
-        tell_here(wait, ns);
-    }
-}
-
 PyObject *
 asking_ended(void)
 {
     PyObject *rows = PyList_New(0);
-    pthread_mutex_lock(&finished.lock);
-    for (size_t i = 0; rows && i < finished.count; i++) {
-        PyObject *row = Py_BuildValue("lK", finished.rows[i].wait, (unsigned long long)finished.rows[i].ns);
+    pthread_mutex_lock(&kept.lock);
+    for (size_t i = 0; rows && i < kept.count; i++) {
+        PyObject *row = Py_BuildValue("lK", kept.rows[i].wait, (unsigned long long)kept.rows[i].ns);
         if (!row || PyList_Append(rows, row)) {
             Py_CLEAR(rows);
         }
         Py_XDECREF(row);
     }
-    finished.count = 0;
-    pthread_mutex_unlock(&finished.lock);
+    kept.count = 0;
+    pthread_mutex_unlock(&kept.lock);
     return rows ? Py_BuildValue("Nl", rows, atomic_exchange(&missed, 0)) : NULL;
 }
 
@@ -307,6 +328,6 @@ asking_forked(void)
     asker.started = 0;
     pthread_mutex_init(&asker.turn, NULL);
     pthread_mutex_init(&asker.lock, NULL);
-    pthread_mutex_init(&finished.lock, NULL);
-    operators_forked();
+    pthread_mutex_init(&kept.lock, NULL);
+    functions_forked();
 }

@@ -29,9 +29,14 @@ int asking_begin(PyObject *before, PyObject *after, unsigned patience_ms);
 /* With the GIL, which it releases meanwhile. */
 void asking_end(void);
 
-/* Without the GIL, or with it: returns what `before` did. `later` says whether `after` must wait for asking_ended(). */
-long asking_before(const Question *question, int *later);
-void asking_after(long wait, uint64_t ns, int later);
+/* Without the GIL, or with it: returns what `before` did. */
+long asking_before(const Question *question);
+
+/* Keeps how long a wait was, or adds a part to what is kept of it. Takes no GIL. */
+void asking_keep(long wait, uint64_t ns, int is_first);
+
+/* Tells `after` what is kept of a wait; does nothing if finished() has told it. Takes the GIL. */
+void asking_tell(long wait);
 
 /* With the GIL: what finished() of the module returns. */
 PyObject *asking_ended(void);

@@ -11,6 +11,7 @@
 #include "_asking.h"
 #include "_operators.h"
 #include "_pointers.h"
+#include "_position.h"
 
 #include "../lines/_clock.h"
 
@@ -28,6 +29,8 @@ typedef enum {
     DEVICE,          /* waits for all streams */
     ALLOCATE,        /* allocates device memory */
     FREE,            /* frees some */
+    CREATE,          /* allocates a piece of a segment of memory */
+    ENDS_ROW,        /* comes behind the last piece; does not wait */
     TO_DEVICE,       /* copies from the host's memory, the second argument, and waits; the third is the number of bytes */
     TO_HOST,         /* copies to the host's memory, the first argument, and waits */
     ANY,             /* copies, and waits; either may be the host's */
@@ -45,25 +48,44 @@ static struct {
 
 static _Atomic int is_on;
 
-/* A call that another one may belong to, as it is made right before it: the copy that a synchronization ends, or a call for
-   memory in a row of such calls. */
+/* This thread's last call, of which the next one may be a part: the synchronization that ends a copy, or one more call for
+   memory in a row. */
 typedef struct {
     Kind kind;
-    Word stream, bytes; /* of a copy */
-    int is_asked;       /* whether Python was asked about it, since it waits */
     unsigned generation;
-    uint64_t end;
+    Word stream, bytes;       /* of a copy */
+    int is_pinned, does_wait; /* the host's memory of a copy; whether it waits even if nothing ends it */
+    OperatorCalls calls;      /* that a copy is in */
+    uint64_t position;        /* of Python, if it may be one of a row */
+    long wait;                /* what Python said: < 0 refused, 0 let be, else the number by which its duration is told */
 } Before;
 
-enum { RIGHT_BEFORE_NS = 20000, MOST_STAGED_BYTES = 64 << 10 };
+enum { MOST_STAGED_BYTES = 64 << 10 };
 
-static __thread Before before; /* this thread's last call */
+static __thread Before before;
 static _Atomic unsigned generation; /* grows whenever it is switched on */
 
 static int
-is_right_before(void)
+comes_in_rows(Kind kind)
 {
-    return before.kind && before.generation == generation && now() - before.end < RIGHT_BEFORE_NS;
+    return kind == FREE || kind == CREATE;
+}
+
+/* Whether a call is one more of a row that the same instruction of Python makes: of memory that is given back, or of a
+   segment's pieces. A loop that gives memory back at each turn allocates some in between. */
+static int
+goes_on_with_row(Kind kind)
+{
+    return comes_in_rows(kind) && before.kind == kind && before.generation == generation && before.wait &&
+           before.position == position_here();
+}
+
+/* Whether a call is the wait by which an operator ends its copy: that call of the operator has not returned since. */
+static int
+ends_copy(Kind kind, Word stream, const OperatorCalls *calls)
+{
+    return kind == STREAM && before.kind >= TO_DEVICE_ASYNC && before.generation == generation &&
+           before.stream == stream && operators_within(calls, &before.calls);
 }
 
 static int
@@ -80,27 +102,99 @@ is_copy_pageable(Kind kind, Word a, Word b)
     return (kind != TO_HOST_ASYNC && is_pageable(b)) || (kind != TO_DEVICE_ASYNC && is_pageable(a));
 }
 
+/* Tells how long the last call's wait was, unless a part of it may follow: then it is told at the next call, or as a guard
+   is left. Takes the GIL, so not within the allocator. */
+static void
+tell_wait(int is_allocators)
+{
+    if (before.wait > 0 && !is_allocators) {
+        asking_tell(before.wait);
+        before.wait = 0;
+    }
+}
+
+/* Makes the call, which is the last call's wait or a part of it. */
+static Word
+made(int is_first, Function function, PARAMETERS)
+{
+    uint64_t start = now();
+    Word result = function(ARGUMENTS);
+    if (before.wait > 0) {
+        asking_keep(before.wait, now() - start, is_first);
+    }
+    return result;
+}
+
 /* Makes the call if Python lets it be.
 
    A call that ends a copy is made even if it is refused: the copy is under way, and torch gives its memory back. So are
    calls that free memory, and those of the allocator that wait: torch makes them in destructors, which must not throw. The
    guard raises its error later. */
 static Word
-made_if_allowed(const Question *question, int ends_copy, Function function, PARAMETERS)
+made_if_allowed(const Question *question, int is_copys_end, Function function, PARAMETERS)
 {
-    int later;
-    long wait = asking_before(question, &later);
-    int must_be = question->kind == FREE || (question->operators.is_allocators && question->kind != ALLOCATE);
-    if (wait < 0 && !ends_copy && !must_be) {
+    int allocates = question->kind == ALLOCATE || question->kind == CREATE;
+    int must_be = question->kind == FREE || (question->operators.is_allocators && !allocates);
+    before.wait = asking_before(question);
+    int is_refused = before.wait < 0 && !must_be;
+    if (is_refused && !is_copys_end) {
+        before.kind = 0; /* nothing is a part of what was not made */
         return NOT_PERMITTED;
     }
-    uint64_t start = now();
-    Word result = function(ARGUMENTS);
-    uint64_t ns = now() - start;
-    if (wait > 0) {
-        asking_after(wait, ns, later);
+    Word result = made(1, function, ARGUMENTS);
+    return is_refused ? NOT_PERMITTED : result;
+}
+
+static Word
+made_as_end_of_copy(Question *question, Function function, PARAMETERS)
+{
+    Word result;
+    if (before.does_wait) { /* Python was asked about that */
+        result = made(0, function, ARGUMENTS);
     }
-    return wait < 0 && !must_be ? NOT_PERMITTED : result;
+    else {
+        question->kind = before.kind;
+        question->bytes = before.bytes;
+        question->is_pinned = before.is_pinned;
+        result = made_if_allowed(question, 1, function, ARGUMENTS);
+    }
+    tell_wait(question->operators.is_allocators);
+    before.kind = 0;
+    return result;
+}
+
+/* Makes a copy that does not wait, though what follows may wait for it. */
+static Word
+made_without_wait(Kind kind, int is_pinned, Function function, PARAMETERS)
+{
+    tell_wait(0);
+    before.kind = kind;
+    before.generation = generation;
+    before.stream = d;
+    before.bytes = c;
+    before.is_pinned = is_pinned;
+    before.does_wait = 0;
+    operators_called_here(&before.calls, position_with(__builtin_frame_address(0)));
+    return function(ARGUMENTS);
+}
+
+/* Makes a call that waits, and is no part of the last one's wait. */
+static Word
+made_alone(const Question *question, Function function, PARAMETERS)
+{
+    int is_allocators = question->operators.is_allocators, is_copy = question->kind >= TO_DEVICE_ASYNC;
+    tell_wait(is_allocators);
+    before.kind = question->kind;
+    before.generation = generation;
+    before.stream = d;
+    before.does_wait = 1;
+    before.calls = question->operators.calls;
+    before.position = comes_in_rows(before.kind) ? position_here() : 0;
+    Word result = made_if_allowed(question, 0, function, ARGUMENTS);
+    if (!is_copy && !comes_in_rows(question->kind)) {
+        tell_wait(is_allocators);
+    }
+    return result;
 }
 
 Word
@@ -111,31 +205,26 @@ pointers_called(int number, PARAMETERS)
         return function(ARGUMENTS); /* also in threads that Python does not know: nobody can guard them */
     }
     Kind kind = hooks.kinds[number];
-    int is_copy = kind >= TO_DEVICE_ASYNC, follows = is_right_before();
-    int is_pinned = is_copy && !is_copy_pageable(kind, a, b);
-    int does_wait = !is_copy || !(is_pinned || (kind == TO_DEVICE_ASYNC && c <= MOST_STAGED_BYTES));
-    int goes_on = follows && (kind == ALLOCATE || kind == FREE) && before.kind == kind;
+    if (kind == ENDS_ROW) {
+        before.kind = before.kind == CREATE ? 0 : before.kind;
+        return function(ARGUMENTS);
+    }
+    int is_copy = kind >= TO_DEVICE_ASYNC, is_pinned = is_copy && !is_copy_pageable(kind, a, b);
     Word result;
-    if (!does_wait || goes_on) {
-        result = function(ARGUMENTS);
+    asking_depth++;
+    if (goes_on_with_row(kind)) {
+        result = made(0, function, ARGUMENTS);
+    }
+    else if (is_pinned || (kind == TO_DEVICE_ASYNC && c <= MOST_STAGED_BYTES)) {
+        result = made_without_wait(kind, is_pinned, function, ARGUMENTS);
     }
     else {
-        asking_depth++;
-        Question question = {.kind = kind, .bytes = kind >= TO_DEVICE ? c : 0, .is_pinned = is_pinned};
+        Question question = {.kind = kind, .bytes = kind >= TO_DEVICE ? c : 0};
         operators_here(&question.operators);
-        /* An operator ends its copy by waiting for the stream. */
-        int ends_copy = follows && kind == STREAM && before.kind >= TO_DEVICE_ASYNC && before.stream == a &&
-                        question.operators.count;
-        if (ends_copy) {
-            question.kind = before.kind;
-            question.bytes = before.bytes;
-            question.is_pinned = !before.is_asked;
-        }
-        result = ends_copy && before.is_asked ? function(ARGUMENTS)
-                                              : made_if_allowed(&question, ends_copy, function, ARGUMENTS);
-        asking_depth--;
+        result = ends_copy(kind, a, &question.operators.calls) ? made_as_end_of_copy(&question, function, ARGUMENTS)
+                                                               : made_alone(&question, function, ARGUMENTS);
     }
-    before = (Before){kind, d, c, does_wait, generation, now()};
+    asking_depth--;
     return result;
 }
 
@@ -223,9 +312,9 @@ PyDoc_STRVAR(install_doc,
 "install(library, functions, before, after, patience_ms) -> set[int]\n\n"
 "Follow these functions of a library, a dict of kinds by name. Returns the kinds to which there are pointers: none if the\n"
 "library is not loaded. While it is switched on, before(kind, operators, bytes, is_pinned, thread, here) is called before\n"
-"each wait, and returns 0 to let the wait be, -1 to refuse it, or a number: then after(number, ns) is called after it. If\n"
-"not `here`, another thread than the one that waits asks, and finished() tells the duration; the wait is let through if\n"
-"there is no answer in time. Raises OSError if the process's memory cannot be looked at.");
+"each wait, and returns 0 to let the wait be, -1 to refuse it, or a number: then after(number, ns) is called after it, or\n"
+"finished() tells. If not `here`, another thread than the one that waits asks; the wait is let through if there is no\n"
+"answer in time. Raises OSError if the process's memory cannot be looked at.");
 
 static PyObject *
 install(PyObject *self, PyObject *arguments)
@@ -267,6 +356,7 @@ install(PyObject *self, PyObject *arguments)
     if (asking_begin(asks, tells, patience_ms)) {
         return NULL;
     }
+    position_begin();
     hooks.libraries = 0;
     hooks.installed = 1;
     return search() ? NULL : found_kinds();
@@ -303,13 +393,14 @@ switch_hooks(PyObject *self, PyObject *on)
 }
 
 PyDoc_STRVAR(finished_doc,
-"finished() -> (list[tuple[int, int]], int)\n\nThe waits within torch's allocator that ended since the last call, as (number,\n"
+"finished() -> (list[tuple[int, int]], int)\n\nThe waits that are over and were not told since the last call, as (number,\n"
 "ns), and how many were let through since then because Python could not be asked in time.");
 
 static PyObject *
 take_finished(PyObject *self, PyObject *nothing)
 {
     (void)self, (void)nothing;
+    before.kind = 0; /* what this thread does next is a wait of its own */
     return asking_ended();
 }
 

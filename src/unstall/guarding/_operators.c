@@ -1,105 +1,98 @@
-/* Which of torch's operators a thread is in: torch exports a function at::_ops::NAME::call of each, and a redispatch. What
-   an address on the stack is in is looked up once. */
-
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
+/* Which of torch's operators a thread is in: torch exports a function at::_ops::NAME::call of each, and a redispatch. */
 
 #include "_operators.h"
+#include "_functions.h"
 
-#include <dlfcn.h>
-#include <execinfo.h>
-#include <pthread.h>
 #include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
+#include <unwind.h>
 
-enum { MOST_FRAMES = 96, NAMES = 4096 };
+enum { MOST_FRAMES = 128, RECENT = 32 };
 
+/* Places at which this thread's stack was read; the oldest is the next to be replaced. */
+static __thread struct {
+    uint64_t places[RECENT]; /* 0: none */
+    OperatorCalls calls[RECENT];
+    unsigned next;
+} recent;
 
-static struct {
-    pthread_mutex_t lock;
-    struct {
-        void *address;
-        char name[OPERATOR_NAME]; /* "" if the address is in no operator */
-        int is_python, is_allocator;
-    } rows[NAMES];
-} known = {.lock = PTHREAD_MUTEX_INITIALIZER};
+typedef struct {
+    Operators *operators;
+    uintptr_t *frame; /* of the call that was found last, until it is known */
+    int left;
+} Walk;
 
-/* Reads NAME out of _ZN2at4_ops<length>NAME4callE… or …10redispatchE…. */
 static void
-operator_of(const char *symbol, char *name)
+add(Walk *walk, const FunctionFound *function)
 {
-    static const char start[] = "_ZN2at4_ops";
-    name[0] = 0;
-    if (!symbol || strncmp(symbol, start, sizeof start - 1)) {
-        return;
+    OperatorCalls *calls = &walk->operators->calls;
+    unsigned length = function->length < OPERATOR_NAME ? function->length : OPERATOR_NAME - 1;
+    const char *last = calls->count ? walk->operators->names[calls->count - 1] : NULL;
+    if (last && !strncmp(last, function->name, length) && !last[length]) {
+        return; /* it is dispatched more than once */
     }
-    char *end;
-    unsigned long length = strtoul(symbol + sizeof start - 1, &end, 10);
-    if (!length || length > OPERATOR_NAME - 1 || strlen(end) <= length) {
-        return;
-    }
-    if (!strncmp(end + length, "4callE", 6) || !strncmp(end + length, "10redispatchE", 13)) {
-        memcpy(name, end, length);
-        name[length] = 0;
-    }
+    /* The outermost ones matter most: of too many, the last place is overwritten. */
+    int at = calls->count < MOST_OPERATORS ? calls->count++ : MOST_OPERATORS - 1;
+    memcpy(walk->operators->names[at], function->name, length);
+    walk->operators->names[at][length] = 0;
+    calls->rows[at].function = function->start;
+    walk->frame = &calls->rows[at].frame;
 }
 
-/* Whether this is code of torch's allocator. c10's library for CUDA exports little of it: what has no other name is taken
-   for the allocator's. */
-static int
-is_allocators(const char *library, const char *symbol)
+static _Unwind_Reason_Code
+step(struct _Unwind_Context *context, void *walk_)
 {
-    static const char *const others[] = {"stream_synchronize", "device_synchronize", "memcpy_and_sync", "CUDAStream"};
-    const char *name = library ? strrchr(library, '/') : NULL;
-    if (!name || strncmp(name, "/libc10_cuda.so", 15)) {
-        return 0;
+    Walk *walk = walk_;
+    if (walk->frame) {
+        *walk->frame = (uintptr_t)_Unwind_GetCFA(context); /* where the frame ends that it called */
+        walk->frame = NULL;
     }
-    for (size_t i = 0; symbol && i < sizeof others / sizeof *others; i++) {
-        if (strstr(symbol, others[i])) {
-            return 0;
-        }
+    int is_interrupted = 0;
+    uintptr_t address = (uintptr_t)_Unwind_GetIPInfo(context, &is_interrupted);
+    if (!address || !walk->left--) {
+        return _URC_END_OF_STACK;
     }
-    return 1;
+    FunctionFound function = functions_at(address - !is_interrupted); /* it returns behind its call */
+    if (function.kind == OPERATOR) {
+        add(walk, &function);
+    }
+    walk->operators->is_allocators |= function.kind == ALLOCATORS;
+    return function.kind == PYTHON ? _URC_END_OF_STACK : _URC_NO_REASON;
 }
 
 void
 operators_here(Operators *operators)
 {
-    void *frames[MOST_FRAMES];
-    operators->count = operators->is_allocators = 0;
-    int count = backtrace(frames, MOST_FRAMES);
-    pthread_mutex_lock(&known.lock);
-    for (int i = 0; i < count; i++) {
-        size_t at = ((uintptr_t)frames[i] * 0x9E3779B97F4A7C15u >> 52) % NAMES;
-        if (known.rows[at].address != frames[i]) {
-            Dl_info info;
-            int found = dladdr(frames[i], &info);
-            const char *symbol = found ? info.dli_sname : NULL;
-            known.rows[at].is_allocator = found && is_allocators(info.dli_fname, symbol);
-            known.rows[at].address = frames[i];
-            known.rows[at].is_python = symbol && !strcmp(symbol, "_PyEval_EvalFrameDefault");
-            operator_of(symbol, known.rows[at].name);
-        }
-        if (known.rows[at].is_python) {
-            break;
-        }
-        operators->is_allocators |= known.rows[at].is_allocator;
-        const char *name = known.rows[at].name;
-        int last = operators->count - 1;
-        if (name[0] && (last < 0 || strcmp(operators->names[last], name))) {
-            /* The outermost ones matter most: of too many, the last place is overwritten. */
-            last = operators->count < MOST_OPERATORS ? operators->count++ : MOST_OPERATORS - 1;
-            memcpy(operators->names[last], name, OPERATOR_NAME);
-        }
-    }
-    pthread_mutex_unlock(&known.lock);
+    Walk walk = {.operators = operators, .left = MOST_FRAMES};
+    operators->calls.count = operators->is_allocators = 0;
+    functions_lock();
+    _Unwind_Backtrace(step, &walk);
+    functions_unlock();
 }
 
 void
-operators_forked(void)
+operators_called_here(OperatorCalls *calls, uint64_t place)
 {
-    pthread_mutex_init(&known.lock, NULL);
+    Operators operators;
+    for (int i = 0; place && i < RECENT; i++) {
+        if (recent.places[i] == place) {
+            *calls = recent.calls[i];
+            return;
+        }
+    }
+    operators_here(&operators);
+    unsigned at = recent.next++ % RECENT;
+    recent.places[at] = place;
+    recent.calls[at] = *calls = operators.calls;
+}
+
+int
+operators_within(const OperatorCalls *now, const OperatorCalls *before)
+{
+    for (int i = 0; now->count && i < before->count; i++) {
+        if (now->rows[0].function == before->rows[i].function && now->rows[0].frame == before->rows[i].frame) {
+            return 1;
+        }
+    }
+    return 0;
 }

@@ -3,18 +3,32 @@
 #ifndef UNSTALL_OPERATORS_H
 #define UNSTALL_OPERATORS_H
 
+#include <stdint.h>
+
 enum { MOST_OPERATORS = 8, OPERATOR_NAME = 64 };
 
+/* Calls of operators, as long as they last: where each one's code begins, and its frame on the stack. Up to the innermost
+   frame of Python, innermost first. */
 typedef struct {
     int count;
-    char names[MOST_OPERATORS][OPERATOR_NAME]; /* up to the innermost frame of Python, innermost first, without "aten::" */
+    struct {
+        uintptr_t function, frame;
+    } rows[MOST_OPERATORS];
+} OperatorCalls;
+
+typedef struct {
+    OperatorCalls calls;
+    char names[MOST_OPERATORS][OPERATOR_NAME]; /* of each, without "aten::" */
     int is_allocators;                         /* whether torch's allocator is on the stack, which holds a lock then */
 } Operators;
 
 /* Of this thread. Needs no GIL, and holds no lock when it returns. */
 void operators_here(Operators *found);
 
-/* In a forked child: resets the lock, which a thread that no longer exists may have held. */
-void operators_forked(void);
+/* The calls alone. If this thread's stack was read at this place before, they are those of then: 0.1 µs instead of 10. */
+void operators_called_here(OperatorCalls *found, uint64_t place);
+
+/* Whether the innermost call of `now` was under way `before`, too. */
+int operators_within(const OperatorCalls *now, const OperatorCalls *before);
 
 #endif

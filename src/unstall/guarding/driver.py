@@ -31,14 +31,15 @@ LIBRARY = "libcuda.so.1"
 _PATIENCE_MS = 1000
 
 # The numbers of _hooks.c.
-_STREAM, _EVENT, _DEVICE, _ALLOCATE, _FREE, _TO_DEVICE, _TO_HOST, _ANY = range(1, 9)
-_TO_DEVICE_ASYNC, _TO_HOST_ASYNC, _ANY_ASYNC = range(9, 12)
+_STREAM, _EVENT, _DEVICE, _ALLOCATE, _FREE, _CREATE, _ENDS_ROW = range(1, 8)
+_TO_DEVICE, _TO_HOST, _ANY, _TO_DEVICE_ASYNC, _TO_HOST_ASYNC, _ANY_ASYNC = range(8, 14)
 
 _KINDS: dict[int, Kind] = {
     _STREAM: "stream",
     _EVENT: "event",
     _DEVICE: "device",
     _ALLOCATE: "malloc",
+    _CREATE: "malloc",
     _FREE: "free",
     _TO_DEVICE: "upload",
     _TO_DEVICE_ASYNC: "upload",
@@ -57,7 +58,8 @@ FUNCTIONS: dict[str, int] = {
     "cuMemAlloc_v2": _ALLOCATE,
     "cuMemAllocPitch_v2": _ALLOCATE,
     "cuMemAllocManaged": _ALLOCATE,
-    "cuMemCreate": _ALLOCATE,
+    "cuMemCreate": _CREATE,
+    "cuMemSetAccess": _ENDS_ROW,
     "cuMemFree_v2": _FREE,
     "cuMemUnmap": _FREE,
     "cuMemcpyHtoD_v2": _TO_DEVICE,
@@ -73,7 +75,7 @@ FUNCTIONS: dict[str, int] = {
     "cuMemcpyAsync": _ANY_ASYNC,
     "cuMemcpyAsync_ptsz": _ANY_ASYNC,
 }
-"""The driver's functions that make the host wait, or may (cuda.h of CUDA 12 and 13)."""
+"""The driver's functions that make the host wait, or may, or tell such calls apart (cuda.h of CUDA 12 and 13)."""
 
 
 _NEEDED = {_STREAM, _TO_HOST_ASYNC}
@@ -109,7 +111,7 @@ class DriverWaits:
             _hooks.switch(on)
 
     def settle(self) -> None:
-        """Reports waits within torch's allocator."""
+        """Reports the waits that are over and were not reported yet."""
         ended, missed = _hooks.finished() if self._installed else ([], 0)
         errors = []
         for number, duration_ns in ended:

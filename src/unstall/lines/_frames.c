@@ -1,39 +1,22 @@
 /* Reads a thread's Python stack, in that thread and without the GIL.
 
-   While a thread runs C code called from Python, nothing else changes its chain of frames. So it can follow the chain
-   even after releasing the GIL. It finds the address of each frame's code object and the frame's current instruction.
-   An address counts only if it is registered: code objects are registered beforehand, under the GIL, and kept alive.
-   Only pointers of the chain itself are dereferenced.
+   It follows the chain of frames (_chain.h), and finds the address of each frame's code object and the frame's current
+   instruction. An address counts only if it is registered: code objects are registered beforehand, under the GIL, and kept
+   alive.
 
-   The layout of frames depends on Python's version (pycore_frame.h, pystate.h). It is checked against sys._getframe()
-   before use, in call_stacks.py. */
+   The layout of frames is checked against sys._getframe() before use, in call_stacks.py. */
 
 #include "_frames.h"
+
+#include "_chain.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* MOST_STEPS limits the frames followed, known or not. MOST_PLACES limits the distinct stacks to 128 MiB. */
-enum { MOST_FRAMES = 96, MOST_STEPS = 2048, BATCH = 1024, MOST_PLACES = 1 << 24, RECENT = 1024 };
-
-typedef struct {
-    size_t frame_of_thread; /* in PyThreadState: the frame, or see `indirect` */
-    size_t indirect;        /* 1: a pointer to a struct with the frame at `frame_in_it` */
-    size_t frame_in_it;
-    size_t code, previous, instruction; /* in _PyInterpreterFrame */
-    size_t code_start;                  /* of the instructions in PyCodeObject */
-} Layout;
-
-static const struct {
-    int minor;
-    Layout layout;
-} layouts[] = {
-    {11, {56, 1, 8, 32, 48, 56, 184}},
-    {12, {56, 1, 0, 0, 8, 56, 192}},
-    {13, {72, 0, 0, 0, 8, 56, 200}},
-};
+/* MOST_PLACES limits the distinct stacks to 128 MiB. */
+enum { MOST_FRAMES = 96, BATCH = 1024, MOST_PLACES = 1 << 24, RECENT = 1024 };
 
 typedef struct {
     const char *_Atomic code; /* a PyObject; set after `number`, so that readers find both */
@@ -83,18 +66,6 @@ static struct {
     Place *places;
     size_t stack_count, stack_room, place_count, place_room;
 } seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/* Returns NULL if the layout is unknown, as before a first release candidate. */
-static const Layout *
-layout_of(unsigned long version)
-{
-    for (size_t i = 0; version >> 24 == 3 && (version & 0xF0) >= 0xC0 && i < sizeof layouts / sizeof *layouts; i++) {
-        if (layouts[i].minor == (int)(version >> 16 & 0xFF)) {
-            return &layouts[i].layout;
-        }
-    }
-    return NULL;
-}
 
 int
 frames_supported(void)
@@ -256,14 +227,6 @@ done:
     return number;
 }
 
-static const char *
-pointer_at(const char *base, size_t offset)
-{
-    const char *pointer;
-    memcpy(&pointer, base + offset, sizeof pointer);
-    return pointer;
-}
-
 /* Returns a hash of the position of each frame of a chain, known or not. */
 static uint64_t
 chain_of(const char *frame)
@@ -273,8 +236,7 @@ chain_of(const char *frame)
     for (int left = MOST_STEPS; frame && left; left--, frame = pointer_at(frame, where->previous)) {
         uint64_t code = (uintptr_t)pointer_at(frame, where->code);
         uint64_t instruction = (uintptr_t)pointer_at(frame, where->instruction);
-        hash = (hash ^ (code + instruction * 0xBF58476D1CE4E5B9u)) * 0x9E3779B97F4A7C15u;
-        hash ^= hash >> 32;
+        hash = chain_mixed(hash, code + instruction * 0xBF58476D1CE4E5B9u);
     }
     return hash;
 }
@@ -314,11 +276,7 @@ frames_here(void)
     if (!table || !layout) {
         return NO_FRAME;
     }
-    const Layout *where = layout;
-    const char *frame = pointer_at(thread, where->frame_of_thread);
-    if (where->indirect && frame) {
-        frame = pointer_at(frame, where->frame_in_it);
-    }
+    const char *frame = innermost_frame(layout, thread);
     uint64_t now = atomic_load(&generation);
     if (recent.generation != now) {
         memset(&recent, 0, sizeof recent);
@@ -373,11 +331,7 @@ frames_here_all(void)
     if (!known || !layout) {
         return NO_FRAME;
     }
-    const Layout *where = layout;
-    const char *frame = pointer_at(thread, where->frame_of_thread);
-    if (where->indirect && frame) {
-        frame = pointer_at(frame, where->frame_in_it);
-    }
+    const char *frame = innermost_frame(layout, thread);
     if (!frame) {
         return NO_PYTHON;
     }

@@ -110,7 +110,7 @@ def _often_and_gain(waits: Sequence[Found], step_ns: int) -> str:
     """Returns " (2x, 0.7 %)": how often the line waits if not once per step, and what mending it gains."""
     per_step = sum(wait.per_step for wait in waits)
     gains = [wait.gain_ns for wait in waits if wait.gain_ns]
-    told = ["" if per_step == 1 else f"{rate(per_step)}x", _percent(sum(gains) / step_ns) if gains else ""]
+    told = ["" if per_step == 1 else f"{rate(per_step)}x", _percent(_share(gains, step_ns)) if gains else ""]
     return f" ({', '.join(text for text in told if text)})" if any(told) else ""
 
 
@@ -141,11 +141,15 @@ def _lines(title: str, audited: Sequence[tuple[Row, Figures]], chosen: Callable[
     """The chosen findings of all entries by line: bugs first, then what gains most in all entries together."""
     lines: dict[tuple[object, ...], _Line] = {}
     for _, figures in audited:
+        own: dict[tuple[object, ...], list[Found]] = {}
         for found in filter(chosen, figures.findings):
-            line = lines.setdefault((found.where.file, found.where.line, found.title), _Line(found))
+            own.setdefault((found.where.file, found.where.line, found.title), []).append(found)
+        for key, several in own.items():  # of several operators
+            line = lines.setdefault(key, _Line(several[0]))
             line.entries += 1
-            line.per_step = max(line.per_step, found.per_step)
-            line.gains += [] if found.gain_ns is None else [max(0, found.gain_ns) / figures.step_ns]
+            line.per_step = max(line.per_step, sum(found.per_step for found in several))
+            known = [max(0, found.gain_ns) for found in several if found.gain_ns is not None]
+            line.gains += [_share(known, figures.step_ns)] if known else []
     rows = tuple(
         TableRow(
             words(Span(place(line.found.where), "place", brief=_line(line.found.where))),
@@ -174,6 +178,10 @@ def _line(where: Where) -> str:
         return short(where.op or where.function or "somewhere")
     name = short(where.file.replace("\\", "/").rpartition("/")[2])
     return name if where.line is None else f"{name}:{where.line}"
+
+
+def _share(gains_ns: Sequence[int], step_ns: int) -> float:
+    return sum(gains_ns) / step_ns if step_ns else 0.0
 
 
 def _percent(part: float) -> str:

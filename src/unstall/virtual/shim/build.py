@@ -120,7 +120,7 @@ def _sources() -> list[Path]:
 
 
 def _headers() -> list[Path]:
-    return [*sorted(SHIM.rglob("*.h")), FRAMES / "_frames.h"]
+    return [*sorted(SHIM.rglob("*.h")), *sorted(FRAMES.glob("*.h"))]
 
 
 def _read_with(source: Path) -> list[Path]:

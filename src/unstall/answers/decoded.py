@@ -1,0 +1,41 @@
+"""Reads what a verb saved as JSON, by the schema that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unstall.errors import TraceError
+
+MAX_BYTES = 256 << 20
+
+
+class _Schema(msgspec.Struct):
+    schema: str
+
+
+def decoded(path: str | Path, types: Mapping[str, type[msgspec.Struct]]) -> Any:
+    """Returns what is in the file, an object of the type that `types` has for its schema. Raises TraceError for all
+    else."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(data) > MAX_BYTES:
+        raise TraceError(f"{path}: larger than {MAX_BYTES >> 20} MiB, so no result of `unstall explain --json`")
+    try:
+        schema = msgspec.json.decode(data, type=_Schema).schema
+        if schema in types:
+            return msgspec.json.decode(data, type=types[schema])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceError(
+            f"{path}: not a result that `unstall explain TRACE -o result.json` wrote: {error}. "
+            "A trace is explained with `unstall explain`"
+        ) from error
+    raise TraceError(
+        f"{path}: its schema is {schema!r}, and this version of unstall reads {' and '.join(map(repr, types))} here"
+    )
