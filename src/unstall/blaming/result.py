@@ -79,12 +79,17 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a stream stands that has work which is not done.
+    """What a stream with unfinished work is doing.
 
-    `waits`: what the stream is at, or waits for. `work`: the line of that and, in `others`, lines whose work it may be
-    at instead; None if the line is not known. `on`, `on_stream`: for an event, the line that recorded it and its
-    stream; for a value, the line whose stream is to write it. `circular`: that stream waits for this one. `is_sure`:
-    the driver says that the stream is not done; otherwise its last work may have ended unseen.
+    Attributes:
+        stream: The stream's name.
+        waits: The kind of work that it is doing, or the kind of thing that it waits for.
+        work: The line that put this work on the stream, and others that may have; None if no line is known.
+        on: If it waits for an event, the line that recorded the event. If it waits for a value in memory, the line that
+            writes the value.
+        on_stream: The stream of `on`.
+        circular: Whether the stream `on_stream` waits for this stream.
+        is_sure: Whether the driver says that the stream is not done. If not, its last work may have ended unseen.
     """
 
     stream: str

@@ -67,7 +67,7 @@ IDLE = Limit(
     field="idle",
     name="device idle",
     metavar="PERCENT",
-    help="the share of a step that the GPU may idle: 10%%",
+    help="the share of a step that the GPU may idle, such as 10%%",
     parse=parse_share,
     shown=lambda fraction: f"{100 * fraction:g} %",
 )
@@ -76,7 +76,7 @@ EXPOSED = Limit(
     field="exposed_ns",
     name="exposed by one finding",
     metavar="TIME",
-    help="the GPU time per step that any one finding may cost: 500us, 1ms",
+    help="the GPU time per step that any one finding may cost, such as 500us",
     parse=parse_duration,
     shown=_time,
 )

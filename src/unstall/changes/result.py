@@ -245,7 +245,7 @@ class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def alike(launches: Launches | None, *changes: Sequence[WaitChange | CopyChange | KernelChange | LineChange]) -> bool:
-    """Returns whether none of these differs beyond the noise."""
+    """Returns whether the runs have the same launches, and all these changes are within noise."""
     statuses = {change.status for each in changes for change in each}
     if launches is None or not statuses <= {"within noise"}:
         return False

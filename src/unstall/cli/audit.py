@@ -15,11 +15,11 @@ An ENTRY is one of these:
 
 A function is called several times. The first calls are warm-up, and each later one is a step.
 
-entries() returns a dict from the name of an entry to a function. This function prepares the entry, and returns another,
-which makes one call.
+entries() returns a dict. Its keys are the names of entries, and its values are functions. Each of these prepares an
+entry, such as a model, and returns a function. A step is one call of the returned function.
 
-Each entry runs in a process of its own, for at most --timeout seconds. Those that would gain most come first. An entry
-that fails or takes too long is listed with its reason and its log.
+Each entry runs in a process of its own, for at most --timeout seconds. The table begins with the entries that would
+gain most. An entry that fails or takes too long is listed with its reason and its log.
 
 The exit code is 0 if all entries ran, whatever they would gain; 1 if an entry failed or took too long.
 """

@@ -64,8 +64,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_recording_options(parser).add_argument(
         "--races",
         action="store_true",
-        help="on a real GPU, look for races instead of recording steps (--no-races is the budget); a virtual GPU "
-        "always looks",
+        help="find races on a real GPU, in a run that records no steps; a virtual GPU always finds them",
     )
     add_virtual_options(parser)
     add_output_options(

@@ -3,7 +3,7 @@
 RESULT is a file that `unstall explain TRACE -o result.json` or `unstall audit ENTRY -o audit.json` wrote. It holds no
 timeline, so an HTML report made from it shows none. To see one, explain the trace again.
 
-Budgets are for results. An audit has many entries, which `unstall check` holds to budgets one at a time.
+Options for budgets need a result. For an audit, run `unstall check` on the entry that you mean.
 """
 
 from __future__ import annotations

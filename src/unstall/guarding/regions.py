@@ -188,7 +188,7 @@ def _is_current(task: asyncio.Task[object] | None) -> bool:
 
 
 def has_source() -> bool:
-    """Returns whether waits are seen in this process."""
+    """Returns whether something reports waits of this process to guards."""
     return bool(_sources)
 
 

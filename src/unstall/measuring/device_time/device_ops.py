@@ -21,7 +21,7 @@ class StreamStep(IntEnum):
 
 
 class StreamLink(NamedTuple):
-    """One CUDA call. Lists are in the host's order."""
+    """What one CUDA call does to a stream. Without `event`, it is of no event."""
 
     call: int
     step: StreamStep

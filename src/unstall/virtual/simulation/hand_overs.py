@@ -27,9 +27,9 @@ _OF_COLLECTIVES = chosen(LogCode.MARK_BEGIN, LogCode.SYNC_STREAM)
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A record (`row`) that waited for another thread."""
+    """A call that waited for another thread."""
 
-    row: int
+    row: int  # the call's record
     thread: int  # the thread that it waited for
     after: int  # row of that thread's record, or -1 if it was simulated in an earlier batch
     instruction: int = -1  # that thread's instruction; -1 if it is its last one before this batch
