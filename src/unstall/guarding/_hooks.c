@@ -1,8 +1,8 @@
 /* Asks a function of Python before each call to CUDA's driver that makes the host wait, and refuses the call if that
    function says so: the driver's caller gets CUDA_ERROR_NOT_PERMITTED, and nothing was waited for.
 
-   Calls are seen through the driver's pointers (_pointers.c): of torch, and of every library that is there. Launches are
-   not followed, so a loop that does not wait costs nothing. While it is switched off, a call costs one read of a flag. */
+   Calls are seen through the driver's pointers (../driver/_pointers.h): of torch, and of every library that is there.
+   Launches are not followed, so a loop that does not wait costs nothing. While it is switched off, a call costs one read of a flag. */
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -10,8 +10,8 @@
 
 #include "_asking.h"
 #include "_operators.h"
-#include "_pointers.h"
 
+#include "../driver/_pointers.h"
 #include "../lines/_clock.h"
 
 #include <dlfcn.h>
@@ -35,6 +35,8 @@ typedef enum {
     TO_HOST_ASYNC,
     ANY_ASYNC,
 } Kind;
+
+static const Pointers *pointers;
 
 static struct {
     Kind kinds[MOST_FUNCTIONS];
@@ -86,7 +88,7 @@ is_copy_pageable(Kind kind, Word a, Word b)
    calls that free memory, and those of the allocator that wait: torch makes them in destructors, which must not throw. The
    guard raises its error later. */
 static Word
-made_if_allowed(const Question *question, int ends_copy, Function function, PARAMETERS)
+made_if_allowed(const Question *question, int ends_copy, int number, PARAMETERS)
 {
     int later;
     long wait = asking_before(question, &later);
@@ -95,7 +97,7 @@ made_if_allowed(const Question *question, int ends_copy, Function function, PARA
         return NOT_PERMITTED;
     }
     uint64_t start = now();
-    Word result = function(ARGUMENTS);
+    Word result = pointers->go_on(GUARDING, number, ARGUMENTS);
     uint64_t ns = now() - start;
     if (wait > 0) {
         asking_after(wait, ns, later);
@@ -103,12 +105,12 @@ made_if_allowed(const Question *question, int ends_copy, Function function, PARA
     return wait < 0 && !must_be ? NOT_PERMITTED : result;
 }
 
-Word
-pointers_called(int number, PARAMETERS)
+static Word
+called(int number, PARAMETERS)
 {
-    Function function = pointers_function(number);
     if (!atomic_load_explicit(&is_on, memory_order_relaxed) || asking_depth || !PyGILState_GetThisThreadState()) {
-        return function(ARGUMENTS); /* also in threads that Python does not know: nobody can guard them */
+        /* Also in threads that Python does not know: nobody can guard them. */
+        return pointers->go_on(GUARDING, number, ARGUMENTS);
     }
     Kind kind = hooks.kinds[number];
     int is_copy = kind >= TO_DEVICE_ASYNC, follows = is_right_before();
@@ -117,7 +119,7 @@ pointers_called(int number, PARAMETERS)
     int goes_on = follows && (kind == ALLOCATE || kind == FREE) && before.kind == kind;
     Word result;
     if (!does_wait || goes_on) {
-        result = function(ARGUMENTS);
+        result = pointers->go_on(GUARDING, number, ARGUMENTS);
     }
     else {
         asking_depth++;
@@ -131,8 +133,8 @@ pointers_called(int number, PARAMETERS)
             question.bytes = before.bytes;
             question.is_pinned = !before.is_asked;
         }
-        result = ends_copy && before.is_asked ? function(ARGUMENTS)
-                                              : made_if_allowed(&question, ends_copy, function, ARGUMENTS);
+        result = ends_copy && before.is_asked ? pointers->go_on(GUARDING, number, ARGUMENTS)
+                                              : made_if_allowed(&question, ends_copy, number, ARGUMENTS);
         asking_depth--;
     }
     before = (Before){kind, d, c, does_wait, generation, now()};
@@ -152,11 +154,11 @@ forked(void)
 static int
 search(void)
 {
-    unsigned long long libraries = pointers_libraries();
+    unsigned long long libraries = pointers->libraries();
     int failed = 0, is_due = !(generation & (generation - 1)); /* the 1st, 2nd, 4th, 8th … time */
     if (is_due || libraries != hooks.libraries) {
         Py_BEGIN_ALLOW_THREADS
-        failed = pointers_replace();
+        failed = pointers->follow(GUARDING, called);
         Py_END_ALLOW_THREADS
         hooks.libraries = libraries;
     }
@@ -171,8 +173,11 @@ static PyObject *
 found_kinds(void)
 {
     PyObject *kinds = PySet_New(NULL);
-    for (size_t i = 0; kinds && i < pointers_count(); i++) {
-        PyObject *kind = PyLong_FromLong(hooks.kinds[pointers_number(i)]);
+    for (int number = 0; kinds && number < MOST_FUNCTIONS; number++) {
+        if (!hooks.kinds[number] || !pointers->is_found(number)) {
+            continue;
+        }
+        PyObject *kind = PyLong_FromLong(hooks.kinds[number]);
         if (!kind || PySet_Add(kinds, kind)) {
             Py_CLEAR(kinds);
         }
@@ -188,7 +193,7 @@ typedef int (*GetProcAddress)(const char *name, void **address, int version, uin
 static int
 add_function(void *address, Kind kind)
 {
-    int number = address ? pointers_add(address) : -1;
+    int number = address ? pointers->add(GUARDING, address) : -1;
     if (number >= 0) {
         hooks.kinds[number] = kind;
     }
@@ -280,7 +285,7 @@ remove_hooks(PyObject *self, PyObject *nothing)
     (void)self, (void)nothing;
     if (hooks.installed) {
         is_on = hooks.installed = 0;
-        pointers_put_back();
+        pointers->leave(GUARDING);
         asking_end();
     }
     Py_RETURN_NONE;
@@ -321,7 +326,15 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{0, NULL}};
+static int
+find_pointers(PyObject *module)
+{
+    (void)module;
+    pointers = pointers_import();
+    return pointers ? 0 : -1;
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, find_pointers}, {0, NULL}};
 
 static PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "_hooks", .m_methods = methods, .m_slots = slots};
 
