@@ -1,7 +1,8 @@
-"""Calls of the driver become entries, marks and errors: with a driver and a CUPTI that tests are told by."""
+"""Calls of the driver become entries, marks and errors: with a driver that tests tell what to do."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,31 +10,26 @@ import sys
 from pathlib import Path
 
 import pytest
+from blaming.driver_functions import CALL, STORY, TABLES, each_function
 
 pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="CUPTI is followed on Linux alone"),
+    pytest.mark.skipif(sys.platform != "linux", reason="the driver is followed on Linux alone"),
     pytest.mark.skipif(shutil.which("gcc") is None, reason="the driver of these tests is built by gcc"),
 ]
 
-BEGIN = """
+BEGIN = f"""
 import ctypes, struct, sys
 from pathlib import Path
 from unstall.blaming import _blame
 from unstall.blaming.child import whose_files
 from unstall.blaming.ring import read_ring
 from unstall.blaming.verdict import verdict
-
-ring, fake = Path(sys.argv[1]), ctypes.CDLL("libcuda.so.1")
+{CALL}
+ring, fake = Path(sys.argv[1]), driver
 _blame.open(str(ring), sys.argv[2] if len(sys.argv) > 2 else "", whose_files())
-_blame.load("libcuda.so.1")
 _blame.follow()
-LAUNCH, GRAPH_LAUNCH, SYNCHRONIZE, END_CAPTURE, BEGIN_CAPTURE = 307, 514, 126, 497, 495
-
-def call(number, stream=7, symbol=b"kernel", result=0):
-    at = {LAUNCH: 40, GRAPH_LAUNCH: 8}.get(number, 0)
-    parameters = bytearray(64)
-    struct.pack_into("<Q", parameters, at, stream)
-    return fake.fake_call(number, bytes(parameters), symbol, result)
+LAUNCH, GRAPH_LAUNCH, SYNCHRONIZE = "cuLaunchKernel", "cuGraphLaunch", "cuStreamSynchronize"
+BEGIN_CAPTURE, END_CAPTURE = "cuStreamBeginCapture", "cuStreamEndCapture"
 
 def told():
     return [suspect.where.line for suspect in verdict(read_ring(ring)).suspects]
@@ -41,13 +37,13 @@ def told():
 """
 
 
-def ran(fake: Path, lines: str, pinned: str = "") -> str:
+def ran(fake: Path, lines: str, pinned: str = "", *, before: str = "") -> str:
     """What a program prints whose first line is line 1."""
     program = fake / "program.py"
     program.write_text(lines)
     ring = fake / "ring.bin"
     ring.unlink(missing_ok=True)
-    code = BEGIN + f"exec(compile(Path({str(program)!r}).read_text(), {str(program)!r}, 'exec'))"
+    code = BEGIN + before + f"exec(compile(Path({str(program)!r}).read_text(), {str(program)!r}, 'exec'))"
     done = subprocess.run(
         [sys.executable, "-c", code, ring, pinned.replace("PROGRAM", str(program))],
         capture_output=True,
@@ -174,8 +170,21 @@ def test_nothing_is_followed_or_pinned_after_the_end(fake: Path) -> None:
             """call(LAUNCH)
 call(LAUNCH, stream=7); call(LAUNCH)
 _blame.close()
-print(fake.fake_subscribed(), fake.fake_registered())
+print(runtime.runtime_replaced(), fake.fake_registered())
 """,
         )
         == "0 0"
     )
+
+
+BY_CUPTI = json.loads((Path(__file__).parent / "driver_calls.json").read_text())
+"""The tables that CUPTI's callbacks led to, of the same programs."""
+
+
+@pytest.mark.parametrize("program", ["each_function", "story"])
+def test_calls_are_noted_as_through_cuptis_callbacks(fake: Path, program: str) -> None:
+    lines = "\n".join(each_function()) + "\n" if program == "each_function" else STORY
+    noted = ran(
+        fake, f"{lines}import json; print(json.dumps(tables()))", before=f"{TABLES}\n_blame.budget(0.0, 1 << 30)\n"
+    )
+    assert json.loads(noted) == BY_CUPTI[program]

@@ -160,7 +160,8 @@ exchange(int back, int data, void *library)
     }
     Wanted wanted = {rows, count, skipped, skipped_count, found};
     int error = library ? search_names(&wanted, library) : 0;
-    return error ? error : data ? search_data(&wanted) : 0;
+    int failed = data ? search_data(&wanted) : 0;
+    return error ? error : failed;
 }
 
 static int
@@ -200,6 +201,10 @@ follow_names(void *driver)
     called[ANSWERING] = answer;
     named = driver;
     int error = exchange(0, 0, driver);
+    if (error) {
+        called[ANSWERING] = NULL;
+        named = NULL;
+    }
     pthread_mutex_unlock(&lock);
     return error;
 }
