@@ -10,7 +10,7 @@ Cost: one process for each way to run (as it is, with --blame, with CUDA_LAUNCH_
 programs: an inference that is bound by launches, a training and a chain of elementwise operators that are bound by the
 device, and that inference as replays of a CUDA graph. They time a few steps in turns, on the same two cores. Figures
 are medians of the ratios of neighbours, and ratios of medians. Results must be equal bit for bit. With --parts there
-are parts of --blame, too: callbacks that return at once, the ring without marks, marks for 1 % of the time, all marks.
+are parts of --blame, too: calls that are only handed on, the ring without marks, marks for 1 % of the time, all marks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _AT_A_TIME = 6
 _WAYS = ("plain", "blame", "blocking")
 _ALL_MARKS = 2**32 - 1
 _PARTS: dict[str, tuple[float, int] | None] = {  # the share of the time that marks get, and how many come first
-    "callbacks": None,
+    "handed on": None,
     "ring": (0.0, 0),
     "marks 0.01": (0.01, 0),
     "all marks": (0.0, _ALL_MARKS),
@@ -278,11 +278,11 @@ def _work(way: str) -> int:
 
 
 def _leave(marks: tuple[float, int] | None) -> None:
-    """Leaves this part of --blame: marks for a share of the time; None if callbacks are to return at once."""
+    """Leaves this part of --blame: marks for a share of the time; None if calls are only handed on."""
     from unstall.blaming import _blame
 
     if marks is None:
-        _blame.error(1, 0)  # after an error nothing is noted
+        _blame.error(1, "")  # after an error nothing is noted
     else:
         _blame.budget(*marks)
 

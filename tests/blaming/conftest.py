@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from blaming.driver_functions import CALL
 
+HERE = Path(__file__).parent
 # Frames in <string> are nobody's, so work is of the lines that call these functions.
 TORCH = """
 __version__ = "2.fake"
@@ -34,7 +35,7 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the driver, and with a runtime that calls it."""
     folder = tmp_path_factory.mktemp("fake")
     for library, source in (("libcuda.so.1", "fake_driver.c"), ("libruntime.so", "fake_runtime.c")):
-        command = ["gcc", "-shared", "-fPIC", "-w", "-o", folder / library, Path(__file__).parent / source, "-ldl"]
+        command = ["gcc", "-shared", "-fPIC", "-w", "-o", str(folder / library), str(HERE / source), "-ldl"]
         subprocess.run(command, check=True)
     return folder
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -12,13 +13,15 @@ from pathlib import Path
 import pytest
 from blaming.driver_functions import CALL, STORY, TABLES, each_function
 
+from unstall.driver import unavailable
+
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the driver is followed on Linux alone"),
     pytest.mark.skipif(shutil.which("gcc") is None, reason="the driver of these tests is built by gcc"),
 ]
 
 BEGIN = f"""
-import ctypes, struct, sys
+import ctypes, os, struct, sys
 from pathlib import Path
 from unstall.blaming import _blame
 from unstall.blaming.child import whose_files
@@ -30,6 +33,12 @@ _blame.open(str(ring), sys.argv[2] if len(sys.argv) > 2 else "", whose_files())
 _blame.follow()
 LAUNCH, GRAPH_LAUNCH, SYNCHRONIZE = "cuLaunchKernel", "cuGraphLaunch", "cuStreamSynchronize"
 BEGIN_CAPTURE, END_CAPTURE = "cuStreamBeginCapture", "cuStreamEndCapture"
+
+def follow_again():
+    global ring
+    ring = ring.with_name(f"{{os.getpid()}}.again")
+    _blame.open(str(ring), "", whose_files())
+    _blame.follow()
 
 def told():
     return [suspect.where.line for suspect in verdict(read_ring(ring)).suspects]
@@ -188,3 +197,119 @@ def test_calls_are_noted_as_through_cuptis_callbacks(fake: Path, program: str) -
         fake, f"{lines}import json; print(json.dumps(tables()))", before=f"{TABLES}\n_blame.budget(0.0, 1 << 30)\n"
     )
     assert json.loads(noted) == BY_CUPTI[program]
+
+
+def test_who_asks_the_linker_at_each_call_is_followed(fake: Path) -> None:
+    lines = """call(LAUNCH, made_by=runtime.runtime_call_by_name)
+call(LAUNCH, made_by=runtime.runtime_call_by_name)
+call(SYNCHRONIZE, result=710)
+print(told())
+"""
+    assert ran(fake, lines) == "[1]"
+
+
+def test_a_runtime_that_is_loaded_later_is_given_what_is_followed(fake: Path) -> None:
+    lines = """before = runtime.runtime_replaced()
+runtime.runtime_load()
+call(LAUNCH)
+print(before > 0, runtime.runtime_replaced(), len(read_ring(ring).entries))
+"""
+    replaced, given, entries = ran(fake, lines).split()
+    assert (replaced, given, entries) == ("True", "0", "1")  # it is given ours, which it keeps
+
+
+def test_after_the_end_all_call_the_driver_itself(fake: Path) -> None:
+    lines = """address = lambda: ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p).value
+followed = address()
+_blame.close()
+call(LAUNCH)
+call(LAUNCH, made_by=runtime.runtime_call_by_name)
+itself = address()
+print(len(read_ring(ring).entries))
+follow_again()
+print(followed != itself, address() == followed)
+"""
+    assert ran(fake, lines) == "0\nTrue True"
+
+
+def test_a_kernels_name_is_asked_once_also_that_of_a_librarys(fake: Path) -> None:
+    lines = """for _ in range(3):
+    call(LAUNCH, kernel=b"one"); call(LAUNCH, kernel=b"library's")
+found = read_ring(ring)
+print([found.kernel(int(each["kernel"])) for each in found.entries][:2], fake.fake_name_asked())
+"""
+    assert ran(fake, lines) == """['one', "library's"] 2"""
+
+
+def test_a_kernels_name_is_asked_again_once_a_module_was_unloaded(fake: Path) -> None:
+    lines = """call(LAUNCH)
+call("cuModuleUnload")
+call(LAUNCH)
+print(fake.fake_name_asked())
+"""
+    assert ran(fake, lines) == "2"
+
+
+GUARD = """
+from unstall.guarding import _hooks
+asked = []
+def before(kind, *others):
+    asked.append(kind)
+    return -1 if refuse else 0
+refuse = False
+COPY_AND_WAIT = "cuMemcpyHtoD_v2"
+def guard():
+    _hooks.install("libcuda.so.1", {COPY_AND_WAIT: 6}, before, lambda *_: 0, 100)
+    _hooks.switch(True)
+"""
+
+
+@pytest.mark.parametrize("begins", ["follow_again(); guard()", "guard(); follow_again()"])
+def test_guards_and_blame_see_the_same_call_whoever_began_first(fake: Path, begins: str) -> None:
+    lines = f"""_blame.close()
+{begins}
+call(COPY_AND_WAIT)
+print(asked, len(read_ring(ring).entries))
+"""
+    assert ran(fake, lines, before=GUARD) == "[6] 1"
+
+
+def test_what_a_guard_refuses_is_not_noted(fake: Path) -> None:
+    lines = """guard()
+refuse = True
+print(call(COPY_AND_WAIT), len(read_ring(ring).entries))
+"""
+    assert ran(fake, lines, before=GUARD) == "800 0"
+
+
+@pytest.mark.parametrize(("ends", "left"), [("_blame.close()", "[6] 0"), ("_hooks.remove()", "[] 1")])
+def test_once_one_of_both_has_ended_the_other_goes_on(fake: Path, ends: str, left: str) -> None:
+    lines = f"""guard()
+{ends}
+call(COPY_AND_WAIT)
+print(asked, len(read_ring(ring).entries))
+"""
+    assert ran(fake, lines, before=GUARD) == left
+
+
+def test_once_both_have_ended_all_pointers_are_put_back(fake: Path) -> None:
+    lines = """guard()
+_blame.close()
+_hooks.remove()
+print(runtime.runtime_replaced())
+"""
+    assert ran(fake, lines, before=GUARD) == "0"
+
+
+def test_blames_own_calls_are_not_asked_about(fake: Path) -> None:
+    lines = """_hooks.install("libcuda.so.1", {"cuStreamSynchronize": 1}, before, lambda *_: 0, 100)
+_hooks.switch(True)
+call(LAUNCH)
+print(fake.fake_waited(), asked)
+"""
+    assert ran(fake, lines, "PROGRAM:3:1", before=GUARD) == "1 []"
+
+
+def test_a_processor_whose_calls_are_not_known_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    assert str(unavailable()).endswith("on x86 and ARM, not on Linux on riscv64")
