@@ -198,7 +198,20 @@ def cost(seconds: float, ways: Sequence[str]) -> Row:
                 "quartiles": [ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]],
             }
     print(json.dumps(result), flush=True)
+    print(_shown(result, ways[1:]), flush=True)
     return result
+
+
+def _shown(cost: Row, ways: Sequence[str]) -> str:
+    """Returns the cost as a table: medians of the ratios of neighbours, and their quartiles."""
+    lines = ["".join(f"{text:>24}" for text in ("a step, by a plain one", *ways))]
+    for name in _STEPS:
+        ratios = [
+            f"{row['ratio']:.3f} ({row['quartiles'][0]:.3f}-{row['quartiles'][1]:.3f})"
+            for row in map(cost[name].get, ways)
+        ]
+        lines.append("".join(f"{text:>24}" for text in (name, *ratios)))
+    return "\n".join(lines)
 
 
 def _in_turns(workers: Mapping[str, _Worker], name: str, seconds: float) -> dict[str, list[float]]:
@@ -242,6 +255,8 @@ def _work(way: str) -> int:
     import torch
 
     torch.cuda.init()
+    if folder:
+        _check_following(folder)
     if way in _PARTS:
         _leave(_PARTS[way])
     torch.manual_seed(0)
@@ -275,6 +290,15 @@ def _work(way: str) -> int:
         if what == "end":
             break
     return 0
+
+
+def _check_following(folder: Path) -> None:
+    """Raises RuntimeError if calls are not followed, which costs nothing."""
+    from unstall.blaming.child import STATE
+
+    state = json.loads((folder / STATE).read_text())
+    if "failed" in state:
+        raise RuntimeError(state["failed"])
 
 
 def _leave(marks: tuple[float, int] | None) -> None:

@@ -37,6 +37,8 @@ void runtime_load(void)
     void *driver = dlopen("libcuda.so.1", RTLD_NOW), *found = asked(driver, "cuGetProcAddress_v2");
     static GetProcAddress get; /* in data, too */
     memcpy(&get, &found, sizeof get);
+    get("cuGetProcAddress", &found, 12000, 1, NULL);
+    memcpy(&get, &found, sizeof get);
     found = asked(driver, "fake_result");
     memcpy(&fake_result, &found, sizeof fake_result);
     for (int i = 0; i < COUNT; i++) {

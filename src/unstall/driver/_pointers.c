@@ -187,17 +187,31 @@ answer(int number, PARAMETERS)
     return result;
 }
 
+/* Adds cuGetProcAddress, as the linker and as it itself knows it. */
+static void
+add_answering(void *driver)
+{
+    static const char *const names[] = {"cuGetProcAddress", "cuGetProcAddress_v2"};
+    static const int since[] = {11030, 12000};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        void *address = dlsym(driver, names[i]);
+        int number = address ? add_locked(ANSWERING, address) : -1;
+        for (size_t form = 0; number >= 0 && form < sizeof since / sizeof *since; form++) {
+            void *answered = NULL;
+            Word status = 0; /* it is written to by the second form */
+            if (!(int)originals[number]((Word)(uintptr_t)"cuGetProcAddress", (Word)(uintptr_t)&answered, since[form], 0,
+                                        (Word)(uintptr_t)&status, 0, 0, 0, 0, 0, 0, 0) && answered) {
+                add_locked(ANSWERING, answered);
+            }
+        }
+    }
+}
+
 static int
 follow_names(void *driver)
 {
-    static const char *const names[] = {"cuGetProcAddress", "cuGetProcAddress_v2"};
     pthread_mutex_lock(&lock);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        void *address = dlsym(driver, names[i]);
-        if (address) {
-            add_locked(ANSWERING, address);
-        }
-    }
+    add_answering(driver);
     called[ANSWERING] = answer;
     named = driver;
     int error = exchange(0, 0, driver);
