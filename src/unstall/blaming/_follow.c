@@ -322,7 +322,11 @@ follow_begin(void)
     calls_follow(pointers, driver);
     following = 1;
     /* Names first: who asks for a function between the two is given ours, or is found. */
-    int error = pointers->follow_names(driver), failed = error ? 0 : pointers->follow(BLAMING, called);
+    int error, failed = 0;
+    Py_BEGIN_ALLOW_THREADS
+    error = pointers->follow_names(driver);
+    failed = error ? 0 : pointers->follow(BLAMING, called);
+    Py_END_ALLOW_THREADS
     if (error || failed) {
         follow_end();
         PyErr_Format(PyExc_OSError, "calls of CUDA's driver cannot be followed: %s",

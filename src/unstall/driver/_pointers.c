@@ -235,9 +235,6 @@ leave(User user)
     pthread_mutex_lock(&lock);
     int was_there = called[user] != NULL, others = 0;
     called[user] = NULL;
-    for (int number = 0; number < function_count; number++) {
-        followers[number] &= (unsigned char)~(1 << user);
-    }
     for (int other = 0; other < USERS; other++) {
         others += called[other] != NULL;
     }
