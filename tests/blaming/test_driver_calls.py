@@ -313,3 +313,11 @@ print(fake.fake_waited(), asked)
 def test_a_processor_whose_calls_are_not_known_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     assert str(unavailable()).endswith("on x86 and ARM, not on Linux on riscv64")
+
+
+def test_a_forked_child_calls_the_driver_and_notes_nothing(fake: Path) -> None:
+    lines = """if not os.fork():
+    os._exit(call(LAUNCH, result=3))
+print(os.waitstatus_to_exitcode(os.wait()[1]), len(read_ring(ring).entries))
+"""
+    assert ran(fake, lines) == "3 0"
