@@ -10,7 +10,7 @@ Cost: one process for each way to run (as it is, with --blame, with CUDA_LAUNCH_
 programs: an inference that is bound by launches, a training and a chain of elementwise operators that are bound by the
 device, and that inference as replays of a CUDA graph. They time a few steps in turns, on the same two cores. Figures
 are medians of the ratios of neighbours, and ratios of medians. Results must be equal bit for bit. With --parts there
-are parts of --blame, too: callbacks that return at once, the ring without marks, marks for 1 % of the time, all marks.
+are parts of --blame, too: calls that are only handed on, the ring without marks, marks for 1 % of the time, all marks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _AT_A_TIME = 6
 _WAYS = ("plain", "blame", "blocking")
 _ALL_MARKS = 2**32 - 1
 _PARTS: dict[str, tuple[float, int] | None] = {  # the share of the time that marks get, and how many come first
-    "callbacks": None,
+    "handed on": None,
     "ring": (0.0, 0),
     "marks 0.01": (0.01, 0),
     "all marks": (0.0, _ALL_MARKS),
@@ -198,7 +198,20 @@ def cost(seconds: float, ways: Sequence[str]) -> Row:
                 "quartiles": [ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]],
             }
     print(json.dumps(result), flush=True)
+    print(_shown(result, ways[1:]), flush=True)
     return result
+
+
+def _shown(cost: Row, ways: Sequence[str]) -> str:
+    """Returns the cost as a table: medians of the ratios of neighbours, and their quartiles."""
+    lines = ["".join(f"{text:>24}" for text in ("a step, by a plain one", *ways))]
+    for name in _STEPS:
+        ratios = [
+            f"{row['ratio']:.3f} ({row['quartiles'][0]:.3f}-{row['quartiles'][1]:.3f})"
+            for row in map(cost[name].get, ways)
+        ]
+        lines.append("".join(f"{text:>24}" for text in (name, *ratios)))
+    return "\n".join(lines)
 
 
 def _in_turns(workers: Mapping[str, _Worker], name: str, seconds: float) -> dict[str, list[float]]:
@@ -242,6 +255,8 @@ def _work(way: str) -> int:
     import torch
 
     torch.cuda.init()
+    if folder:
+        _check_following(folder)
     if way in _PARTS:
         _leave(_PARTS[way])
     torch.manual_seed(0)
@@ -277,12 +292,21 @@ def _work(way: str) -> int:
     return 0
 
 
+def _check_following(folder: Path) -> None:
+    """Raises RuntimeError if calls are not followed, which costs nothing."""
+    from unstall.blaming.child import STATE
+
+    state = json.loads((folder / STATE).read_text())
+    if "failed" in state:
+        raise RuntimeError(state["failed"])
+
+
 def _leave(marks: tuple[float, int] | None) -> None:
-    """Leaves this part of --blame: marks for a share of the time; None if callbacks are to return at once."""
+    """Leaves this part of --blame: marks for a share of the time; None if calls are only handed on."""
     from unstall.blaming import _blame
 
     if marks is None:
-        _blame.error(1, 0)  # after an error nothing is noted
+        _blame.error(1, "")  # after an error nothing is noted
     else:
         _blame.budget(*marks)
 

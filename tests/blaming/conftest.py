@@ -6,7 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from blaming.driver_functions import CALL
 
+HERE = Path(__file__).parent
 # Frames in <string> are nobody's, so work is of the lines that call these functions.
 TORCH = """
 __version__ = "2.fake"
@@ -16,39 +18,32 @@ class cuda:
     def _lazy_call(act):
         act()
 
-exec('''
-import ctypes, struct
-
-driver = ctypes.CDLL("libcuda.so.1")
-
+exec('''CALL
 def launch(kernel, stream=7):
-    parameters = bytearray(64)
-    struct.pack_into("<Q", parameters, 40, stream)
-    if driver.fake_call(307, bytes(parameters), kernel, 0):
+    if call("cuLaunchKernel", stream, kernel):
         raise RuntimeError("CUDA error: device-side assert triggered")
 
 def synchronize(stream=7):
-    if driver.fake_call(126, struct.pack("<Q", stream), None, 0):
+    if call("cuStreamSynchronize", stream):
         raise RuntimeError("CUDA error: device-side assert triggered")
 ''')
-"""
+""".replace("CALL", CALL)
 
 
 @pytest.fixture(scope="session")
 def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the driver, which is CUPTI too."""
+    """A folder with the driver, and with a runtime that calls it."""
     folder = tmp_path_factory.mktemp("fake")
-    source = Path(__file__).parent / "fake_driver.c"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libcuda.so.1", source], check=True)
+    for library, source in (("libcuda.so.1", "fake_driver.c"), ("libruntime.so", "fake_runtime.c")):
+        command = ["gcc", "-shared", "-fPIC", "-w", "-o", str(folder / library), str(HERE / source), "-ldl"]
+        subprocess.run(command, check=True)
     return folder
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory, fake: Path) -> Path:
-    """A folder with a torch of a few lines, and with a toolkit whose CUPTI is the driver of these tests."""
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a torch of a few lines."""
     folder = tmp_path_factory.mktemp("home")
-    for name in ("torch", "lib64"):
-        (folder / name).mkdir()
+    (folder / "torch").mkdir()
     (folder / "torch" / "__init__.py").write_text(TORCH)
-    (folder / "lib64" / "libcupti.so").symlink_to(fake / "libcuda.so.1")
     return folder

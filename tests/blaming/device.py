@@ -16,7 +16,7 @@ from unstall.blaming.child import RING, whose_files
 from unstall.blaming.ring import KERNEL, RECORD, WAIT, Ring, read_ring
 from unstall.blaming.supervise import make_folder
 
-ASSERT, SYNCHRONIZE = 710, 126
+ASSERT, SYNCHRONIZE = 710, "cuStreamSynchronize"
 PROGRAM = "/home/me/program.py"
 
 
@@ -88,5 +88,5 @@ def wait(stream: int, event: int) -> str:
 
 def run(on: Device, lines: Sequence[str]) -> None:
     """Runs a program of these lines, which then notices an error."""
-    source = "\n".join([*lines, f"error({ASSERT}, {SYNCHRONIZE})"])
+    source = "\n".join([*lines, f"error({ASSERT}, {SYNCHRONIZE!r})"])
     exec(compile(source, PROGRAM, "exec"), {"work": _blame.work, "error": _blame.error, "put": on.launched})

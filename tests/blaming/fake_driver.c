@@ -1,7 +1,10 @@
-/* Stands for libcuda.so.1 and libcupti.so in tests: a device that does work when it is told to.
+/* Stands for libcuda.so.1 in tests: a device that does work when it is told to.
 
-   `fake_call` makes a call of the driver as a program would: the callback before it, its effect, the callback after it.
-   A stream is a queue of marks, which `fake_run` lets the device write. */
+   Programs call the functions that cuGetProcAddress answers with, which do what `made` says, and return what `fake_result`
+   was told. --blame calls those that the library exports. A stream is a queue of marks, which `fake_run` lets the device
+   write. */
+
+#include "fake_functions.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,22 +12,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-typedef struct {
-    int site;
-    const char *function;
-    const void *parameters;
-    const void *result;
-    const char *symbol;
-    void *context;
-    uint32_t context_id;
-    uint64_t *data;
-    uint32_t correlation;
-} CallbackData;
+typedef int64_t W;
 
 enum { MOST = 1 << 16 };
 
-static void (*callback)(void *, int, uint32_t, const CallbackData *);
-static unsigned char enabled[1024];
 static struct {
     uint64_t stream, address;
     uint32_t value;
@@ -42,23 +33,6 @@ static uint64_t current = 1;    /* the context */
 static int primary_active = 1;
 static void *allocated;         /* memory of the driver's, which goes with its context */
 static size_t allocated_bytes;
-
-int cuptiGetResultString(int result, const char **text) { (void)result; *text = "fake"; return 0; }
-int cuptiSubscribe(void **subscriber, void *function, void *data)
-{
-    (void)data;
-    *subscriber = &callback;
-    memcpy(&callback, &function, sizeof callback);
-    return 0;
-}
-int cuptiUnsubscribe(void *subscriber) { (void)subscriber; callback = NULL; return 0; }
-int cuptiEnableCallback(uint32_t on, void *subscriber, int domain, uint32_t id)
-{
-    (void)subscriber, (void)domain;
-    enabled[id] = (unsigned char)on;
-    return 0;
-}
-int cuptiFinalize(void) { callback = NULL; return 0; }
 
 int cuStreamWriteValue32_v2(void *stream, uint64_t address, uint32_t value, unsigned flags)
 {
@@ -128,10 +102,6 @@ int cuStreamQuery(void *stream)
 int cuCtxGetCurrent(void **context)
 {
     *context = (void *)(uintptr_t)current;
-    if (callback && enabled[304]) {
-        CallbackData data = {.site = 1};
-        callback(NULL, 1, 304, &data);
-    }
     return 0;
 }
 
@@ -147,37 +117,89 @@ static void free_memory(void)
     mprotect(allocated, allocated_bytes, PROT_NONE); /* who reads it crashes */
 }
 
-/* What a call does between the callbacks before and after it. */
-static void effect(uint32_t id, const void *parameters, int result)
+static int next_result;
+void fake_result(int result) { next_result = result; }
+
+/* A call of the program's. */
+static int made(const char *name, uint64_t handle)
 {
-    uint64_t handle;
-    memcpy(&handle, parameters, sizeof handle);
-    if (id == 495 && !result) { /* cuStreamBeginCapture */
+    int result = dead ? dead : next_result;
+    if (!strcmp(name, "cuStreamBeginCapture") && !result) {
         capturing = handle;
         invalidated = 0;
     }
-    else if (id == 497 && result != 903) { /* cuStreamEndCapture: 903 if the capture was begun on another stream */
+    else if (!strcmp(name, "cuStreamEndCapture") && result != 903) { /* 903 if it was begun on another stream */
         capturing = 0;
     }
-    else if ((id == 322 && handle == 1) || id == 545 || (id == 544 && !primary_active)) { /* a context is destroyed */
+    else if ((!strcmp(name, "cuCtxDestroy_v2") && handle == 1) || !strcmp(name, "cuDevicePrimaryCtxReset_v2") ||
+             (!strcmp(name, "cuDevicePrimaryCtxRelease_v2") && !primary_active)) { /* a context is destroyed */
         free_memory();
     }
+    return result;
 }
 
-int fake_call(uint32_t id, const void *parameters, const char *symbol, int result)
+#define DEFINE_ANSWERED(name, asked_for, since) \
+    static int answered_##name(W a) { return made(#name, (uint64_t)a); } \
+    static int answered_##name##_per_thread(W a) { return made(#name, (uint64_t)a); }
+#define DEFINE(name, asked_for, since) \
+    DEFINE_ANSWERED(name, asked_for, since) \
+    int name(W a) { return made(#name, (uint64_t)a); } \
+    int name##_ptsz(W a) { return made(#name, (uint64_t)a); }
+FUNCTIONS(DEFINE, DEFINE_ANSWERED)
+
+/* The newest form of the function that this version has. What it answers for itself is another address than its own. */
+static int answered_get(const char *name, void **address, int version, uint64_t flags, void *status)
 {
-    int returned = dead ? dead : result;
-    CallbackData data = {.site = 0, .parameters = parameters, .symbol = symbol,
-                         .context = (void *)(uintptr_t)current, .result = &returned};
-    if (callback && enabled[id]) {
-        callback(NULL, 1, id, &data);
+    if (!strcmp(name, "cuGetProcAddress")) {
+        *address = (void *)answered_get;
+        return 0;
     }
-    effect(id, parameters, returned);
-    if (callback && enabled[id]) {
-        data.site = 1;
-        callback(NULL, 1, id, &data);
+    static const struct {
+        const char *name;
+        int since, (*function)(W), (*per_thread)(W);
+    } rows[] = {
+#define ROW(name, asked_for, since) {#asked_for, since, answered_##name, answered_##name##_per_thread},
+        FUNCTIONS(ROW, ROW)
+    };
+    int found = 0;
+    (void)status;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (!strcmp(rows[i].name, name) && rows[i].since <= version && rows[i].since > found) {
+            found = rows[i].since;
+            memcpy(address, flags == 2 ? &rows[i].per_thread : &rows[i].function, sizeof *address);
+        }
     }
-    return returned;
+    return found ? 0 : 500;
+}
+int cuGetProcAddress_v2(const char *name, void **address, int version, uint64_t flags, void *status)
+{
+    return answered_get(name, address, version, flags, status);
+}
+
+/* A handle for a kernel of this name, which is told by cuFuncGetName, or by cuKernelGetName if it begins with "library". */
+const char *fake_function(const char *name)
+{
+    static char *names[1024];
+    static int count;
+    for (int i = 0; i < count; i++) {
+        if (!strcmp(names[i], name)) {
+            return names[i];
+        }
+    }
+    return names[count++] = strdup(name);
+}
+static int name_asked;
+int fake_name_asked(void) { return name_asked; }
+int cuFuncGetName(const char **name, const char *function)
+{
+    *name = function;
+    name_asked++;
+    return strncmp(function, "library", 7) ? dead : 400;
+}
+int cuKernelGetName(const char **name, const char *kernel)
+{
+    *name = kernel;
+    return dead;
 }
 void fake_capture(uint64_t stream) { capturing = stream; }
 void fake_invalidate(void) { invalidated = 1; }
@@ -192,7 +214,6 @@ void fake_go_on(void) { hung_count = 0; }
 int fake_queued(void) { return queued; }
 int fake_registered(void) { return registered; }
 int fake_waited(void) { return waited; }
-int fake_subscribed(void) { return callback != NULL; }
 
 /* Lets the device do the marks of this stream up to and with the `count`-th from now on. */
 void fake_run(uint64_t stream, int count)

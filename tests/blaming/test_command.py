@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="CUPTI is followed on Linux alone"),
+    pytest.mark.skipif(sys.platform != "linux", reason="the driver is followed on Linux alone"),
     pytest.mark.skipif(shutil.which("gcc") is None, reason="the driver of these tests is built by gcc"),
 ]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="CUPTI is followed on Linux alone"),
+    pytest.mark.skipif(sys.platform != "linux", reason="the driver is followed on Linux alone"),
     pytest.mark.skipif(shutil.which("gcc") is None, reason="the driver of these tests is built by gcc"),
 ]
 
@@ -25,10 +25,8 @@ from unstall.blaming.hangs.verdict import standing
 folder = ring.parent / str(os.getpid())
 folder.mkdir(mode=0o700)
 undo = attend(folder)
-WAIT_VALUE, WRITE_VALUE, BATCH, DESTROY = 659, 663, 667, 326
-
-def value(number, address, value, stream=7):
-    return fake.fake_call(number, struct.pack("<QQII", stream, address, value, 0), None, 0)
+WAIT_VALUE, WRITE_VALUE = "cuStreamWaitValue32_v2", "cuStreamWriteValue32_v2"
+BATCH, DESTROY = "cuStreamBatchMemOp_v2", "cuStreamDestroy_v2"
 
 def where():
     (answer,) = ask([folder])
@@ -52,18 +50,15 @@ print(where())
 
 
 def test_a_value_that_is_waited_for_and_written_is_noted_with_its_address(fake: Path) -> None:
-    lines = """value(WAIT_VALUE, 64, 3)
-value(WRITE_VALUE, 128, 4)
+    lines = """call(WAIT_VALUE, event=64, value=3)
+call(WRITE_VALUE, event=128, value=4)
 print([(int(e["kind"]), int(e["event"]), int(e["value"])) for e in read_ring(ring).entries])
 """
     assert told(fake, lines) == "[(7, 64, 3), (8, 128, 4)]"
 
 
 def test_each_value_of_a_batch_is_noted(fake: Path) -> None:
-    lines = """each = [(4, 64, 3), (6, 0, 0), (2, 128, 4)]
-operations = b"".join(struct.pack("<QQQ24x", *operation) for operation in each)
-kept = ctypes.create_string_buffer(operations, len(operations))
-fake.fake_call(BATCH, struct.pack("<QIxxxxQI", 7, 3, ctypes.addressof(kept), 0), None, 0)
+    lines = """call(BATCH, operations=[(4, 64, 3), (6, 0, 0), (2, 128, 4)])
 print([(int(e["kind"]), int(e["event"]), int(e["value"])) for e in read_ring(ring).entries])
 """
     assert told(fake, lines) == "[(7, 64, 3), (8, 128, 4)]"
@@ -146,7 +141,8 @@ print(fake.fake_asked())
     assert told(fake, lines) == "0"
 
 
-CONTEXT_DESTROY, PRIMARY_RELEASE, PRIMARY_RESET = 322, 544, 545
+CONTEXT_DESTROY = "cuCtxDestroy_v2"
+PRIMARY_RELEASE, PRIMARY_RESET = "cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxReset_v2"
 
 
 @pytest.mark.slow
@@ -163,7 +159,7 @@ call(LAUNCH)
 fake.fake_run(7, 1)
 if {error}: call(SYNCHRONIZE, result={error})
 fake.fake_last_release()
-call({goes_by}, stream={handle})
+call({goes_by!r}, stream={handle})
 before = fake.fake_queued()
 threading.Event().wait(1.3)  # each second the agent copies it
 call(LAUNCH)
@@ -176,7 +172,7 @@ def test_a_primary_context_that_others_retain_keeps_its_marks(fake: Path) -> Non
     lines = f"""fake.fake_refuse(801)
 call(LAUNCH)
 call(LAUNCH)
-call({PRIMARY_RELEASE}, stream=0)
+call({PRIMARY_RELEASE!r}, stream=0)
 before = fake.fake_queued()
 call(LAUNCH)
 print(fake.fake_queued() - before)

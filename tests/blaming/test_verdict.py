@@ -32,7 +32,7 @@ def test_frames_that_no_user_wrote_are_never_the_line(between: str) -> None:
     names = {"work": _blame.work}
     exec(compile(f"def inner(): work({KERNEL}, 0, 'kernel')", between, "exec"), names)
     with device() as on:
-        exec(compile("inner()\nerror(710, 126)", PROGRAM, "exec"), {**names, "error": _blame.error})
+        exec(compile("inner()\nerror(710, 'cuStreamSynchronize')", PROGRAM, "exec"), {**names, "error": _blame.error})
         (suspect,) = verdict(on.ring()).suspects
     assert suspect.where is not None
     assert (suspect.where.file, suspect.where.line) == (PROGRAM, 1)
@@ -43,7 +43,10 @@ def test_frames_of_the_interpreter_are_not_told_as_callers() -> None:
     exec(compile(f"def inner(): work({KERNEL}, 0, 'kernel')", PROGRAM, "exec"), names)
     exec(compile("def trampoline(): inner()", "<shim>", "exec"), names)
     with device() as on:
-        exec(compile("trampoline()\nerror(710, 126)", "/home/me/main.py", "exec"), {**names, "error": _blame.error})
+        exec(
+            compile("trampoline()\nerror(710, 'cuStreamSynchronize')", "/home/me/main.py", "exec"),
+            {**names, "error": _blame.error},
+        )
         (suspect,) = verdict(on.ring()).suspects
     assert "<shim>" not in {line.file for line in suspect.called_from}
 

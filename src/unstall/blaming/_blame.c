@@ -10,24 +10,6 @@
 #include <errno.h>
 #include <pthread.h>
 
-PyDoc_STRVAR(load_doc, "load(path) -> None\n\nLoad libcupti, and find the driver's functions. Raises OSError.");
-
-static PyObject *
-load(PyObject *self, PyObject *argument)
-{
-    (void)self;
-    PyObject *path = NULL;
-    if (!PyUnicode_FSConverter(argument, &path)) {
-        return NULL;
-    }
-    int failed = follow_load(PyBytes_AsString(path));
-    Py_DECREF(path);
-    if (failed) {
-        return NULL;
-    }
-    Py_RETURN_NONE;
-}
-
 static void
 forked(void)
 {
@@ -161,7 +143,7 @@ when_failed(PyObject *self, PyObject *act)
 }
 
 PyDoc_STRVAR(follow_doc,
-"follow() -> None\n\nBecome the client of CUPTI, and follow the driver's calls. Raises RuntimeError with CUPTI's reason.");
+"follow() -> None\n\nFollow the driver's calls from now on. Raises OSError if that is not possible.");
 
 static PyObject *
 follow(PyObject *self, PyObject *nothing)
@@ -263,8 +245,8 @@ error(PyObject *self, PyObject *arguments)
 {
     (void)self;
     int code;
-    unsigned call;
-    if (!PyArg_ParseTuple(arguments, "iI", &code, &call)) {
+    const char *call;
+    if (!PyArg_ParseTuple(arguments, "is", &code, &call)) {
         return NULL;
     }
     marks_error(code, call, frames_here_all(), follow_thread(), now());
@@ -319,7 +301,6 @@ supported(PyObject *self, PyObject *nothing)
 }
 
 static PyMethodDef methods[] = {
-    {"load", load, METH_O, load_doc},
     {"open", open_, METH_VARARGS, open_doc},
     {"budget", budget, METH_VARARGS, budget_doc},
     {"when_failed", when_failed, METH_O, when_failed_doc},
@@ -337,7 +318,14 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots_of_module[] = {{0, NULL}};
+static int
+begin(PyObject *module)
+{
+    (void)module;
+    return follow_import();
+}
+
+static PyModuleDef_Slot slots_of_module[] = {{Py_mod_exec, begin}, {0, NULL}};
 
 static PyModuleDef module = {
     PyModuleDef_HEAD_INIT, .m_name = "_blame", .m_methods = methods, .m_slots = slots_of_module,

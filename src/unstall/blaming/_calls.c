@@ -1,135 +1,175 @@
-/* The tables of _calls.h: cupti_driver_cbid.h has the ids. */
+/* The table of _calls.h: cuda.h has the arguments, cudaTypedefs.h the versions. */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 
 #include "_calls.h"
 
 #include "_marks.h"
 
+#include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 
-Call calls[MOST_CALLS];
+enum { NONE = -1, IN_CONFIG = -2, STREAM_IN_CONFIG_AT = 32 };
 
-/* Where a call's stream and event stand in its parameters, in bytes (generated_cuda_meta.h). */
-enum { NO_STREAM = 255, IN_CONFIG = 254, NONE = 255 };
+#define LAUNCH(name, since, stream, function) {name, since, KERNEL, stream, NONE, function, 0, 0, 0, 0}
+#define WORK(name, since, kind, stream) {name, since, kind, stream, NONE, NONE, 0, 0, 0, 0}
+#define EVENT(name, since, kind, stream, event) {name, since, kind, stream, event, NONE, 0, 0, 0, 0}
+#define DONE(name, since, what) {name, since, 0, NONE, NONE, NONE, what, 0, 0, 0}
+#define CAPTURE(name, since, what) {name, since, 0, NONE, NONE, NONE, 0, what, 0, 0}
+#define GONE(name, since, what) {name, since, 0, NONE, NONE, NONE, 0, 0, what, 0}
+#define UNLOAD(name, since) {name, since, 0, NONE, NONE, NONE, 0, 0, 0, 1}
+#define MEMORY(name, since) {name, since, 0, NONE, NONE, NONE, 0, 0, 0, 0} /* whose errors are seen */
 
-static const struct {
-    uint16_t id, per_thread_id; /* the call's, and that of its _ptsz or _ptds; 0: none */
-    uint8_t kind, stream, event;
-} work_calls[] = {
-    {307, 442, KERNEL, 40, NONE},        /* cuLaunchKernel */
-    {652, 653, KERNEL, IN_CONFIG, NONE}, /* cuLaunchKernelEx */
-    {477, 478, KERNEL, 40, NONE},        /* cuLaunchCooperativeKernel */
-    {514, 515, GRAPH, 8, NONE},          /* cuGraphLaunch */
-    {277, 421, COPY, 24, NONE}, {279, 422, COPY, 24, NONE}, {281, 423, COPY, 24, NONE}, /* HtoD, DtoH, DtoD, async */
-    {306, 418, COPY, 24, NONE},                              /* cuMemcpyAsync */
-    {289, 424, COPY, 8, NONE},  {291, 425, COPY, 8, NONE},   /* 2D, 3D */
-    {319, 426, COPY, 40, NONE}, {321, 427, COPY, 8, NONE},   /* Peer, 3DPeer */
-    {776, 777, COPY, 64, NONE}, {796, 797, COPY, 56, NONE}, {837, 838, COPY, 32, NONE}, /* Batch, WithAttributes */
-    {276, 397, COPY, NO_STREAM, NONE}, {278, 398, COPY, NO_STREAM, NONE}, {280, 399, COPY, NO_STREAM, NONE},
-    {305, 408, COPY, NO_STREAM, NONE}, {287, 405, COPY, NO_STREAM, NONE}, {288, 406, COPY, NO_STREAM, NONE},
-    {290, 407, COPY, NO_STREAM, NONE},
-    {216, 428, MEMSET, 24, NONE}, {218, 429, MEMSET, 24, NONE}, {220, 430, MEMSET, 24, NONE},
-    {222, 431, MEMSET, 40, NONE}, {224, 432, MEMSET, 40, NONE}, {226, 433, MEMSET, 40, NONE},
-    {249, 411, MEMSET, NO_STREAM, NONE}, {250, 412, MEMSET, NO_STREAM, NONE}, {251, 413, MEMSET, NO_STREAM, NONE},
-    {119, 441, RECORD, 8, 0},     {587, 588, RECORD, 8, 0},  /* cuEventRecord, WithFlags */
-    {295, 436, WAIT, 0, 8},                                  /* cuStreamWaitEvent */
-    {458, 459, WAIT_VALUE, 0, 8}, {659, 660, WAIT_VALUE, 0, 8},   /* cuStreamWaitValue32, and _v2 */
-    {473, 474, WAIT_VALUE, 0, 8}, {661, 662, WAIT_VALUE, 0, 8},   /* 64 */
-    {460, 461, WRITE_VALUE, 0, 8}, {663, 664, WRITE_VALUE, 0, 8}, /* cuStreamWriteValue32, and _v2 */
-    {475, 476, WRITE_VALUE, 0, 8}, {665, 666, WRITE_VALUE, 0, 8}, /* 64 */
-    {462, 463, BATCH, 0, NONE},    {667, 668, BATCH, 0, NONE},    /* cuStreamBatchMemOp, and _v2 */
+static const Call table[] = {
+    LAUNCH("cuLaunchKernel", 4000, 8, 0),
+    LAUNCH("cuLaunchKernelEx", 11060, IN_CONFIG, 1),
+    LAUNCH("cuLaunchCooperativeKernel", 9000, 8, 0),
+    WORK("cuGraphLaunch", 10000, GRAPH, 1),
+    WORK("cuMemcpyHtoDAsync_v2", 3020, COPY, 3),
+    WORK("cuMemcpyDtoHAsync_v2", 3020, COPY, 3),
+    WORK("cuMemcpyDtoDAsync_v2", 3020, COPY, 3),
+    WORK("cuMemcpyAsync", 4000, COPY, 3),
+    WORK("cuMemcpy2DAsync_v2", 3020, COPY, 1),
+    WORK("cuMemcpy3DAsync_v2", 3020, COPY, 1),
+    WORK("cuMemcpyPeerAsync", 4000, COPY, 5),
+    WORK("cuMemcpy3DPeerAsync", 4000, COPY, 1),
+    WORK("cuMemcpyBatchAsync", 12080, COPY, 8),
+    WORK("cuMemcpyBatchAsync_v2", 13000, COPY, 7),
+    WORK("cuMemcpyWithAttributesAsync", 13050, COPY, 4),
+    WORK("cuMemcpyHtoD_v2", 3020, COPY, NONE),
+    WORK("cuMemcpyDtoH_v2", 3020, COPY, NONE),
+    WORK("cuMemcpyDtoD_v2", 3020, COPY, NONE),
+    WORK("cuMemcpy", 4000, COPY, NONE),
+    WORK("cuMemcpy2D_v2", 3020, COPY, NONE),
+    WORK("cuMemcpy2DUnaligned_v2", 3020, COPY, NONE),
+    WORK("cuMemcpy3D_v2", 3020, COPY, NONE),
+    WORK("cuMemsetD8Async", 3020, MEMSET, 3),
+    WORK("cuMemsetD16Async", 3020, MEMSET, 3),
+    WORK("cuMemsetD32Async", 3020, MEMSET, 3),
+    WORK("cuMemsetD2D8Async", 3020, MEMSET, 5),
+    WORK("cuMemsetD2D16Async", 3020, MEMSET, 5),
+    WORK("cuMemsetD2D32Async", 3020, MEMSET, 5),
+    WORK("cuMemsetD8_v2", 3020, MEMSET, NONE),
+    WORK("cuMemsetD16_v2", 3020, MEMSET, NONE),
+    WORK("cuMemsetD32_v2", 3020, MEMSET, NONE),
+    EVENT("cuEventRecord", 2000, RECORD, 1, 0),
+    EVENT("cuEventRecordWithFlags", 11010, RECORD, 1, 0),
+    EVENT("cuStreamWaitEvent", 3020, WAIT, 0, 1),
+    EVENT("cuStreamWaitValue32", 8000, WAIT_VALUE, 0, 1),
+    EVENT("cuStreamWaitValue32_v2", 11070, WAIT_VALUE, 0, 1),
+    EVENT("cuStreamWaitValue64", 9000, WAIT_VALUE, 0, 1),
+    EVENT("cuStreamWaitValue64_v2", 11070, WAIT_VALUE, 0, 1),
+    EVENT("cuStreamWriteValue32", 8000, WRITE_VALUE, 0, 1),
+    EVENT("cuStreamWriteValue32_v2", 11070, WRITE_VALUE, 0, 1),
+    EVENT("cuStreamWriteValue64", 9000, WRITE_VALUE, 0, 1),
+    EVENT("cuStreamWriteValue64_v2", 11070, WRITE_VALUE, 0, 1),
+    WORK("cuStreamBatchMemOp", 8000, BATCH, 0),
+    WORK("cuStreamBatchMemOp_v2", 11070, BATCH, 0),
+    DONE("cuStreamQuery", 2000, STREAM_DONE),
+    DONE("cuStreamSynchronize", 2000, STREAM_DONE),
+    DONE("cuCtxSynchronize", 2000, CONTEXT_DONE),
+    DONE("cuCtxSynchronize_v2", 13000, CONTEXT_DONE),
+    DONE("cuEventQuery", 2000, EVENT_DONE),
+    DONE("cuEventSynchronize", 2000, EVENT_DONE),
+    CAPTURE("cuStreamBeginCapture", 10000, BEGIN_CAPTURE),
+    CAPTURE("cuStreamBeginCapture_v2", 10010, BEGIN_CAPTURE),
+    CAPTURE("cuStreamBeginCaptureToGraph", 12030, BEGIN_CAPTURE),
+    CAPTURE("cuStreamEndCapture", 10000, END_CAPTURE),
+    GONE("cuStreamDestroy", 2000, STREAM_GONE),
+    GONE("cuStreamDestroy_v2", 4000, STREAM_GONE),
+    GONE("cuCtxDestroy", 2000, CONTEXT_GONE),
+    GONE("cuCtxDestroy_v2", 4000, CONTEXT_GONE),
+    GONE("cuDevicePrimaryCtxReset", 7000, PRIMARY_GONE),
+    GONE("cuDevicePrimaryCtxReset_v2", 11000, PRIMARY_GONE),
+    GONE("cuDevicePrimaryCtxRelease", 7000, PRIMARY_RELEASED),
+    GONE("cuDevicePrimaryCtxRelease_v2", 11000, PRIMARY_RELEASED),
+    UNLOAD("cuModuleUnload", 2000),
+    UNLOAD("cuLibraryUnload", 12000),
+    MEMORY("cuMemAlloc_v2", 3020),
+    MEMORY("cuMemAllocPitch_v2", 3020),
+    MEMORY("cuMemAllocManaged", 6000),
+    MEMORY("cuMemAllocHost_v2", 3020),
+    MEMORY("cuMemHostAlloc", 2020),
+    MEMORY("cuMemFree", 2000),
+    MEMORY("cuMemFree_v2", 3020),
+    MEMORY("cuMemFreeHost", 2000),
+    MEMORY("cuMemCreate", 10020),
+    MEMORY("cuMemRelease", 10020),
+    MEMORY("cuMemMap", 10020),
+    MEMORY("cuMemUnmap", 10020),
 };
 
-/* Calls of memory, whose errors are seen besides those of work. */
-static const uint16_t other_calls[] = {243, 244, 245, 33, 38, 39, 294, 371, 549, 550, 551, 552};
+static Made made[MOST_FUNCTIONS]; /* by number */
 
-static const struct {
-    uint16_t id;
-    uint8_t what, per_thread;
-} done_calls[] = {
-    {125, STREAM_DONE, 0}, {439, STREAM_DONE, 1}, {126, STREAM_DONE, 0}, {440, STREAM_DONE, 1},
-    {17, CONTEXT_DONE, 0}, {800, CONTEXT_DONE, 0}, {120, EVENT_DONE, 0}, {121, EVENT_DONE, 0},
-};
-
-static const struct {
-    uint16_t id;
-    uint8_t what, per_thread;
-} capture_calls[] = {
-    {495, BEGIN_CAPTURE, 0}, {496, BEGIN_CAPTURE, 1}, {539, BEGIN_CAPTURE, 0}, {540, BEGIN_CAPTURE, 1},
-    {720, BEGIN_CAPTURE, 0}, {721, BEGIN_CAPTURE, 1}, {497, END_CAPTURE, 0},   {498, END_CAPTURE, 1},
-};
-
-static const struct {
-    uint16_t id;
-    uint8_t what;
-} gone_calls[] = {
-    {127, STREAM_GONE},  {326, STREAM_GONE},  {11, CONTEXT_GONE},  {322, CONTEXT_GONE},
-    {389, PRIMARY_GONE}, {545, PRIMARY_GONE}, {387, PRIMARY_RELEASED}, {544, PRIMARY_RELEASED},
-};
-
-static const uint16_t unload_calls[] = {22, 680}; /* cuModuleUnload, cuLibraryUnload */
+const Made *
+calls_made(int number)
+{
+    return &made[number];
+}
 
 uint64_t
-pointer_in(const void *parameters, size_t offset)
+pointer_in(const void *at, size_t offset)
 {
     uint64_t pointer;
-    memcpy(&pointer, (const char *)parameters + offset, sizeof pointer);
+    memcpy(&pointer, (const char *)at + offset, sizeof pointer);
     return pointer;
 }
 
-uint32_t
-calls_kind(uint32_t id)
+uint64_t
+calls_stream(const Made *on)
 {
-    return work_calls[calls[id].work - 1].kind;
+    int at = on->call->stream;
+    uint64_t stream = at == NONE ? 0
+                      : at == IN_CONFIG ? pointer_in((const void *)on->arguments[0], STREAM_IN_CONFIG_AT)
+                                        : (uint64_t)on->arguments[at];
+    return stream ? stream : on->per_thread ? PER_THREAD_STREAM : 0;
 }
 
 uint64_t
-calls_stream(uint32_t id, const CallbackData *data)
+calls_event(const Made *on)
 {
-    int row = calls[id].work - 1;
-    uint8_t at = work_calls[row].stream;
-    uint64_t stream = at == NO_STREAM ? 0
-                      : at == IN_CONFIG ? pointer_in((const void *)(uintptr_t)pointer_in(data->parameters, 0), 32)
-                                        : pointer_in(data->parameters, at);
-    return stream ? stream : calls[id].per_thread ? PER_THREAD_STREAM : 0;
+    int at = on->call->event;
+    return at == NONE ? 0 : (uint64_t)on->arguments[at];
 }
 
-uint64_t
-calls_event(uint32_t id, const CallbackData *data)
+/* cuGetProcAddress: it answers by a name without suffix, for a version of CUDA and a kind of default stream. Its functions
+   may be others than those that the dynamic linker knows. */
+typedef int (*GetProcAddress)(const char *name, void **address, int version, uint64_t flags, void *status);
+enum { LEGACY_DEFAULT = 1, PER_THREAD_DEFAULT = 2, PER_THREAD_SINCE = 7000 };
+
+static void
+add(const Pointers *pointers, void *address, const Call *call, int per_thread)
 {
-    uint8_t at = work_calls[calls[id].work - 1].event;
-    return at == NONE ? 0 : pointer_in(data->parameters, at);
+    int number = address ? pointers->add(BLAMING, address) : -1;
+    if (number >= 0 && !made[number].call) {
+        made[number] = (Made){.call = call, .per_thread = per_thread};
+    }
 }
 
 void
-calls_enable(const Callbacks *cupti, void *subscriber)
+calls_follow(const Pointers *pointers, void *driver)
 {
-    memset(calls, 0, sizeof calls);
-    /* Enabling fails for calls that this driver does not have. */
-    for (size_t i = 0; i < sizeof work_calls / sizeof *work_calls; i++) {
-        calls[work_calls[i].id].work = calls[work_calls[i].per_thread_id].work = (uint8_t)(i + 1);
-        calls[work_calls[i].per_thread_id].per_thread = 1;
-        cupti->EnableCallback(1, subscriber, DRIVER_API, work_calls[i].id);
-        cupti->EnableCallback(1, subscriber, DRIVER_API, work_calls[i].per_thread_id);
-    }
-    for (size_t i = 0; i < sizeof capture_calls / sizeof *capture_calls; i++) {
-        calls[capture_calls[i].id].capture = capture_calls[i].what;
-        calls[capture_calls[i].id].per_thread = capture_calls[i].per_thread;
-        cupti->EnableCallback(1, subscriber, DRIVER_API, capture_calls[i].id);
-    }
-    for (size_t i = 0; i < sizeof done_calls / sizeof *done_calls; i++) {
-        calls[done_calls[i].id].done = done_calls[i].what;
-        calls[done_calls[i].id].per_thread = done_calls[i].per_thread;
-        cupti->EnableCallback(1, subscriber, DRIVER_API, done_calls[i].id);
-    }
-    for (size_t i = 0; i < sizeof unload_calls / sizeof *unload_calls; i++) {
-        calls[unload_calls[i]].unload = 1;
-        cupti->EnableCallback(1, subscriber, DRIVER_API, unload_calls[i]);
-    }
-    for (size_t i = 0; i < sizeof gone_calls / sizeof *gone_calls; i++) {
-        calls[gone_calls[i].id].gone = gone_calls[i].what;
-        cupti->EnableCallback(1, subscriber, DRIVER_API, gone_calls[i].id);
-    }
-    for (size_t i = 0; i < sizeof other_calls / sizeof *other_calls; i++) {
-        cupti->EnableCallback(1, subscriber, DRIVER_API, other_calls[i]);
+    GetProcAddress get;
+    void *found = dlsym(driver, "cuGetProcAddress_v2");
+    memcpy(&get, &found, sizeof get);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const Call *call = &table[i];
+        char name[64];
+        add(pointers, dlsym(driver, call->name), call, 0);
+        for (int synchronous = 0; synchronous < 2; synchronous++) {
+            snprintf(name, sizeof name, "%s_pt%s", call->name, synchronous ? "ds" : "sz");
+            add(pointers, dlsym(driver, name), call, 1);
+        }
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(call->name, "_"), call->name);
+        for (int per_thread = 0; get && per_thread < 2; per_thread++) {
+            void *address = NULL;
+            int since = per_thread && call->since < PER_THREAD_SINCE ? PER_THREAD_SINCE : call->since;
+            if (!get(name, &address, since, per_thread ? PER_THREAD_DEFAULT : LEGACY_DEFAULT, NULL)) {
+                add(pointers, address, call, per_thread);
+            }
+        }
     }
 }

@@ -1,9 +1,9 @@
-/* Which calls of the driver are followed, what each does, and where its parameters have what is noted. */
+/* Which calls of the driver are followed, what each does, and which of its arguments are noted. */
 
 #ifndef UNSTALL_CALLS_H
 #define UNSTALL_CALLS_H
 
-#include "../cupti/_callbacks.h"
+#include "../driver/_pointers.h"
 
 #include <stdint.h>
 
@@ -14,27 +14,37 @@ enum { STREAM_DONE = 1, CONTEXT_DONE, EVENT_DONE };
 
 enum { BEGIN_CAPTURE = 1, END_CAPTURE };
 
-/* Calls that destroy the stream or the context that is their parameter, or a device's primary context; that one only if
+/* Calls that destroy the stream or the context that is their argument, or a device's primary context; that one only if
    nobody else retains it. */
 enum { STREAM_GONE = 1, CONTEXT_GONE, PRIMARY_GONE, PRIMARY_RELEASED };
 
-enum { MOST_CALLS = 1024, LEGACY_STREAM = 1, PER_THREAD_STREAM = 2 };
+enum { LEGACY_STREAM = 1, PER_THREAD_STREAM = 2 };
 
 typedef struct {
-    uint8_t work, per_thread, capture, done, gone, unload; /* work: 1 + the row in a table of _calls.c */
+    const char *name;                /* as cuda.h has it, without _ptsz and _ptds */
+    int since;                       /* the version of CUDA that this form of it came with */
+    uint8_t kind;                    /* of the work that it puts on a stream: one of _marks.h, BATCH, or 0 */
+    int8_t stream, event, function;  /* which argument; the event or the address */
+    uint8_t done, capture, gone, unload;
 } Call;
 
-/* By callback id; all zeros before calls_enable(). */
-extern Call calls[MOST_CALLS];
+/* A call that is being made. */
+typedef struct {
+    const Call *call;
+    int per_thread; /* whether stream 0 is the thread's own default stream */
+    const Word *arguments;
+} Made;
 
-/* Lets CUPTI call the subscriber back for each of them that this driver has. */
-void calls_enable(const Callbacks *cupti, void *subscriber);
+/* Adds the functions of this driver. */
+void calls_follow(const Pointers *pointers, void *driver);
+
+/* Of the function with this number, without arguments. */
+const Made *calls_made(int number);
 
 /* Of a call that puts work on a stream. */
-uint32_t calls_kind(uint32_t id);                              /* one of _marks.h, or BATCH */
-uint64_t calls_stream(uint32_t id, const CallbackData *data);  /* or PER_THREAD_STREAM */
-uint64_t calls_event(uint32_t id, const CallbackData *data);   /* the event or the address; 0 if it has none */
+uint64_t calls_stream(const Made *made); /* or PER_THREAD_STREAM */
+uint64_t calls_event(const Made *made);  /* the event or the address; 0 if it has none */
 
-uint64_t pointer_in(const void *parameters, size_t offset);
+uint64_t pointer_in(const void *at, size_t offset);
 
 #endif

@@ -5,9 +5,9 @@
 #include "_calls.h"
 #include "_marks.h"
 
-#include "../cupti/_callbacks.h"
-
+#include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 static struct {
@@ -31,9 +31,14 @@ static struct {
     int (*CtxPopCurrent)(void **);
     int (*StreamQuery)(void *);
     int (*PrimaryState)(int, unsigned *, int *);
+    int (*FuncGetName)(const char **, uint64_t); /* these since CUDA 12.3 */
+    int (*KernelGetName)(const char **, uint64_t);
 } cuda;
 
-static const Symbol driver_symbols[] = {
+static const struct {
+    const char *name;
+    void *slot;
+} symbols[] = {
     {"cuStreamWriteValue32_v2", &cuda.StreamWriteValue32}, {"cuStreamSynchronize", &cuda.StreamSynchronize},
     {"cuMemHostRegister_v2", &cuda.MemHostRegister},       {"cuMemHostUnregister", &cuda.MemHostUnregister},
     {"cuMemHostGetDevicePointer_v2", &cuda.MemHostGetDevicePointer}, {"cuMemHostAlloc", &cuda.MemHostAlloc},
@@ -44,7 +49,10 @@ static const Symbol driver_symbols[] = {
     {"cuCtxPushCurrent_v2", &cuda.CtxPushCurrent},         {"cuCtxPopCurrent_v2", &cuda.CtxPopCurrent},
     {"cuStreamQuery", &cuda.StreamQuery},                  {"cuMemFreeHost", &cuda.MemFreeHost},
     {"cuDevicePrimaryCtxGetState", &cuda.PrimaryState},
+    {"cuFuncGetName", &cuda.FuncGetName},                  {"cuKernelGetName", &cuda.KernelGetName},
 };
+
+enum { SYMBOLS = sizeof symbols / sizeof *symbols, NEEDED = SYMBOLS - 2 };
 
 static struct {
     pthread_mutex_t lock;
@@ -56,13 +64,28 @@ static struct {
     int being_released; /* calls under way that may free `instead`; under agent_hold() */
 } slots = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-int
-driver_load(void)
+void *
+driver_load(const Pointers *pointers)
 {
-    if (!cuda.library) {
-        cuda.library = load_library("libcuda.so.1", driver_symbols, sizeof driver_symbols / sizeof *driver_symbols);
+    if (cuda.library) {
+        return cuda.library;
     }
-    return cuda.library ? 0 : -1;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        PyErr_Format(PyExc_OSError, "%s", dlerror());
+        return NULL;
+    }
+    for (int i = 0; i < SYMBOLS; i++) {
+        void *found = dlsym(library, symbols[i].name);
+        if (!found && i < NEEDED) {
+            PyErr_Format(PyExc_OSError, "libcuda.so.1 has no %s", symbols[i].name);
+            dlclose(library);
+            return NULL;
+        }
+        found = found ? pointers->original(found) : NULL;
+        memcpy(symbols[i].slot, &found, sizeof found);
+    }
+    return cuda.library = library;
 }
 
 enum { MEMORY_PORTABLE_MAPPED = 3 };
@@ -204,11 +227,47 @@ driver_capture(uint64_t stream)
     return driver_capture_status(stream, &id) == CAPTURE_ACTIVE ? id : 0;
 }
 
-void
-driver_touch(void)
+uint64_t
+driver_context(void)
 {
-    void *context;
-    cuda.CtxGetCurrent(&context);
+    void *context = NULL;
+    return cuda.CtxGetCurrent(&context) ? 0 : (uint64_t)(uintptr_t)context;
+}
+
+static _Atomic unsigned unloads;
+
+/* The driver is asked once for each function in a thread, in relaxed mode, since a capture may be under way. */
+const char *
+driver_kernel(uint64_t function)
+{
+    enum { RECENT = 512 };
+    static __thread struct {
+        uint64_t function;
+        const char *name;
+        unsigned unloads;
+    } recent[RECENT];
+    unsigned current = unloads, at = frames_hash((const void *)(uintptr_t)function) % RECENT;
+    if (recent[at].function != function || recent[at].unloads != current) {
+        const char *name = NULL;
+        int mode = 2, exchanged = cuda.ExchangeCaptureMode(&mode);
+        if ((!cuda.FuncGetName || cuda.FuncGetName(&name, function)) &&
+            (!cuda.KernelGetName || cuda.KernelGetName(&name, function))) {
+            name = NULL;
+        }
+        if (!exchanged) {
+            cuda.ExchangeCaptureMode(&mode);
+        }
+        recent[at].function = function;
+        recent[at].name = name;
+        recent[at].unloads = current;
+    }
+    return recent[at].name;
+}
+
+void
+driver_unloaded(void)
+{
+    unloads++;
 }
 
 void

@@ -3,10 +3,13 @@
 #ifndef UNSTALL_DRIVER_H
 #define UNSTALL_DRIVER_H
 
+#include "../driver/_pointers.h"
+
 #include <stdint.h>
 
-/* With the GIL. Returns -1 with an OSError if there is no driver, or one without these functions. */
-int driver_load(void);
+/* With the GIL. Returns the driver's library, or NULL with an OSError if there is none, or one without these functions.
+   Calls of the driver that are made here are not followed. */
+void *driver_load(const Pointers *pointers);
 
 /* Of the Driver of _marks.h. The slots are pinned for the device before the first write. */
 int driver_write(uint64_t stream, uint32_t slot, uint32_t value);
@@ -24,8 +27,13 @@ enum { NO_CAPTURE, CAPTURE_ACTIVE, CAPTURE_INVALIDATED }; /* an invalidated one 
 int driver_capture_status(uint64_t stream, uint64_t *id);
 uint64_t driver_capture(uint64_t stream); /* the id of the capture that is active on it, or 0 */
 
-/* Makes some call of the driver. */
-void driver_touch(void);
+/* The context that is current in this thread; 0 if there is none. */
+uint64_t driver_context(void);
+
+/* The name of a kernel as it is linked, from the CUfunction or the CUkernel that is launched; NULL if this driver does not
+   tell. It is valid until its module is unloaded. */
+const char *driver_kernel(uint64_t function);
+void driver_unloaded(void); /* before and after a module is unloaded: functions may be others from now on */
 
 /* Between agent_hold() and agent_release(), since memory of the driver's may go with its context: */
 

@@ -1,5 +1,5 @@
-/* The functions of _follow.h. CUPTI is asked for callbacks only, not for activity records. Marks are made by
-   cuStreamWriteValue32 in the callback before the work; the slots are pinned for the device there, too, once. */
+/* The functions of _follow.h. Marks are made by cuStreamWriteValue32 before the call that puts the work on the stream; the
+   slots are pinned for the device there, too, once. */
 
 #include "_follow.h"
 
@@ -8,29 +8,28 @@
 #include "_driver.h"
 #include "_marks.h"
 
-#include "../cupti/_callbacks.h"
 #include "../lines/_clock.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static Callbacks cupti;
+static const Pointers *pointers;
 
-static const Symbol symbols[] = {CALLBACKS_SYMBOLS(cupti)};
+static _Atomic int following;
+static _Atomic int capturing; /* captures under way */
+static __thread int busy;     /* in a call: what is called within it is not followed */
 
-static void *subscriber;
-static _Atomic int detach_wanted; /* the thread that sets it to 0 finalizes CUPTI, so that it happens once */
-static _Atomic int capturing;     /* captures under way */
-static __thread int busy;         /* in a callback: our own calls of the driver are not followed */
-static __thread struct {
+/* What is kept from before a call until after it. */
+typedef struct {
     Work work;
-    int wanted;
-} to_wait;
-static __thread int in_capture;       /* whether the stream of the call that ends a capture was in one before it */
-static __thread uint64_t next_before; /* the number of the next entry when a call began that waits */
+    int waits;       /* whether the work is to be waited for */
+    int in_capture;  /* whether the stream of the call that ends a capture was in one */
+    uint64_t next;   /* the number of the next entry */
+} Before;
 
 /* Set by the program's threads that wait for a backward pass; autograd's own have no Python frames. */
 static _Atomic int32_t backward_stack = NO_PYTHON;
@@ -48,27 +47,18 @@ is_sticky(int result)
     }
 }
 
-static int
-query(void *context, uint64_t stream)
-{
-    busy = 1;
-    int result = driver_query(context, stream);
-    busy = 0;
-    return result;
-}
-
 int
 follow_query(uint64_t context, uint64_t stream)
 {
-    return !subscriber || !marks_on() || capturing ? NOT_ASKED : query((void *)(uintptr_t)context, stream);
+    return !following || !marks_on() || capturing ? NOT_ASKED : driver_query((void *)(uintptr_t)context, stream);
 }
 
 /* Whether the stream is in a capture that a call which ends one was told to end. */
 static int
-is_captured(uint32_t id, const CallbackData *data)
+is_captured(const Made *made)
 {
-    uint64_t stream = pointer_in(data->parameters, 0), capture;
-    return driver_capture_status(stream || !calls[id].per_thread ? stream : PER_THREAD_STREAM, &capture) != NO_CAPTURE;
+    uint64_t stream = (uint64_t)made->arguments[0], capture;
+    return driver_capture_status(stream || !made->per_thread ? stream : PER_THREAD_STREAM, &capture) != NO_CAPTURE;
 }
 
 /* Captures that began before they were followed are not counted. */
@@ -87,14 +77,14 @@ follow_thread(void)
     return id ? id : (id = (uint32_t)syscall(SYS_gettid));
 }
 
-/* An operation: its kind at 0, its address at 8, its value at 16. */
-enum { BATCH_COUNT_AT = 8, BATCH_AT = 16, BATCH_BYTES = 48, MOST_IN_BATCH = 256 };
+/* The arguments of cuStreamBatchMemOp. An operation: its kind at 0, its address at 8, its value at 16. */
+enum { BATCH_COUNT = 1, BATCH_OPERATIONS = 2, BATCH_BYTES = 48, MOST_IN_BATCH = 256 };
 
 static void
-note_batch(Work *work, const void *parameters)
+note_batch(Work *work, const Word *arguments)
 {
-    uint32_t count = (uint32_t)pointer_in(parameters, BATCH_COUNT_AT);
-    const char *operations = (const char *)(uintptr_t)pointer_in(parameters, BATCH_AT);
+    uint32_t count = (uint32_t)arguments[BATCH_COUNT];
+    const char *operations = (const char *)arguments[BATCH_OPERATIONS];
     for (uint32_t i = 0; i < count && i < MOST_IN_BATCH; i++) {
         const char *at = operations + (size_t)i * BATCH_BYTES;
         uint32_t kind = (uint32_t)pointer_in(at, 0);
@@ -108,18 +98,18 @@ note_batch(Work *work, const void *parameters)
 }
 
 static void
-begin_work(uint32_t id, const CallbackData *data)
+begin_work(const Made *made, Before *before)
 {
-    uint32_t kind = calls_kind(id);
-    uint64_t stream = calls_stream(id, data);
+    const Call *call = made->call;
+    uint64_t stream = calls_stream(made);
     Work work = {
-        .kind = kind, .context = (uint64_t)(uintptr_t)data->context,
+        .kind = call->kind, .context = driver_context(),
         .stream = stream == LEGACY_STREAM ? 0 : stream,
         .per_thread = stream == PER_THREAD_STREAM ? follow_thread() : 0,
-        .event = calls_event(id, data),
-        .value = kind == WAIT_VALUE || kind == WRITE_VALUE ? (uint32_t)pointer_in(data->parameters, 16) : 0,
+        .event = calls_event(made),
+        .value = call->kind == WAIT_VALUE || call->kind == WRITE_VALUE ? (uint32_t)made->arguments[call->event + 1] : 0,
         .capture = capturing ? driver_capture(stream) : 0,
-        .symbol = kind == KERNEL ? data->symbol : NULL,
+        .symbol = call->kind == KERNEL ? driver_kernel((uint64_t)made->arguments[call->function]) : NULL,
         .stack = frames_here_all(), .thread = follow_thread(), .time = now(),
     };
     if (work.stack < 0) {
@@ -130,12 +120,12 @@ begin_work(uint32_t id, const CallbackData *data)
         driver_try_capture();
     }
     if (work.kind == BATCH) {
-        note_batch(&work, data->parameters);
+        note_batch(&work, made->arguments);
         return;
     }
-    to_wait.wanted = marks_work(&work) && !capturing; /* a wait would end captures of other streams */
-    if (to_wait.wanted) {
-        to_wait.work = work;
+    before->waits = marks_work(&work) && !capturing; /* a wait would end captures of other streams */
+    if (before->waits) {
+        before->work = work;
     }
 }
 
@@ -160,58 +150,41 @@ tell_of_error(void)
 }
 
 static void
-note_done(uint32_t id, const CallbackData *data)
+note_done(const Made *made, uint64_t next)
 {
-    uint64_t context = (uint64_t)(uintptr_t)data->context;
-    if (calls[id].done == CONTEXT_DONE) {
-        marks_stream_done(context, 0, 0, 1, next_before);
+    uint64_t context = driver_context();
+    if (made->call->done == CONTEXT_DONE) {
+        marks_stream_done(context, 0, 0, 1, next);
         return;
     }
-    uint64_t handle = pointer_in(data->parameters, 0);
-    if (calls[id].done == EVENT_DONE) {
+    uint64_t handle = (uint64_t)made->arguments[0];
+    if (made->call->done == EVENT_DONE) {
         marks_event_done(handle);
         return;
     }
-    handle = handle || !calls[id].per_thread ? handle : PER_THREAD_STREAM;
+    handle = handle || !made->per_thread ? handle : PER_THREAD_STREAM;
     marks_stream_done(context, handle == LEGACY_STREAM ? 0 : handle,
-                      handle == PER_THREAD_STREAM ? follow_thread() : 0, 0, next_before);
+                      handle == PER_THREAD_STREAM ? follow_thread() : 0, 0, next);
 }
 
 static void
-end_call(uint32_t id, const CallbackData *data)
+note_error(int result, const char *call, int32_t stack)
 {
-    int result = 0;
-    if (to_wait.wanted && calls[id].work) {
-        to_wait.wanted = 0;
-        result = marks_wait(&to_wait.work);
-    }
-    if (!is_sticky(result) && data->result) {
-        memcpy(&result, data->result, sizeof result);
-    }
-    if (is_sticky(result) && marks_error(result, id, frames_here_all(), follow_thread(), now())) {
+    if (marks_error(result, call, stack, follow_thread(), now())) {
         agent_hold();
         driver_keep_slots();
         agent_release();
-        if (on_error) {
+        if (on_error && *call) {
             tell_of_error();
         }
-    }
-    if (calls[id].done && !result) {
-        note_done(id, data);
-    }
-    if (calls[id].capture == BEGIN_CAPTURE && result) {
-        capture_ended();
-    }
-    else if (calls[id].capture == END_CAPTURE && in_capture && !is_captured(id, data)) { /* it may fail, and end it */
-        capture_ended();
     }
 }
 
 static void
-begin_destroying(uint32_t id, const CallbackData *data)
+begin_destroying(const Made *made)
 {
-    int what = calls[id].gone;
-    uint64_t handle = what < PRIMARY_GONE ? pointer_in(data->parameters, 0) : 0;
+    int what = made->call->gone;
+    uint64_t handle = what < PRIMARY_GONE ? (uint64_t)made->arguments[0] : 0;
     agent_hold();
     if (what == STREAM_GONE) {
         marks_gone(0, handle, 0); /* the context that is current may be another than the stream's */
@@ -230,112 +203,146 @@ begin_destroying(uint32_t id, const CallbackData *data)
 }
 
 static void
-end_releasing(const CallbackData *data)
+unloaded(void)
 {
-    int device;
-    memcpy(&device, data->parameters, sizeof device);
+    driver_unloaded();
+    marks_unloaded();
+}
+
+static void
+begin_capture(void)
+{
     agent_hold();
-    driver_released(device);
+    capturing++; /* until its end, or if it fails */
     agent_release();
 }
 
 static void
-finalize_once(void)
+end_capture(const Made *made, Before *before)
 {
-    if (atomic_exchange(&detach_wanted, 0)) {
-        cupti.Finalize();
+    uint64_t stream = (uint64_t)made->arguments[0], capture = driver_capture(stream);
+    before->in_capture = is_captured(made);
+    if (capture) {
+        marks_end_capture(driver_context(), stream, capture);
     }
 }
 
 static void
-around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
+begin_call(const Made *made, Before *before)
 {
-    (void)nothing, (void)domain;
-    if (data->site != ENTER && detach_wanted) {
-        finalize_once();
+    const Call *call = made->call;
+    if (call->gone) { /* after an error, too: the agent goes on */
+        begin_destroying(made);
+        driver_unloaded();
     }
-    else if (!busy && id < MOST_CALLS && calls[id].gone) { /* after an error, too: the agent goes on */
-        busy = 1;
-        if (data->site == ENTER) {
-            begin_destroying(id, data);
-        }
-        else if (calls[id].gone == PRIMARY_RELEASED) {
-            end_releasing(data);
-        }
-        if (data->site != ENTER && marks_on()) { /* an error is noted */
-            end_call(id, data);
-        }
-        busy = 0;
+    else if (call->unload) { /* before and after it: another thread may launch meanwhile */
+        unloaded();
     }
-    else if (!busy && marks_on() && id < MOST_CALLS) {
-        busy = 1;
-        if (calls[id].unload) { /* before and after it: another thread may launch meanwhile */
-            marks_unloaded();
-        }
-        if (data->site != ENTER) {
-            end_call(id, data);
-        }
-        else if (calls[id].work) {
-            begin_work(id, data);
-        }
-        else if (calls[id].done) {
-            next_before = marks_next();
-        }
-        else if (calls[id].capture == BEGIN_CAPTURE) {
-            agent_hold();
-            capturing++; /* until its end, or if it fails */
-            agent_release();
-        }
-        else if (calls[id].capture == END_CAPTURE) {
-            uint64_t stream = pointer_in(data->parameters, 0), capture = driver_capture(stream);
-            in_capture = is_captured(id, data);
-            if (capture) {
-                marks_end_capture((uint64_t)(uintptr_t)data->context, stream, capture);
-            }
-        }
-        busy = 0;
+    else if (call->kind) {
+        begin_work(made, before);
+    }
+    else if (call->done) {
+        before->next = marks_next();
+    }
+    else if (call->capture == BEGIN_CAPTURE) {
+        begin_capture();
+    }
+    else if (call->capture == END_CAPTURE) {
+        end_capture(made, before);
     }
 }
 
-int
-follow_load(const char *libcupti)
+static void
+end_call(const Made *made, Before *before, int returned)
 {
-    if (cupti.library) {
-        return 0;
+    const Call *call = made->call;
+    if (call->gone == PRIMARY_RELEASED) {
+        agent_hold();
+        driver_released((int)made->arguments[0]);
+        agent_release();
     }
-    void *library = load_library(libcupti, symbols, sizeof symbols / sizeof *symbols);
-    if (!library || driver_load()) {
-        return -1;
+    if (!marks_on()) { /* an error is noted */
+        return;
     }
-    cupti.library = library;
-    return 0;
+    if (call->unload) {
+        unloaded();
+    }
+    int result = before->waits ? marks_wait(&before->work) : 0;
+    if (!is_sticky(result)) {
+        result = returned;
+    }
+    if (is_sticky(result)) {
+        note_error(result, call->name, frames_here_all());
+    }
+    if (call->done && !result) {
+        note_done(made, before->next);
+    }
+    if (call->capture == BEGIN_CAPTURE && result) {
+        capture_ended();
+    }
+    else if (call->capture == END_CAPTURE && before->in_capture && !is_captured(made)) { /* it may fail, and end it */
+        capture_ended();
+    }
+}
+
+static Word
+called(int number, PARAMETERS)
+{
+    Made made = *calls_made(number);
+    if (busy || !following || !(marks_on() || made.call->gone)) {
+        return pointers->go_on(BLAMING, number, ARGUMENTS);
+    }
+    const Word arguments[WORDS] = {ARGUMENTS};
+    Before before;
+    before.waits = before.in_capture = 0;
+    before.next = 0;
+    made.arguments = arguments;
+    busy = 1;
+    begin_call(&made, &before);
+    Word result = pointers->go_on(BLAMING, number, ARGUMENTS);
+    end_call(&made, &before, (int)result);
+    busy = 0;
+    return result;
+}
+
+int
+follow_import(void)
+{
+    pointers = pointers_import();
+    return pointers ? 0 : -1;
 }
 
 int
 follow_begin(void)
 {
-    if (!cupti.library) {
-        PyErr_SetString(PyExc_RuntimeError, "libcupti is not loaded: call load() first");
+    void *driver = driver_load(pointers);
+    if (!driver) {
         return -1;
     }
-    if (check_result(&cupti, cupti.Subscribe(&subscriber, around_call, NULL), "cuptiSubscribe")) {
-        subscriber = NULL;
+    calls_follow(pointers, driver);
+    following = 1;
+    /* Names first: who asks for a function between the two is given ours, or is found. */
+    int error, failed = 0;
+    Py_BEGIN_ALLOW_THREADS
+    error = pointers->follow_names(driver);
+    failed = error ? 0 : pointers->follow(BLAMING, called);
+    Py_END_ALLOW_THREADS
+    if (error || failed) {
+        follow_end();
+        PyErr_Format(PyExc_OSError, "calls of CUDA's driver cannot be followed: %s",
+                     error ? strerror(error) : "the process's memory cannot be looked at");
         return -1;
     }
-    calls_enable(&cupti, subscriber);
-    marks_note(SUBSCRIBED, 1);
+    marks_note(FOLLOWED, 1);
     return 0;
 }
 
 void
 follow_end(void)
 {
-    if (subscriber) {
-        cupti.EnableCallback(1, subscriber, DRIVER_API, CTX_GET_CURRENT);
-        detach_wanted = 1;
-        driver_touch(); /* CUPTI is finalized at the end of a call, where it is safe for other threads */
-        finalize_once();
-        subscriber = NULL;
+    if (following) {
+        following = 0;
+        pointers->leave(BLAMING);
     }
 }
 
@@ -361,18 +368,15 @@ follow_backward(int32_t stack)
 void
 follow_look(void)
 {
-    void *context = subscriber ? (void *)(uintptr_t)marks_context() : NULL;
-    int result = context ? query(context, 0) : 0;
-    if (is_sticky(result) && marks_error(result, 0, NO_FRAME, follow_thread(), now())) {
-        agent_hold();
-        driver_keep_slots();
-        agent_release();
+    void *context = following ? (void *)(uintptr_t)marks_context() : NULL;
+    int result = context ? driver_query(context, 0) : 0;
+    if (is_sticky(result)) {
+        note_error(result, "", NO_FRAME);
     }
 }
 
 void
 follow_forked(void)
 {
-    detach_wanted = capturing = 0;
-    subscriber = NULL;
+    following = capturing = 0;
 }

@@ -1,4 +1,4 @@
-/* Follows the driver's calls through CUPTI for _marks.c: work before it is put on a stream, errors when they are
+/* Follows the driver's calls for _marks.c: work before it is put on a stream, errors when they are
    returned. */
 
 #ifndef UNSTALL_FOLLOW_H
@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /* With the GIL. Each returns -1 with an exception. */
-int follow_load(const char *libcupti);
+int follow_import(void);
 int follow_begin(void);
 
 /* Without the GIL. */

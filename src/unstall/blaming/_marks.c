@@ -361,7 +361,7 @@ marks_unloaded(void)
 }
 
 int
-marks_error(int code, uint32_t call, int32_t stack, uint32_t thread, uint64_t time)
+marks_error(int code, const char *call, int32_t stack, uint32_t thread, uint64_t time)
 {
     pthread_mutex_lock(&marks.lock);
     Header *header = marks.header;
@@ -369,7 +369,7 @@ marks_error(int code, uint32_t call, int32_t stack, uint32_t thread, uint64_t ti
     if (is_first) {
         header->error.time = time;
         header->error.number = header->next;
-        header->error.call = call;
+        header->error.call = places_text(call);
         header->error.thread = thread;
         header->error.stack = stack;
         header->error.line = places_line(stack);

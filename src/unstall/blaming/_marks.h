@@ -87,9 +87,9 @@ void marks_unloaded(void);
 /* The context of the first stream that got work; 0 if none did. */
 uint64_t marks_context(void);
 
-/* The first error that ends a context: what returned it, and where Python noticed it. Returns 0 for later ones, which are
+/* The first error that ends a context: the call that returned it, "" if it is not known, and where Python noticed it. Returns 0 for later ones, which are
    ignored. */
-int marks_error(int code, uint32_t call, int32_t stack, uint32_t thread, uint64_t time);
+int marks_error(int code, const char *call, int32_t stack, uint32_t thread, uint64_t time);
 
 /* With the GIL: keeps the texts of new code, for frames_describe. */
 void marks_describe(uint32_t number, PyObject *code);
@@ -109,7 +109,7 @@ int marks_set_files(const FileRule *rules, int count);
 void *marks_slots(uint64_t *bytes);
 
 /* A field of the header, for what the caller finds out. */
-enum { PINNED_BY, CAPTURES, SUBSCRIBED };
+enum { PINNED_BY, CAPTURES, FOLLOWED };
 enum { REFUSED_CAPTURES = 2 }; /* CAPTURES: captured work cannot be marked */
 void marks_note(int field, uint32_t value);
 

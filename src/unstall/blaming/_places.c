@@ -20,6 +20,12 @@ text_of(const char *text, size_t most)
     return at;
 }
 
+uint32_t
+places_text(const char *text)
+{
+    return *text ? text_of(text, LONGEST_NAME) : 0;
+}
+
 static uint32_t
 whose(const char *file)
 {

@@ -70,7 +70,7 @@ typedef struct {
     } part[PARTS];
     struct {
         uint64_t time, number; /* number: of the next entry at that time */
-        uint32_t code, call, thread, line;
+        uint32_t code, call, thread, line; /* call: a text */
         int32_t stack;
         uint32_t spare;
     } error;
@@ -132,6 +132,7 @@ part(int which)
 /* These need the lock. */
 uint32_t places_line(int32_t stack);        /* the row of a stack's user's line; 0 if there is none */
 uint32_t places_kernel(const char *symbol); /* the row of a kernel; 0 if there is none */
+uint32_t places_text(const char *text);      /* where a copy of it is */
 void places_unloaded(void);                 /* pointers to names may stand for other names from now on */
 
 /* Marks get `share` millionths of the time from now on, besides the `first`. `cost`: of a mark in ns, 0 if it is to be

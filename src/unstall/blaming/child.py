@@ -12,9 +12,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from unstall import driver
 from unstall.blaming.hangs.child import attend
 from unstall.blaming.races.saved import keep_races
-from unstall.cupti.recorder import find_library
 from unstall.errors import UnstallError
 from unstall.frameworks import FRAMEWORKS, OURS, is_users
 from unstall.guest import device
@@ -76,6 +76,8 @@ def look() -> None:
 
 def unavailable() -> str | None:
     """Returns why lines cannot be read at calls here, or None if they can."""
+    if (why := driver.unavailable()) is not None:
+        return f"--blame: {why}"
     if _blame is None:
         return "--blame: the C extension is not built: install a C compiler, then unstall again"
     if not _blame.frames_supported():
@@ -114,11 +116,6 @@ def _follow(folder: Path, undo: ExitStack, *, anomaly: bool = False) -> None:
     torch: Any = sys.modules["torch"]
     state: dict[str, object] = {"torch": torch.__version__, "python": sys.version.split()[0]}
     try:
-        library = find_library()
-        if library is None:
-            raise OSError("libcupti was not found")
-        state["library"] = str(library)
-        _blame.load(str(library))
         _blame.follow()
         _follow_backward(undo)
         if anomaly:

@@ -13,7 +13,6 @@ from unstall.blaming.demangle import demangled
 from unstall.blaming.names import stream_name
 from unstall.blaming.result import BlameResult, Line, Noticed, Suspect
 from unstall.blaming.ring import COPY, GRAPH, MEMSET, WAIT, WAIT_VALUE, Place, Ring, Rows, name_in_results
-from unstall.cupti.driver_calls import DRIVER
 
 _KINDS = {
     GRAPH: "graph replay",
@@ -23,7 +22,6 @@ _KINDS = {
     WAIT_VALUE: "wait for a value in memory",
 }
 _MOST_NAMES = 8
-_CALLS = DRIVER | {0: "a call that is not followed"}
 
 
 def verdict(ring: Ring, *, assertion: str = "", program: str = "", dump: CoreDump | None = None) -> BlameResult:
@@ -42,7 +40,7 @@ def verdict(ring: Ring, *, assertion: str = "", program: str = "", dump: CoreDum
     is_followed = bool(header["error_call"])  # else it was found at the program's end
     noticed = Noticed(
         where=line_of(ring.place(int(header["error_line"]))),
-        call=_CALLS.get(int(header["error_call"]), f"call {int(header['error_call'])} of the driver"),
+        call=ring.text(header["error_call"]) or "a call that is not followed",
         later_ns=int(header["error_time"]) - int(launched["time"]) if launched is not None and is_followed else None,
     )
     cause, fix = cause_of(code, assertion, suspects[0].work if suspects else ())

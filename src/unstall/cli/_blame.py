@@ -24,21 +24,13 @@ if TYPE_CHECKING:
     from unstall.blaming.supervise import Ended
 
 _CORES_PREFIX = "unstall-core-"
-_DISARMED = (
-    "CUDA_ENABLE_COREDUMP_ON_EXCEPTION is set, but a run with --blame gives no core dump: the driver writes none in a "
-    "program that CUPTI follows"
-)
 _EARLIER = 2
 """With --pin-down, waiting begins so many iterations before the one that failed."""
 
 
 def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
     """Runs the program, reports its fault, and returns its exit code."""
-    from unstall.blaming.core_dump.arming import is_armed
-
     with_dump = args.core_dump or bool(args.core_dump_to)
-    if is_armed(os.environ) and not args.quiet:
-        say(_DISARMED + ("" if with_dump else ". --core-dump starts a second run that gives one"))
     told, last = _run(args, program)
     result = _with_dump(args, program, told) if with_dump else told.result
     if last.missing:

@@ -1,5 +1,5 @@
-/* What clients of CUPTI share: its callbacks, the functions that all of them need, and how libraries are loaded. The
-   functions are declared here, so that building needs no CUDA. */
+/* CUPTI's callbacks, the functions that they need, and how libraries are loaded. The functions are declared here, so that
+   building needs no CUDA. */
 
 #ifndef UNSTALL_CALLBACKS_H
 #define UNSTALL_CALLBACKS_H

@@ -1,8 +1,9 @@
 /* Asks a function of Python before each call to CUDA's driver that makes the host wait, and refuses the call if that
    function says so: the driver's caller gets CUDA_ERROR_NOT_PERMITTED, and nothing was waited for.
 
-   Calls are seen through the driver's pointers (_pointers.c): of torch, and of every library that is there. Launches are
-   not followed, so a loop that does not wait costs nothing. While it is switched off, a call costs one read of a flag. */
+   Calls are seen through the driver's pointers (../driver/_pointers.h): of torch, and of every library that is there.
+   Launches are not followed, so a loop that does not wait costs nothing. While it is switched off, a call costs one read
+   of a flag. */
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -10,9 +11,9 @@
 
 #include "_asking.h"
 #include "_operators.h"
-#include "_pointers.h"
 #include "_position.h"
 
+#include "../driver/_pointers.h"
 #include "../lines/_clock.h"
 
 #include <dlfcn.h>
@@ -38,6 +39,8 @@ typedef enum {
     TO_HOST_ASYNC,
     ANY_ASYNC,
 } Kind;
+
+static const Pointers *pointers;
 
 static struct {
     Kind kinds[MOST_FUNCTIONS];
@@ -115,10 +118,10 @@ tell_wait(int is_allocators)
 
 /* Makes the call, which is the last call's wait or a part of it. */
 static Word
-made(int is_first, Function function, PARAMETERS)
+made(int is_first, int number, PARAMETERS)
 {
     uint64_t start = now();
-    Word result = function(ARGUMENTS);
+    Word result = pointers->go_on(GUARDING, number, ARGUMENTS);
     if (before.wait > 0) {
         asking_keep(before.wait, now() - start, is_first);
     }
@@ -131,7 +134,7 @@ made(int is_first, Function function, PARAMETERS)
    calls that free memory, and those of the allocator that wait: torch makes them in destructors, which must not throw. The
    guard raises its error later. */
 static Word
-made_if_allowed(const Question *question, int is_copys_end, Function function, PARAMETERS)
+made_if_allowed(const Question *question, int is_copys_end, int number, PARAMETERS)
 {
     int allocates = question->kind == ALLOCATE || question->kind == CREATE;
     int must_be = question->kind == FREE || (question->operators.is_allocators && !allocates);
@@ -141,22 +144,22 @@ made_if_allowed(const Question *question, int is_copys_end, Function function, P
         before.kind = 0; /* nothing is a part of what was not made */
         return NOT_PERMITTED;
     }
-    Word result = made(1, function, ARGUMENTS);
+    Word result = made(1, number, ARGUMENTS);
     return is_refused ? NOT_PERMITTED : result;
 }
 
 static Word
-made_as_end_of_copy(Question *question, Function function, PARAMETERS)
+made_as_end_of_copy(Question *question, int number, PARAMETERS)
 {
     Word result;
     if (before.does_wait) { /* Python was asked about that */
-        result = made(0, function, ARGUMENTS);
+        result = made(0, number, ARGUMENTS);
     }
     else {
         question->kind = before.kind;
         question->bytes = before.bytes;
         question->is_pinned = before.is_pinned;
-        result = made_if_allowed(question, 1, function, ARGUMENTS);
+        result = made_if_allowed(question, 1, number, ARGUMENTS);
     }
     tell_wait(question->operators.is_allocators);
     before.kind = 0;
@@ -165,7 +168,7 @@ made_as_end_of_copy(Question *question, Function function, PARAMETERS)
 
 /* Makes a copy that does not wait, though what follows may wait for it. */
 static Word
-made_without_wait(Kind kind, int is_pinned, Function function, PARAMETERS)
+made_without_wait(Kind kind, int is_pinned, int number, PARAMETERS)
 {
     tell_wait(0);
     before.kind = kind;
@@ -175,12 +178,12 @@ made_without_wait(Kind kind, int is_pinned, Function function, PARAMETERS)
     before.is_pinned = is_pinned;
     before.does_wait = 0;
     operators_called_here(&before.calls, position_with(__builtin_frame_address(0)));
-    return function(ARGUMENTS);
+    return pointers->go_on(GUARDING, number, ARGUMENTS);
 }
 
 /* Makes a call that waits, and is no part of the last one's wait. */
 static Word
-made_alone(const Question *question, Function function, PARAMETERS)
+made_alone(const Question *question, int number, PARAMETERS)
 {
     int is_allocators = question->operators.is_allocators, is_copy = question->kind >= TO_DEVICE_ASYNC;
     tell_wait(is_allocators);
@@ -190,39 +193,39 @@ made_alone(const Question *question, Function function, PARAMETERS)
     before.does_wait = 1;
     before.calls = question->operators.calls;
     before.position = comes_in_rows(before.kind) ? position_here() : 0;
-    Word result = made_if_allowed(question, 0, function, ARGUMENTS);
+    Word result = made_if_allowed(question, 0, number, ARGUMENTS);
     if (!is_copy && !comes_in_rows(question->kind)) {
         tell_wait(is_allocators);
     }
     return result;
 }
 
-Word
-pointers_called(int number, PARAMETERS)
+static Word
+called(int number, PARAMETERS)
 {
-    Function function = pointers_function(number);
     if (!atomic_load_explicit(&is_on, memory_order_relaxed) || asking_depth || !PyGILState_GetThisThreadState()) {
-        return function(ARGUMENTS); /* also in threads that Python does not know: nobody can guard them */
+        /* Also in threads that Python does not know: nobody can guard them. */
+        return pointers->go_on(GUARDING, number, ARGUMENTS);
     }
     Kind kind = hooks.kinds[number];
     if (kind == ENDS_ROW) {
         before.kind = before.kind == CREATE ? 0 : before.kind;
-        return function(ARGUMENTS);
+        return pointers->go_on(GUARDING, number, ARGUMENTS);
     }
     int is_copy = kind >= TO_DEVICE_ASYNC, is_pinned = is_copy && !is_copy_pageable(kind, a, b);
     Word result;
     asking_depth++;
     if (goes_on_with_row(kind)) {
-        result = made(0, function, ARGUMENTS);
+        result = made(0, number, ARGUMENTS);
     }
     else if (is_pinned || (kind == TO_DEVICE_ASYNC && c <= MOST_STAGED_BYTES)) {
-        result = made_without_wait(kind, is_pinned, function, ARGUMENTS);
+        result = made_without_wait(kind, is_pinned, number, ARGUMENTS);
     }
     else {
         Question question = {.kind = kind, .bytes = kind >= TO_DEVICE ? c : 0};
         operators_here(&question.operators);
-        result = ends_copy(kind, a, &question.operators.calls) ? made_as_end_of_copy(&question, function, ARGUMENTS)
-                                                               : made_alone(&question, function, ARGUMENTS);
+        result = ends_copy(kind, a, &question.operators.calls) ? made_as_end_of_copy(&question, number, ARGUMENTS)
+                                                               : made_alone(&question, number, ARGUMENTS);
     }
     asking_depth--;
     return result;
@@ -241,11 +244,11 @@ forked(void)
 static int
 search(void)
 {
-    unsigned long long libraries = pointers_libraries();
+    unsigned long long libraries = pointers->libraries();
     int failed = 0, is_due = !(generation & (generation - 1)); /* the 1st, 2nd, 4th, 8th … time */
     if (is_due || libraries != hooks.libraries) {
         Py_BEGIN_ALLOW_THREADS
-        failed = pointers_replace();
+        failed = pointers->follow(GUARDING, called);
         Py_END_ALLOW_THREADS
         hooks.libraries = libraries;
     }
@@ -260,8 +263,11 @@ static PyObject *
 found_kinds(void)
 {
     PyObject *kinds = PySet_New(NULL);
-    for (size_t i = 0; kinds && i < pointers_count(); i++) {
-        PyObject *kind = PyLong_FromLong(hooks.kinds[pointers_number(i)]);
+    for (int number = 0; kinds && number < MOST_FUNCTIONS; number++) {
+        if (!hooks.kinds[number] || !pointers->is_found(number)) {
+            continue;
+        }
+        PyObject *kind = PyLong_FromLong(hooks.kinds[number]);
         if (!kind || PySet_Add(kinds, kind)) {
             Py_CLEAR(kinds);
         }
@@ -277,7 +283,7 @@ typedef int (*GetProcAddress)(const char *name, void **address, int version, uin
 static int
 add_function(void *address, Kind kind)
 {
-    int number = address ? pointers_add(address) : -1;
+    int number = address ? pointers->add(GUARDING, address) : -1;
     if (number >= 0) {
         hooks.kinds[number] = kind;
     }
@@ -370,7 +376,7 @@ remove_hooks(PyObject *self, PyObject *nothing)
     (void)self, (void)nothing;
     if (hooks.installed) {
         is_on = hooks.installed = 0;
-        pointers_put_back();
+        pointers->leave(GUARDING);
         asking_end();
     }
     Py_RETURN_NONE;
@@ -412,7 +418,15 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{0, NULL}};
+static int
+find_pointers(PyObject *module)
+{
+    (void)module;
+    pointers = pointers_import();
+    return pointers ? 0 : -1;
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, find_pointers}, {0, NULL}};
 
 static PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "_hooks", .m_methods = methods, .m_slots = slots};
 

@@ -22,13 +22,13 @@ from unstall.blaming.verdict import verdict  # noqa: E402
 from unstall.launching.launch import Exit  # noqa: E402
 
 GATHER = "_ZN2at6native24vectorized_gather_kernelILi16ElEEvPcS2_PT0_illllb"
-ILLEGAL, FAILED, WAITS = 700, 719, 126
+ILLEGAL, FAILED, WAITS = 700, 719, "cuStreamSynchronize"
 
 
 def ran(on: Device, lines: list[str], error: int, found: CoreDump | None = None) -> BlameResult:
     """What is told of a program of these lines whose last line notices this error."""
     on.refuses = True  # so no mark stands between lines
-    source = "\n".join([*lines, f"error({error}, {WAITS})"])
+    source = "\n".join([*lines, f"error({error}, {WAITS!r})"])
     exec(compile(source, PROGRAM, "exec"), {"work": _blame.work, "error": _blame.error, "put": on.launched})
     return verdict(on.ring(), dump=found)
 

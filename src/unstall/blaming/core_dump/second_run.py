@@ -1,7 +1,7 @@
 """Runs a program once more for a core dump of its fault, and joins the dump to what the first run told.
 
-It takes a run of its own: the driver writes no dump of a process in which CUPTI is subscribed, and the first run needs
-CUPTI.
+The first run is not asked for a dump: with one the program notices a fault later, and a failed assertion as another
+error.
 """
 
 from __future__ import annotations

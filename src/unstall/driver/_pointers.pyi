@@ -1,0 +1,2 @@
+API: object
+"""The table of `_pointers.h`, as a capsule."""
