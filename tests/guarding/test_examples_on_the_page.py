@@ -16,7 +16,7 @@ from unstall.guarding.kinds import KINDS
 PAGE = Path(__file__).parents[2] / "docs/guards.md"
 _SECTION = re.compile(r"^## What waits$(.*?)^## ", re.MULTILINE | re.DOTALL)
 _SETTING = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_ROW = re.compile(r"^\| `(?P<waits>[^`]+)` \| (?P<kind>\w+) \| `(?P<instead>[^`]+)`", re.MULTILINE)
+_ROW = re.compile(r"^\| `(?P<waits>[^`]+)`[^`|]*\| (?P<kind>\w+) \| [^`|]*`(?P<instead>[^`]+)`", re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def test_a_graph_ends_at_a_wait() -> None:
     assert captured(run(body), "graph") == [10, 4] * 4
     assert edited(subject_of(run(body)), "graph").notes == (
         "This needs 2 graphs a step, not one: a graph cannot contain a wait, "
-        "and the host waits 1 time between the first and the last launch",
+        "and the host waits 1 time before the last launch",
     )
     assert captured(run(body), "remove-syncs", "graph") == [14] * 4
 

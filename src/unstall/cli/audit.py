@@ -15,8 +15,8 @@ An ENTRY is one of these:
 
 A function is called several times. The first calls are warm-up, and each later one is a step.
 
-entries() returns a dict. Its keys are the names of entries, and its values are functions. Each of these prepares an
-entry, such as a model, and returns a function. A step is one call of the returned function.
+entries() returns a dict from names to functions. Each function prepares what its entry needs, such as a model, and
+returns another function. Each step calls that one.
 
 Each entry runs in a process of its own, for at most --timeout seconds. The table begins with the entries that would
 gain most. An entry that fails or takes too long is listed with its reason and its log.
@@ -52,7 +52,7 @@ _FOLDER = "unstall-audit-"
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("entry", metavar="ENTRY", nargs="*", help="a script, a function, or a file of entries")
-    more = "a file of more entries: one on each line, scripts with their arguments"
+    more = "a file of more entries, one on each line; after a script there may be its arguments"
     add_value(parser, "--entries", "FILE", parse_file, more)
     group = parser.add_argument_group("how entries run")
     group.add_argument("--gpu", metavar="NAME[:N]", default="h200", help="the virtual GPU (default: h200)")

@@ -46,7 +46,7 @@ class WarmUpStats(Printed):
 
 
 def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
-    """Calls `fn` with each input, the largest first, and reports how much reserved device memory that order saves.
+    """Calls `fn` with each input, the largest first, and predicts how much memory would be reserved otherwise.
 
         print(unstall.warm_up(forward_and_backward, longest_batch, usual_batch))
 
@@ -59,7 +59,7 @@ def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
             nested and of any shape and dtype.
 
     Returns:
-        Bytes reserved with the largest input first and with the smallest first, and the peak of allocated bytes.
+        Bytes reserved, bytes that would be reserved if the smallest input came first, and the peak of allocated bytes.
 
     Raises:
         UsageError: `fn` cannot be called, or there are no inputs.

@@ -1,5 +1,5 @@
-"""Work of autograd's engine that stands for no forward operator: sums of gradients between two nodes, and the whole
-backward pass if operators were not recorded."""
+"""Work of autograd's engine that belongs to no forward operator, such as sums of gradients. If operators were not
+recorded, that is the whole backward pass."""
 
 from __future__ import annotations
 

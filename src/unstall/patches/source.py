@@ -63,8 +63,8 @@ def read_source(file: str, folders: Sequence[Path], *, by_ending: bool = False) 
 
 
 def path_below(file: str, folder: Path) -> Path | None:
-    """Returns where the file of Python is that a trace calls `file`, with all links followed; None if it is not below
-    the folder. The file is not opened."""
+    """Returns the path of a Python file that a trace names, with all links followed; None if it is not below the
+    folder. The file is not opened."""
     if not file.endswith(".py") or "\0" in file:
         return None
     root = folder.resolve()

@@ -228,7 +228,7 @@ def _stops(subject: Subject, stretch: I64) -> list[str]:
     why = "a graph cannot contain the work in between"
     if waited:
         times = _times(waited / steps)
-        why = f"a graph cannot contain a wait, and the host waits {times} between the first and the last launch"
+        why = f"a graph cannot contain a wait, and the host waits {times} before the last launch"
     elif uploaded:
         why = (
             f"a graph cannot contain an upload, and the host uploads {_times(uploaded / steps)} between these launches"
