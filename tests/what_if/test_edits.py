@@ -150,8 +150,7 @@ def test_a_graph_ends_at_a_wait() -> None:
 
     assert captured(run(body), "graph") == [10, 4] * 4
     assert edited(subject_of(run(body)), "graph").notes == (
-        "This needs 2 graphs a step, not one: a graph cannot contain a wait, "
-        "and the host waits 1 time before the last launch",
+        "This needs 2 graphs a step, not one: a graph cannot contain a wait, so a new one begins after each wait",
     )
     assert captured(run(body), "remove-syncs", "graph") == [14] * 4
 
@@ -175,8 +174,7 @@ def test_a_graph_ends_at_an_upload_even_from_pinned_memory() -> None:
 
     assert captured(run(body), "graph") == [3, 4] * 4
     assert edited(subject_of(run(body)), "graph").notes == (
-        "This needs 2 graphs a step, not one: a graph cannot contain an upload, "
-        "and the host uploads 1 time between these launches",
+        "This needs 2 graphs a step, not one: a graph cannot contain an upload, so a new one begins after each upload",
     )
 
 

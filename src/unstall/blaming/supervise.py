@@ -1,4 +1,4 @@
-"""Runs a program that can be blamed, and reads what it left when it has ended."""
+"""Runs a program that can be blamed. Once it has ended, reads the files that it left."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
     unstall check train.trace.json.gz --max-idle 10%
     unstall check result.json --max-launches-per-step 800
 
-SOURCE is what is checked: a program, a trace, or a saved result. A program is run and recorded as
+A program, a trace, or a saved result can be checked. A program is run and recorded as
 by `unstall run`. With --gpu it runs on a virtual GPU, so that no real one is needed. Options for unstall stand before a
 program, and the program's own after it.
 
@@ -64,7 +64,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_recording_options(parser).add_argument(
         "--races",
         action="store_true",
-        help="find races on a real GPU, in a run that records no steps; a virtual GPU always finds them",
+        help="find races on a real GPU, and record no steps; a virtual GPU always finds races",
     )
     add_virtual_options(parser)
     add_output_options(

@@ -1,4 +1,4 @@
-"""Show a saved result or audit again, in any format.
+"""Show a saved result, or a saved audit, in any format.
 
 RESULT is a file that `unstall explain TRACE -o result.json` or `unstall audit ENTRY -o audit.json` wrote. It holds no
 timeline, so an HTML report made from it shows none. To see one, explain the trace again.

@@ -71,7 +71,7 @@ def keep_races(folder: Path) -> Callable[[], None]:
 
 
 def read_races(folder: Path) -> RacesSeen:
-    """Returns what a program left."""
+    """Reads the races that a program wrote to this folder."""
     try:
         return msgspec.json.decode((folder / FILE).read_bytes(), type=RacesSeen)
     except (OSError, msgspec.DecodeError):

@@ -227,15 +227,8 @@ def _stops(subject: Subject, stretch: I64) -> list[str]:
         return []
     why = "a graph cannot contain the work in between"
     if waited:
-        times = _times(waited / steps)
-        why = f"a graph cannot contain a wait, and the host waits {times} before the last launch"
+        why = "a graph cannot contain a wait, so a new one begins after each wait"
     elif uploaded:
-        why = (
-            f"a graph cannot contain an upload, and the host uploads {_times(uploaded / steps)} between these launches"
-        )
+        why = "a graph cannot contain an upload, so a new one begins after each upload"
     each = "" if subject.steps.unit == "the run" else " a step"
     return [f"This needs {graphs / steps:.3g} graphs{each}, not one: {why}"]
-
-
-def _times(count: float) -> str:
-    return f"{count:.3g} time{'s' * (count != 1)}"
