@@ -94,7 +94,7 @@ RESERVED = Limit(
     field="reserved_bytes",
     name="reserved memory",
     metavar="BYTES",
-    help="the device memory that torch may reserve of one GPU at the peak: 2GB, 512MiB",
+    help="how much memory torch may reserve on any one GPU, such as 2GB or 512MiB",
     parse=parse_size,
     shown=lambda count: size_like(count, count),
 )

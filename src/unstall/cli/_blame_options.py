@@ -49,7 +49,7 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
         "--races",
         action="store_true",
         help="with --blame on a real GPU, also find races between streams, and between GPU and host; "
-        "each operator takes longer then (a virtual GPU always finds races)",
+        "each operator takes longer then (on a virtual GPU, races are always looked for)",
     )
 
 

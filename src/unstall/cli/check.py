@@ -64,7 +64,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_recording_options(parser).add_argument(
         "--races",
         action="store_true",
-        help="find races on a real GPU, and record no steps; a virtual GPU always finds races",
+        help="on a real GPU, look for races and record no steps; on a virtual one races are always looked for",
     )
     add_virtual_options(parser)
     add_output_options(

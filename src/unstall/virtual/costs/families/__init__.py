@@ -29,7 +29,7 @@ _BY_OPERATOR = {
 
 
 def describe(signature: Signature) -> tuple[Family, CallShape] | None:
-    """Returns a call's family and its shape as the family describes it. Returns None for a call without tensors."""
+    """Returns the family of a call, and the call's shape in the terms of that family; None without tensors."""
     family = _BY_OPERATOR.get(signature.name)
     if family is None and signature.name.startswith(("aten::_foreach_", "aten::_fused_")):
         family = lists.FAMILY
