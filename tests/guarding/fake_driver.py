@@ -95,16 +95,17 @@ struct item {
     __attribute__((noinline)) static W call(W to, W stream)
     { W error = _local_scalar_dense::call(to, stream); AFTER; return error; }
 };
-struct _to_copy {
-    __attribute__((noinline)) static W call(W from, W stream, W bytes)
-    {
-        W error = memcpy_to_device(from, stream, bytes);
-        usleep(pause_us);
-        error = error ? error : stream_synchronize(stream);
-        AFTER;
-        return error;
-    }
+#define UPLOAD(NAME) struct NAME { \\
+    __attribute__((noinline)) static W call(W from, W stream, W bytes) \\
+    { \\
+        W error = memcpy_to_device(from, stream, bytes); \\
+        usleep(pause_us); \\
+        error = error ? error : stream_synchronize(stream); \\
+        AFTER; \\
+        return error; \\
+    } \\
 };
+UPLOAD(_to_copy)
 struct copy_ {
     __attribute__((noinline)) static W call(W from, W stream)
     { W error = memcpy_to_device(from, stream, 1 << 20); AFTER; return error; }
@@ -151,7 +152,8 @@ class Libraries:
         path = compiled(folder, name, _RUNTIME, "-ldl")
         self.free, self.held = ctypes.CDLL(path), ctypes.PyDLL(path)
         assert self.free.load(self.driver.encode())
-        allocator = compiled(folder, "c10_cuda", _ALLOCATOR, f"-L{folder}", f"-l{name}", f"-Wl,-rpath,{folder}")
+        self.path, options = path, (f"-L{folder}", f"-l{name}", f"-Wl,-rpath,{folder}")
+        allocator = compiled(folder, "c10_cuda", _ALLOCATOR, *options)
         self.allocator, self.locking = (
             ctypes.CDLL(allocator),
             ctypes.PyDLL(allocator),

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from guarding.fake_driver import COMPILER, Libraries
+from processes import succeeded
 
 _hooks = pytest.importorskip("unstall.guarding._hooks", reason="the C extension is not built", exc_type=ImportError)
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
@@ -390,6 +391,27 @@ def test_in_a_forked_child_nothing_is_guarded(libraries: Libraries, guarded: Ask
         error = libraries.free.stream_synchronize(0) or len(guarded.asked)
         os._exit(error)
     assert os.waitpid(child, 0)[1] == 0
+
+
+_COLLECTING = """
+import ctypes, gc, sys
+from unstall.guarding import _hooks
+driver, runtime = sys.argv[1:]
+library = ctypes.CDLL(runtime)
+library.load(driver.encode())
+_hooks.install(driver, {"cuMemcpyDtoHAsync_v2": 12}, lambda *question: 5, lambda *told: 0, 100)
+_hooks.switch(True)
+library.memcpy_to_host(8, 1)
+held = [(number, number) for number in range(5000)]  # so that none is recycled
+gc.callbacks.append(lambda *_: _hooks.finished())
+gc.set_threshold(1)
+print(len(_hooks.finished()[0]))
+"""
+
+
+def test_the_garbage_collector_may_leave_a_guard_while_one_is_left(libraries: Libraries) -> None:
+    done = succeeded([sys.executable, "-c", _COLLECTING, libraries.driver, libraries.path], timeout=20)
+    assert done.stdout == "1\n"
 
 
 def test_once_removed_calls_are_made_as_before(libraries: Libraries, guarded: Asking) -> None:
