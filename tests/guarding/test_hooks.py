@@ -393,6 +393,15 @@ def test_in_a_forked_child_nothing_is_guarded(libraries: Libraries, guarded: Ask
     assert os.waitpid(child, 0)[1] == 0
 
 
+def test_it_has_nothing_to_tell_of_its_parents_waits(libraries: Libraries, guarded: Asking) -> None:
+    guarded.answer = lambda: 5
+    libraries.free.memcpy_to_host(PAGEABLE, 1)
+    child = os.fork()
+    if not child:
+        os._exit(_hooks.finished() != ([], 0))
+    assert os.waitpid(child, 0)[1] == 0
+
+
 _COLLECTING = """
 import ctypes, gc, sys
 from unstall.guarding import _hooks

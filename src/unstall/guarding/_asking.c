@@ -336,5 +336,8 @@ asking_forked(void)
     pthread_mutex_init(&asker.turn, NULL);
     pthread_mutex_init(&asker.lock, NULL);
     pthread_mutex_init(&kept.lock, NULL);
+    kept.rows = NULL; /* the parent tells of its waits; another thread of it may have been in the middle of a change */
+    kept.count = kept.room = 0;
+    missed = 0;
     functions_forked();
 }

@@ -315,5 +315,6 @@ functions_unlock(void)
 void
 functions_forked(void)
 {
+    memset(&known, 0, sizeof known); /* another thread of the parent may have been in the middle of a change */
     pthread_mutex_init(&known.lock, NULL);
 }
