@@ -212,6 +212,12 @@ def test_nor_that_of_another_operator(libraries: Libraries, guarded: Asking) -> 
     assert guarded.kinds == [STREAM]
 
 
+def test_operators_around_python_code_are_not_those_that_wait(libraries: Libraries, guarded: Asking) -> None:
+    """Compilers put parts of the interpreter's loop into functions without an exported name."""
+    libraries.free.map(libraries.part_of_loop, 3)
+    assert [asked.operators for asked in guarded.asked] == [()]
+
+
 def test_a_small_upload_from_pageable_memory_is_not_taken_for_pinned(libraries: Libraries, guarded: Asking) -> None:
     libraries.free.upload_small(PAGEABLE, 3)
     libraries.free.upload_small(PINNED, 3)

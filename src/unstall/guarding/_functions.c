@@ -1,5 +1,5 @@
-/* Which of the functions that matter to guards an address is in: torch's operators, the interpreter's loop, torch's
-   allocator for CUDA.
+/* Which of the functions that matter to guards an address is in: torch's operators, the interpreter, torch's allocator for
+   CUDA.
 
    dladdr() would tell, but it goes through all symbols of a library at each call: milliseconds in torch's. So the symbols
    of a library are gone through once, when an address in it is first asked for, and those that matter are kept, sorted. */
@@ -107,6 +107,8 @@ by_start(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
+/* A library that has the interpreter's loop, and no operators, is the interpreter's, all of it: compilers put parts of the
+   loop into functions that are not exported. In a Python 3.14 that is built with tail calls, these are all there is. */
 static void
 keep_what_matters(Library *library, const Symbols *all, uintptr_t base)
 {
@@ -130,6 +132,9 @@ keep_what_matters(Library *library, const Symbols *all, uintptr_t base)
             function.kind = PYTHON;
             keep(library, function);
         }
+    }
+    if (library->count == 1 && library->functions[0].kind == PYTHON) {
+        library->otherwise = PYTHON;
     }
     if (library->count) {
         qsort(library->functions, library->count, sizeof *library->functions, by_start);
