@@ -106,6 +106,11 @@ struct item {
     } \\
 };
 UPLOAD(_to_copy)
+UPLOAD(lift_fresh_copy)
+struct index_put_ {
+    __attribute__((noinline)) static W call(W from, W stream)
+    { W error = from ? memcpy_to_device(from, stream, 1 << 20) : stream_synchronize(stream); AFTER; return error; }
+};
 struct map {
     __attribute__((noinline)) static W call(W (*function)(W), W stream)
     { W error = function(stream); AFTER; return error; }
@@ -123,6 +128,9 @@ extern "C" W upload_blocking(W from, W stream)
 { W error = at::_ops::_to_copy::call(from, stream, 1 << 20); AFTER; return error; }
 extern "C" W upload_small(W from, W stream)
 { W error = at::_ops::_to_copy::call(from, stream, 64); AFTER; return error; }
+extern "C" W lift(W from, W stream)
+{ W error = at::_ops::lift_fresh_copy::call(from, stream, 1 << 20); AFTER; return error; }
+extern "C" W put(W from, W stream) { W error = at::_ops::index_put_::call(from, stream); AFTER; return error; }
 extern "C" W map(W (*function)(W), W stream) { W error = at::_ops::map::call(function, stream); AFTER; return error; }
 extern "C" W upload_then_sum(W from, W stream)
 {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -212,6 +214,19 @@ def test_nor_that_of_another_operator(libraries: Libraries, guarded: Asking) -> 
     assert guarded.kinds == [STREAM]
 
 
+def test_nor_that_of_an_earlier_call_of_the_same_operator(libraries: Libraries, guarded: Asking) -> None:
+    libraries.free.put(PINNED, 3)
+    libraries.free.put(0, 3)
+    assert guarded.kinds == [STREAM]
+
+
+def test_operators_that_one_instruction_calls_are_told_apart(libraries: Libraries, guarded: Asking) -> None:
+    """Their frames are at the same place of the stack."""
+    for operator in (libraries.free.upload_blocking, libraries.free.lift):
+        operator(PINNED, 3)
+    assert guarded.kinds == [TO_DEVICE_ASYNC, TO_DEVICE_ASYNC]
+
+
 def test_operators_around_python_code_are_not_those_that_wait(libraries: Libraries, guarded: Asking) -> None:
     """Compilers put parts of the interpreter's loop into functions without an exported name."""
     libraries.free.map(libraries.part_of_loop, 3)
@@ -242,6 +257,33 @@ def test_that_of_two_calls_is_two(libraries: Libraries, guarded: Asking) -> None
     libraries.free.free_memory(64)
     libraries.free.free_memory(64)
     assert guarded.kinds == [FREE, FREE]
+
+
+class _Functions(dict[str, int]):
+    """Can be referred to weakly, unlike a dict."""
+
+
+@pytest.fixture
+def guarded_without_position(libraries: Libraries) -> Iterator[Asking]:
+    """The hooks are installed by a thread that runs no Python code, so they cannot check where frames are."""
+    asking, functions, is_installed = Asking(), _Functions(FUNCTIONS), threading.Event()
+    weakref.finalize(functions, is_installed.set)
+    arguments = libraries.driver, functions, asking.before, asking.after, 100
+    del functions
+    _thread.start_new_thread(_hooks.install, arguments)
+    del arguments
+    assert is_installed.wait(5)
+    _hooks.switch(True)
+    yield asking
+    _hooks.remove()
+    _hooks.finished()
+
+
+def test_also_if_pythons_frames_cannot_be_read(libraries: Libraries, guarded_without_position: Asking) -> None:
+    guarded_without_position.answer = lambda: 5
+    libraries.free.free_memory(64)
+    libraries.free.free_memory(64)
+    assert guarded_without_position.kinds == [FREE, FREE]
 
 
 def test_that_under_two_guards_is_two(libraries: Libraries, guarded: Asking) -> None:
