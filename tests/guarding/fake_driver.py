@@ -61,6 +61,7 @@ extern "C" W memcpy_to_host(W to, W stream) { return download(to, 0L, 4L, stream
 extern "C" W memcpy_to_device(W from, W stream, W bytes) { return upload(0L, from, bytes, stream); }
 extern "C" W free_memory(W pointer) { return release(pointer); }
 extern "C" void free_row(W count) { for (; count; count--, usleep(pause_us)) release(count); }
+extern "C" W piece(W bytes) { W handle; return create(&handle, bytes); }
 extern "C" W segment(W count)
 {
     W handle, error = 0;

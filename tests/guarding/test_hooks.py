@@ -279,7 +279,7 @@ def guarded_without_position(libraries: Libraries) -> Iterator[Asking]:
     _hooks.finished()
 
 
-def test_also_if_pythons_frames_cannot_be_read(libraries: Libraries, guarded_without_position: Asking) -> None:
+def test_nor_is_it_one_if_pythons_frames_cannot_be_read(libraries: Libraries, guarded_without_position: Asking) -> None:
     guarded_without_position.answer = lambda: 5
     libraries.free.free_memory(64)
     libraries.free.free_memory(64)
@@ -306,6 +306,21 @@ def test_the_pieces_of_a_segment_are_one_wait(libraries: Libraries, guarded: Ask
     guarded.answer = lambda: 5
     for _ in range(2):
         libraries.free.segment(3)
+    assert guarded.kinds == [CREATE, CREATE]
+
+
+def test_also_if_pythons_frames_cannot_be_read(libraries: Libraries, guarded_without_position: Asking) -> None:
+    guarded_without_position.answer = lambda: 5
+    for _ in range(2):
+        libraries.free.segment(3)
+    assert guarded_without_position.kinds == [CREATE, CREATE]
+
+
+def test_pieces_of_two_segments_that_fail_are_two_waits(libraries: Libraries, guarded: Asking) -> None:
+    """Nothing comes behind the pieces then."""
+    guarded.answer = lambda: 5
+    libraries.free.piece(64)
+    libraries.free.piece(64)
     assert guarded.kinds == [CREATE, CREATE]
 
 

@@ -71,13 +71,14 @@ comes_in_rows(Kind kind)
     return kind == FREE || kind == CREATE;
 }
 
-/* Whether a call is one more of a row: of a segment's pieces, or of memory that the same instruction of Python gives back. A
-   loop that gives memory back at each turn allocates some in between. */
+/* Whether a call is one more of a row that the same instruction of Python makes: of memory that is given back, or of a
+   segment's pieces. A loop that gives memory back at each turn allocates some in between. If Python's position is not
+   known, only the pieces are taken for a row: another call comes behind the last one. */
 static int
 goes_on_with_row(Kind kind)
 {
     return comes_in_rows(kind) && before.kind == kind && before.generation == generation && before.wait &&
-           (kind == CREATE || (before.position && before.position == position_here()));
+           (before.position || kind == CREATE) && before.position == position_here();
 }
 
 /* Whether a call is the wait by which an operator ends its copy: that call of the operator has not returned since. So the
