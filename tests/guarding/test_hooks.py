@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from guarding.fake_driver import COMPILER, Libraries
+from processes import succeeded
 
 _hooks = pytest.importorskip("unstall.guarding._hooks", reason="the C extension is not built", exc_type=ImportError)
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
@@ -211,6 +214,25 @@ def test_nor_that_of_another_operator(libraries: Libraries, guarded: Asking) -> 
     assert guarded.kinds == [STREAM]
 
 
+def test_nor_that_of_an_earlier_call_of_the_same_operator(libraries: Libraries, guarded: Asking) -> None:
+    libraries.free.put(PINNED, 3)
+    libraries.free.put(0, 3)
+    assert guarded.kinds == [STREAM]
+
+
+def test_operators_that_one_instruction_calls_are_told_apart(libraries: Libraries, guarded: Asking) -> None:
+    """Their frames are at the same place of the stack."""
+    for operator in (libraries.free.upload_blocking, libraries.free.lift):
+        operator(PINNED, 3)
+    assert guarded.kinds == [TO_DEVICE_ASYNC, TO_DEVICE_ASYNC]
+
+
+def test_operators_around_python_code_are_not_those_that_wait(libraries: Libraries, guarded: Asking) -> None:
+    """Compilers put parts of the interpreter's loop into functions without an exported name."""
+    libraries.free.map(libraries.part_of_loop, 3)
+    assert [asked.operators for asked in guarded.asked] == [()]
+
+
 def test_a_small_upload_from_pageable_memory_is_not_taken_for_pinned(libraries: Libraries, guarded: Asking) -> None:
     libraries.free.upload_small(PAGEABLE, 3)
     libraries.free.upload_small(PINNED, 3)
@@ -237,6 +259,33 @@ def test_that_of_two_calls_is_two(libraries: Libraries, guarded: Asking) -> None
     assert guarded.kinds == [FREE, FREE]
 
 
+class _Functions(dict[str, int]):
+    """Can be referred to weakly, unlike a dict."""
+
+
+@pytest.fixture
+def guarded_without_position(libraries: Libraries) -> Iterator[Asking]:
+    """The hooks are installed by a thread that runs no Python code, so they cannot check where frames are."""
+    asking, functions, is_installed = Asking(), _Functions(FUNCTIONS), threading.Event()
+    weakref.finalize(functions, is_installed.set)
+    arguments = libraries.driver, functions, asking.before, asking.after, 100
+    del functions
+    _thread.start_new_thread(_hooks.install, arguments)
+    del arguments
+    assert is_installed.wait(5)
+    _hooks.switch(True)
+    yield asking
+    _hooks.remove()
+    _hooks.finished()
+
+
+def test_nor_is_it_one_if_pythons_frames_cannot_be_read(libraries: Libraries, guarded_without_position: Asking) -> None:
+    guarded_without_position.answer = lambda: 5
+    libraries.free.free_memory(64)
+    libraries.free.free_memory(64)
+    assert guarded_without_position.kinds == [FREE, FREE]
+
+
 def test_that_under_two_guards_is_two(libraries: Libraries, guarded: Asking) -> None:
     guarded.answer = lambda: 5
     for _ in range(2):
@@ -257,6 +306,21 @@ def test_the_pieces_of_a_segment_are_one_wait(libraries: Libraries, guarded: Ask
     guarded.answer = lambda: 5
     for _ in range(2):
         libraries.free.segment(3)
+    assert guarded.kinds == [CREATE, CREATE]
+
+
+def test_also_if_pythons_frames_cannot_be_read(libraries: Libraries, guarded_without_position: Asking) -> None:
+    guarded_without_position.answer = lambda: 5
+    for _ in range(2):
+        libraries.free.segment(3)
+    assert guarded_without_position.kinds == [CREATE, CREATE]
+
+
+def test_pieces_of_two_segments_that_fail_are_two_waits(libraries: Libraries, guarded: Asking) -> None:
+    """Nothing comes behind the pieces then."""
+    guarded.answer = lambda: 5
+    libraries.free.piece(64)
+    libraries.free.piece(64)
     assert guarded.kinds == [CREATE, CREATE]
 
 
@@ -390,6 +454,36 @@ def test_in_a_forked_child_nothing_is_guarded(libraries: Libraries, guarded: Ask
         error = libraries.free.stream_synchronize(0) or len(guarded.asked)
         os._exit(error)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_it_has_nothing_to_tell_of_its_parents_waits(libraries: Libraries, guarded: Asking) -> None:
+    guarded.answer = lambda: 5
+    libraries.free.memcpy_to_host(PAGEABLE, 1)
+    child = os.fork()
+    if not child:
+        os._exit(_hooks.finished() != ([], 0))
+    assert os.waitpid(child, 0)[1] == 0
+
+
+_COLLECTING = """
+import ctypes, gc, sys
+from unstall.guarding import _hooks
+driver, runtime = sys.argv[1:]
+library = ctypes.CDLL(runtime)
+library.load(driver.encode())
+_hooks.install(driver, {"cuMemcpyDtoHAsync_v2": 12}, lambda *question: 5, lambda *told: 0, 100)
+_hooks.switch(True)
+library.memcpy_to_host(8, 1)
+held = [(number, number) for number in range(5000)]  # so that none is recycled
+gc.callbacks.append(lambda *_: _hooks.finished())
+gc.set_threshold(1)
+print(len(_hooks.finished()[0]))
+"""
+
+
+def test_the_garbage_collector_may_leave_a_guard_while_one_is_left(libraries: Libraries) -> None:
+    done = succeeded([sys.executable, "-c", _COLLECTING, libraries.driver, libraries.path], timeout=20)
+    assert done.stdout == "1\n"
 
 
 def test_once_removed_calls_are_made_as_before(libraries: Libraries, guarded: Asking) -> None:

@@ -186,13 +186,16 @@ ask_by_other_thread(const Question *question)
     return answer;
 }
 
-/* Durations of waits that Python was not told yet. */
+/* How long a wait was. */
+typedef struct {
+    long wait;
+    uint64_t ns;
+} Row;
+
+/* Those that Python was not told yet. */
 static struct {
-    pthread_mutex_t lock;
-    struct {
-        long wait;
-        uint64_t ns;
-    } *rows;
+    pthread_mutex_t lock; /* who has it calls no Python: the garbage collector may free memory of CUDA, or leave a guard */
+    Row *rows;
     size_t count, room;
 } kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -218,7 +221,7 @@ asking_keep(long wait, uint64_t ns, int is_first)
     }
     else if (kept.count == kept.room) {
         size_t room = kept.room ? 2 * kept.room : 256;
-        void *rows = realloc(kept.rows, room * sizeof *kept.rows);
+        Row *rows = realloc(kept.rows, room * sizeof *rows);
         if (rows) {
             kept.rows = rows;
             kept.room = room;
@@ -263,18 +266,22 @@ asking_before(const Question *question)
 PyObject *
 asking_ended(void)
 {
-    PyObject *rows = PyList_New(0);
     pthread_mutex_lock(&kept.lock);
-    for (size_t i = 0; rows && i < kept.count; i++) {
-        PyObject *row = Py_BuildValue("lK", kept.rows[i].wait, (unsigned long long)kept.rows[i].ns);
-        if (!row || PyList_Append(rows, row)) {
-            Py_CLEAR(rows);
+    Row *rows = kept.rows;
+    size_t count = kept.count;
+    kept.rows = NULL;
+    kept.count = kept.room = 0;
+    pthread_mutex_unlock(&kept.lock);
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list && i < count; i++) {
+        PyObject *row = Py_BuildValue("lK", rows[i].wait, (unsigned long long)rows[i].ns);
+        if (!row || PyList_Append(list, row)) {
+            Py_CLEAR(list);
         }
         Py_XDECREF(row);
     }
-    kept.count = 0;
-    pthread_mutex_unlock(&kept.lock);
-    return rows ? Py_BuildValue("Nl", rows, atomic_exchange(&missed, 0)) : NULL;
+    free(rows);
+    return list ? Py_BuildValue("Nl", list, atomic_exchange(&missed, 0)) : NULL;
 }
 
 int
@@ -329,5 +336,8 @@ asking_forked(void)
     pthread_mutex_init(&asker.turn, NULL);
     pthread_mutex_init(&asker.lock, NULL);
     pthread_mutex_init(&kept.lock, NULL);
+    kept.rows = NULL; /* the parent tells of its waits; another thread of it may have been in the middle of a change */
+    kept.count = kept.room = 0;
+    missed = 0;
     functions_forked();
 }

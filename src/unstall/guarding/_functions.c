@@ -1,5 +1,5 @@
-/* Which of the functions that matter to guards an address is in: torch's operators, the interpreter's loop, torch's
-   allocator for CUDA.
+/* Which of the functions that matter to guards an address is in: torch's operators, the interpreter, torch's allocator for
+   CUDA.
 
    dladdr() would tell, but it goes through all symbols of a library at each call: milliseconds in torch's. So the symbols
    of a library are gone through once, when an address in it is first asked for, and those that matter are kept, sorted. */
@@ -81,8 +81,8 @@ is_none_of_the_allocators(const char *symbol)
 static int
 is_of_cuda_in_c10(const char *path)
 {
-    const char *file = path ? strrchr(path, '/') : NULL;
-    return file && !strncmp(file, "/libc10_cuda.so", 15);
+    const char *slash = path ? strrchr(path, '/') : NULL, *file = slash ? slash + 1 : path;
+    return file && !strncmp(file, "libc10_cuda.so", 14);
 }
 
 static void
@@ -107,6 +107,8 @@ by_start(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
+/* A library that has the interpreter's loop, and no operators, is the interpreter's, all of it: compilers put parts of the
+   loop into functions that are not exported. In a Python 3.14 that is built with tail calls, these are all there is. */
 static void
 keep_what_matters(Library *library, const Symbols *all, uintptr_t base)
 {
@@ -131,6 +133,9 @@ keep_what_matters(Library *library, const Symbols *all, uintptr_t base)
             keep(library, function);
         }
     }
+    if (library->count == 1 && library->functions[0].kind == PYTHON) {
+        library->otherwise = PYTHON;
+    }
     if (library->count) {
         qsort(library->functions, library->count, sizeof *library->functions, by_start);
     }
@@ -147,7 +152,7 @@ count_of(const uint32_t *gnu_hash, size_t *first)
         last = bucket[i] > last ? bucket[i] : last;
     }
     *first = offset; /* those before are of other libraries */
-    if (last < offset) {
+    if (!last || last < offset) { /* it exports nothing */
         return offset;
     }
     while (!(chain[last - offset] & 1)) {
@@ -198,17 +203,31 @@ symbols_of(const struct dl_phdr_info *object, const ElfW(Phdr) * dynamic)
 
 typedef struct {
     uintptr_t address;
-    Library *library;
+    struct dl_phdr_info object; /* that it is in */
 } Wanted;
 
 static int
-read_library(struct dl_phdr_info *object, size_t size, void *wanted_)
+find_object(struct dl_phdr_info *object, size_t size, void *wanted_)
 {
     (void)size;
     Wanted *wanted = wanted_;
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+        if (part->p_type == PT_LOAD && wanted->address - (object->dlpi_addr + part->p_vaddr) < part->p_memsz) {
+            wanted->object = *object;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Not while the loader is locked, as it is in find_object(): it takes long, and gets memory. The library stays where it is
+   meanwhile, as this thread is in a function of it. */
+static void
+read_library(Library *library, const struct dl_phdr_info *object)
+{
     const ElfW(Phdr) *dynamic = NULL;
-    uintptr_t start = UINTPTR_MAX, end = 0;
-    int is_here = 0;
+    library->start = UINTPTR_MAX;
     for (int i = 0; i < object->dlpi_phnum; i++) {
         const ElfW(Phdr) *part = &object->dlpi_phdr[i];
         uintptr_t from = object->dlpi_addr + part->p_vaddr, to = from + part->p_memsz;
@@ -216,23 +235,15 @@ read_library(struct dl_phdr_info *object, size_t size, void *wanted_)
             dynamic = part;
         }
         if (part->p_type == PT_LOAD) {
-            start = from < start ? from : start;
-            end = to > end ? to : end;
-            is_here |= wanted->address >= from && wanted->address < to;
+            library->start = from < library->start ? from : library->start;
+            library->end = to > library->end ? to : library->end;
         }
     }
-    if (!is_here) {
-        return 0;
-    }
-    Library *library = wanted->library;
-    library->start = start;
-    library->end = end;
     library->otherwise = is_of_cuda_in_c10(object->dlpi_name) ? ALLOCATORS : OTHER_FUNCTION;
     if (dynamic) {
         Symbols symbols = symbols_of(object, dynamic);
         keep_what_matters(library, &symbols, object->dlpi_addr);
     }
-    return 1;
 }
 
 /* The library that an address is in, NULL if it is in none. */
@@ -253,10 +264,14 @@ library_of(uintptr_t address)
         known.libraries = libraries;
         known.room = room;
     }
-    Library *library = &known.libraries[known.count];
+    Wanted wanted = {.address = address};
+    if (!dl_iterate_phdr(find_object, &wanted)) {
+        return NULL;
+    }
+    Library *library = &known.libraries[known.count++];
     *library = (Library){0};
-    Wanted wanted = {address, library};
-    return dl_iterate_phdr(read_library, &wanted) ? &known.libraries[known.count++] : NULL;
+    read_library(library, &wanted.object);
+    return library;
 }
 
 FunctionFound
@@ -315,5 +330,6 @@ functions_unlock(void)
 void
 functions_forked(void)
 {
+    memset(&known, 0, sizeof known); /* another thread of the parent may have been in the middle of a change */
     pthread_mutex_init(&known.lock, NULL);
 }

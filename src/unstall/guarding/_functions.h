@@ -8,7 +8,7 @@
 typedef enum {
     OTHER_FUNCTION,
     OPERATOR,   /* at::_ops::NAME::call or redispatch */
-    PYTHON,     /* the interpreter's loop */
+    PYTHON,     /* the interpreter */
     ALLOCATORS, /* code of torch's allocator for CUDA */
 } FunctionKind;
 

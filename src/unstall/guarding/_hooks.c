@@ -59,7 +59,7 @@ typedef struct {
     Word stream, bytes;       /* of a copy */
     int is_pinned, does_wait; /* the host's memory of a copy; whether it waits even if nothing ends it */
     OperatorCalls calls;      /* that a copy is in */
-    uint64_t position;        /* of Python, if it may be one of a row */
+    uint64_t position;        /* of Python; 0 if it is not known */
     long wait;                /* what Python said: < 0 refused, 0 let be, else the number by which its duration is told */
 } Before;
 
@@ -75,20 +75,22 @@ comes_in_rows(Kind kind)
 }
 
 /* Whether a call is one more of a row that the same instruction of Python makes: of memory that is given back, or of a
-   segment's pieces. A loop that gives memory back at each turn allocates some in between. */
+   segment's pieces. A loop that gives memory back at each turn allocates some in between. If Python's position is not
+   known, only the pieces are taken for a row: another call comes behind the last one. */
 static int
 goes_on_with_row(Kind kind)
 {
     return comes_in_rows(kind) && before.kind == kind && before.generation == generation && before.wait &&
-           before.position == position_here();
+           (before.position || kind == CREATE) && before.position == position_here();
 }
 
-/* Whether a call is the wait by which an operator ends its copy: that call of the operator has not returned since. */
+/* Whether a call is the wait by which an operator ends its copy: that call of the operator has not returned since. So the
+   Python code that called it stands still. */
 static int
 ends_copy(Kind kind, Word stream, const OperatorCalls *calls)
 {
     return kind == STREAM && before.kind >= TO_DEVICE_ASYNC && before.generation == generation &&
-           before.stream == stream && operators_within(calls, &before.calls);
+           before.stream == stream && operators_within(calls, &before.calls) && before.position == position_here();
 }
 
 static int
@@ -177,7 +179,8 @@ made_without_wait(Kind kind, int is_pinned, int number, PARAMETERS)
     before.bytes = c;
     before.is_pinned = is_pinned;
     before.does_wait = 0;
-    operators_called_here(&before.calls, position_with(__builtin_frame_address(0)));
+    before.position = position_here();
+    operators_called_from((uintptr_t)__builtin_frame_address(0), &before.calls);
     return pointers->go_on(GUARDING, number, ARGUMENTS);
 }
 
@@ -192,7 +195,7 @@ made_alone(const Question *question, int number, PARAMETERS)
     before.stream = d;
     before.does_wait = 1;
     before.calls = question->operators.calls;
-    before.position = comes_in_rows(before.kind) ? position_here() : 0;
+    before.position = position_here();
     Word result = made_if_allowed(question, 0, number, ARGUMENTS);
     if (!is_copy && !comes_in_rows(question->kind)) {
         tell_wait(is_allocators);

@@ -8,11 +8,8 @@
 /* With the GIL, from a function that Python called. */
 void position_begin(void);
 
-/* A hash of where this thread's Python code is: each frame, its code and its instruction. 0 if that cannot be read. Needs
-   no GIL. */
+/* A hash of where this thread's Python code is: each frame, its code and its instruction. It is the same one in all
+   threads that run no Python code, and 0 if frames cannot be read. Needs no GIL. */
 uint64_t position_here(void);
-
-/* The same of that and a place on the C stack. */
-uint64_t position_with(const void *frame);
 
 #endif
