@@ -44,7 +44,7 @@ def waits_for_others(run: Run) -> list[IdleTurns]:
 
 
 def one_at_work(run: Run) -> int:
-    """Returns the ns of the window in which exactly one device is at work."""
+    """Returns how many ns of the window pass while exactly one device is at work."""
     several, some = Intervals.none(), Intervals.none()
     for spans in run.work(run.ops_inside).values():
         several |= some & spans

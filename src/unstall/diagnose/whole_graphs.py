@@ -26,7 +26,7 @@ def with_whole_graphs(run: Run, model: Model, findings: list[Finding]) -> list[F
 
     Of functions that gain the same, the one with the fewest graphs is taken, then the innermost. A function around the
     steps, such as a script's `main`, cannot be captured as it is: only the part that each step runs can. If a
-    framework's own code is among the launches, the function is the forward of the model.
+    framework makes some of the launches, the function is the forward of the model.
     """
     stretch = [finding for finding in findings if finding.rule == "launch-bound"]
     if len(stretch) == 1 and (forward := _only_the_model(run)) >= 0:
