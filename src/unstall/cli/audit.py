@@ -16,7 +16,7 @@ An ENTRY is one of these:
 A function is called several times. The first calls are warm-up, and each later one is a step.
 
 entries() returns a dict from names to functions. Each function prepares what its entry needs, such as a model, and
-returns another function. Each step calls that one.
+returns a second function, which is called once for each step.
 
 Each entry runs in a process of its own, for at most --timeout seconds. The table begins with the entries that would
 gain most. An entry that fails or takes too long is listed with its reason and its log.

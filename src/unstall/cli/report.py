@@ -3,7 +3,7 @@
 RESULT is a file that `unstall explain TRACE -o result.json` or `unstall audit ENTRY -o audit.json` wrote. It holds no
 timeline, so an HTML report made from it shows none. To see one, explain the trace again.
 
-Budgets, such as --max-idle, are checked on results only. For an audit, run `unstall check` on one of its entries.
+An audit cannot be held to a budget, such as --max-idle. For that, run `unstall check` on one of its entries.
 """
 
 from __future__ import annotations

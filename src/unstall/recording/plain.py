@@ -1,8 +1,8 @@
 """Plain steps: stretches of steps that are timed before and after the recording, while nothing is recorded.
 
-Benefit (`python -m benchmarks.recorder_mechanisms`): the median error of gains in six recordings is 1.8 points of a
-step with an up-to-date plain step time, and 5.3 without. Without a plain step time, the median error of the step time
-itself is 4.6 %. With the recorder `torch`, it is 21 % (`benchmarks/results/recording_undistorted_h200.json`).
+What they are good for (medians of six recordings by `python -m benchmarks.recorder_mechanisms`): if plain steps are
+timed, predicted gains are wrong by 1.8 % of a step; otherwise by 5.3 %, and the step time itself is wrong by 4.6 %.
+With the recorder `torch`, the step time would be wrong by 21 % (`benchmarks/results/recording_undistorted_h200.json`).
 """
 
 from __future__ import annotations

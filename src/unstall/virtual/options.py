@@ -21,10 +21,13 @@ ENVIRONMENT = "UNSTALL_VIRTUAL_GPU"
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """One virtual machine: `devices` GPUs named `gpu`.
+    """One virtual machine.
 
-    `numerics`: compute all values, or skip the values of large tensors. `host`: use host times modelled for the GPU's
-    host, or measured on this host.
+    Attributes:
+        gpu: The name of its GPUs.
+        devices: How many it has.
+        numerics: "real" computes all values, "skip" none of large tensors.
+        host: Where times of work on the CPU come from: "modelled" from the GPU's file, "measured" from this machine.
     """
 
     gpu: str = "h200"

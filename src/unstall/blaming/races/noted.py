@@ -17,10 +17,15 @@ _MOST = 1000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """One operation: on a stream, or by the host if `stream` is None.
+    """One operation, on a stream or by the host.
 
-    The number of a stream is its handle; that of a default stream, which has none, is minus its device. `number` counts
-    what was put on streams. `stack` is where it was captured if it is `replayed`.
+    Attributes:
+        stream: The stream's handle; for the default stream of device N, which has no handle, -N; None for the host.
+        number: How many operations came before this one, on all streams.
+        operator: The operator's name.
+        stack: The line that launched the operation. For one in a graph, the line that captured it.
+        backward: Whether the operation belongs to a backward pass.
+        replayed: For an operation in a graph, the line that launched the graph.
     """
 
     stream: int | None
