@@ -22,7 +22,7 @@ _KEY = "unstall.guarding"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Caller:
-    """Who called a backward pass that is running. Its frame waits there."""
+    """The guard and the frame of the code that called a backward pass, which is running."""
 
     region: Region
     frame: FrameType

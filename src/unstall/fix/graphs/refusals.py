@@ -99,7 +99,11 @@ class ReportedRefusals:
         self._strict = strict
 
     def report(self, refusal: Refusal, cause: Exception | None = None) -> None:
-        """Warns of a new reason. If `strict`, raises GraphedError instead, unless the graph is merely not faster."""
+        """Warns that a graph is refused, once for each reason.
+
+        Raises:
+            GraphedError: `strict` is set. A graph that is possible but gains nothing is only warned of.
+        """
         known = refusal in self.reasons
         if not known:
             self.reasons.append(refusal)
