@@ -317,7 +317,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str | None, int | None, str | None, str | None]:
-        """What tells it from other places, however it was reached."""
+        """What two places differ in, callers aside."""
         return self.file, self.line, self.function, self.op
 
 

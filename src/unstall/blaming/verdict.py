@@ -1,4 +1,4 @@
-"""From the tables of a run to what is said about its fault."""
+"""Works out what failed, from the tables of a run."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Guarded:
 
 
 def guarded() -> Guarded | None:
-    """Returns this thread, if a guard is active in it and its task."""
+    """Returns the guard that is active in this thread and task, with the place of the caller; None without a guard."""
     region = regions.innermost()
     if region is None or region.guard is None:
         return None

@@ -111,8 +111,8 @@ def is_waiting_for_thread(timeline: Timeline) -> Bool:
 
 @remembered
 def is_no_code(timeline: Timeline) -> Bool:
-    """Returns which host events faster code does not shorten: other processes, sleep, files, collectives, driver
-    work."""
+    """Returns which host events would be as long if the host's code were faster: other processes, sleep, files,
+    collectives, work of the driver."""
     others: Bool = is_data_loading(timeline) | is_asleep(timeline) | is_host_collective(timeline)
     return others | np.isin(timeline.host.kind, OF_THE_DRIVER)
 

@@ -74,7 +74,7 @@ class _Watched:
     longest_s: float = 0.0
 
     def runs(self) -> bool:
-        """Returns whether it has not ended."""
+        """Returns whether the process is still running."""
         return _runs(self.found)
 
     def moved(self, passed_s: float) -> bool:
