@@ -65,7 +65,7 @@ class Teller:
 
 
 def try_cupti(settings: Settings) -> None:
-    """Tries CUPTI here, so that the program does not have to start a process for it."""
+    """Tries whether CUPTI works before the program starts, so that the program need not start a process for that."""
     from unstall.cupti.recorder import try_ahead
 
     with suppress(OSError):  # the program tries it itself then

@@ -150,8 +150,8 @@ class Session:
         self._journal.close()
 
     def start_by_time(self) -> bool:
-        """Starts to record from a thread of our own, because no boundaries came. Returns whether something is recorded,
-        which `stop_by_time` is to end."""
+        """Starts to record from a thread of our own, because no boundaries came. Returns whether a recording has begun,
+        which ends by `stop_by_time`."""
         if not self._waits_for_a_boundary():  # asked before, too: during our turn a boundary is lost
             return False
         with self._turn.waited_for():

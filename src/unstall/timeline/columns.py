@@ -280,7 +280,7 @@ class Faults:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Held:
-    """What held the memory of a device as it was full: FaultKind.MEMORY. The largest part comes first."""
+    """What held a device's memory when there was no more (a fault of the kind MEMORY). The largest part comes first."""
 
     call: I32  # host row of a call or operator that allocated it, one of several of the same stack; -1 if unknown
     bytes: I64
