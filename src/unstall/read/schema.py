@@ -2,7 +2,7 @@
 
 Keys differ by version: torch 1.8 wrote "external id", later versions "External id". The second profiler of torch 2.15
 (`torch.profiler.CuspyConfig`) writes the kinds of copies and of memory as fields. Kineto writes these kinds in names.
-Fields are in the order of the files, because msgspec looks them up in that order.
+Fields have the order that they have in traces, because msgspec looks for them in that order.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class LogCode(IntEnum):
 
 
 class CopyFlag(IntFlag):
-    """Flags of a COPY: the two lowest bits are its direction (0: to another device), the others how it was called."""
+    """Flags of a COPY. The two lowest bits are the direction; if both are 0, the copy goes to another device."""
 
     HOST_TO_DEVICE = 1
     DEVICE_TO_HOST = 2
