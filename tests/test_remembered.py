@@ -36,6 +36,12 @@ def test_an_answer_is_computed_once_for_a_run_and_its_arguments() -> None:
     assert asked.times == 3
 
 
+def test_an_argument_by_name_is_another_question() -> None:
+    asked, run = Asked(), Run()
+    assert asked.answer(run).tolist() == [0, 1, 2]
+    assert asked.answer(run, start=5).tolist() == [5, 6, 7]
+
+
 def test_nobody_can_change_what_others_get() -> None:
     with pytest.raises(ValueError, match="read-only"):
         Asked().answer(Run())[0] = 9

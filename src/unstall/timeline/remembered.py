@@ -19,17 +19,18 @@ def remembered(
 ) -> Callable[Concatenate[_Run, _Arguments], _Answer]:
     """Makes a function remember its answers about a run for as long as the run is in use.
 
-    Its first argument is a Timeline, or something else that is compared by identity. Other arguments are positional
-    and hashable, and few are different. If an answer is an array, it becomes read-only, because all callers share it.
+    Its first argument is a Timeline, or something else that is compared by identity. Other arguments are hashable, and
+    few are different. If an answer is an array, it becomes read-only, because all callers share it.
     """
     known: WeakKeyDictionary[_Run, dict[Hashable, _Answer]] = WeakKeyDictionary()
 
     @functools.wraps(ask)
     def answer(run: _Run, /, *arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Answer:
         answers = known.setdefault(run, {})
-        if arguments not in answers:
-            answers[arguments] = _shared(ask(run, *arguments, **named))
-        return answers[arguments]
+        asked = arguments, tuple(named.items())
+        if asked not in answers:
+            answers[asked] = _shared(ask(run, *arguments, **named))
+        return answers[asked]
 
     return answer
 
