@@ -5,9 +5,9 @@
     unstall check train.trace.json.gz --max-idle 10%
     unstall check result.json --max-launches-per-step 800
 
-A program, a trace, or a saved result can be checked. A program is run and recorded as
-by `unstall run`. With --gpu it runs on a virtual GPU, so that no real one is needed. Options for unstall stand before a
-program, and the program's own after it.
+A program, a trace, or a saved result can be checked. A program is run and recorded as by `unstall run`. With --gpu it
+runs on a virtual GPU, so that no real one is needed. Options for unstall stand before a program, and the program's own
+after it.
 
 Budgets are options, or keys of [tool.unstall.budget] in pyproject.toml: max-syncs-per-step = 0, max-idle = "10%". The
 command line overrides them.
