@@ -259,7 +259,7 @@ def before(kind, *others):
 refuse = False
 COPY_AND_WAIT = "cuMemcpyHtoD_v2"
 def guard():
-    _hooks.install("libcuda.so.1", {COPY_AND_WAIT: 6}, before, lambda *_: 0, 100)
+    _hooks.install("libcuda.so.1", {COPY_AND_WAIT: (6, 4000)}, before, lambda *_: 0, 100)
     _hooks.switch(True)
 """
 
@@ -302,7 +302,7 @@ print(runtime.runtime_replaced())
 
 
 def test_blames_own_calls_are_not_asked_about(fake: Path) -> None:
-    lines = """_hooks.install("libcuda.so.1", {"cuStreamSynchronize": 1}, before, lambda *_: 0, 100)
+    lines = """_hooks.install("libcuda.so.1", {"cuStreamSynchronize": (1, 2000)}, before, lambda *_: 0, 100)
 _hooks.switch(True)
 call(LAUNCH)
 print(fake.fake_waited(), asked)

@@ -21,16 +21,16 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compil
 STREAM, EVENT, DEVICE, ALLOCATE, FREE, CREATE, ENDS_ROW = range(1, 8)
 TO_DEVICE_ASYNC, TO_HOST_ASYNC = 11, 12
 FUNCTIONS = {
-    "cuStreamSynchronize": STREAM,
-    "cuEventSynchronize": EVENT,
-    "cuCtxSynchronize": DEVICE,
-    "cuMemAlloc_v2": ALLOCATE,
-    "cuMemFree_v2": FREE,
-    "cuMemCreate": CREATE,
-    "cuMemSetAccess": ENDS_ROW,
-    "cuMemcpyHtoDAsync_v2": TO_DEVICE_ASYNC,
-    "cuMemcpyDtoHAsync_v2": TO_HOST_ASYNC,
-    "cuMissing": STREAM,
+    "cuStreamSynchronize": (STREAM, 2000),
+    "cuEventSynchronize": (EVENT, 2000),
+    "cuCtxSynchronize": (DEVICE, 2000),
+    "cuMemAlloc_v2": (ALLOCATE, 2000),
+    "cuMemFree_v2": (FREE, 2000),
+    "cuMemCreate": (CREATE, 2000),
+    "cuMemSetAccess": (ENDS_ROW, 2000),
+    "cuMemcpyHtoDAsync_v2": (TO_DEVICE_ASYNC, 2000),
+    "cuMemcpyDtoHAsync_v2": (TO_HOST_ASYNC, 2000),
+    "cuMissing": (STREAM, 2000),
 }
 NOT_PERMITTED = 800
 PAGEABLE, PINNED = 8, 4096
@@ -79,7 +79,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Libraries:
 @pytest.fixture
 def installed(libraries: Libraries) -> Iterator[Asking]:
     asking = Asking()
-    assert asking.install(libraries.driver) == set(FUNCTIONS.values())
+    assert asking.install(libraries.driver) == {kind for kind, _ in FUNCTIONS.values()}
     yield asking
     _hooks.remove()
     _hooks.finished()
@@ -259,7 +259,7 @@ def test_that_of_two_calls_is_two(libraries: Libraries, guarded: Asking) -> None
     assert guarded.kinds == [FREE, FREE]
 
 
-class _Functions(dict[str, int]):
+class _Functions(dict[str, tuple[int, int]]):
     """Can be referred to weakly, unlike a dict."""
 
 
@@ -471,7 +471,7 @@ from unstall.guarding import _hooks
 driver, runtime = sys.argv[1:]
 library = ctypes.CDLL(runtime)
 library.load(driver.encode())
-_hooks.install(driver, {"cuMemcpyDtoHAsync_v2": 12}, lambda *question: 5, lambda *told: 0, 100)
+_hooks.install(driver, {"cuMemcpyDtoHAsync_v2": (12, 3020)}, lambda *question: 5, lambda *told: 0, 100)
 _hooks.switch(True)
 library.memcpy_to_host(8, 1)
 held = [(number, number) for number in range(5000)]  # so that none is recycled

@@ -8,20 +8,18 @@
 
 #include "_marks.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { NONE = -1, IN_CONFIG = -2, STREAM_IN_CONFIG_AT = 32 };
 
-#define LAUNCH(name, since, stream, function) {name, since, KERNEL, stream, NONE, function, 0, 0, 0, 0}
-#define WORK(name, since, kind, stream) {name, since, kind, stream, NONE, NONE, 0, 0, 0, 0}
-#define EVENT(name, since, kind, stream, event) {name, since, kind, stream, event, NONE, 0, 0, 0, 0}
-#define DONE(name, since, what) {name, since, 0, NONE, NONE, NONE, what, 0, 0, 0}
-#define CAPTURE(name, since, what) {name, since, 0, NONE, NONE, NONE, 0, what, 0, 0}
-#define GONE(name, since, what) {name, since, 0, NONE, NONE, NONE, 0, 0, what, 0}
-#define UNLOAD(name, since) {name, since, 0, NONE, NONE, NONE, 0, 0, 0, 1}
-#define MEMORY(name, since) {name, since, 0, NONE, NONE, NONE, 0, 0, 0, 0} /* whose errors are seen */
+#define LAUNCH(name, since, stream, function) {{name, since}, KERNEL, stream, NONE, function, 0, 0, 0, 0}
+#define WORK(name, since, kind, stream) {{name, since}, kind, stream, NONE, NONE, 0, 0, 0, 0}
+#define EVENT(name, since, kind, stream, event) {{name, since}, kind, stream, event, NONE, 0, 0, 0, 0}
+#define DONE(name, since, what) {{name, since}, 0, NONE, NONE, NONE, what, 0, 0, 0}
+#define CAPTURE(name, since, what) {{name, since}, 0, NONE, NONE, NONE, 0, what, 0, 0}
+#define GONE(name, since, what) {{name, since}, 0, NONE, NONE, NONE, 0, 0, what, 0}
+#define UNLOAD(name, since) {{name, since}, 0, NONE, NONE, NONE, 0, 0, 0, 1}
+#define MEMORY(name, since) {{name, since}, 0, NONE, NONE, NONE, 0, 0, 0, 0} /* whose errors are seen */
 
 static const Call table[] = {
     LAUNCH("cuLaunchKernel", 4000, 8, 0),
@@ -135,41 +133,18 @@ calls_event(const Made *on)
     return at == NONE ? 0 : (uint64_t)on->arguments[at];
 }
 
-/* cuGetProcAddress: it answers by a name without suffix, for a version of CUDA and a kind of default stream. Its functions
-   may be others than those that the dynamic linker knows. */
-typedef int (*GetProcAddress)(const char *name, void **address, int version, uint64_t flags, void *status);
-enum { LEGACY_DEFAULT = 1, PER_THREAD_DEFAULT = 2, PER_THREAD_SINCE = 7000 };
-
 static void
-add(const Pointers *pointers, void *address, const Call *call, int per_thread)
+note(int number, int per_thread, const void *call)
 {
-    int number = address ? pointers->add(BLAMING, address) : -1;
-    if (number >= 0 && !made[number].call) {
+    if (!made[number].call) {
         made[number] = (Made){.call = call, .per_thread = per_thread};
     }
 }
 
 void
-calls_follow(const Pointers *pointers, void *driver)
+calls_add(const Pointers *pointers, void *driver)
 {
-    GetProcAddress get;
-    void *found = dlsym(driver, "cuGetProcAddress_v2");
-    memcpy(&get, &found, sizeof get);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        const Call *call = &table[i];
-        char name[64];
-        add(pointers, dlsym(driver, call->name), call, 0);
-        for (int synchronous = 0; synchronous < 2; synchronous++) {
-            snprintf(name, sizeof name, "%s_pt%s", call->name, synchronous ? "ds" : "sz");
-            add(pointers, dlsym(driver, name), call, 1);
-        }
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(call->name, "_"), call->name);
-        for (int per_thread = 0; get && per_thread < 2; per_thread++) {
-            void *address = NULL;
-            int since = per_thread && call->since < PER_THREAD_SINCE ? PER_THREAD_SINCE : call->since;
-            if (!get(name, &address, since, per_thread ? PER_THREAD_DEFAULT : LEGACY_DEFAULT, NULL)) {
-                add(pointers, address, call, per_thread);
-            }
-        }
+        pointers->add(BLAMING, driver, &table[i].function, note, &table[i]);
     }
 }

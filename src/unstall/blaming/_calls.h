@@ -21,10 +21,9 @@ enum { STREAM_GONE = 1, CONTEXT_GONE, PRIMARY_GONE, PRIMARY_RELEASED };
 enum { LEGACY_STREAM = 1, PER_THREAD_STREAM = 2 };
 
 typedef struct {
-    const char *name;                /* as cuda.h has it, without _ptsz and _ptds */
-    int since;                       /* the version of CUDA that this form of it came with */
-    uint8_t kind;                    /* of the work that it puts on a stream: one of _marks.h, BATCH, or 0 */
-    int8_t stream, event, function;  /* which argument; the event or the address */
+    NamedFunction function;
+    uint8_t kind;                 /* of the work that it puts on a stream: one of _marks.h, BATCH, or 0 */
+    int8_t stream, event, kernel; /* which argument; the event or the address */
     uint8_t done, capture, gone, unload;
 } Call;
 
@@ -36,7 +35,7 @@ typedef struct {
 } Made;
 
 /* Adds the functions of this driver. */
-void calls_follow(const Pointers *pointers, void *driver);
+void calls_add(const Pointers *pointers, void *driver);
 
 /* Of the function with this number, without arguments. */
 const Made *calls_made(int number);

@@ -109,7 +109,7 @@ begin_work(const Made *made, Before *before)
         .event = calls_event(made),
         .value = call->kind == WAIT_VALUE || call->kind == WRITE_VALUE ? (uint32_t)made->arguments[call->event + 1] : 0,
         .capture = capturing ? driver_capture(stream) : 0,
-        .symbol = call->kind == KERNEL ? driver_kernel((uint64_t)made->arguments[call->function]) : NULL,
+        .symbol = call->kind == KERNEL ? driver_kernel((uint64_t)made->arguments[call->kernel]) : NULL,
         .stack = frames_here_all(), .thread = follow_thread(), .time = now(),
     };
     if (work.stack < 0) {
@@ -272,7 +272,7 @@ end_call(const Made *made, Before *before, int returned)
         result = returned;
     }
     if (is_sticky(result)) {
-        note_error(result, call->name, frames_here_all());
+        note_error(result, call->function.name, frames_here_all());
     }
     if (call->done && !result) {
         note_done(made, before->next);
@@ -319,18 +319,15 @@ follow_begin(void)
     if (!driver) {
         return -1;
     }
-    calls_follow(pointers, driver);
+    calls_add(pointers, driver);
     following = 1;
-    /* Names first: who asks for a function between the two is given ours, or is found. */
-    int error, failed = 0;
+    const char *why;
     Py_BEGIN_ALLOW_THREADS
-    error = pointers->follow_names(driver);
-    failed = error ? 0 : pointers->follow(BLAMING, called);
+    why = pointers->follow(BLAMING, called, driver);
     Py_END_ALLOW_THREADS
-    if (error || failed) {
+    if (why) {
         follow_end();
-        PyErr_Format(PyExc_OSError, "calls of CUDA's driver cannot be followed: %s",
-                     error ? strerror(error) : "the process's memory cannot be looked at");
+        PyErr_Format(PyExc_OSError, "calls of CUDA's driver cannot be followed: %s", why);
         return -1;
     }
     marks_note(FOLLOWED, 1);

@@ -11,10 +11,9 @@
 #include "_search.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,28 +105,63 @@ original(void *address)
     return address;
 }
 
+/* cuGetProcAddress answers by a name without suffix, for a version of CUDA and a kind of default stream. */
+typedef int (*GetProcAddress)(const char *name, void **address, int version, uint64_t flags, void *status);
+enum { LEGACY_DEFAULT = 1, PER_THREAD_DEFAULT = 2, PER_THREAD_SINCE = 7000 };
+
 static int
-add_locked(int user, void *address)
+add_address(int user, void *address, int per_thread, Told told, const void *argument)
 {
-    int number = number_of((Word)(uintptr_t)address);
-    if (number < 0 && function_count < MOST_FUNCTIONS) {
+    int number = address ? number_of((Word)(uintptr_t)address) : -1;
+    if (address && number < 0 && function_count < MOST_FUNCTIONS) {
         number = function_count;
         memcpy(&originals[number], &address, sizeof address);
         function_count++;
     }
-    if (number >= 0) {
-        followers[number] |= (unsigned char)(1 << user);
+    if (number < 0) {
+        return 0;
     }
-    return number;
+    followers[number] |= (unsigned char)(1 << user);
+    if (told) {
+        told(number, per_thread, argument);
+    }
+    return 1;
 }
 
 static int
-add(User user, void *address)
+add_locked(int user, void *driver, const NamedFunction *function, Told told, const void *argument)
+{
+    static const struct {
+        const char *suffix;
+        int per_thread;
+    } forms[] = {{"", 0}, {"_ptsz", 1}, {"_ptds", 1}};
+    GetProcAddress get;
+    void *found = dlsym(driver, "cuGetProcAddress_v2");
+    memcpy(&get, &found, sizeof get);
+    int added = 0;
+    char name[96];
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        snprintf(name, sizeof name, "%s%s", function->name, forms[i].suffix);
+        added |= add_address(user, dlsym(driver, name), forms[i].per_thread, told, argument);
+    }
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(function->name, "_"), function->name);
+    for (int per_thread = 0; get && per_thread < 2; per_thread++) {
+        void *address = NULL;
+        int since = per_thread && function->since < PER_THREAD_SINCE ? PER_THREAD_SINCE : function->since;
+        if (!get(name, &address, since, per_thread ? PER_THREAD_DEFAULT : LEGACY_DEFAULT, NULL)) {
+            added |= add_address(user, address, per_thread, told, argument);
+        }
+    }
+    return added;
+}
+
+static int
+add(User user, void *driver, const NamedFunction *function, Told told, const void *argument)
 {
     pthread_mutex_lock(&lock);
-    int number = add_locked((int)user, address);
+    int added = add_locked((int)user, driver, function, told, argument);
     pthread_mutex_unlock(&lock);
-    return number;
+    return added;
 }
 
 static int
@@ -164,16 +198,6 @@ exchange(int back, int data, void *library)
     return error ? error : failed;
 }
 
-static int
-follow(User user, Called function)
-{
-    pthread_mutex_lock(&lock);
-    called[user] = known[user] = function;
-    int failed = exchange(0, 1, NULL);
-    pthread_mutex_unlock(&lock);
-    return failed;
-}
-
 /* cuGetProcAddress: its second argument is where the address goes. */
 static Word
 answer(int number, PARAMETERS)
@@ -187,40 +211,49 @@ answer(int number, PARAMETERS)
     return result;
 }
 
-/* Adds cuGetProcAddress, as the linker and as it itself knows it. */
+/* Calls `called[user]` no more. If nobody is left who follows, all is put back. */
 static void
-add_answering(void *driver)
+leave_locked(User user)
 {
-    static const char *const names[] = {"cuGetProcAddress", "cuGetProcAddress_v2"};
-    static const int since[] = {11030, 12000};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        void *address = dlsym(driver, names[i]);
-        int number = address ? add_locked(ANSWERING, address) : -1;
-        for (size_t form = 0; number >= 0 && form < sizeof since / sizeof *since; form++) {
-            void *answered = NULL;
-            Word status = 0; /* it is written to by the second form */
-            if (!(int)originals[number]((Word)(uintptr_t)"cuGetProcAddress", (Word)(uintptr_t)&answered, since[form], 0,
-                                        (Word)(uintptr_t)&status, 0, 0, 0, 0, 0, 0, 0) && answered) {
-                add_locked(ANSWERING, answered);
-            }
-        }
+    int others = 0;
+    called[user] = NULL;
+    for (int other = 0; other < USERS; other++) {
+        others += called[other] != NULL;
+    }
+    if (named && !others) {
+        called[ANSWERING] = NULL;
+        exchange(1, 1, named);
+        named = NULL;
+        memset(found, 0, sizeof found);
     }
 }
 
-static int
-follow_names(void *driver)
+static void
+leave(User user)
 {
     pthread_mutex_lock(&lock);
-    add_answering(driver);
+    leave_locked(user);
+    pthread_mutex_unlock(&lock);
+}
+
+static const char *
+follow(User user, Called function, void *driver)
+{
+    static const NamedFunction answering[] = {{"cuGetProcAddress", 11030}, {"cuGetProcAddress_v2", 12000}};
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < sizeof answering / sizeof *answering; i++) {
+        add_locked(ANSWERING, driver, &answering[i], NULL, NULL);
+    }
     called[ANSWERING] = answer;
+    called[user] = known[user] = function;
     named = driver;
-    int error = exchange(0, 0, driver);
-    if (error) {
-        called[ANSWERING] = NULL;
-        named = NULL;
+    /* Names first: who asks for a function between the two is given ours, or is found. */
+    int error = exchange(0, 0, driver), failed = error ? 0 : exchange(0, 1, NULL);
+    if (error || failed) {
+        leave_locked(user);
     }
     pthread_mutex_unlock(&lock);
-    return error;
+    return error ? strerror(error) : failed ? "the process's memory cannot be looked at" : NULL;
 }
 
 static int
@@ -230,47 +263,12 @@ is_found(int number)
 }
 
 static void
-leave(User user)
-{
-    pthread_mutex_lock(&lock);
-    int was_there = called[user] != NULL, others = 0;
-    called[user] = NULL;
-    for (int other = 0; other < USERS; other++) {
-        others += called[other] != NULL;
-    }
-    if (was_there && !others) {
-        called[ANSWERING] = NULL;
-        exchange(1, 1, named);
-        named = NULL;
-        memset(found, 0, sizeof found);
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-static int
-read_adds(struct dl_phdr_info *object, size_t size, void *argument)
-{
-    if (size >= offsetof(struct dl_phdr_info, dlpi_adds) + sizeof object->dlpi_adds) {
-        *(unsigned long long *)argument = object->dlpi_adds;
-    }
-    return 1;
-}
-
-static unsigned long long
-libraries(void)
-{
-    unsigned long long adds = 0;
-    dl_iterate_phdr(read_adds, &adds);
-    return adds;
-}
-
-static void
 forked(void)
 {
     pthread_mutex_init(&lock, NULL);
 }
 
-static const Pointers table = {add, original, follow, follow_names, go_on, is_found, leave, libraries};
+static const Pointers table = {add, original, follow, go_on, is_found, leave};
 
 static int
 fill(PyObject *module)

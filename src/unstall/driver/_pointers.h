@@ -19,26 +19,31 @@ enum { WORDS = 12, MOST_FUNCTIONS = 600 };
 /* Is called instead of the function with this number. */
 typedef Word (*Called)(int number, PARAMETERS);
 
+typedef struct {
+    const char *name; /* as cuda.h has it, without _ptsz and _ptds */
+    int since;        /* the version of CUDA that this form of it came with: cudaTypedefs.h */
+} NamedFunction;
+
+/* `per_thread`: whether stream 0 is the thread's own default stream. */
+typedef void (*Told)(int number, int per_thread, const void *argument);
+
 /* Who follows calls, in the order in which they are called: what guards refuse is never work. */
 typedef enum { GUARDING, BLAMING, USERS } User;
 
 /* Nothing here needs the GIL. */
 typedef struct {
-    /* Gives the function at this address a number, the same one each time. None may take or return floating point.
-       Returns -1 if there are too many. */
-    int (*add)(User user, void *address);
+    /* Lets the user follow a function, in each form that it has: the dynamic linker and cuGetProcAddress may know others,
+       and there is one for the default stream of each thread. Calls `told` with the number of each, always the same. None
+       may take or return floating point. `driver` is what dlopen() returned. Returns whether there is any. */
+    int (*add)(User user, void *driver, const NamedFunction *function, Told told, const void *argument);
 
     /* The driver's function if the address is that of ours in its place, else the address. */
     void *(*original)(void *address);
 
-    /* Lets `called` be called for the functions that the user has added. Looks for pointers to them, and replaces these.
-       It may be called again, for libraries that were loaded meanwhile. Returns 0, or -1 if the process's memory cannot
-       be looked at. */
-    int (*follow)(User user, Called called);
-
-    /* Lets the driver's library give functions of ours to those who ask for them from now on: by dlsym, by a dynamic link,
-       or by cuGetProcAddress. `driver` is what dlopen() returned. Returns 0, or an errno. */
-    int (*follow_names)(void *driver);
+    /* Lets `called` be called for the functions that the user has added. Replaces the pointers that there are to them, and
+       lets the driver's library give functions of ours to those who ask for them from now on: by dlsym, by a dynamic
+       link, or by cuGetProcAddress. Returns NULL, or why that cannot be. */
+    const char *(*follow)(User user, Called called, void *driver);
 
     /* Calls the next user, or the function itself. */
     Word (*go_on)(User user, int number, PARAMETERS);
@@ -48,9 +53,6 @@ typedef struct {
 
     /* Calls the user's function no more. If nobody is left who follows, all is put back. */
     void (*leave)(User user);
-
-    /* A number that changes when a library is loaded. */
-    unsigned long long (*libraries)(void);
 } Pointers;
 
 #define POINTERS_CAPSULE "unstall.driver._pointers.API"

@@ -45,7 +45,6 @@ static const Pointers *pointers;
 static struct {
     Kind kinds[MOST_FUNCTIONS];
     int (*attribute)(void *data, int attribute, uint64_t pointer); /* cuPointerGetAttribute */
-    unsigned long long libraries;
     int installed;
 } hooks;
 
@@ -242,25 +241,6 @@ forked(void)
     asking_forked();
 }
 
-/* Looks for pointers again if libraries were loaded since, and now and then, as a library may ask for its pointers late.
-   Returns -1 with an exception. */
-static int
-search(void)
-{
-    unsigned long long libraries = pointers->libraries();
-    int failed = 0, is_due = !(generation & (generation - 1)); /* the 1st, 2nd, 4th, 8th … time */
-    if (is_due || libraries != hooks.libraries) {
-        Py_BEGIN_ALLOW_THREADS
-        failed = pointers->follow(GUARDING, called);
-        Py_END_ALLOW_THREADS
-        hooks.libraries = libraries;
-    }
-    if (failed) {
-        PyErr_SetString(PyExc_OSError, "the process's memory cannot be looked at");
-    }
-    return failed;
-}
-
 /* The kinds to which pointers were found, as a set. */
 static PyObject *
 found_kinds(void)
@@ -279,48 +259,17 @@ found_kinds(void)
     return kinds;
 }
 
-/* The runtime asks the driver's own function for addresses, by a name without suffix, for a version of CUDA and a kind of
-   default stream. They may be others than those that the dynamic linker knows. */
-typedef int (*GetProcAddress)(const char *name, void **address, int version, uint64_t flags, void *status);
-
-static int
-add_function(void *address, Kind kind)
+static void
+note_kind(int number, int per_thread, const void *kind)
 {
-    int number = address ? pointers->add(GUARDING, address) : -1;
-    if (number >= 0) {
-        hooks.kinds[number] = kind;
-    }
-    return number >= 0;
-}
-
-/* Adds the addresses of one function. Returns whether there are any. */
-static int
-add_named(void *driver, const char *name, Kind kind)
-{
-    static const int versions[] = {2000, 3020, 4000, 7000, 12000, 13000};
-    GetProcAddress get;
-    void *found = dlsym(driver, "cuGetProcAddress_v2");
-    memcpy(&get, &found, sizeof get);
-    int added = add_function(dlsym(driver, name), kind);
-    char base[64];
-    size_t length = strcspn(name, "_");
-    if (get && length < sizeof base) {
-        memcpy(base, name, length);
-        base[length] = 0;
-        for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
-            for (uint64_t flags = 0; flags < 3; flags++) {
-                void *address = NULL;
-                added |= !get(base, &address, versions[i], flags, NULL) && add_function(address, kind);
-            }
-        }
-    }
-    return added;
+    (void)per_thread;
+    hooks.kinds[number] = *(const Kind *)kind;
 }
 
 PyDoc_STRVAR(install_doc,
 "install(library, functions, before, after, patience_ms) -> set[int]\n\n"
-"Follow these functions of a library, a dict of kinds by name. Returns the kinds to which there are pointers: none if the\n"
-"library is not loaded. While it is switched on, before(kind, operators, bytes, is_pinned, thread, here) is called before\n"
+"Follow these functions of a library: a dict of (kind, since which version of CUDA) by name. Returns the kinds to which\n"
+"there are pointers: none if the library is not loaded. While it is switched on, before(kind, operators, bytes, is_pinned, thread, here) is called before\n"
 "each wait, and returns 0 to let the wait be, -1 to refuse it, or a number: then after(number, ns) is called after it, or\n"
 "finished() tells. If not `here`, another thread than the one that waits asks; the wait is let through if there is no\n"
 "answer in time. Raises OSError if the process's memory cannot be looked at.");
@@ -350,25 +299,31 @@ install(PyObject *self, PyObject *arguments)
     int found = 0;
     Py_ssize_t at = 0;
     while (PyDict_Next(functions, &at, &key, &value)) {
-        const char *name = PyUnicode_AsUTF8AndSize(key, NULL);
-        long kind = name ? PyLong_AsLong(value) : 0;
-        if (!name || (kind == -1 && PyErr_Occurred())) {
+        NamedFunction function = {.name = PyUnicode_AsUTF8AndSize(key, NULL)};
+        int kind;
+        if (!function.name || !PyArg_ParseTuple(value, "ii", &kind, &function.since)) {
             dlclose(driver);
             return NULL;
         }
-        found |= add_named(driver, name, (Kind)kind);
+        found |= pointers->add(GUARDING, driver, &function, note_kind, &(Kind){(Kind)kind});
+    }
+    const char *why = NULL;
+    if (found) {
+        Py_BEGIN_ALLOW_THREADS
+        why = pointers->follow(GUARDING, called, driver);
+        Py_END_ALLOW_THREADS
     }
     dlclose(driver); /* who loaded it keeps it */
-    if (!found) {
-        return PySet_New(NULL);
+    if (why) {
+        PyErr_SetString(PyExc_OSError, why);
+        return NULL;
     }
-    if (asking_begin(asks, tells, patience_ms)) {
+    if (found && asking_begin(asks, tells, patience_ms)) {
         return NULL;
     }
     position_begin();
-    hooks.libraries = 0;
-    hooks.installed = 1;
-    return search() ? NULL : found_kinds();
+    hooks.installed = found;
+    return found_kinds();
 }
 
 PyDoc_STRVAR(remove_doc, "remove()\n\nPut all pointers back, and end the thread that asks. Does nothing if nothing is installed.");
@@ -386,17 +341,17 @@ remove_hooks(PyObject *self, PyObject *nothing)
 }
 
 PyDoc_STRVAR(switch_doc,
-"switch(on)\n\nAsk about waits from now on, also in libraries that were loaded since; or no more.");
+"switch(on)\n\nAsk about waits from now on, or no more.");
 
 static PyObject *
 switch_hooks(PyObject *self, PyObject *on)
 {
     (void)self;
     int wanted = PyObject_IsTrue(on);
-    generation += wanted > 0;
-    if (wanted < 0 || (wanted && hooks.installed && search())) {
+    if (wanted < 0) {
         return NULL;
     }
+    generation += (unsigned)wanted;
     is_on = wanted && hooks.installed;
     Py_RETURN_NONE;
 }

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 def install(
     library: str,
-    functions: dict[str, int],
+    functions: dict[str, tuple[int, int]],
     before: Callable[[int, tuple[str, ...], int, int, int, int], int],
     after: Callable[[int, int], int],
     patience_ms: int,

@@ -49,33 +49,27 @@ _KINDS: dict[int, Kind] = {
     _ANY_ASYNC: "download",
 }
 
-FUNCTIONS: dict[str, int] = {
-    "cuStreamSynchronize": _STREAM,
-    "cuStreamSynchronize_ptsz": _STREAM,
-    "cuEventSynchronize": _EVENT,
-    "cuCtxSynchronize": _DEVICE,
-    "cuCtxSynchronize_v2": _DEVICE,
-    "cuMemAlloc_v2": _ALLOCATE,
-    "cuMemAllocPitch_v2": _ALLOCATE,
-    "cuMemAllocManaged": _ALLOCATE,
-    "cuMemCreate": _CREATE,
-    "cuMemSetAccess": _ENDS_ROW,
-    "cuMemFree_v2": _FREE,
-    "cuMemUnmap": _FREE,
-    "cuMemcpyHtoD_v2": _TO_DEVICE,
-    "cuMemcpyHtoD_v2_ptds": _TO_DEVICE,
-    "cuMemcpyDtoH_v2": _TO_HOST,
-    "cuMemcpyDtoH_v2_ptds": _TO_HOST,
-    "cuMemcpy": _ANY,
-    "cuMemcpy_ptds": _ANY,
-    "cuMemcpyHtoDAsync_v2": _TO_DEVICE_ASYNC,
-    "cuMemcpyHtoDAsync_v2_ptsz": _TO_DEVICE_ASYNC,
-    "cuMemcpyDtoHAsync_v2": _TO_HOST_ASYNC,
-    "cuMemcpyDtoHAsync_v2_ptsz": _TO_HOST_ASYNC,
-    "cuMemcpyAsync": _ANY_ASYNC,
-    "cuMemcpyAsync_ptsz": _ANY_ASYNC,
+FUNCTIONS = {
+    "cuStreamSynchronize": (_STREAM, 2000),
+    "cuEventSynchronize": (_EVENT, 2000),
+    "cuCtxSynchronize": (_DEVICE, 2000),
+    "cuCtxSynchronize_v2": (_DEVICE, 13000),
+    "cuMemAlloc_v2": (_ALLOCATE, 3020),
+    "cuMemAllocPitch_v2": (_ALLOCATE, 3020),
+    "cuMemAllocManaged": (_ALLOCATE, 6000),
+    "cuMemCreate": (_CREATE, 10020),
+    "cuMemSetAccess": (_ENDS_ROW, 10020),
+    "cuMemFree_v2": (_FREE, 3020),
+    "cuMemUnmap": (_FREE, 10020),
+    "cuMemcpyHtoD_v2": (_TO_DEVICE, 3020),
+    "cuMemcpyDtoH_v2": (_TO_HOST, 3020),
+    "cuMemcpy": (_ANY, 4000),
+    "cuMemcpyHtoDAsync_v2": (_TO_DEVICE_ASYNC, 3020),
+    "cuMemcpyDtoHAsync_v2": (_TO_HOST_ASYNC, 3020),
+    "cuMemcpyAsync": (_ANY_ASYNC, 4000),
 }
-"""The driver's functions that make the host wait, or may, or tell such calls apart (cuda.h of CUDA 12 and 13)."""
+"""The driver's functions that make the host wait, or may, or tell such calls apart, with the version of CUDA that this form
+came with (cuda.h and cudaTypedefs.h of CUDA 12 and 13)."""
 
 
 _NEEDED = {_STREAM, _TO_HOST_ASYNC}

@@ -10,6 +10,7 @@ from unstall.guarding.wait import Wait
 
 Mode = Literal["error", "warn", "count"]
 MOST_KEPT = 10_000
+_MODES = get_args(Mode)
 
 
 class Guard:
@@ -22,7 +23,7 @@ class Guard:
     """
 
     def __init__(self, mode: Mode) -> None:
-        if mode not in get_args(Mode):
+        if mode not in _MODES:
             raise UsageError(
                 f"no_sync({mode!r}): the mode is 'error', 'warn' or 'count', as in @unstall.no_sync('warn')"
             )

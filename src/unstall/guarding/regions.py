@@ -11,9 +11,8 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -22,16 +21,26 @@ if TYPE_CHECKING:
     from unstall.guarding.guard import Guard
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
 class Region:
     """A block in which waits are reported to `guard`, or allowed if that is None. `outer` is around it."""
 
-    guard: Guard | None
-    outer: Region | None
-    thread: int  # in which it was entered, and the task
-    task: asyncio.Task[object] | None
-    active: bool = True
-    in_all_contexts: bool = False
+    __slots__ = ("__weakref__", "active", "guard", "in_all_contexts", "outer", "siblings", "task")
+
+    def __init__(
+        self, guard: Guard | None, outer: Region | None, siblings: _Entered, task: asyncio.Task[object] | None
+    ) -> None:
+        self.guard = guard
+        self.outer = outer
+        self.siblings = siblings  # those of the thread in which it was entered
+        self.task = task
+        self.active = True
+        self.in_all_contexts = False
+
+
+class _Entered(list[Region]):
+    """The active regions that were entered in a thread, in order."""
+
+    __slots__ = ("__weakref__",)
 
 
 class Source(Protocol):
@@ -44,11 +53,18 @@ class Source(Protocol):
         """Called when a guard is left: reports the waits that are over."""
 
 
+class _Here(threading.local):
+    """Of each thread: the regions that nobody leaves go when it does."""
+
+    def __init__(self) -> None:
+        self.entered = _Entered()
+        _threads[threading.get_ident()] = self.entered
+
+
 _innermost: ContextVar[Region | None] = ContextVar("unstall.guarding", default=None)
-# The active regions of all threads, by id, in the order in which they were entered. One that nobody leaves goes when
-# its thread does.
-_active: dict[int, weakref.ref[Region]] = {}
-_guarded: set[int] = set()  # those that have a guard
+_threads: weakref.WeakValueDictionary[int, _Entered] = weakref.WeakValueDictionary()
+_here = _Here()
+_guarded: dict[int, weakref.ref[Region]] = {}  # the active regions of all threads that have a guard, by id
 _sources: list[Source] = []
 _switches: list[Callable[[bool], None]] = []
 _lock = threading.RLock()  # the garbage collector may leave a region while this thread enters one
@@ -81,7 +97,7 @@ def hold_in_all_contexts() -> None:
 
 
 def _of_all_contexts() -> Region | None:
-    return next((region for region in _active_in(threading.get_ident()) if region.in_all_contexts), None)
+    return next((region for region in reversed(_here.entered.copy()) if region.in_all_contexts), None)
 
 
 def innermost_of(thread: int) -> Region | None:
@@ -89,16 +105,10 @@ def innermost_of(thread: int) -> Region | None:
 
     A context can be read only in its own thread. So a task does not have those of the task that created it.
     """
-    return next((region for region in _active_in(thread) if _is_current(region.task)), None)
-
-
-def _active_in(thread: int) -> Iterator[Region]:
-    """Yields the active regions that were entered in a thread, the innermost first."""
-    for number in reversed(list(_active)):
-        known = _active.get(number)
-        region = known() if known is not None else None
-        if region is not None and region.thread == thread:
-            yield region
+    entered = _threads.get(thread)
+    if entered is None:
+        return None
+    return next((region for region in reversed(entered.copy()) if _is_current(region.task)), None)
 
 
 def is_guarded() -> bool:
@@ -109,15 +119,15 @@ def is_guarded() -> bool:
 
 def enter(guard: Guard | None) -> Region:
     """Begins a region inside the innermost one. Raises UsageError if waits cannot be seen here."""
-    outer = _own()
-    region = Region(guard, outer, threading.get_ident(), _task())
+    entered, outer = _here.entered, _innermost.get()
+    while outer is not None and not (outer.active and outer.siblings is entered):
+        outer = outer.outer
+    region = Region(guard, outer, entered, _task())
     _innermost.set(region)
-    if guard is None and outer is None:
-        return region  # nothing is guarded here
-    number = id(region)
-    _active[number] = weakref.ref(region, lambda _: _forget(number))
+    entered.append(region)
     if guard is not None:
-        _guarded.add(number)
+        number = id(region)
+        _guarded[number] = weakref.ref(region, lambda _: _forget(number))
         if not _is_on:
             try:
                 _switch()
@@ -131,25 +141,28 @@ def leave(region: Region) -> None:
     """Ends a region, in whatever thread or context. Does nothing if it has ended. Raises what a source raises as it
     reports waits: a warning, if they are errors.
     """
+    if not region.active:
+        return
     region.active = False
+    region.siblings.remove(region)
     if _innermost.get() is region:
-        _innermost.set(_own())
-    try:
-        if region.guard is not None and id(region) in _guarded:
+        _innermost.set(region.outer)
+    if region.guard is not None:
+        try:
             for source in _sources:
                 source.settle()
-    finally:
-        _forget(id(region))
+        finally:
+            _forget(id(region))
 
 
 def leave_one_of(entered: list[Region]) -> None:
     """Removes and leaves the innermost of these regions in this context; the last one if none is of this context."""
     region = _innermost.get()
-    while region is not None and region not in entered:
-        region = region.outer
-    if region is None and entered:
-        region = entered[-1]
-    if region is not None:
+    if entered and region is not entered[-1]:
+        while region is not None and region not in entered:
+            region = region.outer
+        region = region or entered[-1]
+    if entered and region is not None:
         entered.remove(region)
         leave(region)
 
@@ -195,20 +208,14 @@ def has_source() -> bool:
 def _own() -> Region | None:
     """Returns the innermost active region that was entered in this thread and task, or around the task's creation."""
     region = _innermost.get()
-    if region is None:
-        return None
-    thread = threading.get_ident()
-    while region is not None and not (region.active and region.thread == thread):
+    while region is not None and not (region.active and region.siblings is _here.entered):
         region = region.outer
     return region
 
 
 def _forget(number: int) -> None:
-    _active.pop(number, None)
-    if number in _guarded:
-        _guarded.discard(number)
-        if not _guarded:
-            _switch()
+    if _guarded.pop(number, None) is not None and not _guarded:
+        _switch()
 
 
 def _switch() -> None:
