@@ -58,7 +58,7 @@ def main() -> None:
     recording.set_defaults(run=record)
     comparing = verbs.add_parser("compare")
     comparing.add_argument("virtual", type=Path, nargs="?", default=RESULTS / "audit_virtual.json")
-    comparing.add_argument("real", type=Path, nargs="?", default=RESULTS / "audit_h200.json")
+    comparing.add_argument("real", type=Path, nargs="?", default=RESULTS / "audit_h100.json")
     comparing.set_defaults(run=lambda args: print("\n".join(compared(read(args.virtual), read(args.real)))))
     args = parser.parse_args()
     args.run(args)

@@ -295,7 +295,8 @@ print(theirs.read_text())
 def test_a_process_that_has_ended_its_agent_does_not_answer(fake: Path) -> None:
     lines = """before = len(os.listdir("/proc/self/task"))
 undo()
-print(ask([folder], 0.3), [thread.name for thread in threading.enumerate()], len(os.listdir("/proc/self/task")) - before)
+after = len(os.listdir("/proc/self/task"))
+print(ask([folder], 0.3), [thread.name for thread in threading.enumerate()], after - before)
 """
     assert told(fake, lines) == "[None] ['MainThread'] -1"
 

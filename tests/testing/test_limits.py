@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from testing.running import Ran, copied, line_of, run_tests
 
@@ -26,6 +28,13 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     copied("limits", folder)
     workers = ["-n", "2"] if request.param == "two workers" else ["-p", "no:xdist"]
     return run_tests(folder, "--unstall-gpu", "h200", "--import-mode=importlib", *workers)
+
+
+@pytest.fixture(scope="module")
+def ran_on_a_gpu(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("limits")
+    copied("limits", folder)
+    return run_tests(folder, "--import-mode=importlib", "-p", "no:xdist")
 
 
 def outcome(ran: Ran, test: str) -> str:
@@ -98,11 +107,9 @@ def test_the_summary_counts_what_tests_do_without_their_fixtures(ran: Ran) -> No
 class TestRealGpu:
     """The same tests on this machine's GPU. It cannot predict idle time."""
 
-    @pytest.fixture(scope="class")
-    def ran(self, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-        folder = tmp_path_factory.mktemp("limits")
-        copied("limits", folder)
-        return run_tests(folder, "--import-mode=importlib", "-p", "no:xdist")
+    @pytest.fixture
+    def ran(self, ran_on_a_gpu: Ran) -> Ran:
+        return ran_on_a_gpu
 
     @pytest.mark.parametrize("test", [test for test in HOLD if test != "test_is_busy"])
     def test_a_limit_that_holds_passes(self, ran: Ran, test: str) -> None:
@@ -116,5 +123,7 @@ class TestRealGpu:
         wait = f"test_limits.py:{line_of('limits', 'the wait')}"
         assert f"SyncError: {wait}: y.sum().item() waits for the GPU" in ran.told("test_waits")
 
-    def test_a_refused_wait_is_in_the_summary(self, ran: Ran) -> None:
+    def test_a_refused_wait_is_in_the_summary(self, tmp_path: Path) -> None:
+        copied("limits", tmp_path)
+        ran = run_tests(tmp_path, "--import-mode=importlib", "-p", "no:xdist", "test_limits.py::test_waits")
         assert "  no_sync  test_limits.py::test_waits" in ran.section

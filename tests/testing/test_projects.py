@@ -1,4 +1,4 @@
-"""Real projects that nobody here wrote, on a virtual GPU: a wait that is planted fails the test, with its line."""
+"""Real projects that nobody here wrote, on each kind of GPU: a wait that is planted fails the test, with its line."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from testing.running import copied, line_of, run_tests
 
 @pytest.mark.slow
 @pytest.mark.projects
+@pytest.mark.parametrize("gpu", ["virtual", pytest.param("real", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize(
     ("project", "package", "limit", "wait"),
     [
@@ -27,13 +28,17 @@ from testing.running import copied, line_of, run_tests
     ids=["trainer", "lightning", "accelerate", "diffusers"],
 )
 def test_a_planted_wait_fails_with_its_line_and_the_mended_program_passes(
-    project: str, package: str, limit: str, wait: str, tmp_path: Path
+    project: str, package: str, limit: str, wait: str, gpu: str, tmp_path: Path
 ) -> None:
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     file = copied(f"projects/{project}", tmp_path)
-    ran = run_tests(tmp_path, "--unstall-gpu", "h200", strict=False)
-    assert ran.outcomes == {f"{file.name}::test_planted": "FAILED", f"{file.name}::test_mended": "PASSED"}
+    options = ["--unstall-gpu", "h200"] if gpu == "virtual" else ["-k", "planted or mended"]
+    ran = run_tests(tmp_path, *options, strict=False)
+    outcomes = {"planted": "FAILED", "mended": "PASSED"}
+    if gpu == "virtual":
+        outcomes["steps_are_found"] = "PASSED"
+    assert ran.outcomes == {f"{file.name}::test_{test}": outcome for test, outcome in outcomes.items()}
     told, place = ran.told("test_planted"), f"{file.name}:{line_of(f'projects/{project}', 'planted')}"
     if limit:
         assert told.splitlines()[0] == limit

@@ -68,8 +68,8 @@ FUNCTIONS = {
     "cuMemcpyDtoHAsync_v2": (_TO_HOST_ASYNC, 3020),
     "cuMemcpyAsync": (_ANY_ASYNC, 4000),
 }
-"""The driver's functions that make the host wait, or may, or tell such calls apart, with the version of CUDA that this form
-came with (cuda.h and cudaTypedefs.h of CUDA 12 and 13)."""
+"""The driver's functions that make the host wait, or may, or tell such calls apart, with the version of CUDA that this
+form came with (cuda.h and cudaTypedefs.h of CUDA 12 and 13)."""
 
 
 _NEEDED = {_STREAM, _TO_HOST_ASYNC}

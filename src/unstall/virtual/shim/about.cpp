@@ -16,8 +16,8 @@ namespace {
 // CUDA's kernels of these copy a count to the host and wait for it, to know how large the result is.
 const std::unordered_map<std::string, int64_t> bytes_read = {
     {"aten::nonzero", 8}, {"aten::_unique2", 8}, {"aten::unique_dim", 8}, {"aten::unique_consecutive", 8},
-    {"aten::unique_dim_consecutive", 8}, {"aten::_unique", 8}, {"aten::equal", 1}, {"aten::bincount", 8},
-    {"aten::masked_select", 8}, {"aten::repeat_interleave", 8}};
+    {"aten::unique_dim_consecutive", 8}, {"aten::_unique", 8}, {"aten::bincount", 8}, {"aten::masked_select", 8},
+    {"aten::repeat_interleave", 8}};
 
 // The arguments of these may be CPU tensors of any size.
 const std::unordered_set<std::string> takes_host_tensors = {

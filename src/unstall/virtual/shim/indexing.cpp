@@ -15,6 +15,22 @@ Tensor& zero_(Tensor& self) {
   return self.fill_(0);
 }
 
+bool is_same_view(const Tensor& self, const Tensor& other) {
+  return self.is_alias_of(other) && self.storage_offset() == other.storage_offset() && self.dtype() == other.dtype() &&
+      self.strides().equals(other.strides()) && self.layout() == other.layout() && self.is_neg() == other.is_neg() &&
+      self.is_conj() == other.is_conj();
+}
+
+// As at::native::cuda_equal (torch 2.11) does it. Of a tensor and itself it is true, nan or not.
+bool equal(const Tensor& self, const Tensor& other) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  TORCH_CHECK(self.device() == other.device(), "Cannot compare two tensors on different devices. Got: ", self.device(),
+              " and ", other.device());
+  if (self.sizes() != other.sizes()) return false;
+  if (self.numel() == 0 || is_same_view(self, other)) return true;
+  return self.eq(other).all().item().to<bool>();
+}
+
 c10::List<std::optional<Tensor>> with_indices_for_masks(const Tensor& self, const c10::IValue& given) {
   c10::List<std::optional<Tensor>> indices;
   for (const Tensor& index : at::native::expandTensors(self, given.toOptionalTensorList(), true))
@@ -75,6 +91,7 @@ void index_put(const OperatorHandle& op, Stack* stack) {
 
 VIRTUAL_KERNELS(kernels) {
   kernels.impl("zero_", TORCH_FN(zero_));
+  kernels.impl("equal", TORCH_FN(equal));
   kernels.impl("index.Tensor", torch::CppFunction::makeFromBoxedFunction<&indexed<2>>());
   kernels.impl("index.Tensor_out", torch::CppFunction::makeFromBoxedFunction<&indexed<3>>());
   kernels.impl("_index_put_impl_", torch::CppFunction::makeFromBoxedFunction<&index_put>());

@@ -39,6 +39,11 @@ def test_planted(prepared):
 @pytest.mark.no_sync
 def test_mended(prepared):
     seen = []
+    train(*prepared, lambda loss: seen.append(loss.detach()))
+
+
+def test_steps_are_found(prepared):
+    seen = []
     with unstall.virtual_gpu("h200") as gpu:
         train(*prepared, lambda loss: seen.append(loss.detach()))
     assert gpu.explain().result.steps.count == STEPS

@@ -49,6 +49,10 @@ def test_planted():
 
 @pytest.mark.limit_syncs(OWN)
 def test_mended():
+    fit(Mended())
+
+
+def test_steps_are_found():
     with unstall.virtual_gpu("h200") as gpu:
         fit(Mended())
     assert gpu.explain().result.steps.count == STEPS

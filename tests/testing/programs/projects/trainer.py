@@ -66,6 +66,10 @@ def test_planted(model, tmp_path):
 
 @pytest.mark.limit_syncs(OWN)
 def test_mended(model, tmp_path):
+    train(Mended, model, tmp_path)
+
+
+def test_steps_are_found(model, tmp_path):
     with unstall.virtual_gpu("h200") as gpu:
         train(Mended, model, tmp_path)
     assert gpu.explain().result.steps.count == STEPS
