@@ -101,6 +101,12 @@ CACHE_GROWS = Way(
     fix=f"call the largest sizes first (unstall.warm_up); {_FEW_SIZES}",
     safe_if=_ROOM,
 )
+LIBRARY_TAKES_MEMORY = Way(
+    rule="allocator-churn",
+    title="A library takes device memory for itself",
+    fix="run a step before the guarded ones: libraries take their memory on their first call",
+    safe_if=_ROOM,
+)
 CACHE_IS_EMPTIED = Way(
     rule="allocator-churn",
     title="Device memory is given back to the driver",

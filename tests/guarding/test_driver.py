@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import inspect
 import sys
 import threading
@@ -121,6 +122,15 @@ def test_memory_that_is_given_back_is_given_back_and_refused_later(libraries: Li
     with pytest.raises(SyncError, match="cudaFree"), unstall.no_sync():
         assert libraries.free.free_memory(64) == 0
     assert libraries.made() == made + 1
+
+
+def test_memory_that_a_library_takes_for_itself_is_no_growth_of_torchs_cache(libraries: Libraries) -> None:
+    takes_memory = ctypes.cast(libraries.free.memory, ctypes.c_void_p)
+    with unstall.no_sync("count") as guard:
+        libraries.free.map(takes_memory, 64)
+        libraries.free.memory(64)
+    assert [wait.kind for wait in guard.waits] == ["library", "malloc"]
+    assert "memory of a library" in str(guard.waits[0])
 
 
 def test_operators_have_their_names_without_the_overload(libraries: Libraries) -> None:

@@ -121,12 +121,17 @@ class DriverWaits:
     def before(
         self, kind: int, operators: Sequence[str], size_bytes: int, is_pinned: int, thread: int, here: int
     ) -> int:
-        """Returns 0 to let a wait be, -1 to refuse it, or the number by which `after` tells how long it was."""
+        """Returns 0 to let a wait be, -1 to refuse it, or the number by which `after` tells how long it was.
+
+        `here`: this thread waits, and the call is not the allocator's.
+        """
         meant = _KINDS[kind]
         if meant == "download" and size_bytes <= VALUE_BYTES:
             meant = "value"
         elif meant == "upload" and is_pinned:
             meant = "pinned_upload"
+        elif meant in ("malloc", "free") and operators and here:  # torch's own memory is the allocator's
+            meant = "library"
         names = [self._names.get(name, name) for name in operators]
         waiting = guarded() if here else guarded_other(thread)
         if waiting is None:

@@ -17,6 +17,7 @@ Kind = Literal[
     "device",  # torch.cuda.synchronize()
     "malloc",  # cudaMalloc, or a mapping of memory, since the cache has no block
     "free",  # cudaFree
+    "library",  # cudaMalloc or cudaFree of a library that an operator calls, for the library's own memory
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -42,4 +43,5 @@ WORDS: dict[Kind, KindWords] = {
     "device": KindWords("wait for all streams", "cudaDeviceSynchronize", "torch.cuda.synchronize"),
     "malloc": KindWords("cudaMalloc", "cudaMalloc", waits_for="device memory"),
     "free": KindWords("cudaFree, which waits for all streams", "cudaFree", "torch.cuda.empty_cache"),
+    "library": KindWords("memory of a library, such as cuBLAS", "cudaMalloc", waits_for="device memory"),
 }

@@ -35,6 +35,7 @@ from unstall.ways_to_wait import (
     CACHE_IS_EMPTIED,
     CACHE_IS_GIVEN_BACK,
     FROM_PYTHON_VALUES,
+    LIBRARY_TAKES_MEMORY,
     PAGEABLE_UPLOAD,
     PINNED_UPLOAD,
     Way,
@@ -147,6 +148,8 @@ def _way(kind: Kind, operators: tuple[str, ...], frames: str) -> tuple[Way, str]
         return (FROM_PYTHON_VALUES if FROM_PYTHON_VALUES.matches(made) else way), outermost
     if kind == "malloc":
         return CACHE_GROWS, outermost
+    if kind == "library":
+        return LIBRARY_TAKES_MEMORY, outermost
     if kind == "free":
         return (CACHE_IS_GIVEN_BACK if known else CACHE_IS_EMPTIED), outermost
     words = WORDS[kind]

@@ -20,8 +20,8 @@ from unstall.testing.judging import Broken, judge, without_our_frames
 from unstall.testing.limits import NO_GPU, MarkerLimit
 from unstall.testing.sources import Wanted, source
 
-_GROWTH: frozenset[Kind] = frozenset({"malloc"})
-"""Whether torch's cache grows depends on the tests before, so that is not counted."""
+_GROWTH: frozenset[Kind] = frozenset({"malloc", "library"})
+"""Whether torch's cache grows, and whether a library starts, depends on the tests before: so that is not counted."""
 
 
 class Call:
