@@ -19,7 +19,7 @@ def succeeded(
 ) -> subprocess.CompletedProcess[str]:
     """What it printed, once it has ended with exit code 0 within so many seconds."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, cwd=cwd, env=env)
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stderr[-4000:]}"
     return done
 
 

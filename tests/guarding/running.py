@@ -26,5 +26,5 @@ def facts(program: str, gpu: str = "virtual") -> dict[str, Any]:
 
 def last_line(arguments: list[str], cwd: Path | None = None) -> Any:
     """The last line that a Python program printed, as JSON."""
-    done = succeeded([sys.executable, *arguments], cwd=cwd)
+    done = succeeded([sys.executable, "-X", "faulthandler", *arguments], cwd=cwd)
     return json.loads(done.stdout.splitlines()[-1])
