@@ -168,7 +168,7 @@ class Ring:
         return int(self.tables["slots"][_STREAMS + capture])
 
     def place(self, line: int) -> Place | None:
-        """Returns a row of `lines`; None for row 0."""
+        """Returns the place in row `line` of the table of lines; None for row 0, which stands for no line."""
         if not 0 < line < len(self.tables["lines"]):
             return None
         row = self.tables["lines"][line]

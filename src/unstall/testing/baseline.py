@@ -61,7 +61,7 @@ class Figures:
         ]
 
     def updated(self, now: Figures) -> Figures:
-        """Returns the figures as they are now. One that is not known now stays."""
+        """Returns the figures of `now`. Where `now` has none, the figure is the one of before."""
         return Figures(
             self.launches if now.launches is None else now.launches,
             self.syncs if now.syncs is None else now.syncs,

@@ -1,6 +1,7 @@
-"""The sections of an ELF file: a core dump is one, and so is each module of machine code in it.
+"""The sections of an ELF file. Core dumps are ELF files, and so are the modules of machine code in them.
 
-The file is untrusted: nothing is taken from it without a check that it lies within. The work is linear in its size.
+The file is untrusted: each offset and size in it is checked against the file's own size before use. The work is linear
+in that size.
 """
 
 from __future__ import annotations
