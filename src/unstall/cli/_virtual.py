@@ -37,7 +37,7 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_simulation_options(group: argparse._ActionsContainer) -> None:
-    """Adds what a virtual GPU computes, and whose clock it uses."""
+    """Adds the options for what a virtual GPU computes, and for which clock it uses."""
     group.add_argument(
         "--numerics",
         choices=NUMERICS,

@@ -35,10 +35,10 @@ class Source(Protocol):
     def end(self) -> Seen: ...
 
     def timeline(self) -> Timeline | None:
-        """Returns the timeline of the test after its end, races included; None on a real GPU."""
+        """Returns the timeline of the test, races included; None on a real GPU. Call it after the test."""
 
     def races(self) -> tuple[Race, ...] | None:
-        """Returns the races of the test on a real GPU after its end, or None if they are not known."""
+        """Returns the races that the test had, if it ran on a real GPU; None if they are not known. Call it after the test."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Streams, events and memory of any accelerator with streams in torch: CUDA, ROCm, XPU."""
+"""Streams, events and memory of those accelerators that have streams in torch: CUDA, ROCm, XPU."""
 
 from __future__ import annotations
 

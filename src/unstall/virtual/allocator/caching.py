@@ -204,7 +204,7 @@ class CachingAllocator:
         pool.graphs -= 1
 
     def memory_stats(self) -> dict[str, int]:
-        """Returns every key of torch.cuda.memory_stats(), sorted."""
+        """Returns what torch.cuda.memory_stats() does: all its keys, sorted, with their values."""
         by_pool = {
             f"reserved_bytes_by_private_pools.{pool_id[0]}_{pool_id[1]}.{kind}.{name}": value
             for pool_id, pool in self._private_pools.items()

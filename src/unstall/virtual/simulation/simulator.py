@@ -244,7 +244,7 @@ class Simulator:
             return (last - first) / 1e6
 
     def memory_stats(self, device: int) -> Mapping[str, int]:
-        """Returns every key of torch.cuda.memory_stats()."""
+        """Returns what torch.cuda.memory_stats() does: all its keys, with their values."""
         with self._lock:
             self._up_to_date()
             return self.simulation.requests.allocator(device).memory_stats()
