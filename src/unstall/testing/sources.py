@@ -38,7 +38,7 @@ class Source(Protocol):
         """Returns the timeline of the test, races included; None on a real GPU. Call it after the test."""
 
     def races(self) -> tuple[Race, ...] | None:
-        """Returns the races that the test had, if it ran on a real GPU; None if they are not known. Call it after the test."""
+        """Returns the races of a test on a real GPU; None if they are not known. Call it after the test."""
 
 
 @dataclass(frozen=True, slots=True)
