@@ -115,8 +115,9 @@ def given_in(args: argparse.Namespace) -> set[str]:
 
 
 def budgets() -> tuple[Mapping[str, Any], str]:
-    """Returns the nearest file's table of budgets, and how that is called from here. Raises UsageError if the file is
-    broken."""
+    """Returns the table of budgets in the nearest pyproject.toml, and words for that table: "pyproject.toml:
+    [tool.unstall.budget]". Raises UsageError if the file is broken.
+    """
     config = find()
     table = config.table.get(BUDGET, {}) if config else {}
     about = f"{config.file if config else FILE}: [{TABLE}.{BUDGET}]"

@@ -138,8 +138,8 @@ def _meaning(result: Result) -> tuple[Words, ...]:
     steps = result.steps.count
     gains = [gain_of(result, finding) for finding in result.costly]
     guessed = result.replay is not None and result.replay.undistorted_by == "usual cost"
-    beside = " if the estimate of the step is right" if guessed else ""
-    own = f",{_error(result)}{beside}" if _error(result) else ""
+    error = _error(result)
+    own = f". The replay's own error is{error}" if error and guessed else f",{error}" if error else ""
     beyond = f", {IN_PLAN}: only with others" if IN_PLAN in gains else ""
     unknown = ", or - if not known" if "" in gains else ""
     said = (

@@ -1,4 +1,4 @@
-"""`Call`: the call of one test is counted, and held to its limits and to the baseline."""
+"""`Call`: counts what one test does, and holds it to its limits and to the baseline."""
 
 from __future__ import annotations
 
