@@ -52,7 +52,7 @@ _FOLDER = "unstall-audit-"
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("entry", metavar="ENTRY", nargs="*", help="a script, a function, or a file of entries")
-    more = "a file that lists more entries, one on each line; a script's line may have arguments"
+    more = "a file that lists more entries, one a line; a script may be followed by its arguments"
     add_value(parser, "--entries", "FILE", parse_file, more)
     group = parser.add_argument_group("how entries run")
     group.add_argument("--gpu", metavar="NAME[:N]", default="h200", help="the virtual GPU (default: h200)")

@@ -54,7 +54,7 @@ class Wanted:
 
 
 def source(wanted: Wanted) -> Source:
-    """Begins to count."""
+    """Returns what counts a test's launches, memory, idle time and races, as far as wanted. It counts from now on."""
     machines = sys.modules.get("unstall.virtual.machine")
     machine = machines.current() if machines is not None else None
     if wanted.memory:

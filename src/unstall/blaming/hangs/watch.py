@@ -36,8 +36,8 @@ _TOLD = "told"
 class Wanted:
     """What the user asks for.
 
-    `after_s`: the time-out; infinite for never, None to tell it from the program's own pauses. `end`: whether a program
-    that hangs is ended.
+    `after_s`: the time-out in seconds. Infinity: there is none. None: it is derived from the pauses that the program
+    makes. `end`: whether a program that hangs is ended.
     """
 
     after_s: float | None = None

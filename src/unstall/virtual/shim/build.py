@@ -48,7 +48,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Names:
-    """The names of one shim: hashes of everything that the shim depends on."""
+    """Names for the parts of one shim's path. Each is made of hashes of what the shim depends on."""
 
     setting: str  # torch's build, Python's ABI, flags
     sources: str

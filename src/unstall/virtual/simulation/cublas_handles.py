@@ -50,7 +50,7 @@ class CublasHandles:
         return self._of[thread]
 
     def would_be(self, thread: int) -> int:
-        """Returns the number that `of` would return."""
+        """Returns the number that `of(thread)` would return, without taking a handle."""
         if thread in self._of:
             return self._of[thread]
         is_reused = thread not in self._native and len(self._python) >= threading.active_count()
