@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from guarding.fake_driver import COMPILER, Libraries
+from guarding.fake_driver import COMPILER, Libraries, compiled
 from processes import succeeded
 
 _hooks = pytest.importorskip("unstall.guarding._hooks", reason="the C extension is not built", exc_type=ImportError)
@@ -484,6 +484,101 @@ print(len(_hooks.finished()[0]))
 def test_the_garbage_collector_may_leave_a_guard_while_one_is_left(libraries: Libraries) -> None:
     done = succeeded([sys.executable, "-c", _COLLECTING, libraries.driver, libraries.path], timeout=20)
     assert done.stdout == "1\n"
+
+
+_OTHERS_THREAD = """
+#include <pthread.h>
+typedef void (*F)(void);
+static void *run(void *function) { ((F)function)(); return 0; }
+extern "C" void in_a_thread(void *function)
+{ pthread_t thread; pthread_create(&thread, 0, run, function); pthread_join(thread, 0); }
+"""
+_CLEARED = """
+import ctypes, sys, threading
+from unstall.guarding import _hooks
+driver, runtime, others = sys.argv[1:]
+free, held = ctypes.CDLL(runtime), ctypes.PyDLL(runtime)
+free.load(driver.encode())
+_hooks.install(driver, {"cuStreamSynchronize": (1, 2000)}, lambda *question: 5, lambda *told: 0, 100)
+_hooks.switch(True)
+of_thread = threading.local()
+
+class Waits:
+    def __del__(self):
+        free.stream_synchronize(0)
+        held.stream_synchronize(0)
+
+@ctypes.CFUNCTYPE(None)
+def leaves_something():
+    of_thread.value = Waits()
+
+for _ in range(5):
+    ctypes.CDLL(others).in_a_thread(leaves_something)
+print(len(_hooks.finished()[0]))
+"""
+
+
+def test_what_waits_as_pythons_state_of_its_thread_is_cleared_is_asked_about(
+    libraries: Libraries, tmp_path: Path
+) -> None:
+    others = compiled(tmp_path, "others", _OTHERS_THREAD, "-lpthread")
+    done = succeeded([sys.executable, "-c", _CLEARED, libraries.driver, libraries.path, others], timeout=60)
+    assert int(done.stdout) in (0, 10)  # each is told at once, or later
+
+
+# What stands in front of the C library, and fails for our libraries.
+_IN_FRONT = """
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+static bool is_ours(const void *at, const char *name)
+{ Dl_info found; return dladdr(at, &found) && strstr(found.dli_fname, name); }
+extern "C" int FUNCTION
+"""
+_NO_THREAD = """pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *argument)
+{
+    if (is_ours((const void *)run, "_hooks")) return EAGAIN;
+    auto make = (decltype(&pthread_create))dlsym(RTLD_NEXT, "pthread_create");
+    return make(thread, how, run, argument);
+}"""
+_READ_ONLY = """mprotect(void *at, size_t bytes, int rights) throw()
+{
+    if (rights & PROT_WRITE && is_ours(__builtin_return_address(0), "_pointers")) { errno = EACCES; return -1; }
+    return ((decltype(&mprotect))dlsym(RTLD_NEXT, "mprotect"))(at, bytes, rights);
+}"""
+_INSTALLING = """
+import ctypes, sys
+from unstall.guarding import _hooks
+driver, runtime = sys.argv[1:]
+library = ctypes.CDLL(runtime)
+library.load(driver.encode())
+asked = []
+def before(*question):
+    asked.append(question)
+    return 0
+try:
+    _hooks.install(driver, {"cuStreamSynchronize": (1, 2000)}, before, lambda *told: 0, 100)
+    _hooks.switch(True)
+except OSError as error:
+    print(error, end=" ")
+library.stream_synchronize(0)
+own = ctypes.cast(ctypes.CDLL(driver).cuStreamSynchronize, ctypes.c_void_p).value
+base = ctypes.cast(ctypes.CDLL(driver).made, ctypes.c_void_p).value
+print(len(asked), abs(own - base) < 1 << 20)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fails", "told"),
+    [(_NO_THREAD, "no thread can be started 0 True\n"), (_READ_ONLY, "1 True\n")],
+    ids=["no thread can be started", "the driver's table of symbols cannot be written"],
+)
+def test_what_the_system_denies_leaves_nothing_half_done(libraries: Libraries, tmp_path: Path, fails: str, told: str) -> None:
+    in_front = compiled(tmp_path, "in_front", _IN_FRONT.replace("FUNCTION\n", fails), "-ldl")
+    command = [sys.executable, "-c", _INSTALLING, libraries.driver, libraries.path]
+    assert succeeded(command, env={**os.environ, "LD_PRELOAD": in_front}, timeout=60).stdout == told
 
 
 def test_once_removed_calls_are_made_as_before(libraries: Libraries, guarded: Asking) -> None:

@@ -14,6 +14,7 @@ import pytest
 from unstall import SyncError, allow_sync, no_sync
 from unstall.errors import UsageError
 from unstall.guarding import regions
+from unstall.guarding.guard import Guard
 from unstall.guarding.state import on_wait
 
 
@@ -190,6 +191,41 @@ def test_a_thread_that_ends_within_a_guard_leaves_none_behind(switched: list[boo
     thread.join()
     gc.collect()
     assert not is_refused()
+    assert switched == [True, False]
+
+
+def test_it_does_not_even_until_garbage_is_collected(switched: list[bool]) -> None:
+    seen: list[object] = []
+
+    def guarded() -> None:
+        regions.enter(Guard("error"))
+
+    gc.disable()
+    try:
+        first = threading.Thread(target=guarded)
+        first.start()
+        first.join()
+        assert switched == [True, False]
+        assert first.ident
+        seen.append(regions.innermost_of(first.ident))
+    finally:
+        gc.enable()
+    assert seen == [None]
+
+
+def test_a_source_that_cannot_see_waits_leaves_the_others_off(switched: list[bool]) -> None:
+    class Blind(Told):
+        def switch(self, on: bool) -> None:
+            if on:
+                raise UsageError("blind")
+
+    source = Blind()
+    regions.add_source(source)
+    try:
+        with pytest.raises(UsageError), no_sync():
+            pass
+    finally:
+        regions.remove_source(source)
     assert switched == [True, False]
 
 

@@ -9,6 +9,7 @@
 #include "_marks.h"
 
 #include "../lines/_clock.h"
+#include "../lines/_gil.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -137,7 +138,7 @@ tell_of_error(void)
     if (!Py_IsInitialized()) {
         return;
     }
-    PyGILState_STATE held = PyGILState_Ensure();
+    Gil held = gil_take();
     PyObject *type, *value, *traceback; /* the caller may be about to raise */
     PyErr_Fetch(&type, &value, &traceback);
     PyObject *result = PyObject_CallFunctionObjArgs(on_error, NULL);
@@ -146,7 +147,7 @@ tell_of_error(void)
     }
     Py_XDECREF(result);
     PyErr_Restore(type, value, traceback);
-    PyGILState_Release(held);
+    gil_leave(held);
 }
 
 static void

@@ -207,6 +207,7 @@ answer(int number, PARAMETERS)
     int asked = !(int)result && address ? number_of(*address) : -1;
     if (asked >= 0) {
         *address = value_of(ours[asked]);
+        found[asked] = 1;
     }
     return result;
 }
@@ -215,12 +216,12 @@ answer(int number, PARAMETERS)
 static void
 leave_locked(User user)
 {
-    int others = 0;
+    int was_there = called[user] != NULL, others = 0;
     called[user] = NULL;
     for (int other = 0; other < USERS; other++) {
         others += called[other] != NULL;
     }
-    if (named && !others) {
+    if (was_there && !others) {
         called[ANSWERING] = NULL;
         exchange(1, 1, named);
         named = NULL;
@@ -248,12 +249,20 @@ follow(User user, Called function, void *driver)
     called[user] = known[user] = function;
     named = driver;
     /* Names first: who asks for a function between the two is given ours, or is found. */
-    int error = exchange(0, 0, driver), failed = error ? 0 : exchange(0, 1, NULL);
-    if (error || failed) {
+    const char *why = NULL;
+    int error = exchange(0, 0, driver);
+    if (error) { /* the library's table of symbols must not be written */
+        named = NULL;
+        why = user == BLAMING ? strerror(error) : NULL;
+    }
+    if (!why && exchange(0, 1, NULL)) {
+        why = "the process's memory cannot be looked at";
+    }
+    if (why) {
         leave_locked(user);
     }
     pthread_mutex_unlock(&lock);
-    return error ? strerror(error) : failed ? "the process's memory cannot be looked at" : NULL;
+    return why;
 }
 
 static int

@@ -42,13 +42,14 @@ typedef struct {
 
     /* Lets `called` be called for the functions that the user has added. Replaces the pointers that there are to them, and
        lets the driver's library give functions of ours to those who ask for them from now on: by dlsym, by a dynamic
-       link, or by cuGetProcAddress. Returns NULL, or why that cannot be. */
+       link, or by cuGetProcAddress. `driver` stays open until the user leaves. Returns NULL, or why that cannot be; guards
+       go on without what is asked for by dlsym or a dynamic link. */
     const char *(*follow)(User user, Called called, void *driver);
 
     /* Calls the next user, or the function itself. */
     Word (*go_on)(User user, int number, PARAMETERS);
 
-    /* Whether a pointer to this function was found and replaced. */
+    /* Whether somebody has a pointer to ours in place of this function. */
     int (*is_found)(int number);
 
     /* Calls the user's function no more. If nobody is left who follows, all is put back. */

@@ -13,7 +13,8 @@
 #include "_asking.h"
 #include "_functions.h"
 
-#include <dlfcn.h>
+#include "../lines/_gil.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -25,7 +26,6 @@
 
 static struct {
     PyObject *before, *after;
-    int (*holds_gil)(void);
     unsigned patience_ms; /* how long a thread waits for an answer */
 } python;
 
@@ -61,11 +61,10 @@ raise_soon(PyObject *function)
     }
 }
 
-/* Calls a function of Python, and returns its answer, 0 if it raises. */
+/* Calls a function of Python, and returns its answer, 0 if it raises. Takes both references. */
 static long
 call(PyObject *function, PyObject *arguments)
 {
-    Py_XINCREF(function); /* another thread may end all this meanwhile */
     PyObject *answer = function && arguments ? PyObject_CallObject(function, arguments) : NULL;
     long result = answer ? PyLong_AsLong(answer) : 0;
     Py_XDECREF(answer);
@@ -82,29 +81,31 @@ call(PyObject *function, PyObject *arguments)
 static long
 ask_here(const Question *question, unsigned long thread, int here)
 {
-    PyGILState_STATE gil = PyGILState_Ensure();
+    Gil gil = gil_take();
+    PyObject *before = Py_XNewRef(python.before); /* another thread may end all this meanwhile */
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyObject *operators = PyTuple_New(question->operators.calls.count);
     for (int i = 0; operators && i < question->operators.calls.count; i++) { /* outermost first */
         PyTuple_SetItem(operators, question->operators.calls.count - 1 - i, PyUnicode_FromFormat("aten::%s", question->operators.names[i]));
     }
-    long answer = call(python.before, Py_BuildValue("(iNniki)", question->kind, operators, (Py_ssize_t)question->bytes,
-                                                   question->is_pinned, thread, here));
+    long answer = call(before, Py_BuildValue("(iNniki)", question->kind, operators, (Py_ssize_t)question->bytes,
+                                            question->is_pinned, thread, here));
     PyErr_Restore(type, value, traceback);
-    PyGILState_Release(gil);
+    gil_leave(gil);
     return answer;
 }
 
 static void
 tell_here(long wait, int64_t ns)
 {
-    PyGILState_STATE gil = PyGILState_Ensure();
+    Gil gil = gil_take();
+    PyObject *after = Py_XNewRef(python.after);
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    call(python.after, Py_BuildValue("(lL)", wait, (long long)ns));
+    call(after, Py_BuildValue("(lL)", wait, (long long)ns));
     PyErr_Restore(type, value, traceback);
-    PyGILState_Release(gil);
+    gil_leave(gil);
 }
 
 static struct {
@@ -256,7 +257,7 @@ asking_before(const Question *question)
     if (!question->operators.is_allocators) {
         return ask_here(question, (unsigned long)pthread_self(), 1);
     }
-    if (python.holds_gil && python.holds_gil()) {
+    if (gil_is_held()) {
         missed++;
         return 0;
     }
@@ -287,8 +288,6 @@ asking_ended(void)
 int
 asking_begin(PyObject *before, PyObject *after, unsigned patience_ms)
 {
-    void *check = dlsym(RTLD_DEFAULT, "PyGILState_Check"); /* not in the limited API */
-    memcpy(&python.holds_gil, &check, sizeof check);
     python.patience_ms = patience_ms;
     if (!asker.started) {
         pthread_condattr_t monotonic;

@@ -45,6 +45,7 @@ static const Pointers *pointers;
 static struct {
     Kind kinds[MOST_FUNCTIONS];
     int (*attribute)(void *data, int attribute, uint64_t pointer); /* cuPointerGetAttribute */
+    void *driver; /* as dlopen() returned it */
     int installed;
 } hooks;
 
@@ -269,10 +270,10 @@ note_kind(int number, int per_thread, const void *kind)
 PyDoc_STRVAR(install_doc,
 "install(library, functions, before, after, patience_ms) -> set[int]\n\n"
 "Follow these functions of a library: a dict of (kind, since which version of CUDA) by name. Returns the kinds to which\n"
-"there are pointers: none if the library is not loaded. While it is switched on, before(kind, operators, bytes, is_pinned, thread, here) is called before\n"
-"each wait, and returns 0 to let the wait be, -1 to refuse it, or a number: then after(number, ns) is called after it, or\n"
-"finished() tells. If not `here`, another thread than the one that waits asks; the wait is let through if there is no\n"
-"answer in time. Raises OSError if the process's memory cannot be looked at.");
+"there are pointers: none if the library is not loaded. While it is switched on, before(kind, operators, bytes,\n"
+"is_pinned, thread, here) is called before each wait, and returns 0 to let the wait be, -1 to refuse it, or a number: then\n"
+"after(number, ns) is called after it, or finished() tells. If not `here`, another thread than the one that waits asks; the\n"
+"wait is let through if there is no answer in time. Raises OSError if the process's memory cannot be looked at.");
 
 static PyObject *
 install(PyObject *self, PyObject *arguments)
@@ -313,16 +314,17 @@ install(PyObject *self, PyObject *arguments)
         why = pointers->follow(GUARDING, called, driver);
         Py_END_ALLOW_THREADS
     }
-    dlclose(driver); /* who loaded it keeps it */
     if (why) {
         PyErr_SetString(PyExc_OSError, why);
-        return NULL;
     }
-    if (found && asking_begin(asks, tells, patience_ms)) {
-        return NULL;
+    if (!found || why || asking_begin(asks, tells, patience_ms)) {
+        pointers->leave(GUARDING);
+        dlclose(driver);
+        return found ? NULL : PySet_New(NULL);
     }
     position_begin();
-    hooks.installed = found;
+    hooks.driver = driver;
+    hooks.installed = 1;
     return found_kinds();
 }
 
@@ -334,7 +336,10 @@ remove_hooks(PyObject *self, PyObject *nothing)
     (void)self, (void)nothing;
     if (hooks.installed) {
         is_on = hooks.installed = 0;
+        Py_BEGIN_ALLOW_THREADS
         pointers->leave(GUARDING);
+        Py_END_ALLOW_THREADS
+        dlclose(hooks.driver);
         asking_end();
     }
     Py_RETURN_NONE;

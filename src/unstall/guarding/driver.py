@@ -87,10 +87,15 @@ _MISSED = (
 class DriverWaits:
     """What the hooks call, while any thread is guarded."""
 
-    def __init__(self, library: str = LIBRARY, operators: Callable[[], Sequence[str]] = tuple) -> None:
-        """`operators` returns the names of all operators of torch, "aten::index.Tensor"."""
+    def __init__(
+        self, library: str = LIBRARY, operators: Callable[[], Sequence[str]] = tuple, *, own_allocator: bool = True
+    ) -> None:
+        """`operators` returns the names of all operators of torch, "aten::index.Tensor". `own_allocator`: whether torch
+        allocates by an allocator of its own.
+        """
         self._library = library
         self._operators = operators
+        self._own_allocator = own_allocator
         self._names: dict[str, str] = {}  # by the name in C++, "aten::index_Tensor", without the overload
         self._numbers = itertools.count(1)
         self._pending: dict[int, Pending] = {}
@@ -130,7 +135,7 @@ class DriverWaits:
             meant = "value"
         elif meant == "upload" and is_pinned:
             meant = "pinned_upload"
-        elif meant in ("malloc", "free") and operators and here:  # torch's own memory is the allocator's
+        elif meant in ("malloc", "free") and operators and here and self._own_allocator:
             meant = "library"
         names = [self._names.get(name, name) for name in operators]
         waiting = guarded() if here else guarded_other(thread)
@@ -189,7 +194,9 @@ def connect(torch: ModuleType) -> None:
 
     def begin() -> None:
         if _is_loaded(LIBRARY):
-            regions.add_source(DriverWaits(operators=torch._C._dispatch_get_all_op_names))
+            backend = torch.cuda.memory.get_allocator_backend()
+            operators = torch._C._dispatch_get_all_op_names
+            regions.add_source(DriverWaits(operators=operators, own_allocator=backend != "pluggable"))
 
     if torch.cuda.is_initialized():
         begin()

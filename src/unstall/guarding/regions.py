@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol
 
@@ -37,8 +37,8 @@ class Region:
         self.in_all_contexts = False
 
 
-class _Entered(list[Region]):
-    """The active regions that were entered in a thread, in order."""
+class _Entered(list["weakref.ref[Region]"]):
+    """The active regions that were entered in a thread, in order. The context and the block own them."""
 
     __slots__ = ("__weakref__",)
 
@@ -97,7 +97,7 @@ def hold_in_all_contexts() -> None:
 
 
 def _of_all_contexts() -> Region | None:
-    return next((region for region in reversed(_here.entered.copy()) if region.in_all_contexts), None)
+    return next((region for region in _innermost_first(_here.entered) if region.in_all_contexts), None)
 
 
 def innermost_of(thread: int) -> Region | None:
@@ -108,7 +108,14 @@ def innermost_of(thread: int) -> Region | None:
     entered = _threads.get(thread)
     if entered is None:
         return None
-    return next((region for region in reversed(entered.copy()) if _is_current(region.task)), None)
+    return next((region for region in _innermost_first(entered) if _is_current(region.task)), None)
+
+
+def _innermost_first(entered: _Entered) -> Iterator[Region]:
+    for known in reversed(entered.copy()):
+        region = known()
+        if region is not None:
+            yield region
 
 
 def is_guarded() -> bool:
@@ -124,7 +131,7 @@ def enter(guard: Guard | None) -> Region:
         outer = outer.outer
     region = Region(guard, outer, entered, _task())
     _innermost.set(region)
-    entered.append(region)
+    entered.append(weakref.ref(region))
     if guard is not None:
         number = id(region)
         _guarded[number] = weakref.ref(region, lambda _: _forget(number))
@@ -144,7 +151,7 @@ def leave(region: Region) -> None:
     if not region.active:
         return
     region.active = False
-    region.siblings.remove(region)
+    region.siblings.remove(weakref.ref(region))
     if _innermost.get() is region:
         _innermost.set(region.outer)
     if region.guard is not None:
@@ -219,10 +226,18 @@ def _forget(number: int) -> None:
 
 
 def _switch() -> None:
-    """Tells the sources whether any thread is guarded, if that has changed."""
+    """Tells the sources whether any thread is guarded, if that changed. If one raises, all are told that none is."""
     global _is_on
-    with _lock:
+    with _lock:  # until all are told: another thread that enters a guard meanwhile waits for that
         while _is_on != bool(_guarded):
-            _is_on = not _is_on
-            for switch in _switches:
-                switch(_is_on)
+            on = not _is_on
+            try:
+                for switch in _switches:
+                    switch(on)
+            except BaseException:
+                on = False
+                for switch in _switches:
+                    switch(False)
+                raise
+            finally:
+                _is_on = on

@@ -9,6 +9,7 @@
 #include "_frames.h"
 
 #include "_chain.h"
+#include "_gil.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -322,11 +323,11 @@ frames_here_all(void)
         return NO_PYTHON;
     }
     if (!known) {
-        PyGILState_STATE held = PyGILState_Ensure();
+        Gil held = gil_take();
         if (!known && frames_supported() && make_room()) {
             PyErr_Clear();
         }
-        PyGILState_Release(held);
+        gil_leave(held);
     }
     if (!known || !layout) {
         return NO_FRAME;
@@ -343,12 +344,12 @@ frames_here_all(void)
         }
     }
     if (!chain_known(frame, 0)) {
-        PyGILState_STATE held = PyGILState_Ensure();
+        Gil held = gil_take();
         PyObject *type, *value, *traceback; /* the caller may be about to raise */
         PyErr_Fetch(&type, &value, &traceback);
         chain_known(frame, 1);
         PyErr_Restore(type, value, traceback);
-        PyGILState_Release(held);
+        gil_leave(held);
     }
     return frames_here();
 }
