@@ -33,7 +33,7 @@ class RunFolder:
         os._exit = self._leave
 
     def write(self) -> None:
-        """Writes the timeline, or if that fails, the error message. Does not change how the program ends."""
+        """Writes the timeline. If this fails, writes the error message. Does not change how the program ends."""
         if os.getpid() != self._process:
             return
         with _undisturbed():

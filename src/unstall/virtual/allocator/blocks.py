@@ -60,7 +60,7 @@ class Block:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the block is free, and all streams are done with it."""
+        """Whether the block is free, and no stream still uses the block."""
         return not (self.allocated or self.event_count or self.stream_uses)
 
     @property
@@ -139,7 +139,7 @@ class OrderedBlocks:
         return blocks[-1] if blocks else None
 
     def from_(self, stream: int, *key: int) -> Iterator[Block]:
-        """Yields the stream's blocks whose keys are at least `key`. Do not add or remove blocks meanwhile."""
+        """Yields the stream's blocks whose keys are at least `key`. Do not add or remove blocks while iterating."""
         keys, blocks = self._of(stream)
         for place in range(bisect_left(keys, key), len(blocks)):
             yield blocks[place]

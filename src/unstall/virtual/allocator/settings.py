@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 MIB = 1 << 20
 MIN_BLOCK = 512
-"""Every block is a multiple of this."""
+"""The size of every block is a multiple of this size."""
 SMALL_SIZE = MIB
 """The largest request that the small pool serves."""
 SMALL_SEGMENT = 2 * MIB
@@ -82,8 +82,9 @@ class AllocatorSettings:
 
     @property
     def splits_any_block(self) -> bool:
-        """Whether a request is served by any free block of its pool that is large enough, and takes no more of it than
-        its size, in multiples of `MIN_BLOCK`, and a rest that is too small to split off.
+        """Whether any free block of the pool that is large enough can serve a request. If so, the request takes only
+        its own size, rounded up to a multiple of `MIN_BLOCK`, plus the block's rest if the rest is too small to split
+        off.
         """
         rounds_up = max(self.roundup_power2_divisions) > 1
         return self.max_split_size == UNLIMITED and not rounds_up and not self.expandable_segments

@@ -15,7 +15,7 @@ class StreamEvents(Protocol):
     """The CUDA events by which the allocator knows that streams are done with a block."""
 
     def record(self, stream: int) -> int:
-        """Records an event on the stream. Returns its handle."""
+        """Records an event on the stream. Returns the event's handle."""
 
     def query(self, event: int) -> bool:
         """Returns whether the event is done."""
@@ -52,14 +52,14 @@ class PendingFrees:
         return bool(self._pending or self._deferred)
 
     def use(self, block: Block, stream: int, capturing: bool) -> None:
-        """Notes that another stream uses a block."""
+        """Notes that `stream`, which is not the block's own stream, uses the block."""
         block.stream_uses[stream] = None
         if capturing:
             self._uses_in_captures.setdefault(block, set()).add(stream)
 
     def add(self, block: Block, capturing: bool) -> None:
         """Adds a freed block that other streams have used. If `capturing`, the block waits until the capture ends,
-        since no event can be queried before.
+        because no event can be queried during a capture.
         """
         if capturing:
             self._deferred.append(block)
@@ -85,10 +85,10 @@ class PendingFrees:
                 self._done(block)
 
     def would_free(self, pool: BlockPool, stream: int, size: int, is_done: Callable[[int], bool]) -> bool:
-        """Returns whether `process` would now give a free block of at least `size` bytes to this pool and stream.
+        """Returns whether `process` would add a free block of at least `size` bytes to this pool, for this stream.
 
         Args:
-            is_done: Tells of an event whether it is done, without a query.
+            is_done: Returns whether the given event is done, without a call of cudaEventQuery.
         """
         done: Counter[Block] = Counter()
         for pending in self._pending.values():
@@ -123,7 +123,7 @@ class PendingFrees:
 
 
 def _bytes_around(block: Block, freed: set[Block]) -> int:
-    """Returns the bytes of the block that this one becomes, once these blocks are freed and merged with neighbours."""
+    """Returns the size of the free block that contains `block` after all `freed` blocks were freed and merged."""
     total = block.size
     for next_to in (attrgetter("prev"), attrgetter("next")):
         neighbour = next_to(block)

@@ -1,7 +1,7 @@
 """Reads and writes the GPU files in gpus/. To add a GPU, add a file to that folder and change nothing else.
 
-A measured file has tables of calls. A file made from a data sheet names a similar measured GPU in `like`. The tables of
-this measured GPU are used, scaled by the peak rates of both GPUs.
+A measured file has tables of calls. A file made from a data sheet names a similar measured GPU in `like`. The costs
+then come from the tables of that measured GPU, scaled by the peak rates of both GPUs.
 """
 
 from __future__ import annotations

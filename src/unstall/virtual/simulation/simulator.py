@@ -128,7 +128,7 @@ class Simulator:
             ) from self._failure
 
     def ended_by(self, error: BaseException) -> None:
-        """Notes the error that ends the program."""
+        """Stores whether the error that ends the program is a device error, for the timeline's faults."""
         self.faults.ended = of_error(error, _torch_error())
 
     def forked(self) -> None:
@@ -311,13 +311,17 @@ class Simulator:
             return counts.since(self.simulation, mark)
 
     def race_mark(self) -> int:
-        """Returns a number for the point that the program has reached, for `timeline`."""
+        """Returns a number that stands for the current point of the program. A range of two such numbers selects races
+        in `timeline`.
+        """
         with self._lock:
             self._up_to_date()
             return self.races.kept
 
     def timeline(self, races_within: range | None = None) -> Timeline:
-        """Returns the timeline of everything that ran so far. `races_within`: only the races between two points."""
+        """Returns the timeline of everything that ran so far. With `races_within`, includes only races whose later
+        access is between two points of `race_mark`.
+        """
         from unstall.virtual.timeline.build import timeline_of
 
         with self._lock:
