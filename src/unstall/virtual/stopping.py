@@ -41,7 +41,9 @@ class Until:
 
 
 def ask(folder: Path, until: Until) -> None:
-    """Asks a program to end at `until`. Call it before the program starts to write its run to `folder`."""
+    """Asks a program to end at `until`. `folder` is the folder of the program's run. Call this before the program
+    starts.
+    """
     (folder / _ASKED).write_text(json.dumps(asdict(until)))
 
 

@@ -259,7 +259,7 @@ class CachingAllocator:
         return self._allowed_bytes is not None and self.settings.garbage_collection_threshold > 0
 
     def _cached(self, pool: BlockPool, stream: int, size: int) -> Block | None:
-        """Removes the best-fitting free block from its pool. Returns it, or None."""
+        """Removes the best-fitting free block from its pool, and returns this block. Returns None if no block fits."""
         if self._collects_garbage:
             pool.searches += 1
         block = best_fit(pool, stream, size, self.settings)

@@ -176,7 +176,8 @@ def _divisions(text: str) -> tuple[int, ...]:
     """Parses one count for all intervals, or pairs such as "[256:1,512:2,>:4]".
 
     A pair has the size in MB at which an interval begins, and its count; ">" means all larger intervals. As in torch,
-    the first count also applies to smaller sizes, and an unnamed size between two named ones gets 0.
+    the first count also applies to smaller sizes, and a size that is not named gets 0 if it lies between two named
+    sizes.
     """
     if not text.startswith("["):
         return (_division_count(text),) * INTERVALS

@@ -92,7 +92,7 @@ def _failed(log: FaultLog, happened: Happened) -> list[_Row]:
 
 
 def _refused(log: FaultLog) -> list[_Row]:
-    """Returns the request for memory whose refusal ended the program."""
+    """Returns a row for the failed request for memory that ended the program, or no row."""
     refusal = log.refusal
     if log.ended != Ended.MEMORY or refusal is None:
         return []

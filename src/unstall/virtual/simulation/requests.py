@@ -20,7 +20,9 @@ from unstall.virtual.costs.model import DeviceFacts, OperatorCost
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A request that failed, by its record. The allocation is 0 for an operator's temporary memory."""
+    """A failed request for memory. `record` is the number of the record that made the request. `allocation` is 0 for an
+    operator's temporary memory.
+    """
 
     record: int
     device: int
@@ -90,7 +92,9 @@ class Requests:
         return sorted(self._allocators)
 
     def record_history(self, most_entries: int | None) -> None:
-        """Starts to record each allocator's history, keeping the last `most_entries`. With None, stops."""
+        """Starts to record each allocator's history, of which the last `most_entries` entries are kept. With None,
+        stops recording.
+        """
         self._most_entries = most_entries
         for device in self.devices:
             self._observe(device)
@@ -109,7 +113,7 @@ class Requests:
         return np.array(taken, np.int64).reshape(-1, 4)
 
     def take_placed(self) -> list[tuple[int, int, int]]:
-        """Returns (allocation, address, bytes) of each allocation since the last call."""
+        """Returns (allocation number, address, bytes) of each allocation since the last call."""
         taken, self._placed = self._placed, []
         return taken
 
@@ -152,11 +156,13 @@ class Requests:
                     self._give_back(record, allocator, block)
 
     def has_workspaces(self, device: int, stream: int, handle: int, cost: OperatorCost) -> bool:
-        """Returns whether an operator's workspaces are allocated."""
+        """Returns whether all workspaces of an operator are already allocated."""
         return all((device, stream, handle, name) in self._workspaces for name, _ in cost.workspaces)
 
     def foresee(self, device: int, stream: int, sizes: Iterable[int], is_done: Callable[[int], bool]) -> DriverCall:
-        """Returns the first driver call that requests of these sizes would need, each by itself; "" for none."""
+        """Predicts each of these requests as if it came next. Returns the driver call of the first request that needs a
+        call, or "".
+        """
         allocator = self.allocator(device)
         calls = (allocator.foresee(size, stream, is_done) for size in sizes)
         return next((call for call in calls if call), "")
@@ -227,7 +233,9 @@ class Requests:
 
 
 def worst_growth(settings: AllocatorSettings) -> int:
-    """Returns how many times as much memory a request may reserve with these settings as with the default settings."""
+    """Returns the largest possible ratio of the memory that a request reserves with these settings to the memory that
+    it reserves with the default settings.
+    """
     times = -(-settings.large_segment // LARGE_SEGMENT)  # for blocks of 1 to 10 MiB
     if max(settings.roundup_power2_divisions) > 1:
         times *= 2  # at most 1.5 times as much

@@ -44,8 +44,8 @@ class StreamRows:
         return result
 
     def branches(self, stream: I32, branch: I32) -> I32:
-        """Returns the row of each branch of a graph. `stream` has the rows of the launching streams. Branch 0 uses the
-        launching stream's row.
+        """Returns the row of the stream on which each device op runs. `stream` has the row of each op's launching
+        stream, and `branch` its branch of the graph. Branch 0 runs on the launching stream.
         """
         away = np.flatnonzero(branch)
         if not len(away):

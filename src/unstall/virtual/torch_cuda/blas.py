@@ -38,14 +38,16 @@ def workspace_bytes(major: int, environment: str) -> int:
 
 
 def lt_workspace_bytes(major: int, environment: str) -> int:
-    """Returns the workspace of cuBLASLt in bytes: `environment` in KiB, or the default if that is not a number."""
+    """Returns the workspace of cuBLASLt in bytes. `environment` has its size in KiB; if `environment` is not a number,
+    the default applies.
+    """
     if environment.isdecimal():
         return int(environment) * KIB
     return workspace_bytes(major, "")
 
 
 def blas_names(runtime: Runtime) -> dict[str, object]:
-    """Maps each name in `torch._C` that concerns these libraries to its value."""
+    """Maps each name in `torch._C` that concerns cuBLAS, cuSOLVER or cuDNN to its value."""
 
     def default_cublas() -> int:
         return workspace_bytes(runtime.devices[0].major, os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))

@@ -33,7 +33,9 @@ def stream_of_pointer(pointer: int, device: int) -> int:
 
 
 def stream_priority(stream: int) -> int:
-    """Returns the priority of a stream from its number. Bits 1 to 4 are the pool, as in c10/cuda/CUDAStream.cpp."""
+    """Returns the priority of a stream from its number. Bits 1 to 4 of the number are the stream's pool, as in
+    c10/cuda/CUDAStream.cpp.
+    """
     kind = stream >> 1 & 0xF
     return -(kind - 1) if kind else 0
 
@@ -120,7 +122,7 @@ def stream_names(runtime: Runtime) -> dict[str, object]:
 
 
 def sync_debug_names(runtime: Runtime) -> dict[str, object]:
-    """Returns the functions of `torch._C` for `torch.cuda.set_sync_debug_mode`. The mode is of the whole process."""
+    """Returns the functions of `torch._C` for `torch.cuda.set_sync_debug_mode`. The mode is global to the process."""
     shim = runtime.shim
     warned = False
 
