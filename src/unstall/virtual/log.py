@@ -100,8 +100,8 @@ class LogSource(Protocol):
     """A source of the log: the shim, or a test."""
 
     def take(self) -> tuple[bytes, bytes, bytes]:
-        """Returns the bytes of (records, uses, events). Records and uses are those since the last call. The events
-        (int64) are those that no later record names.
+        """Returns the bytes of (records, uses, events). The records and uses were written since the last call. The
+        events (int64) are no longer named by later records.
         """
 
     def signatures(self, first: int) -> Sequence[RawSignature]:

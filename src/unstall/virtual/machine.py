@@ -39,8 +39,8 @@ class WatchedSpan:
         self.end_race_mark: int | None = None
 
     def timeline(self) -> Timeline:
-        """Returns the timeline of the span, up to now if the span has not ended. Raises UsageError if torch was not
-        imported.
+        """Returns the timeline of the span. If the span has not ended, the timeline ends at the current time. Raises
+        UsageError if torch was not imported.
         """
         from unstall.virtual.timeline.steps import with_found_steps, with_iterations
         from unstall.virtual.timeline.window import cut

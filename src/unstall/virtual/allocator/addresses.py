@@ -10,7 +10,7 @@ from typing import Protocol
 from unstall.virtual.allocator.settings import MIB, round_up
 
 CHUNK = 32 * MIB
-"""The driver reserves addresses in multiples of this (seen in torch's memory history on an H200, CUDA 13.0)."""
+"""The driver reserves addresses in multiples of this size (seen in torch's memory history on an H200, CUDA 13.0)."""
 TOP = 0x7F00_0000_0000
 
 

@@ -12,7 +12,7 @@ from unstall.virtual.allocator.blocks import Block, BlockPool
 
 
 class StreamEvents(Protocol):
-    """The CUDA events by which the allocator knows that streams are done with a block."""
+    """The CUDA events that tell the allocator whether streams are done with a block."""
 
     def record(self, stream: int) -> int:
         """Records an event on the stream. Returns the event's handle."""
@@ -38,7 +38,7 @@ class DoneAtOnce:
 
 
 class PendingFrees:
-    """Freed blocks that wait for events. Calls `free` with a block once its last event is done."""
+    """Freed blocks that wait for events. When the last event of a block is done, calls `free` with this block."""
 
     def __init__(self, events: StreamEvents, free: Callable[[Block], None]) -> None:
         self._events = events
@@ -106,7 +106,7 @@ class PendingFrees:
 
     def _record_deferred(self) -> None:
         """Records events for blocks freed during captures. A stream that used a block only within a capture needs no
-        event, since it has joined the capturing stream.
+        event, because that stream has joined the capturing stream.
         """
         deferred, self._deferred = self._deferred, []
         for block in deferred:

@@ -124,7 +124,9 @@ def gpu_named(name: str) -> Gpu:
 
 
 def _meant(name: str) -> str:
-    """Suggests a GPU for an unknown name: one whose name begins with the unknown name, or else has a similar name."""
+    """Suggests a GPU for an unknown name: a GPU whose name begins with the unknown name. If there is none, a GPU with a
+    similar name.
+    """
     longer = [known for known in gpu_names() if name and known.startswith(name)]
     near = longer or get_close_matches(name, gpu_names(), n=1)
     return f"; did you mean {near[0]}?" if near else ""

@@ -33,7 +33,7 @@ class Tables:
         self._calls: dict[tuple[str, str], dict[tuple[int, ...], MeasuredCall]] = {}
 
     def add(self, observed: Observed) -> None:
-        """Adds a measured call. Ignores a call without kernels, since it processed no elements."""
+        """Adds a measured call. Ignores a call without kernels, because it processed no elements."""
         signature, kernels, taken, kept = observed
         described = describe(signature)
         if described is None or not kernels:

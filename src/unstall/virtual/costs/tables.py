@@ -1,8 +1,8 @@
 """Looks up measured calls by shape.
 
 The estimated time of a call is its roofline time multiplied by a factor. The factor is the geometric mean over the
-nearest measured shapes, weighted by the inverse of their distance in doublings. The kernels are those of the nearest
-shape.
+nearest measured shapes, weighted by the inverse cube of their distance in doublings. The kernels are those of the
+nearest shape.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class MeasuredCall:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The estimate for one shape: the total ns of its kernels, the nearest measured call, and the distance to it in
-    doublings.
+    """The estimate for one shape: the total ns of its kernels, the nearest measured call, and the distance to this call
+    in doublings.
     """
 
     total_ns: float
@@ -102,7 +102,7 @@ class CostTable:
 
     def temporaries(self, dims: tuple[int, ...], answer: Estimate) -> tuple[int, ...]:
         """Returns the bytes of each temporary allocation, scaled from the nearest call by the ratio of bytes moved.
-        Small allocations are not scaled, since they hold counters.
+        Small allocations are not scaled, because they hold counters.
 
         If the family transposes tensors, an allocation is assumed to hold the tensors that fit into the allocation. The
         rest of the allocation holds sums over parts of the batch, so the rest scales with the weight alone.

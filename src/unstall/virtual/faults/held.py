@@ -9,7 +9,7 @@ from unstall.timeline.grouping import groups
 from unstall.virtual.log import LogCode
 from unstall.virtual.simulation.history import Allocated, Happened
 
-_MOST = 1_000  # groups; the smaller ones count as one that no call is known of
+_MOST = 1_000  # parts; smaller parts are merged into one part without a known call
 
 
 def held_table(happened: Happened, allocated: Allocated, host_row: I32, host: Host, device: int, until: int) -> Held:

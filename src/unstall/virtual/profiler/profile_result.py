@@ -43,7 +43,7 @@ class Asked:
 
 @dataclass(slots=True, eq=False)
 class Event:
-    """One event: its fields, then Kineto's methods."""
+    """One event of a profile, with the methods of Kineto's events."""
 
     what: str  # its name
     activity: str

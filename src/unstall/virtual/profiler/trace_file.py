@@ -243,7 +243,7 @@ def _device(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _waits(timeline: Timeline, text: Text) -> Iterator[str]:
-    """Yields the target of each wait in the format of CUPTI's records. Skips inferred targets, since a reader infers
+    """Yields the target of each wait in the format of CUPTI's records. Skips inferred targets, because a reader infers
     them again.
     """
     waits, host, streams = timeline.waits, timeline.host, timeline.streams

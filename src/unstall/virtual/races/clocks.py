@@ -10,7 +10,7 @@ _NOTHING = -1
 class LaneClocks:
     """A clock for each lane. Before lane s starts its next work, lane t has ended its work up to position `of[s][t]`.
 
-    A lane's entry in its own clock is unused, since a lane runs in order. All host threads share one clock, because a
+    A lane's entry in its own clock is unused, because a lane runs in order. All host threads share one clock, because a
     thread may rely on a wait of another thread, and the log does not show how the two threads synchronized.
     """
 

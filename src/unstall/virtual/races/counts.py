@@ -1,4 +1,4 @@
-"""Groups pairs of racing accesses into races, by the code that made them."""
+"""Groups pairs of racing accesses into races, by the code that made the accesses."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Reuse:
             self._counts.add(RaceKind.TAKEN_EARLY, index.use(row), use, index.shared(row, address + offset, size))
 
     def finish(self) -> None:
-        """Adds a race for each use of freed memory if a later use of the same memory is not ordered after it."""
+        """Adds a race for each use of freed memory for which a later use of the same memory did not wait."""
         for leftover in self._leftovers:
             index = self._indexed()
             rows = index.within(leftover.freed, _NEVER, leftover.address, leftover.size)

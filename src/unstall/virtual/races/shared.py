@@ -71,8 +71,8 @@ def shared_uses(
 
 
 def _really_used(records: np.ndarray, owner: I64) -> Bool:
-    """Returns, for each use, whether it takes part in races. Uses of a CPU operator do not if the operator submits work
-    to a stream, because that work has its own uses.
+    """Returns, for each use, whether it takes part in races. The uses of a CPU operator that submits work to a stream
+    take no part, because that work has its own uses.
     """
     code = records["code"]
     of_host = code[owner] == LogCode.OP_BEGIN

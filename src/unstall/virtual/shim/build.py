@@ -74,7 +74,7 @@ def names_of(torch: Torch) -> Names:
 
 
 def build(torch: Torch) -> Path:
-    """Returns the shim for this torch and Python. Compiles the shim if neither the package nor the cache has it."""
+    """Returns the shim for this torch and Python. Compiles it if the package and the cache do not have it."""
     names = names_of(torch)
     return names.prebuilt if names.prebuilt.exists() else compiled(torch)
 
@@ -241,7 +241,7 @@ def _python_headers() -> Path:
 
 
 def _make_own(folder: Path) -> None:
-    """Make a folder that only this user can write to, since its contents are executed."""
+    """Make a folder to which only this user can write, because the folder's contents are executed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         folder.mkdir(mode=0o700)

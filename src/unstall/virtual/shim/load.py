@@ -1,4 +1,5 @@
-"""Loads the shim into this process. This must happen before torch is imported, since torch looks for CUDA only once.
+"""Loads the shim into this process. This must happen before torch is imported, because torch looks for CUDA only at its
+import.
 
 The shim's functions (`configure`, `take`, `signatures`, …) are in `shim/module.cpp`.
 """

@@ -1,7 +1,7 @@
 """Finds the records that had to wait for another thread.
 
-- Autograd's threads run no Python. Such a thread runs while the thread that called `backward()` waits for it. The
-caller continues when autograd's thread is done.
+- Autograd's threads run no Python. Such a thread runs while the thread that called `backward()` waits. The caller
+continues when autograd's thread is done.
 
 - A Python thread begins after everything that was done before it existed, and then runs independently. If it waits for
 an event of another thread, it continues after the other thread recorded the event.

@@ -16,7 +16,7 @@ class HostClock(Protocol):
     """Computes the host's work before each record."""
 
     def know(self, stacks: Sequence[Stack]) -> None:
-        """Adds stacks under the next numbers."""
+        """Adds the log's next stacks. Stacks are numbered in the order in which they are added."""
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
         """Returns, for each record, the ns of host work since the previous record of its thread. If `woken` is True for
@@ -27,8 +27,8 @@ class HostClock(Protocol):
 
 class ModelledHost:
     """Computes host work from the costs alone, so a program always takes the same time. Charges for records and for
-    Python code between two records of a thread. Operators that the thread did not call recently cost extra, since their
-    code has left the CPU caches.
+    Python code between two records of a thread. Operators that the thread did not call recently cost extra, because
+    their code has left the CPU caches.
     """
 
     def __init__(self, costs: HostCosts) -> None:

@@ -34,19 +34,19 @@ class DriverCalls(Protocol):
     """The allocator's calls into the driver. They are inserted right before the record that caused them."""
 
     def device_malloc(self, device: int) -> None:
-        """The host calls cudaMalloc."""
+        """Makes the host call cudaMalloc."""
 
     def device_free(self, device: int) -> None:
-        """The host calls cudaFree, which waits for the device."""
+        """Makes the host call cudaFree, which waits for the device."""
 
     def record(self, device: int, stream: int) -> int:
-        """The host calls cudaEventRecord. Returns the event."""
+        """Makes the host call cudaEventRecord. Returns the event."""
 
     def query(self, event: int) -> bool:
-        """The host calls cudaEventQuery. Returns whether the event is done."""
+        """Makes the host call cudaEventQuery. Returns whether the event is done."""
 
     def synchronize(self, event: int) -> None:
-        """The host calls cudaEventSynchronize."""
+        """Makes the host call cudaEventSynchronize."""
 
 
 class Requests:
@@ -67,7 +67,7 @@ class Requests:
         self._history: dict[int, deque[TraceEntry]] = {}
         self._refusals: list[Refusal] = []
         self.refused = 0
-        """The number of requests that failed after the program had already gone on."""
+        """The number of requests that failed although the program had continued as if they had succeeded."""
 
     def allocator(self, device: int) -> CachingAllocator:
         """Returns a device's allocator. Creates it at the first use."""
@@ -100,7 +100,7 @@ class Requests:
             self._observe(device)
 
     def history(self, device: int) -> list[TraceEntry]:
-        """Returns the recorded entries, oldest first."""
+        """Returns the recorded history of a device's allocator, oldest entry first."""
         return list(self._history.get(device, ()))
 
     def take_changes(self) -> np.ndarray:

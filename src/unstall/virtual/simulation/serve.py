@@ -1,4 +1,4 @@
-"""Handles memory requests and graph captures one by one, before all other records, since their order matters."""
+"""Handles memory requests and graph captures one by one, before all other records, because their order matters."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Simulation:
         return self.server.requests
 
     def know(self, signatures: Sequence[RawSignature], stacks: Sequence[Stack]) -> None:
-        """Adds signatures and stacks under the next numbers."""
+        """Adds the log's next signatures and stacks. Both are numbered in the order in which they are added."""
         for raw in signatures:
             self.actions.know(raw)
         self.clock.know(stacks)

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 
 class Simulator:
-    """Answers the program's queries. Before each answer, simulates everything that was logged so far."""
+    """Answers the program's queries to the virtual GPU. Before each answer, simulates everything that was logged so
+    far.
+    """
 
     def __init__(self, source: LogSource, options: MachineOptions, costs: Costs | None = None) -> None:
         """Uses `costs`, or by default the costs of the options' GPU. Raises UsageError for an unknown GPU."""
@@ -64,9 +66,10 @@ class Simulator:
             self._set_headroom(device)
 
     def drain(self) -> None:
-        """Simulates the rest of the log. Delays signal handlers, since an exception in a handler would lose records.
+        """Simulates the rest of the log. Delays signal handlers, because an exception in a handler would lose records.
 
-        If the garbage collector runs a finalizer meanwhile, the finalizer's queries see only what was simulated before.
+        If the garbage collector runs a finalizer during this call, the finalizer's queries see only what was simulated
+        before the call.
         """
         with self._lock:
             if self._forked or self._draining:
@@ -291,7 +294,7 @@ class Simulator:
             self.simulation.requests.record_history(max_entries if on else None)
 
     def memory_history(self, device: int) -> Sequence[TraceEntry]:
-        """Returns the recorded entries, oldest first."""
+        """Returns the recorded history of a device's allocator, oldest entry first."""
         with self._lock:
             self._up_to_date()
             return self.simulation.requests.history(device)

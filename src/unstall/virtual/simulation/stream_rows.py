@@ -18,7 +18,7 @@ class StreamRows:
     def __init__(self, devices: int) -> None:
         self.places: list[Place] = [(device, 0) for device in range(devices)]
         self.fed = 0
-        """The number of rows that the engine knows."""
+        """The number of rows that the replay engine has got so far."""
         self._row_of = {place: row for row, place in enumerate(self.places)}
         self._branches: dict[tuple[int, int], int] = {}
 

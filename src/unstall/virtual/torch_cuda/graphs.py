@@ -31,7 +31,7 @@ def graph_names(runtime: Runtime) -> dict[str, object]:
     shared_pools = itertools.count(1)
 
     class CudaGraph:
-        """One graph, captured at most once."""
+        """A CUDA graph, with the methods of torch's `_CUDAGraph`."""
 
         _keep_graph: bool = False
         _debug: bool = False

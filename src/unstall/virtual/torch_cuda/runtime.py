@@ -1,4 +1,6 @@
-"""The virtual machine behind the functions of `torch._C`: the shim, the simulator, the devices, and forked children."""
+"""The state of the virtual machine that the functions of `torch._C` use: the shim, the simulator, the devices, and
+forked children.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,7 @@ class Captures:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The state behind the functions of `torch._C`. `torch_c` is that module."""
+    """The state that the functions of `torch._C` use. `torch_c` is the module `torch._C`."""
 
     torch_c: ModuleType
     shim: Shim

@@ -23,7 +23,7 @@ def stream_pointer(device: int, stream: int) -> int:
 
 
 def stream_of_pointer(pointer: int, device: int) -> int:
-    """Returns c10's number of the stream with this pointer. Raises ValueError if there is none."""
+    """Returns c10's number of the stream with this pointer. Raises ValueError if there is no such stream."""
     if pointer == 0:
         return 0
     stream, rest = divmod(pointer - POINTER_BASE - (device << DEVICE_SHIFT), POINTER_STRIDE)
