@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class VirtualGpu:
-    """A span of time on the virtual GPU: a `with` block, or from `start` to `stop`.
+    """A span of time on the virtual GPU: a `with` block, or the time from `start` to `stop`.
 
     Created by `unstall.virtual_gpu`.
     """
@@ -33,7 +33,7 @@ class VirtualGpu:
             This object.
 
         Raises:
-            UsageError: A recording is active, or the span was begun before.
+            UsageError: A recording is active, or `start` was called before on this object.
         """
         if self._watch is not None:
             raise UsageError("a virtual GPU is of one stretch of time: call unstall.virtual_gpu() again for the next")
@@ -114,8 +114,8 @@ def virtual_gpu(gpu: str = "h200", *, numerics: Numerics = "real", host: HostClo
     """Run a `with` block on a virtual GPU.
 
     The first block must begin before torch is imported. In a block, `time.perf_counter` and `time.time` are virtual,
-    and Python processes that the block starts have the virtual GPU too. A process keeps its virtual GPU until the
-    process ends. A later block uses the same one, with a timeline of its own.
+    and Python processes that the block starts also have a virtual GPU. A process keeps its virtual GPU until the
+    process ends. A later block uses the same virtual GPU, and has its own timeline.
 
     Args:
         gpu: The name of a GPU, or a .json file of `unstall calibrate`; "h200:2" for two devices.
@@ -127,6 +127,7 @@ def virtual_gpu(gpu: str = "h200", *, numerics: Numerics = "real", host: HostClo
         A context manager that gives the timeline, the report and the trace of its block.
 
     Raises:
-        UsageError: The GPU is unknown, torch was imported without a virtual GPU, or this process has another one.
+        UsageError: The GPU is unknown, torch was imported without a virtual GPU, or this process has another virtual
+            GPU.
     """
     return VirtualGpu(machine(parse(gpu, numerics, host)))

@@ -11,7 +11,7 @@ _ENOUGH_ROWS = 1 << 16
 
 class GrowingArray:
     """Rows of one dtype, stored in parts. Each part has some hundred bytes of overhead, and a program that reads its
-    clock at every launch appends one part for each launch. So small parts are joined now and then.
+    clock at every launch appends one part for each launch. So small parts are joined from time to time.
     """
 
     def __init__(self, dtype: DTypeLike) -> None:
@@ -39,7 +39,9 @@ class GrowingArray:
         return parts[0]
 
     def since(self, row: int) -> np.ndarray:
-        """Returns the rows from number `row` on. Takes time in proportion to them, and to the number of parts."""
+        """Returns the rows from number `row` on. Takes time in proportion to the number of these rows, and of all
+        parts.
+        """
         taken: list[np.ndarray] = []
         first = self.length
         for part in reversed([*self._parts, *self._loose]):

@@ -1,4 +1,6 @@
-"""Tells the guards (`unstall.guarding`) of the virtual GPU's waits, which the shim announces (`shim/waits.h`)."""
+"""Reports waits for the virtual GPU to the guards (`unstall.guarding`). The shim announces these waits
+(`shim/waits.h`).
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,11 @@ class Begun:
 
 
 class GuardedWaits:
-    """What the shim asks before each call that may wait, while any thread is guarded.
+    """Checks calls that may wait. While any thread is guarded, the shim calls one of these methods before each such
+    call.
 
-    Each method raises SyncError if the guard forbids the wait. It returns None if the call does not wait, or nobody
-    guards this thread, and otherwise an object for `after`.
+    The methods that return `Begun | None` raise SyncError if the guard forbids the wait. They return None if the call
+    does not wait, or if this thread is not guarded. Otherwise they return an object to pass to `after`.
     """
 
     def __init__(self, shim: WaitingShim, simulator: Simulator) -> None:
@@ -41,13 +44,17 @@ class GuardedWaits:
         self._simulator = simulator
 
     def before(self, operators: Sequence[str], kind: Kind, size_bytes: int, staged: int) -> Begun | None:
-        """A wait. `staged`: whether it is of a non-blocking copy with pageable memory, which the driver stages."""
+        """Checks a wait of this kind. `staged` is 1 for a non-blocking copy from or to pageable memory, which the
+        driver stages.
+        """
         if kind == "upload" and staged and not self._simulator.waits_for_upload(size_bytes):
             return None
         return self._begin(operators, kind)
 
     def allocating(self, operators: Sequence[str], device: int, stream: int, size_bytes: int) -> Begun | None:
-        """A request for device memory, unless the shim knows that it is served from the cache."""
+        """Checks a request for device memory. The shim does not call this if it knows that the cache serves the
+        request.
+        """
         if not is_guarded():
             return None
         kind = self._simulator.foresee_request(device, stream, size_bytes)
@@ -55,30 +62,30 @@ class GuardedWaits:
         return self._begin(operators, kind)
 
     def launching(self, operators: Sequence[str], device: int, stream: int, signature: int) -> Begun | None:
-        """An operator's launch."""
+        """Checks the launch of an operator."""
         if not is_guarded():
             return None
         return self._begin(operators, self._simulator.foresee_launch(signature, device, stream))
 
     def emptying_cache(self, operators: Sequence[str], device: int) -> Begun | None:
-        """torch.cuda.empty_cache(), for one device."""
+        """Checks torch.cuda.empty_cache() for one device."""
         if not is_guarded():
             return None
         return self._begin(operators, self._simulator.foresee_empty_cache(device))
 
     def switch(self, on: bool) -> None:
-        """Asks from now on, or no more."""
+        """Turns the shim's announcements of waits on or off."""
         self._shim.set_guarding(on)
 
     def settle(self) -> None:
-        """Has nothing to do: waits are reported as they end."""
+        """Does nothing, because each wait is reported when it ends."""
 
     def begins(self, begun: Begun) -> None:
-        """Called if the wait begins later than `before`."""
+        """Called when the wait begins, if that is later than the call that returned `begun`."""
         begun.start_ns = self._simulator.here_ns()
 
     def after(self, begun: Begun) -> None:
-        """Called when the wait is over."""
+        """Called when the wait is over. Reports its length to the guard."""
         begun.pending.waited(self._simulator.here_ns() - begun.start_ns)
 
     def _begin(self, operators: Sequence[str], kind: Kind | None) -> Begun | None:
@@ -87,7 +94,7 @@ class GuardedWaits:
 
 
 def connect(shim: WaitingShim, simulator: Simulator) -> None:
-    """Makes the shim announce its waits whenever a thread is guarded."""
+    """Makes the shim announce its waits while any thread is guarded."""
     waits = GuardedWaits(shim, simulator)
     shim.set_wait_watcher(waits)
     add_source(waits)

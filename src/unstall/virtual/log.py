@@ -85,20 +85,24 @@ DIRECTION_BITS = 3
 RawSignature: TypeAlias = tuple[str, str, Sequence[object], Sequence[object]]
 """An operator's name, overload, arguments and outputs; see `costs.signature`."""
 RawValue: TypeAlias = tuple[str, int | float, Sequence[int], int | None, int | None, int, int]
-"""A wrong value: its argument, itself, its position there, the least right value and the first above, how many are
-wrong, and of how many."""
+"""A wrong value: (name of its argument, value, its position in the argument, smallest valid value, first value above
+the valid ones, number of wrong values, number of all values).
+"""
 RawFault: TypeAlias = tuple[str, str, Sequence[tuple[str, str, Sequence[int]]], RawValue | None]
-"""A failed assertion: the operator whose kernel checks, the words of its check, its tensors (name, dtype, shape), and
-the first wrong value if that is known."""
+"""A failed assertion: (operator whose kernel checks, text of the check, the operator's tensors as (name, dtype, shape),
+first wrong value or None if unknown).
+"""
 Stack: TypeAlias = Sequence[tuple[CodeType, int]]
-"""Frames, innermost first: the code and the offset of its instruction."""
+"""Frames, innermost first: (code object, offset of the instruction in the code)."""
 
 
 class LogSource(Protocol):
     """A source of the log: the shim, or a test."""
 
     def take(self) -> tuple[bytes, bytes, bytes]:
-        """Returns the records and uses since the last call, and the events (int64) that no later record names."""
+        """Returns the bytes of (records, uses, events). The records and uses were written since the last call. The
+        events (int64) are no longer named by later records.
+        """
 
     def signatures(self, first: int) -> Sequence[RawSignature]:
         """Returns the signatures from number `first` on, as plain tuples; see `costs.signature.parse`."""
@@ -127,7 +131,7 @@ class LogSource(Protocol):
         """Stores an exception. The next call that uses the device, or waits for it, raises the exception."""
 
     def set_headroom(self, device: int, size_bytes: int) -> None:
-        """Tells the shim how many bytes surely still fit on the device."""
+        """Tells the shim that new requests of `size_bytes` in total surely fit on the device."""
 
 
 def chosen(*codes: int) -> np.ndarray:

@@ -39,8 +39,8 @@ class WatchedSpan:
         self.end_race_mark: int | None = None
 
     def timeline(self) -> Timeline:
-        """Returns the timeline of the span, up to now if the span has not ended. Raises UsageError if torch was not
-        imported.
+        """Returns the timeline of the span. If the span has not ended, the timeline ends at the current time. Raises
+        UsageError if torch was not imported.
         """
         from unstall.virtual.timeline.steps import with_found_steps, with_iterations
         from unstall.virtual.timeline.window import cut
@@ -73,7 +73,9 @@ class Machine:
         self._watched = ExitStack()
         self._sees_steps = False
         self.on_step: Callable[[str, int], None] = lambda kind, who: None
-        """Called at boundaries that are not torch's: of `unstall.step()` and of our helpers."""
+        """Called at step boundaries from `unstall.step()` and from the helpers of `unstall.fix`, but not at those that
+        torch makes.
+        """
         self._shim: ModuleType
         around_import("torch", self._power_on, self._torch_is_there)
         os.register_at_fork(after_in_child=self.forked)
@@ -94,13 +96,15 @@ class Machine:
         self._shim.append(int(LogCode.ADVANCE), -1, 0, ns, 0, -1, 0)
 
     def race_mark(self) -> int:
-        """Returns a number for the point that the program has reached, for `timeline`."""
+        """Returns a number that stands for the current point of the program. A range of two such numbers selects races
+        in `timeline`.
+        """
         return self.simulator.race_mark() if self.simulator is not None else 0
 
     def timeline(self, races_within: range | None = None) -> Timeline:
         """Returns the timeline of everything that ran so far. Raises UsageError if torch was not imported.
 
-        `races_within`: only the races whose later access is between two points.
+        With `races_within`, includes only races whose later access is between two points of `race_mark`.
         """
         if self.simulator is None:
             raise UsageError("nothing ran on the virtual GPU: torch was not imported")
@@ -158,7 +162,7 @@ class Machine:
             self.unwatch(watch)
 
     def ended_by(self, error: BaseException) -> None:
-        """Notes the error that ends the program."""
+        """Stores the error that ends the program, for the timeline's faults."""
         if self.simulator is not None:
             self.simulator.ended_by(error)
 

@@ -24,9 +24,9 @@ class MachineOptions:
     """One virtual machine.
 
     Attributes:
-        gpu: The name of its GPUs.
-        devices: How many it has.
-        numerics: "real" computes all values, "skip" none of large tensors.
+        gpu: The name of the machine's GPUs, or their .json file.
+        devices: The number of GPUs.
+        numerics: "real" computes all values, "skip" computes no values of large tensors.
         host: Where times of work on the CPU come from: "modelled" from the GPU's file, "measured" from this machine.
     """
 
@@ -48,13 +48,13 @@ class MachineOptions:
 
     @classmethod
     def from_json(cls, text: str) -> MachineOptions:
-        """Parses the text of `to_json`. Raises ValueError or TypeError for any other text."""
+        """Parses a text that `to_json` returned. Raises ValueError or TypeError for any other text."""
         return cls(**json.loads(text))
 
 
 def parse(gpu: str, numerics: str = "real", host: str = "modelled") -> MachineOptions:
-    """Parses a user's options. `gpu` is "h200", "h200:2" for two devices, or a .json file. Raises UsageError if
-    invalid.
+    """Parses a user's options. `gpu` is "h200", "h200:2" for two devices, or a .json file. Raises UsageError if an
+    option is invalid.
     """
     name, colon, count = gpu.rpartition(":") if ":" in gpu else (gpu, "", "")
     if not name or (colon and not (count.isdecimal() and 1 <= int(count) <= MOST_DEVICES)):

@@ -52,7 +52,7 @@ class ProgramClock:
     """Replaces the functions of `time` from `install` to `remove`.
 
     The replaced functions return real times until `start`, then virtual times that continue from there. If the program
-    kept a copy of such a function, the copy returns real times again after `remove`.
+    kept a reference to a replaced function, the function returns real times after `remove`.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class ProgramClock:
             self._shift(last, -1)
 
     def remove(self) -> None:
-        """Restores the real clock, including for copies of the functions that the program kept."""
+        """Restores the real clock, also for references to the replaced functions that the program kept."""
         self._undo.close()
         self._clock, self._offsets = None, (0, 0)
 
@@ -157,7 +157,7 @@ def _is_any(value: object, originals: dict[object, object]) -> bool:
 
 
 def _holders() -> Iterator[ModuleType]:
-    """Yields modules that may hold a copy of a function (`from time import perf_counter`): the user's, and timeit."""
+    """Yields modules that may hold a reference to a function (`from time import perf_counter`): the user's, timeit."""
     for name, module in list(sys.modules.items()):
         if isinstance(module, ModuleType) and (name in _TAKING_COPIES or _is_users(module)):
             yield module

@@ -33,7 +33,7 @@ class RunFolder:
         os._exit = self._leave
 
     def write(self) -> None:
-        """Writes the timeline, or if that fails, the error message. Does not change how the program ends."""
+        """Writes the timeline. If this fails, writes the error message. Does not change how the program ends."""
         if os.getpid() != self._process:
             return
         with _undisturbed():
@@ -65,7 +65,9 @@ class RunFolder:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ignores the first Ctrl-C: the program has ended, and its run would be lost. A second one works as usual."""
+    """Ignores the first Ctrl-C, because it would lose the run of a program that has already ended. A second Ctrl-C
+    works as usual.
+    """
     usual = signal.getsignal(signal.SIGINT)
     if usual in (None, signal.SIG_IGN) or threading.current_thread() is not threading.main_thread():
         yield

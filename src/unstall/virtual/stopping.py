@@ -31,7 +31,7 @@ class Machine(Protocol):
 class Until:
     """When the program is to end: after `warmup` and `steps` steps, or after `for_s` seconds of the virtual clock.
 
-    Steps and seconds count from `after_s` seconds on.
+    Steps and seconds are counted from `after_s` seconds of the virtual clock on.
     """
 
     warmup: int
@@ -41,12 +41,14 @@ class Until:
 
 
 def ask(folder: Path, until: Until) -> None:
-    """Asks the program that writes its run to `folder` to end."""
+    """Asks a program to end at `until`. `folder` is the folder of the program's run. Call this before the program
+    starts.
+    """
     (folder / _ASKED).write_text(json.dumps(asdict(until)))
 
 
 def stop_if_asked(machine: Machine, folder: Path) -> None:
-    """Called in the program. If `ask` was called for `folder`, ends the program as asked."""
+    """Called in the program at its start. If `ask` was called for `folder`, ends the program at the requested time."""
     try:
         until = Until(**json.loads((folder / _ASKED).read_text()))
     except FileNotFoundError:
@@ -60,7 +62,7 @@ def stopped_after(folder: Path) -> int | None:
 
 
 def steps_of_ended(folder: Path) -> int | None:
-    """Returns the number of steps that the program took until it ended; None if it was killed."""
+    """Returns the number of steps that the program took until it ended. Returns None if the program was killed."""
     return _number_in(folder / _ENDED)
 
 
@@ -72,7 +74,7 @@ def _number_in(path: Path) -> int | None:
 
 
 class _Stop:
-    """Counts the program's steps, and ends it once."""
+    """Counts the program's steps, and ends the program when the requested end is reached."""
 
     def __init__(self, machine: Machine, folder: Path, until: Until) -> None:
         self._machine, self._folder, self._until = machine, folder, until

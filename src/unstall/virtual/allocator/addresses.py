@@ -10,7 +10,7 @@ from typing import Protocol
 from unstall.virtual.allocator.settings import MIB, round_up
 
 CHUNK = 32 * MIB
-"""The driver reserves addresses in multiples of this (seen in torch's memory history on an H200, CUDA 13.0)."""
+"""The driver reserves addresses in multiples of this size (seen in torch's memory history on an H200, CUDA 13.0)."""
 TOP = 0x7F00_0000_0000
 
 
@@ -25,7 +25,8 @@ class AddressSpace(Protocol):
 
 
 class TopDownAddresses:
-    """Hands out the lowest gap that is large enough. If there is none, adds a chunk below all others, as Linux does.
+    """Hands out the lowest gap that is large enough. If there is none, adds a chunk of addresses below all earlier
+    chunks, as Linux does.
 
     In torch's memory history on an H200, each new chunk was below the previous ones, and released ranges were refilled
     from the lowest address up. The driver's complete rule is not known.

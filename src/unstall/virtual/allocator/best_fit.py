@@ -26,8 +26,8 @@ def should_split(block: Block, size: int, settings: AllocatorSettings) -> bool:
 
 
 def _smallest(pool: BlockPool, stream: int, size: int, expandable: bool) -> Block | None:
-    """Returns the smallest free block that is large enough. If unmapped pages follow a block, the size to which it can
-    grow counts.
+    """Returns the smallest free block that is large enough. Compares a block that is followed by unmapped pages by the
+    size to which the block can grow.
     """
     block = pool.free.first(stream, size)
     if block is None or block.segment is None:

@@ -45,13 +45,13 @@ class Block:
     requested_size: int = 0
     allocated: bool = False
     mapped: bool = True
-    """False if it is a part of an expandable segment that has no memory mapped."""
+    """False if the block is a part of an expandable segment without mapped memory."""
     prev: Block | None = None
     next: Block | None = None
     stream_uses: dict[int, None] = field(default_factory=dict)
-    """The other streams that used it since it was allocated, in order of first use."""
+    """The other streams that used the block since it was allocated, in order of first use."""
     event_count: int = 0
-    """The number of events that must be done before it is free."""
+    """The number of events that must be done before the block is free."""
     searches_when_freed: int = 0
 
     @property
@@ -60,7 +60,7 @@ class Block:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the block is free, and all streams are done with it."""
+        """Whether the block is free, and no stream still uses the block."""
         return not (self.allocated or self.event_count or self.stream_uses)
 
     @property
@@ -139,7 +139,7 @@ class OrderedBlocks:
         return blocks[-1] if blocks else None
 
     def from_(self, stream: int, *key: int) -> Iterator[Block]:
-        """Yields the stream's blocks whose keys are at least `key`. Do not add or remove blocks meanwhile."""
+        """Yields the stream's blocks whose keys are at least `key`. Do not add or remove blocks while iterating."""
         keys, blocks = self._of(stream)
         for place in range(bisect_left(keys, key), len(blocks)):
             yield blocks[place]
@@ -162,7 +162,7 @@ def _address(block: Block) -> tuple[int]:
 class BlockPool:
     """A pool of blocks that are free, either for small or for large requests.
 
-    `owner` is the private pool of a CUDA graph that the blocks belong to; None for the program's own blocks.
+    `owner` is the private pool of CUDA graphs to which the blocks belong, or None for blocks outside private pools.
     """
 
     def __init__(self, is_small: bool, owner: PrivatePool | None = None) -> None:
@@ -171,7 +171,9 @@ class BlockPool:
         self.free = OrderedBlocks(_size_then_address)
         self.unmapped = OrderedBlocks(_address)
         self.searches = 0
-        """Counted only if garbage collection is on. A block's age is the number of searches since it was freed."""
+        """The number of searches for a free block, counted only if garbage collection is on. A block's age is the
+        number of searches since it was freed.
+        """
 
     def add_free(self, block: Block) -> None:
         block.searches_when_freed = self.searches
@@ -194,7 +196,7 @@ class Pools:
 
 
 class PrivatePool:
-    """The pool from which graphs allocate during capture. Once these graphs are freed, the pool's memory can be
+    """The pool from which graphs allocate during capture. When all of these graphs are freed, the pool's memory can be
     released.
     """
 

@@ -134,13 +134,14 @@ class CachingAllocator:
         self._release_cached()
 
     def foresee(self, size: int, stream: int, is_done: Callable[[int], bool]) -> DriverCall:
-        """Returns what `malloc` would call now: "malloc" for cudaMalloc or a mapping of pages, "free" if cached memory
-        is freed first, "" if the cache has a block. Expandable segments may need no call though one is foreseen.
+        """Returns the driver call that `malloc` would need for this request: "malloc" for cudaMalloc or a mapping of
+        pages, "free" if cached memory must be freed first, "" if the cache can serve the request. With expandable
+        segments, the result may name a call although `malloc` needs none.
 
         Args:
             size: As for `malloc`.
             stream: As for `malloc`.
-            is_done: Tells of an event whether it is done, without a query.
+            is_done: Returns whether the given event is done, without a call of cudaEventQuery.
         """
         block_size = self.settings.block_size(size)
         pool = self._pool_for(block_size, stream)
@@ -155,8 +156,9 @@ class CachingAllocator:
         return "free" if collects or self.settings.segment_size(block_size) > room else "malloc"
 
     def largest_cached(self, stream: int) -> tuple[int, int]:
-        """Returns the bytes of the stream's largest free blocks, for small and for large requests, from which requests
-        are surely served until they are used up. (0, 0) if that is not sure: with other settings, or during a capture.
+        """Returns the sizes in bytes of the stream's largest free blocks: (for small requests, for large requests).
+        Until these bytes are used up, requests surely need no driver call. Returns (0, 0) if this is not sure: during a
+        capture, or if `settings.splits_any_block` is False.
         """
         if self._captures or not self.settings.splits_any_block:
             return 0, 0
@@ -180,8 +182,8 @@ class CachingAllocator:
         self._allowed_bytes = int(fraction * self._memory.total_bytes)
 
     def capture_begin(self, pool_id: PoolId, captures: Callable[[int], bool]) -> None:
-        """Begins a capture. Streams for which `captures` returns True now allocate from the private pool `pool_id`, and
-        one more graph holds this pool.
+        """Begins a capture. Until it ends, streams for which `captures` returns True allocate from the private pool
+        `pool_id`. The captured graph holds this pool until `release_pool`.
         """
         if pool_id in self._captures:
             raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
@@ -195,8 +197,8 @@ class CachingAllocator:
         del self._captures[pool_id]
 
     def release_pool(self, pool_id: PoolId) -> None:
-        """Notes that a graph no longer holds its private pool. If no graph holds the pool, its free memory can be
-        released.
+        """Notes that a graph no longer holds its private pool. If no other graph holds the pool, the pool's free memory
+        can be released.
         """
         pool = self._private_pools.get(pool_id)
         if pool is None or pool.graphs == 0:
@@ -204,7 +206,7 @@ class CachingAllocator:
         pool.graphs -= 1
 
     def memory_stats(self) -> dict[str, int]:
-        """Returns what torch.cuda.memory_stats() does: all its keys, sorted, with their values."""
+        """Returns the statistics as torch.cuda.memory_stats() returns them: all keys, sorted, with their values."""
         by_pool = {
             f"reserved_bytes_by_private_pools.{pool_id[0]}_{pool_id[1]}.{kind}.{name}": value
             for pool_id, pool in self._private_pools.items()
@@ -257,7 +259,7 @@ class CachingAllocator:
         return self._allowed_bytes is not None and self.settings.garbage_collection_threshold > 0
 
     def _cached(self, pool: BlockPool, stream: int, size: int) -> Block | None:
-        """Removes the best-fitting free block from its pool. Returns it, or None."""
+        """Removes the best-fitting free block from its pool, and returns this block. Returns None if no block fits."""
         if self._collects_garbage:
             pool.searches += 1
         block = best_fit(pool, stream, size, self.settings)

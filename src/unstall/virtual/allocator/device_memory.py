@@ -6,7 +6,9 @@ from unstall.virtual.allocator.addresses import AddressSpace
 
 
 class DeviceMemory:
-    """`cudaMalloc`, `cuMemMap` and their inverses. They take no time and store no values. Sizes are in bytes."""
+    """Models `cudaMalloc`, `cuMemMap` and their inverses. These calls take no time and store no values. Sizes are in
+    bytes.
+    """
 
     def __init__(self, total_bytes: int, other_bytes: int, addresses: AddressSpace) -> None:
         """`other_bytes` is the memory of the context and of other programs."""

@@ -61,8 +61,8 @@ class Segments:
     def expand(self, pool: BlockPool, stream: int, size: int) -> Block | None:
         """Maps pages after the free end of an expandable segment, or into a new segment.
 
-        Returns a block of at least `size` bytes that is in no pool. If the device is full, returns None; pages mapped
-        before that stay mapped and free.
+        Returns a block of at least `size` bytes that is in no pool. Returns None if the device becomes full. The pages
+        that this call has mapped by then stay mapped, as free blocks.
         """
         candidate = self._room_to_expand(pool, stream, size)
         if not candidate.mapped and not self._map(candidate, min(candidate.size, size)):

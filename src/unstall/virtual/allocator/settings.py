@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 MIB = 1 << 20
 MIN_BLOCK = 512
-"""Every block is a multiple of this."""
+"""The size of every block is a multiple of this size."""
 SMALL_SIZE = MIB
 """The largest request that the small pool serves."""
 SMALL_SEGMENT = 2 * MIB
@@ -82,8 +82,9 @@ class AllocatorSettings:
 
     @property
     def splits_any_block(self) -> bool:
-        """Whether a request is served by any free block of its pool that is large enough, and takes no more of it than
-        its size, in multiples of `MIN_BLOCK`, and a rest that is too small to split off.
+        """Whether any free block of the pool that is large enough can serve a request. If so, the request takes only
+        its own size, rounded up to a multiple of `MIN_BLOCK`, plus the block's rest if the rest is too small to split
+        off.
         """
         rounds_up = max(self.roundup_power2_divisions) > 1
         return self.max_split_size == UNLIMITED and not rounds_up and not self.expandable_segments
@@ -175,7 +176,8 @@ def _divisions(text: str) -> tuple[int, ...]:
     """Parses one count for all intervals, or pairs such as "[256:1,512:2,>:4]".
 
     A pair has the size in MB at which an interval begins, and its count; ">" means all larger intervals. As in torch,
-    the first count also applies to smaller sizes, and an unnamed size between two named ones gets 0.
+    the first count also applies to smaller sizes, and a size that is not named gets 0 if it lies between two named
+    sizes.
     """
     if not text.startswith("["):
         return (_division_count(text),) * INTERVALS

@@ -84,7 +84,7 @@ class Statistics:
         }
 
     def handed_out(self, is_small: bool, size: int, requested: int) -> None:
-        """Counts an allocated block. Uses one loop for speed, since every request calls this method."""
+        """Counts an allocated block. Uses one loop for speed, because every request calls this method."""
         amounts = (1, 1, size, size, requested, requested, 1, 1, size, size)
         for stat, amount in zip(self._counted[is_small], amounts, strict=True):
             current = stat.current = stat.current + amount

@@ -12,10 +12,10 @@ from unstall.virtual.allocator.blocks import Block, BlockPool
 
 
 class StreamEvents(Protocol):
-    """The CUDA events by which the allocator knows that streams are done with a block."""
+    """The CUDA events that tell the allocator whether streams are done with a block."""
 
     def record(self, stream: int) -> int:
-        """Records an event on the stream. Returns its handle."""
+        """Records an event on the stream. Returns the event's handle."""
 
     def query(self, event: int) -> bool:
         """Returns whether the event is done."""
@@ -38,7 +38,7 @@ class DoneAtOnce:
 
 
 class PendingFrees:
-    """Freed blocks that wait for events. Calls `free` with a block once its last event is done."""
+    """Freed blocks that wait for events. When the last event of a block is done, calls `free` with this block."""
 
     def __init__(self, events: StreamEvents, free: Callable[[Block], None]) -> None:
         self._events = events
@@ -52,14 +52,14 @@ class PendingFrees:
         return bool(self._pending or self._deferred)
 
     def use(self, block: Block, stream: int, capturing: bool) -> None:
-        """Notes that another stream uses a block."""
+        """Notes that `stream`, which is not the block's own stream, uses the block."""
         block.stream_uses[stream] = None
         if capturing:
             self._uses_in_captures.setdefault(block, set()).add(stream)
 
     def add(self, block: Block, capturing: bool) -> None:
         """Adds a freed block that other streams have used. If `capturing`, the block waits until the capture ends,
-        since no event can be queried before.
+        because no event can be queried during a capture.
         """
         if capturing:
             self._deferred.append(block)
@@ -85,10 +85,10 @@ class PendingFrees:
                 self._done(block)
 
     def would_free(self, pool: BlockPool, stream: int, size: int, is_done: Callable[[int], bool]) -> bool:
-        """Returns whether `process` would now give a free block of at least `size` bytes to this pool and stream.
+        """Returns whether `process` would add a free block of at least `size` bytes to this pool, for this stream.
 
         Args:
-            is_done: Tells of an event whether it is done, without a query.
+            is_done: Returns whether the given event is done, without a call of cudaEventQuery.
         """
         done: Counter[Block] = Counter()
         for pending in self._pending.values():
@@ -106,7 +106,7 @@ class PendingFrees:
 
     def _record_deferred(self) -> None:
         """Records events for blocks freed during captures. A stream that used a block only within a capture needs no
-        event, since it has joined the capturing stream.
+        event, because that stream has joined the capturing stream.
         """
         deferred, self._deferred = self._deferred, []
         for block in deferred:
@@ -123,7 +123,7 @@ class PendingFrees:
 
 
 def _bytes_around(block: Block, freed: set[Block]) -> int:
-    """Returns the bytes of the block that this one becomes, once these blocks are freed and merged with neighbours."""
+    """Returns the size of the free block that contains `block` after all `freed` blocks were freed and merged."""
     total = block.size
     for next_to in (attrgetter("prev"), attrgetter("next")):
         neighbour = next_to(block)

@@ -34,7 +34,9 @@ _DIRECTIONS = {
 
 
 class MeasuredCosts:
-    """Costs on `gpu`, from the tables of `measured`. If `gpu` was measured itself, both are the same GPU."""
+    """Costs on `gpu`, from the tables of calls measured on `measured`. Both are the same GPU if `gpu` itself was
+    measured.
+    """
 
     def __init__(self, gpu: Gpu, measured: Gpu) -> None:
         self._gpu, self._measured = gpu, measured
@@ -66,7 +68,9 @@ class MeasuredCosts:
         return self._gpu.file.known_error
 
     def cost(self, signature: Signature) -> OperatorCost:
-        """Returns the cost of one call. A piece unlike any measured call costs one kernel at the roofline time."""
+        """Returns the cost of one call. If a piece of the call resembles no measured call, its cost is one kernel with
+        the roofline time.
+        """
         name = signature.name.removeprefix("aten::")
         if runs_nothing(signature):
             return OperatorCost(())
@@ -104,8 +108,9 @@ class MeasuredCosts:
         return apart
 
     def _unlike(self, signature: Signature, bias: bool | None = None) -> tuple[float, float]:
-        """Returns how far a convolution is from the nearest measured one: (number of differing kinds, distance in
-        doublings). If `bias` is given, only measured convolutions with (or without) a bias count.
+        """Returns how far a convolution is from the nearest measured convolution: (number of words in which their
+        variants differ, distance in doublings). With `bias`, looks only at measured convolutions with (True) or without
+        (False) a bias.
         """
         described = describe(signature)
         table = self._find(*described) if described is not None else None
@@ -148,8 +153,8 @@ class MeasuredCosts:
         return kernels, (temporaries,) if temporaries else ()
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
-        """Returns the ns of a copy, interpolated between measured sizes. Larger copies have the rate of the largest
-        size.
+        """Returns the ns of a copy, interpolated between measured sizes. Copies above the largest measured size have
+        the same bytes per ns as that size.
         """
         of = _DIRECTIONS.get(direction, "DtoD")
         rows = [
@@ -173,8 +178,8 @@ class MeasuredCosts:
         return self._tables[key]
 
     def _kernels(self, answer: Estimate, of_lists: Signature | None) -> tuple[Kernel, ...]:
-        """Returns the nearest call's kernels, scaled to the estimated total. For an operator on lists, repeats each
-        kernel as often as its launch limits require.
+        """Returns the nearest call's kernels, scaled to the estimated total. For an operator on lists of tensors,
+        repeats each kernel as often as the limits of one launch require.
         """
         names = self._measured.file.kernels
         before = max(answer.nearest.total_ns, 1)
@@ -201,7 +206,9 @@ class MeasuredCosts:
     def _cut(
         self, signature: Signature, shape: CallShape, kernels: tuple[Kernel, ...], temporaries: tuple[int, ...]
     ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-        """Adds or removes the memset of a reduction's counters, if the nearest measured reduction differs in this."""
+        """Adds the memset of a reduction's counters if the nearest measured reduction lacks it, or removes the memset
+        if the reduction needs none.
+        """
         device = self._gpu.file.device
         threads = _THREADS.get(device.capability, 2_048)
         taken = reductions.across_blocks(signature, shape, device.multiprocessors, threads)

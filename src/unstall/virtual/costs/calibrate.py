@@ -26,7 +26,7 @@ _SMALL_POOL = 1 << 24
 
 def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> GpuFile:
     """Measures this machine's GPU for about `minutes`, beginning with the most important cases. With `quick`, measures
-    only these. Calls `progress` with each status message.
+    only the most important cases. Calls `progress` with each status message.
     """
     begin = time.monotonic()
     chosen = cases(_QUICK_RANK if quick else _USUAL_RANK)
@@ -52,7 +52,9 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
 
 
 def measure_hosts(chosen: Iterable[Case], deadline: float) -> dict[str, int]:
-    """Returns each operator's host time in ns, measured on its first case that is small enough."""
+    """Returns the host time in ns of each operator, by name. Measures the operator's first case that fits into a small
+    pool.
+    """
     pool = TensorPool("cuda", _SMALL_POOL)
     found: dict[str, int] = {}
     for case in chosen:
@@ -69,7 +71,9 @@ def measure_hosts(chosen: Iterable[Case], deadline: float) -> dict[str, int]:
 
 
 def try_shapes(most: int = _USUAL_RANK) -> tuple[int, list[str]]:
-    """Runs every case on the meta device, without a GPU. Returns (number of cases, error messages)."""
+    """Runs all cases of priority (`Case.rank`) up to `most` on the meta device, without a GPU. Returns (number of
+    cases, error messages).
+    """
     pool = TensorPool("meta")
     wrong: dict[str, str] = {}
     chosen = cases(most)

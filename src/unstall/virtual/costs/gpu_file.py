@@ -1,7 +1,7 @@
 """Reads and writes the GPU files in gpus/. To add a GPU, add a file to that folder and change nothing else.
 
-A measured file has tables of calls. A file made from a data sheet names a similar measured GPU in `like`. The tables of
-this measured GPU are used, scaled by the peak rates of both GPUs.
+A measured file has tables of calls. A file made from a data sheet names a similar measured GPU in `like`. The costs
+then come from the tables of that measured GPU, scaled by the peak rates of both GPUs.
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ def gpu_named(name: str) -> Gpu:
 
 
 def _meant(name: str) -> str:
-    """Suggests a GPU for an unknown name: one whose name begins with the unknown name, or else has a similar name."""
+    """Suggests a GPU for an unknown name: a GPU whose name begins with the unknown name. If there is none, a GPU with a
+    similar name.
+    """
     longer = [known for known in gpu_names() if name and known.startswith(name)]
     near = longer or get_close_matches(name, gpu_names(), n=1)
     return f"; did you mean {near[0]}?" if near else ""

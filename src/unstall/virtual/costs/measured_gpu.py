@@ -33,7 +33,7 @@ class Tables:
         self._calls: dict[tuple[str, str], dict[tuple[int, ...], MeasuredCall]] = {}
 
     def add(self, observed: Observed) -> None:
-        """Adds a measured call. Ignores a call without kernels, since it processed no elements."""
+        """Adds a measured call. Ignores a call without kernels, because it processed no elements."""
         signature, kernels, taken, kept = observed
         described = describe(signature)
         if described is None or not kernels:
@@ -110,8 +110,9 @@ def _renamed(call: MeasuredCall, place: dict[int, int]) -> MeasuredCall:
 
 
 def peaks_of(facts: Mapping[str, Any]) -> Peaks:
-    """Returns the peak rates. FLOPs come from matrix products. Bytes come from device-to-device copies. The largest
-    copy gives the memory's rate. A 4 MiB copy gives the L2 cache's rate, after subtracting the smallest copy's time.
+    """Returns the peak rates. FLOP rates come from matrix products, byte rates from device-to-device copies. The
+    largest copy gives the memory's rate. A 4 MiB copy gives the L2 cache's rate, after the smallest copy's time is
+    subtracted.
     """
     rates = facts["peaks"]
     within = {size: ns for at, _, size, ns, _ in facts["copies"] if at == "DtoD"}

@@ -21,7 +21,7 @@ _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One piece of a call. `holds` has the bytes that this piece allocates for later pieces."""
+    """One piece of a call. `holds` has the bytes of each allocation that this piece makes for later pieces."""
 
     signature: Signature
     holds: tuple[int, ...] = ()
@@ -34,8 +34,9 @@ def pieces(signature: Signature) -> tuple[Piece, ...]:
 
 
 def without_bias(signature: Signature) -> tuple[Signature, Signature] | None:
-    """Splits a convolution into (the call without bias, adding the bias), or its backward into (the call without the
-    bias's gradient, that gradient). Returns None for a convolution without bias.
+    """Splits a convolution into (the convolution without bias, the addition of the bias). Splits the backward of a
+    convolution into (the backward without the bias's gradient, the sum that gives this gradient). Returns None if the
+    call uses no bias.
     """
     if signature.name == "aten::convolution_backward":
         mask = signature.value(len(signature.inputs) - 1, ())
@@ -85,7 +86,9 @@ def _nhwc(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
-    """Converts the whole input first if a sum's result has another dtype. Plain sums of half precision do without."""
+    """Converts the whole input first if a sum's result has another dtype. A float32 sum or product of half-precision
+    values needs no conversion unless it is cumulative.
+    """
     x, name = signature.tensor(0), signature.name.removeprefix("aten::")
     out = signature.results[0] if signature.results else None
     if x is None or out is None or x.dtype == out.dtype:

@@ -73,7 +73,7 @@ class TensorSpec:
 
     @property
     def channels_last(self) -> bool:
-        """Whether the layout is NHWC, and not NCHW as well."""
+        """Whether the layout is NHWC. False if it is also NCHW, as with one channel."""
         if len(self.sizes) != 4 or self.contiguous:
             return False
         order = [self.strides[dim] for dim in (1, 3, 2, 0)]

@@ -1,8 +1,8 @@
 """Looks up measured calls by shape.
 
 The estimated time of a call is its roofline time multiplied by a factor. The factor is the geometric mean over the
-nearest measured shapes, weighted by the inverse of their distance in doublings. The kernels are those of the nearest
-shape.
+nearest measured shapes, weighted by the inverse cube of their distance in doublings. The kernels are those of the
+nearest shape.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class MeasuredCall:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The estimate for one shape: the total ns of its kernels, the nearest measured call, and the distance to it in
-    doublings.
+    """The estimate for one shape: the total ns of its kernels, the nearest measured call, and the distance to this call
+    in doublings.
     """
 
     total_ns: float
@@ -70,8 +70,8 @@ class CostTable:
     def ask(
         self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None, without: np.ndarray | None = None
     ) -> Estimate:
-        """Returns the estimate for a call with these `dims` on the GPU of `roofline`. Pass `dtype` if the call's dtype
-        is not the table's.
+        """Returns the estimate for a call with these `dims` on the GPU of `roofline`. Pass `dtype` if the call has
+        another dtype than the table.
 
         `without` has a bool for each measured call. Calls with True are ignored.
         """
@@ -102,10 +102,10 @@ class CostTable:
 
     def temporaries(self, dims: tuple[int, ...], answer: Estimate) -> tuple[int, ...]:
         """Returns the bytes of each temporary allocation, scaled from the nearest call by the ratio of bytes moved.
-        Small allocations are not scaled, since they hold counters.
+        Small allocations are not scaled, because they hold counters.
 
         If the family transposes tensors, an allocation is assumed to hold the tensors that fit into the allocation. The
-        rest holds sums over parts of the batch, so the rest scales with the weight alone.
+        rest of the allocation holds sums over parts of the batch, so the rest scales with the weight alone.
         """
         if answer.distance < _SAME:
             return answer.nearest.temporaries
@@ -121,7 +121,7 @@ class CostTable:
 
 def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) -> float:
     """Scales one temporary allocation of the nearest call. `turned` has the bytes of the tensors that may be
-    transposed: first of this call, then of the nearest.
+    transposed: first those of the asked call, then those of the nearest call.
     """
     if turned is None:
         return size * factor
@@ -139,8 +139,8 @@ def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) ->
 
 
 def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]) -> list[TableRow]:
-    """Returns the rows of a GPU file: dims, index of the kernel sequence, ns, temporaries. The last two are lists if
-    they have several values. Adds new sequences to `sequences`.
+    """Returns the rows of a GPU file: dims, index of the kernel sequence, ns, temporaries. The ns and the temporaries
+    are lists if they have several values, otherwise single numbers. Adds new sequences to `sequences`.
     """
     rows = []
     for call in calls:

@@ -1,1 +1,1 @@
-"""Finds the faults of devices in a log: assertions that failed, and when Python was told."""
+"""Finds the faults of devices in a log: which assertions failed, and when Python got the error."""

@@ -1,4 +1,4 @@
-"""Keeps the records of faults, which are few: the simulation's history does not have their streams."""
+"""Keeps the faults of a program with their streams, because the simulation's history does not have these streams."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_CHAIN = 100
 
 
 class Ended(Enum):
-    """What the program ended by."""
+    """The kind of device error that ended the program: a fault, or full memory."""
 
     FAULT = "fault"
     MEMORY = "memory"
@@ -24,7 +24,9 @@ class Ended(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FaultRecord:
-    """An ASSERT, and the NOTICE of its error if there is one. Record numbers are positions in the whole log."""
+    """One fault: its ASSERT record, and the NOTICE record if Python got the error. Record numbers are positions in the
+    whole log.
+    """
 
     record: int
     thread: int
@@ -36,8 +38,9 @@ class FaultRecord:
 
 
 class FaultLog:
-    """Collects the log in parts. `ended` is what the program ended by, `refusal` the last request for memory that was
-    refused."""
+    """Collects the faults from the parts of a log. `ended` is the kind of device error that ended the program.
+    `refusal` is the last request for memory that failed.
+    """
 
     def __init__(self) -> None:
         self.ended: Ended | None = None
@@ -49,11 +52,11 @@ class FaultLog:
 
     @property
     def known(self) -> int:
-        """How many faults were added so far."""
+        """The number of faults that were added so far."""
         return len(self._raw)
 
     def add(self, records: np.ndarray, raw: Sequence[RawFault]) -> None:
-        """Adds the next part of the log, and the next faults that its records may name."""
+        """Adds the next part of the log: its records, and the new faults (`raw`), which the records name by number."""
         self._raw += raw
         rows = np.flatnonzero(records["code"] >= LogCode.ASSERT)
         for row in rows.tolist():
@@ -75,7 +78,9 @@ class FaultLog:
 
 
 def of_error(error: BaseException, out_of_memory: type[BaseException]) -> Ended | None:
-    """Returns what this error, or one that it came from, says of a device: a fault, or that its memory was full."""
+    """Returns which device error is among `error` and the errors that caused it: a fault or full memory. Returns None
+    if there is no device error. `out_of_memory` is the class of torch's error for full memory.
+    """
     chain: BaseException | None = error
     for _ in range(_LONGEST_CHAIN):
         if chain is None:

@@ -1,4 +1,4 @@
-"""What holds a device's memory at a record of the log, by the calls that allocated it."""
+"""Finds which calls allocated the memory that a device holds at a record of the log."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from unstall.timeline.grouping import groups
 from unstall.virtual.log import LogCode
 from unstall.virtual.simulation.history import Allocated, Happened
 
-_MOST = 1_000  # groups; the smaller ones count as one that no call is known of
+_MOST = 1_000  # parts; smaller parts are merged into one part without a known call
 
 
 def held_table(happened: Happened, allocated: Allocated, host_row: I32, host: Host, device: int, until: int) -> Held:
-    """Returns what the device's memory held right before record `until`, the largest part first. Allocations of one
-    operator from one stack are one part. `host_row` is as in `faults_table`.
+    """Returns the memory that was allocated on a device right before record `until`, the largest part first. A part has
+    all allocations by the same operator from the same stack. `host_row` is as in `faults_table`.
     """
     record, size = live(happened, allocated, device, until)
     row = host_row[record]
@@ -33,8 +33,8 @@ def held_table(happened: Happened, allocated: Allocated, host_row: I32, host: Ho
 
 
 def live(happened: Happened, allocated: Allocated, device: int, until: int) -> tuple[I64, I64]:
-    """Returns (record, bytes) of each allocation on a device that was made before record `until` and was not freed by
-    then. Workspaces of an operator have the record of its launch.
+    """Returns (records, bytes) of a device's allocations that were made, and not freed, before record `until`. An
+    operator's workspaces have the record of the operator's launch.
     """
     before = (allocated.device == device) & (allocated.record < until)
     record, size = allocated.record[before], allocated.size[before]

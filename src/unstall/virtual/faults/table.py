@@ -1,4 +1,4 @@
-"""Faults as a table of the timeline: rows of host events in place of records."""
+"""Converts faults into a table of the timeline. The table has rows of host events in place of record numbers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _KINDS = {
     "aten::poisson": FaultKind.OTHER,
     "aten::masked_scatter": FaultKind.OTHER,
 }
-"""By the beginning of the kernel's name; all others check indices."""
+"""The kind of a fault, by the beginning of the kernel's name. Kernels with other names check indices."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One row of Faults, by records of the log; -1 for none."""
+    """One row of Faults, with records of the log in place of rows of host events. -1 means no record."""
 
     kind: FaultKind
     call: int
@@ -50,7 +50,7 @@ def faults_table(
     text: Callable[[str], int],
 ) -> Faults:
     """Returns the table of faults. `host_row` has, for each record, the timeline's row of its call or of the enclosing
-    operator, or -1. `stream_row` returns the row of Streams for (device, stream), `text` the index of a text.
+    operator, or -1. `stream_row` returns the row of Streams for (device, stream). `text` returns the index of a text.
     """
     rows = [*_failed(log, happened), *_refused(log)]
 
@@ -71,7 +71,9 @@ def faults_table(
 
 
 def _failed(log: FaultLog, happened: Happened) -> list[_Row]:
-    """Returns the assertions that failed. If an error of one ended the program, it was the last that was noticed."""
+    """Returns a row for each assertion that failed. If such an error ended the program, the row whose error Python got
+    last has `ended`.
+    """
     faults = log.faults()
     last = max((fault.noticed for fault in faults), default=-1) if log.ended == Ended.FAULT else -1
     return [
@@ -90,7 +92,7 @@ def _failed(log: FaultLog, happened: Happened) -> list[_Row]:
 
 
 def _refused(log: FaultLog) -> list[_Row]:
-    """Returns the request for memory whose refusal ended the program."""
+    """Returns a row for the failed request for memory that ended the program, or no row."""
     refusal = log.refusal
     if log.ended != Ended.MEMORY or refusal is None:
         return []
@@ -118,7 +120,7 @@ def _kind(raw: RawFault) -> FaultKind:
 
 
 def details_of(raw: RawFault) -> FaultDetails:
-    """Returns what the shim found out."""
+    """Returns the details of a fault, given the shim's plain tuple."""
     kernel, check, inputs, wrong = raw
     return FaultDetails(
         check=check,

@@ -25,7 +25,9 @@ class FrameSlices:
 
 
 def with_frames(timeline: Timeline) -> Timeline:
-    """Adds Python frames to the timeline as host events, as in a trace. The first event then starts at time 0."""
+    """Adds Python frames to the timeline as host events, as in a trace. Shifts all times so that the first event starts
+    at 0.
+    """
     if not is_frame(timeline).any():
         found, names = slices_of(timeline), line_texts(timeline)
         frames = found.thread, found.start, found.end, [names[line] for line in found.line.tolist()], found.stack
@@ -41,10 +43,11 @@ def is_frame(timeline: Timeline) -> Bool:
 
 
 def slices_of(timeline: Timeline) -> FrameSlices:
-    """Returns each frame as a span from the frame's first event to the end of its last event. Inside an operator, only
-    frames below the operator's own stack are included.
+    """Returns each frame as a span from the frame's first event to the end of its last event. For events inside an
+    operator, includes only the frames that the operator's own stack does not have.
 
-    An annotation may begin in one frame and end in another, so it counts as two moments, not as a span.
+    An annotation may begin in one frame and end in another, so it adds its two end points to the frames, not its whole
+    span.
     """
     host = timeline.host
     solid = host.kind != HostKind.ANNOTATION
@@ -90,7 +93,7 @@ def _borders(host: Host) -> tuple[I64, I64, I64]:
 
 
 def line_texts(timeline: Timeline) -> list[str]:
-    """Returns the name of each row of Lines, as Kineto writes it."""
+    """Returns the name of each row of Lines, in Kineto's format."""
     lines, strings = timeline.lines, timeline.strings
     return [
         f"{strings[file]}({line}): {strings[function]}" if line >= 0 else strings[function]

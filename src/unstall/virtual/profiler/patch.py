@@ -1,6 +1,6 @@
 """torch.profiler on the virtual GPU: its events come from the virtual timeline, not from Kineto.
 
-Only the functions that start and stop Kineto are replaced, since Kineto knows neither the virtual device nor virtual
+Only the functions that start and stop Kineto are replaced, because Kineto does not know the virtual device and virtual
 time. torch's schedules, handlers, FunctionEvents and tables are used unchanged.
 """
 

@@ -43,7 +43,7 @@ class Asked:
 
 @dataclass(slots=True, eq=False)
 class Event:
-    """One event: its fields, then Kineto's methods."""
+    """One event of a profile, with the methods of Kineto's events."""
 
     what: str  # its name
     activity: str
@@ -185,7 +185,9 @@ class Event:
 
 
 class ProfileResult:
-    """A profile that has ended, with the methods of Kineto's `_ProfilerResult`. There is no tree of events."""
+    """A profile that has ended, with the methods of Kineto's `_ProfilerResult`. It does not have Kineto's tree of
+    events.
+    """
 
     def __init__(self, timeline: Timeline, asked: Asked, metadata: dict[str, object]) -> None:
         self._timeline = timeline

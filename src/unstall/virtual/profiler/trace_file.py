@@ -48,8 +48,9 @@ def write_trace(
 ) -> None:
     """Writes a trace. The file is compressed if its name ends in .gz.
 
-    `metadata` is added to the entry "unstall". `head` is added to the members before the events. Calls and device ops
-    get new correlation ids: the row numbers of host events. Raises UsageError if the file cannot be written.
+    `metadata` is added to the trace's entry "unstall". `head` is added to the trace's top-level entries, before the
+    events. Calls and device ops get new correlation ids: the row numbers of host events. Raises UsageError if the file
+    cannot be written.
     """
     text = Text(0)
     # Of frames with equal times, readers take the later as the inner one, so sleep events come after their callers.
@@ -242,7 +243,7 @@ def _device(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _waits(timeline: Timeline, text: Text) -> Iterator[str]:
-    """Yields the target of each wait in the format of CUPTI's records. Skips inferred targets, since a reader infers
+    """Yields the target of each wait in the format of CUPTI's records. Skips inferred targets, because a reader infers
     them again.
     """
     waits, host, streams = timeline.waits, timeline.host, timeline.streams

@@ -10,8 +10,8 @@ _NOTHING = -1
 class LaneClocks:
     """A clock for each lane. Before lane s starts its next work, lane t has ended its work up to position `of[s][t]`.
 
-    A lane's entry in its own clock is unused, since a lane runs in order. All host threads share one clock: a
-    thread may act on what another one waited for, and how they agreed on that is not seen.
+    A lane's entry in its own clock is unused, because a lane runs in order. All host threads share one clock, because a
+    thread may rely on a wait of another thread, and the log does not show how the two threads synchronized.
     """
 
     def __init__(self, lanes: StreamLanes) -> None:
@@ -24,7 +24,9 @@ class LaneClocks:
         self._launched: dict[int, list[int]] = {}
 
     def now(self, lane: int) -> list[int]:
-        """Returns the clock of work that the host submits to a lane now."""
+        """Returns the lane's clock for the work that the host submits next. This clock includes everything for which
+        the host has waited.
+        """
         clock = self.of[lane]
         if self._known[lane] != self._waited:
             self._known[lane] = self._waited

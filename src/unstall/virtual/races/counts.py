@@ -1,4 +1,4 @@
-"""Groups pairs of racing accesses into races, by the code that made them."""
+"""Groups pairs of racing accesses into races, by the code that made the accesses."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Use(NamedTuple):
 
 
 class RaceCounts:
-    """Counts pairs by kind of race, and by the record code, signature, stack and lane of both accesses. Only pairs
-    whose later access one of the records `within` requested count.
+    """Counts pairs by kind of race, and by the record code, signature, stack and lane of both accesses. Ignores a pair
+    if no record in `within` requested its later access.
     """
 
     def __init__(self, records: np.ndarray, lanes: StreamLanes, within: range) -> None:
@@ -44,7 +44,7 @@ class RaceCounts:
         known[1] = max(known[1], size_bytes)
 
     def way(self, use: Use) -> _Way:
-        """Returns the key of a use: everything except its position."""
+        """Returns the key by which uses are grouped: record code, signature, stack and lane."""
         key = (use.record, use.lane)
         way = self._ways.get(key)
         if way is None:

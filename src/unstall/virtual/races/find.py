@@ -22,8 +22,8 @@ def find_races(
     `log.USE`.
 
     With a placement, also finds memory that is freed and reused by another allocation while a stream still uses it.
-    Reuse within a graph's private pool is not checked. `within`: only races whose later access one of these records
-    requested.
+    Reuse within a graph's private pool is not checked. With `within`, returns only races whose later access was
+    requested by a record in this range.
 
     Raises ValueError if the log is inconsistent.
     """

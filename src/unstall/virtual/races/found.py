@@ -37,10 +37,10 @@ class Race:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Placement:
-    """The addresses that the caching allocator gave to allocations, sorted by `allocation`. Allocations that cannot
-    share memory with another may be missing.
+    """The addresses that the caching allocator gave to allocations, sorted by `allocation`. An allocation may be
+    missing if it cannot share memory with another allocation.
 
-    After cudaFree, an address may belong to another allocation. The log has an EMPTY_CACHE record for this.
+    After cudaFree, an address may belong to another allocation. The log shows this by an EMPTY_CACHE record.
     """
 
     allocation: I64

@@ -1,5 +1,5 @@
-"""Splits the log into lanes. A lane is a stream, or the part of a graph captured on a stream other than the graph's
-first.
+"""Splits the log into lanes. A lane is a stream, or the part of a graph that was captured on one stream other than the
+graph's first stream.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _ON_A_STREAM = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GraphLanes:
-    """A captured graph. Its nodes run at each launch. Nodes of its first stream run on the launching stream."""
+    """A captured graph. Its nodes run at each launch. Nodes that were captured on the graph's first stream run on the
+    stream that launches the graph.
+    """
 
     number: int
     nodes: I64  # record numbers, ascending
@@ -85,7 +87,9 @@ def lanes_of(records: np.ndarray) -> StreamLanes:
 
 
 def _graph(records: np.ndarray, lane: I64, begin: int, first_own: int, owners: list[int]) -> GraphLanes:
-    """Returns the graph whose capture begins at record `begin`. Appends the lanes that it needs to `owners`."""
+    """Returns the graph whose capture begins at record `begin`. For each lane of its own that the graph needs, appends
+    the captured stream's lane to `owners`.
+    """
     code, number = records["code"], int(records["a"][begin])
     later = np.flatnonzero((code[begin:] == LogCode.CAPTURE_END) & (records["a"][begin:] == number))
     end = begin + int(later[0]) if len(later) else len(records)

@@ -53,7 +53,9 @@ class RaceLog:
         self._placed.append((allocation, address, size))
 
     def event_is_done(self, event: int) -> None:
-        """Notes that a query found the event done, after everything added so far."""
+        """Notes that the host queried the event and found it done. This orders the host after the event's work from
+        this point of the log on.
+        """
         self._told(LogCode.SYNC_EVENT, a=event)
 
     def stream_is_done(self, device: int, stream: int) -> None:
@@ -61,12 +63,13 @@ class RaceLog:
 
     @property
     def kept(self) -> int:
-        """The number of records that were kept so far."""
+        """The number of records that were kept so far, as a point for `races`."""
         return self._records.length
 
     def races(self, within: range | None = None) -> tuple[Race, ...]:
-        """Returns the races so far. Their record numbers are positions in the whole log. `within`: only those whose
-        later access one of these records requested, by their numbers among those that were kept.
+        """Returns the races so far. Their record numbers are positions in the whole log. With `within`, returns only
+        races whose later access was requested by a record in this range. The range is in numbers of kept records; see
+        `kept`.
         """
         records, uses, numbers = (table.whole() for table in (self._records, self._uses, self._numbers))
         rows = np.array(self._placed, np.int64).reshape(-1, 3)

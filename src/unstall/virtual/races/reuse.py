@@ -66,11 +66,13 @@ class Reuse:
         self._allocated = dict(zip(records["a"][allocating].tolist(), lanes.position[allocating].tolist(), strict=True))
 
     def uses_stream(self, allocation: int, lane: int) -> None:
-        """Notes a call of record_stream: the block is not reused until the stream is done with it."""
+        """Notes a call of record_stream, so that the block is not reused until the stream is done with the block."""
         self._other_streams.setdefault(allocation, set()).add(lane)
 
     def freed(self, allocation: int, home: int, position: int, parts: list[Part]) -> None:
-        """Notes a free. Lane `home` can reuse the memory now. Remembers the uses that `home` has not waited for."""
+        """Notes a free. From `position` on, lane `home` can reuse the memory. Keeps the uses in `parts` for which
+        `home` has not waited.
+        """
         address = self._address(allocation)
         held_back = self._other_streams.pop(allocation, set())
         if address is None or home < 0:
@@ -88,7 +90,9 @@ class Reuse:
         self.ordered(position)
 
     def ordered(self, position: int) -> None:
-        """Called after a synchronization: notes which lanes are now ordered after the pending uses of freed memory."""
+        """Called after a synchronization. Notes, for each pending use of freed memory, which lanes run after that use
+        from `position` on.
+        """
         for leftover in list(self._pending):
             use = leftover.use
             for lane, known in enumerate(leftover.until):
@@ -105,8 +109,8 @@ class Reuse:
         self._emptied = position
 
     def used(self, use: Use, allocation: int, home: int, offset: int, size: int, wrote: bool) -> None:
-        """At the first use of an allocation on a lane other than `home`, checks that `home` has finished earlier uses
-        of the memory.
+        """At the first use of an allocation on a lane other than `home`, adds a race if that lane has not waited for
+        earlier uses of the memory on `home`.
         """
         if home < 0 or use.lane == home or use.launch >= 0 or (allocation, use.lane) in self._claimed:
             return
@@ -125,7 +129,7 @@ class Reuse:
             self._counts.add(RaceKind.TAKEN_EARLY, index.use(row), use, index.shared(row, address + offset, size))
 
     def finish(self) -> None:
-        """Finds later uses of freed memory that are not ordered after its old uses."""
+        """Adds a race for each use of freed memory for which a later use of the same memory did not wait."""
         for leftover in self._leftovers:
             index = self._indexed()
             rows = index.within(leftover.freed, _NEVER, leftover.address, leftover.size)

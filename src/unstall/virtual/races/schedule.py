@@ -66,8 +66,8 @@ def schedule(records: np.ndarray, lanes: StreamLanes, using: I64, allocations: I
 def waits_for_copy(records: np.ndarray) -> np.ndarray:
     """Returns, for each record, whether it is a copy that is complete when the call returns.
 
-    A non_blocking upload from pageable memory returns once its data is staged. The source may be overwritten then, even
-    though the copy may not be complete.
+    A non_blocking upload from pageable memory returns when its data is staged. From then on, the program may overwrite
+    the source, although the copy may not be complete.
     """
     flags = records["flags"]
     direction = flags & DIRECTION_BITS

@@ -38,8 +38,8 @@ def record_of_use(records: np.ndarray, uses: np.ndarray) -> I64:
 def shared_uses(
     records: np.ndarray, uses: np.ndarray, owner: I64, lanes: StreamLanes, *, reused: bool = False
 ) -> SharedUses | None:
-    """Returns the uses of shared memory, or None if no memory is shared. With `reused`, includes memory that is used
-    only by a lane other than the allocating one.
+    """Returns the uses of shared memory, or None if no memory is shared. With `reused`, includes memory that only a
+    single lane uses, if another lane allocated it.
     """
     # Memory outside allocations is pageable, so only the host uses it.
     counts = (uses["bytes"] > 0) & (uses["allocation"] != 0) & _really_used(records, owner)
@@ -71,8 +71,8 @@ def shared_uses(
 
 
 def _really_used(records: np.ndarray, owner: I64) -> Bool:
-    """Returns whether each use counts. Uses of a CPU operator do not count if it only submits work to a stream, since
-    that work has its own uses.
+    """Returns, for each use, whether it takes part in races. The uses of a CPU operator that submits work to a stream
+    take no part, because that work has its own uses.
     """
     code = records["code"]
     of_host = code[owner] == LogCode.OP_BEGIN

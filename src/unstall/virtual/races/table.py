@@ -1,4 +1,4 @@
-"""Converts races of a log into a table of its timeline."""
+"""Converts the races of a log into a table of the timeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiles the shim: once for each build of torch, kept in the user's cache, which all environments share.
+"""Compiles the shim once for each build of torch, and keeps it in the user's cache, which all environments share.
 
 The shim's file name is a hash of everything that the shim depends on: its sources, torch's headers and libraries,
 Python's ABI and the flags. The compiled shim contains no folder's name, so it does not matter which environment
@@ -48,7 +48,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Names:
-    """Names for the parts of one shim's path. Each is made of hashes of what the shim depends on."""
+    """The names in the path of one shim. Each name is a hash of things on which the shim depends."""
 
     setting: str  # torch's build, Python's ABI, flags
     sources: str
@@ -74,7 +74,7 @@ def names_of(torch: Torch) -> Names:
 
 
 def build(torch: Torch) -> Path:
-    """Returns the shim for this torch and Python. Compiles the shim if neither the package nor the cache has it."""
+    """Returns the shim for this torch and Python. Compiles it if the package and the cache do not have it."""
     names = names_of(torch)
     return names.prebuilt if names.prebuilt.exists() else compiled(torch)
 
@@ -124,7 +124,9 @@ def _headers() -> list[Path]:
 
 
 def _read_with(source: Path) -> list[Path]:
-    """Returns the source and all of our headers that it includes. If only other files change, it is not recompiled."""
+    """Returns the source and all of our headers that it includes. If only other files change, the source is not
+    recompiled.
+    """
     found = {source: None}
     for path in (waiting := [source]):
         for name in _INCLUDE.findall(path.read_text()):
@@ -191,7 +193,7 @@ def _compile(torch: Torch, compiler: list[str], includes: list[Path], shim: Path
 def _precompile(command: list[str], folder: Path) -> list[str]:
     """Precompiles torch's headers, a third of a GB, into the folder. Returns the flags that use them, if that worked.
 
-    No file waits for it or needs it: files that begin before it is done are compiled without.
+    No file waits for the precompiled headers. A file whose compilation begins earlier is compiled without them.
     """
     header = folder / TORCH_HEADERS
     shutil.copyfile(SHIM / TORCH_HEADERS, header)
@@ -239,7 +241,7 @@ def _python_headers() -> Path:
 
 
 def _make_own(folder: Path) -> None:
-    """Make a folder that only this user can write to, since its contents are executed."""
+    """Make a folder to which only this user can write, because the folder's contents are executed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         folder.mkdir(mode=0o700)
@@ -262,7 +264,7 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _used(path: Path) -> None:
-    """Mark a file as used, so that it is not deleted as stale; a cache may be read-only."""
+    """Mark a file as used, so that it is not deleted as stale. Does nothing if the cache is read-only."""
     with contextlib.suppress(OSError):
         os.utime(path)
 

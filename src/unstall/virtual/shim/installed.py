@@ -30,8 +30,8 @@ class Torch:
     def build(self) -> str:
         """Returns a text that two installations share only if their headers and libraries are the same.
 
-        The text has the hashes of these files, from the list that installers keep. Without such a list, as in a
-        checkout, the text is torch's folder.
+        The text has the hashes of these files, from the list that pip keeps of a package's files. If there is no such
+        list, as in a checkout, the text is torch's folder.
         """
         record = self.root.parent / f"torch-{self.version}.dist-info" / "RECORD"
         try:

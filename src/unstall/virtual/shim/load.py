@@ -1,4 +1,5 @@
-"""Loads the shim into this process. This must happen before torch is imported, since torch looks for CUDA only once.
+"""Loads the shim into this process. This must happen before torch is imported, because torch looks for CUDA only at its
+import.
 
 The shim's functions (`configure`, `take`, `signatures`, …) are in `shim/module.cpp`.
 """
@@ -52,7 +53,9 @@ def _let_autograd_end() -> None:
 
 
 def _import_usable(torch: Torch, path: Path) -> ModuleType:
-    """Import the shim. If the shim of the package does not load here, say so, and compile another one."""
+    """Import the shim. If the shim that came with the package does not load here, print a message, and compile another
+    shim.
+    """
     if path.parent != building.PREBUILT:
         return _import(path)
     try:

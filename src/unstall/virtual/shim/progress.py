@@ -12,7 +12,7 @@ _WIDTH = 79
 
 
 class Progress:
-    """Shows the progress of work on `total` files. A terminal shows one line that changes; a log gets new lines."""
+    """Shows the progress of work on `total` files. In a terminal, one line changes. In a log, new lines are added."""
 
     def __init__(self, title: str, total: int) -> None:
         self._total, self._done = total, 0

@@ -61,7 +61,7 @@ class Actions:
         )
 
     def know(self, raw: RawSignature) -> None:
-        """Adds a signature under the next number."""
+        """Adds the recipe and the cost of a signature. Signatures are numbered in the order of these calls."""
         cost = self.costs.cost(parse(raw))
         steps = [step for kernel in cost.kernels for step in self._kernel(kernel)] or [RecipeStep(Do.CALL)]
         first = steps[0]

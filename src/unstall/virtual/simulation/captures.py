@@ -56,8 +56,8 @@ class Capture:
     def finish(self, actions: Actions) -> int:
         """Adds a recipe for the graph's launch. Returns the recipe's number.
 
-        A node waits for the previous node on its stream. A node that depends on nodes of other streams waits only for
-        the one of them that would end last if nothing else delayed it.
+        A node waits for the previous node on its stream. If a node depends on nodes of other streams, it waits for only
+        one of them: the node that would end last without other delays.
         """
         host, limits = actions.costs.host, actions.costs.limits
         branches = {self.origin: 0}

@@ -1,4 +1,4 @@
-"""Counts of what happened since a mark, without a timeline."""
+"""Counts launches and reserved memory since a point of the simulation (a mark), without building a timeline."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ class Counts:
     """What happened since a mark.
 
     Attributes:
-        launches: How often the host put work on a device: one call for a kernel, a graph, a copy or a memset.
-        reserved_peak_bytes: The most memory that the caching allocator had reserved of a device, of the device with
-            the highest peak.
+        launches: The number of calls that put work on a device. Each call launches a kernel, a graph, a copy or a
+            memset.
+        reserved_peak_bytes: The peak of the memory that the caching allocator reserved on one device. With several
+            devices, the highest of their peaks.
     """
 
     launches: int
@@ -45,7 +46,9 @@ def mark(simulation: Simulation) -> Mark:
 
 
 def since(simulation: Simulation, start: Mark) -> Counts:
-    """Returns the counts since a mark. Takes time in proportion to what happened since."""
+    """Returns the counts since a mark. Takes time in proportion to the number of launches and allocations since the
+    mark.
+    """
     history = simulation.history
     launching = history.ran.since("instruction", start.ops)
     reserved = history.allocated.since("reserved", start.changes)

@@ -14,7 +14,9 @@ _NO_PYTHON = -1
 
 
 class CublasHandles:
-    """Handles by thread, numbered from 0. If fewer Python threads live than use handles, one of these has ended."""
+    """The handle of each thread, numbered from 0. If more Python threads have handles than are alive, one of these
+    threads has ended, and its handle is reused.
+    """
 
     def __init__(self) -> None:
         self._of: dict[int, int] = {}

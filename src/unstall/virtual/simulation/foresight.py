@@ -1,4 +1,4 @@
-"""What the program is about to wait for, before it does: calls of the driver that its next request or launch needs."""
+"""Predicts what the program's next memory request or launch will wait for, such as a call of the driver."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ _TO_HOST = "Memcpy DtoH"
 
 
 class Foresight:
-    """Looks ahead in a simulation that has taken in the whole log. Changes nothing there."""
+    """Predicts waits from the state of a simulation, without changing it. The simulation must have simulated the whole
+    log.
+    """
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
 
     def request(self, thread: int, device: int, stream: int, size_bytes: int) -> Kind | None:
-        """Returns the call that a request for memory needs, or None if the cache serves it."""
+        """Returns the driver call that a request for memory needs, or None if the cache can serve the request."""
 
         def is_done(event: int) -> bool:
             done = self._simulation.when_done(event)
@@ -27,7 +29,9 @@ class Foresight:
         return self._simulation.requests.foresee(device, stream, [size_bytes], is_done) or None
 
     def launch(self, thread: int, device: int, stream: int, cost: OperatorCost) -> Kind | None:
-        """Returns what the launch of an operator waits for: a copy to the host in it, or memory besides its outputs."""
+        """Returns what the launch of an operator waits for: a copy to the host inside the operator ("value"), or the
+        driver call for its temporary memory. Returns None if the launch does not wait.
+        """
         if any(_TO_HOST in kernel.name for kernel in cost.kernels):
             return "value"
         sizes = chain.from_iterable(cost.temporaries)

@@ -1,7 +1,7 @@
 """Finds the records that had to wait for another thread.
 
-- Autograd's threads run no Python. Such a thread runs while the thread that called `backward()` waits for it. The
-caller continues when autograd's thread is done.
+- Autograd's threads run no Python. Such a thread runs while the thread that called `backward()` waits. The caller
+continues when autograd's thread is done.
 
 - A Python thread begins after everything that was done before it existed, and then runs independently. If it waits for
 an event of another thread, it continues after the other thread recorded the event.
@@ -95,7 +95,7 @@ class HandOvers:
         self._given |= {place: (self._given[place][0], int(ends[row]) - 1) for place, row in self._given_row.items()}
 
     def _waits_for(self, record: np.void, current: int) -> int:
-        """Returns the thread that a record had to wait for, or -1. Call it only if the record before it is on another
+        """Returns the thread that a record had to wait for, or -1. Call this only if the previous record is on another
         thread.
         """
         new = current not in self._known
@@ -151,7 +151,7 @@ class EventHandOvers:
 
     def joins(self, records: np.ndarray, event: I64, recorded: Mapping[int, int]) -> list[Join]:
         """Returns the records that wait for an event of another thread. `event` has the event of each record, or 0.
-        `recorded` has, by event, the instruction that recorded it before these records.
+        `recorded` maps each event to the instruction that last recorded it before these records.
         """
         found: list[Join] = []
         here: dict[int, int] = {}
@@ -165,7 +165,7 @@ class EventHandOvers:
         return found
 
     def to(self, thread: int, event: int) -> bool:
-        """Returns whether another thread recorded the event last."""
+        """Returns whether the event was last recorded by a thread other than `thread`."""
         return self._thread.get(event, thread) != thread
 
     def forget(self, events: Iterable[int]) -> None:
@@ -174,17 +174,21 @@ class EventHandOvers:
 
 
 def _begins_a_collective(record: np.void) -> bool:
-    """Returns whether a thread of a process group begins a collective. It does so with an annotation; all other
-    annotations come from Python.
+    """Returns whether the record is the annotation with which a thread of a process group begins a collective. All
+    other annotations come from Python.
     """
     return bool(record["stack"] == _NO_PYTHON and record["code"] == LogCode.MARK_BEGIN)
 
 
 def _sleeps(record: np.void) -> bool:
-    """Returns whether the thread only slept, as one that redraws a progress bar does: it gave others nothing to do."""
+    """Returns whether the record is a sleep, as of a thread that redraws a progress bar. Such a thread gives other
+    threads nothing to do.
+    """
     return bool(record["code"] == LogCode.ADVANCE)
 
 
 def _runs_no_python(record: np.void) -> bool:
-    """Returns whether the record is on an autograd thread. Their operators name the thread of the forward pass."""
+    """Returns whether the record is on an autograd thread. Operators on such threads name the thread of the forward
+    pass.
+    """
     return bool(record["stack"] == _NO_PYTHON or (record["code"] == LogCode.OP_BEGIN and record["b"] >= 0))

@@ -16,19 +16,19 @@ class HostClock(Protocol):
     """Computes the host's work before each record."""
 
     def know(self, stacks: Sequence[Stack]) -> None:
-        """Adds stacks under the next numbers."""
+        """Adds the log's next stacks. Stacks are numbered in the order in which they are added."""
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
         """Returns, for each record, the ns of host work since the previous record of its thread. If `woken` is True for
-        a record, the work counts from the previous record of any thread, because that record woke this thread. `usual`
-        is the cost of the record itself. Records must come in order.
+        a record, its work begins at the previous record of any thread, because that record woke this thread. `usual` is
+        the cost of the record itself. Records must come in order.
         """
 
 
 class ModelledHost:
     """Computes host work from the costs alone, so a program always takes the same time. Charges for records and for
-    Python code between two records of a thread. Operators that the thread did not call recently cost extra, since their
-    code has left the CPU caches.
+    Python code between two records of a thread. Operators that the thread did not call recently cost extra, because
+    their code has left the CPU caches.
     """
 
     def __init__(self, costs: HostCosts) -> None:
@@ -80,8 +80,8 @@ class ModelledHost:
 def passed(before: Stack, after: Stack) -> tuple[int, int]:
     """Returns the Python code executed between two stacks: (frames entered, two-byte units of bytecode).
 
-    Counts bytecode from the start of each entered frame, and from the old position in their common caller. Code that
-    was jumped over counts, too.
+    Counts bytecode from the start of each entered frame, and from the old position in the innermost frame that both
+    stacks share. Includes code that was jumped over.
     """
     common = 0
     for (code, offset), (other, other_offset) in zip(reversed(before), reversed(after), strict=False):
@@ -98,7 +98,9 @@ def passed(before: Stack, after: Stack) -> tuple[int, int]:
 
 
 class Lately:
-    """Finds whether a thread did the same thing within its last `within` records. Records must come in log order."""
+    """Finds, for each record, whether its thread wrote a record with the same code and operator within its last
+    `within` records. Records must come in log order.
+    """
 
     def __init__(self, within: int) -> None:
         self._within = within

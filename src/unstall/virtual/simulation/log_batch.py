@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(slots=True)
 class Insertions:
-    """Calls to insert, each right before the record at its `row`, in order."""
+    """Driver calls to insert into a batch. Each is inserted right before the record at its `row`. Rows ascend."""
 
     row: list[int] = field(default_factory=list)
     recipe: list[int] = field(default_factory=list)

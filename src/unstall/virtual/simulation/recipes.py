@@ -124,11 +124,11 @@ class Recipes:
         self._ops = {each.name: Column(_OP_TYPES[each.name]) for each in fields(OpRows)}
 
     def find(self, key: Hashable) -> int | None:
-        """Returns the number of the recipe, or None if there is none with this key."""
+        """Returns the number of the recipe with this key, or None."""
         return self._of.get(key)
 
     def add(self, key: Hashable, steps: Sequence[RecipeStep]) -> int:
-        """Adds a recipe of at least one step. Returns its number."""
+        """Adds a recipe of at least one step. Returns the recipe's number."""
         number = self._of[key] = len(self._first)
         self._first.append(len(self._steps["code"]))
         self._count.append(len(steps))
@@ -146,7 +146,7 @@ class Recipes:
 
     @property
     def first(self) -> np.ndarray:
-        """The first step of each recipe."""
+        """The row of the first step of each recipe."""
         return self._first.rows
 
     @property

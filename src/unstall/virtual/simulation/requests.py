@@ -20,7 +20,9 @@ from unstall.virtual.costs.model import DeviceFacts, OperatorCost
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A request that failed, by its record. The allocation is 0 for an operator's temporary memory."""
+    """A failed request for memory. `record` is the number of the record that made the request. `allocation` is 0 for an
+    operator's temporary memory.
+    """
 
     record: int
     device: int
@@ -32,19 +34,19 @@ class DriverCalls(Protocol):
     """The allocator's calls into the driver. They are inserted right before the record that caused them."""
 
     def device_malloc(self, device: int) -> None:
-        """The host calls cudaMalloc."""
+        """Makes the host call cudaMalloc."""
 
     def device_free(self, device: int) -> None:
-        """The host calls cudaFree, which waits for the device."""
+        """Makes the host call cudaFree, which waits for the device."""
 
     def record(self, device: int, stream: int) -> int:
-        """The host calls cudaEventRecord. Returns the event."""
+        """Makes the host call cudaEventRecord. Returns the event."""
 
     def query(self, event: int) -> bool:
-        """The host calls cudaEventQuery. Returns whether the event is done."""
+        """Makes the host call cudaEventQuery. Returns whether the event is done."""
 
     def synchronize(self, event: int) -> None:
-        """The host calls cudaEventSynchronize."""
+        """Makes the host call cudaEventSynchronize."""
 
 
 class Requests:
@@ -65,7 +67,7 @@ class Requests:
         self._history: dict[int, deque[TraceEntry]] = {}
         self._refusals: list[Refusal] = []
         self.refused = 0
-        """The number of requests that failed after the program had already gone on."""
+        """The number of requests that failed although the program had continued as if they had succeeded."""
 
     def allocator(self, device: int) -> CachingAllocator:
         """Returns a device's allocator. Creates it at the first use."""
@@ -90,13 +92,15 @@ class Requests:
         return sorted(self._allocators)
 
     def record_history(self, most_entries: int | None) -> None:
-        """Starts to record each allocator's history, keeping the last `most_entries`. With None, stops."""
+        """Starts to record each allocator's history, of which the last `most_entries` entries are kept. With None,
+        stops recording.
+        """
         self._most_entries = most_entries
         for device in self.devices:
             self._observe(device)
 
     def history(self, device: int) -> list[TraceEntry]:
-        """Returns the recorded entries, oldest first."""
+        """Returns the recorded history of a device's allocator, oldest entry first."""
         return list(self._history.get(device, ()))
 
     def take_changes(self) -> np.ndarray:
@@ -109,7 +113,7 @@ class Requests:
         return np.array(taken, np.int64).reshape(-1, 4)
 
     def take_placed(self) -> list[tuple[int, int, int]]:
-        """Returns (allocation, address, bytes) of each allocation since the last call."""
+        """Returns (allocation number, address, bytes) of each allocation since the last call."""
         taken, self._placed = self._placed, []
         return taken
 
@@ -152,11 +156,13 @@ class Requests:
                     self._give_back(record, allocator, block)
 
     def has_workspaces(self, device: int, stream: int, handle: int, cost: OperatorCost) -> bool:
-        """Returns whether an operator's workspaces are allocated."""
+        """Returns whether all workspaces of an operator are already allocated."""
         return all((device, stream, handle, name) in self._workspaces for name, _ in cost.workspaces)
 
     def foresee(self, device: int, stream: int, sizes: Iterable[int], is_done: Callable[[int], bool]) -> DriverCall:
-        """Returns the first driver call that requests of these sizes would need, each by itself; "" for none."""
+        """Predicts each of these requests as if it came next. Returns the driver call of the first request that needs a
+        call, or "".
+        """
         allocator = self.allocator(device)
         calls = (allocator.foresee(size, stream, is_done) for size in sizes)
         return next((call for call in calls if call), "")
@@ -227,7 +233,9 @@ class Requests:
 
 
 def worst_growth(settings: AllocatorSettings) -> int:
-    """Returns how many times as much memory a request may reserve with these settings as with the default settings."""
+    """Returns the largest possible ratio of the memory that a request reserves with these settings to the memory that
+    it reserves with the default settings.
+    """
     times = -(-settings.large_segment // LARGE_SEGMENT)  # for blocks of 1 to 10 MiB
     if max(settings.roundup_power2_divisions) > 1:
         times *= 2  # at most 1.5 times as much

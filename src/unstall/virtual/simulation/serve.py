@@ -1,4 +1,4 @@
-"""Handles memory requests and graph captures one by one, before all other records, since their order matters."""
+"""Handles memory requests and graph captures one by one, before all other records, because their order matters."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Server:
         return True
 
     def has_workspaces(self, thread: int, device: int, stream: int, cost: OperatorCost) -> bool:
-        """Returns whether the workspaces of an operator that a thread launches are allocated."""
+        """Returns whether all workspaces that an operator needs, if `thread` launches it, are already allocated."""
         return self.requests.has_workspaces(device, stream, self._handles.would_be(thread), cost)
 
     def synchronize(self, event: int) -> None:

@@ -58,7 +58,7 @@ class Simulation:
         return self.server.requests
 
     def know(self, signatures: Sequence[RawSignature], stacks: Sequence[Stack]) -> None:
-        """Adds signatures and stacks under the next numbers."""
+        """Adds the log's next signatures and stacks. Both are numbered in the order in which they are added."""
         for raw in signatures:
             self.actions.know(raw)
         self.clock.know(stacks)
@@ -91,7 +91,9 @@ class Simulation:
         self._owed[thread] = self._owed.get(thread, 0) + ns
 
     def ask(self, thread: int, event: int) -> None:
-        """If another thread recorded the event, delays this thread until the record has reached the device."""
+        """Delays `thread` until the event's record has reached the device. Does nothing if `thread` recorded the event
+        itself.
+        """
         if self._handed.to(thread, event) and event in self.arrived:
             self.spend(thread, max(0, self.arrived[event] - self.now(thread)))
 
@@ -267,7 +269,7 @@ class Simulation:
         history.happened.append(**{name: records[name] for name in ("code", "thread", "stack", "id", "a", "b")})
 
     def _pay(self, thread: np.ndarray) -> I64:
-        """Returns, for each record, the ns that `spend` added to its thread before it."""
+        """Returns, for each record, the ns that `spend` added to its thread before the record."""
         owed = np.zeros(len(thread), np.int64)
         for number in [number for number in self._owed if self._owed[number]]:
             mine = np.flatnonzero(thread == number)
@@ -278,8 +280,8 @@ class Simulation:
     def _resolve(
         self, event: I64, position: I64, code: np.ndarray, row_code: np.ndarray, target: I64, base: int
     ) -> dict[int, int]:
-        """Fills in `target`: for each wait, the instruction that recorded its event. A wait for an event that was never
-        recorded does nothing. Returns the last record of each event that the program recorded in this batch.
+        """Fills in `target`, which has the instruction that recorded the event of each wait. A wait for an event that
+        was never recorded does nothing. Returns the last record of each event that the program recorded in this batch.
         """
         now: dict[int, int] = {}
         for row in np.flatnonzero(event).tolist():

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 
 class Simulator:
-    """Answers the program's queries. Before each answer, simulates everything that was logged so far."""
+    """Answers the program's queries to the virtual GPU. Before each answer, simulates everything that was logged so
+    far.
+    """
 
     def __init__(self, source: LogSource, options: MachineOptions, costs: Costs | None = None) -> None:
         """Uses `costs`, or by default the costs of the options' GPU. Raises UsageError for an unknown GPU."""
@@ -64,9 +66,10 @@ class Simulator:
             self._set_headroom(device)
 
     def drain(self) -> None:
-        """Simulates the rest of the log. Delays signal handlers, since an exception in a handler would lose records.
+        """Simulates the rest of the log. Delays signal handlers, because an exception in a handler would lose records.
 
-        If the garbage collector runs a finalizer meanwhile, the finalizer's queries see only what was simulated before.
+        If the garbage collector runs a finalizer during this call, the finalizer's queries see only what was simulated
+        before the call.
         """
         with self._lock:
             if self._forked or self._draining:
@@ -111,7 +114,9 @@ class Simulator:
         self.simulation.know(signatures, [_without(_is_ours, stack) for stack in stacks])
 
     def _refuse(self, allocation: int, error: OutOfMemoryError) -> None:
-        """Refuses an allocation: at once if the program waits for it, else by making its next call raise."""
+        """Tells the program that an allocation failed. If `make_room` waits for this allocation, it raises the error.
+        Otherwise the program's next call raises the error.
+        """
         if allocation and allocation == self._asked:
             self._refusal = error
         else:
@@ -128,7 +133,7 @@ class Simulator:
             ) from self._failure
 
     def ended_by(self, error: BaseException) -> None:
-        """Notes the error that ends the program."""
+        """Stores whether the error that ends the program is a device error, for the timeline's faults."""
         self.faults.ended = of_error(error, _torch_error())
 
     def forked(self) -> None:
@@ -143,7 +148,7 @@ class Simulator:
             return self.simulation.now(thread)
 
     def foresee_request(self, device: int, stream: int, size_bytes: int) -> Kind | None:
-        """Returns the driver call that a request of the calling thread is about to need, or None."""
+        """Returns the driver call that a request of the calling thread for this memory would need, or None."""
         with self._lock:
             self._up_to_date()
             return self._foresight.request(self._source.this_thread(), device, stream, size_bytes)
@@ -154,7 +159,7 @@ class Simulator:
             return self.simulation.requests.allocator(device).largest_cached(stream)
 
     def foresee_launch(self, signature: int, device: int, stream: int) -> Kind | None:
-        """Returns what the launch of this signature by the calling thread is about to wait for, or None."""
+        """Returns what a launch of this signature by the calling thread would wait for, or None."""
         if signature in self._plain:
             return None
         with self._lock:
@@ -167,14 +172,14 @@ class Simulator:
             return self._foresight.launch(self._source.this_thread(), device, stream, cost)
 
     def foresee_empty_cache(self, device: int) -> Kind | None:
-        """Returns "free" if emptying the cache would give anything back to the device, else None."""
+        """Returns "free" if emptying the cache would call the driver, else None."""
         with self._lock:
             self._up_to_date()
             return "free" if self.simulation.requests.allocator(device).waits_to_empty() else None
 
     def waits_for_upload(self, size_bytes: int) -> bool:
-        """Returns whether a copy from pageable memory that does not block waits: the driver stages small ones at
-        once.
+        """Returns whether the host waits in a non-blocking copy of this size from pageable memory. In small copies it
+        does not wait, because the driver stages their bytes at once.
         """
         return size_bytes > self.costs.limits.staged_at_once_bytes
 
@@ -244,7 +249,7 @@ class Simulator:
             return (last - first) / 1e6
 
     def memory_stats(self, device: int) -> Mapping[str, int]:
-        """Returns what torch.cuda.memory_stats() does: all its keys, with their values."""
+        """Returns the statistics as torch.cuda.memory_stats() returns them: all keys, with their values."""
         with self._lock:
             self._up_to_date()
             return self.simulation.requests.allocator(device).memory_stats()
@@ -281,13 +286,15 @@ class Simulator:
             self._set_headroom(device)
 
     def record_memory_history(self, on: bool, max_entries: int = sys.maxsize) -> None:
-        """Starts to record each allocator's history, keeping the last `max_entries`. If not `on`, stops."""
+        """Starts to record each allocator's history, of which the last `max_entries` entries are kept. If not `on`,
+        stops recording.
+        """
         with self._lock:
             self._up_to_date()
             self.simulation.requests.record_history(max_entries if on else None)
 
     def memory_history(self, device: int) -> Sequence[TraceEntry]:
-        """Returns the recorded entries, oldest first."""
+        """Returns the recorded history of a device's allocator, oldest entry first."""
         with self._lock:
             self._up_to_date()
             return self.simulation.requests.history(device)
@@ -299,7 +306,7 @@ class Simulator:
             self.simulation.clear_workspaces()
 
     def mark(self) -> counts.Mark:
-        """Returns the point that the program has reached, from which `counts_since` counts."""
+        """Returns the current point of the program, to pass to `counts_since`."""
         with self._lock:
             self._up_to_date()
             return counts.mark(self.simulation)
@@ -311,13 +318,17 @@ class Simulator:
             return counts.since(self.simulation, mark)
 
     def race_mark(self) -> int:
-        """Returns a number for the point that the program has reached, for `timeline`."""
+        """Returns a number that stands for the current point of the program. A range of two such numbers selects races
+        in `timeline`.
+        """
         with self._lock:
             self._up_to_date()
             return self.races.kept
 
     def timeline(self, races_within: range | None = None) -> Timeline:
-        """Returns the timeline of everything that ran so far. `races_within`: only the races between two points."""
+        """Returns the timeline of everything that ran so far. With `races_within`, includes only races whose later
+        access is between two points of `race_mark`.
+        """
         from unstall.virtual.timeline.build import timeline_of
 
         with self._lock:

@@ -18,7 +18,7 @@ class StreamRows:
     def __init__(self, devices: int) -> None:
         self.places: list[Place] = [(device, 0) for device in range(devices)]
         self.fed = 0
-        """The number of rows that the engine knows."""
+        """The number of rows that the replay engine has got so far."""
         self._row_of = {place: row for row, place in enumerate(self.places)}
         self._branches: dict[tuple[int, int], int] = {}
 
@@ -44,8 +44,8 @@ class StreamRows:
         return result
 
     def branches(self, stream: I32, branch: I32) -> I32:
-        """Returns the row of each branch of a graph. `stream` has the rows of the launching streams. Branch 0 uses the
-        launching stream's row.
+        """Returns the row of the stream on which each device op runs. `stream` has the row of each op's launching
+        stream, and `branch` its branch of the graph. Branch 0 runs on the launching stream.
         """
         away = np.flatnonzero(branch)
         if not len(away):

@@ -159,7 +159,7 @@ def _memory(history: History, done: Done) -> Memory:
 
 
 def _held(history: History, faults: FaultLog, rows: HostRows) -> Held:
-    """Returns what held the memory of a device whose refusal of more ended the program."""
+    """Returns what held a device's memory when a failed request for more memory ended the program."""
     refusal = faults.refusal
     if faults.ended != Ended.MEMORY or refusal is None:
         return Held.none()

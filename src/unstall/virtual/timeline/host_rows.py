@@ -57,8 +57,8 @@ class HostRows:
 def host_rows(
     happened: Happened, done: Done, stack: I32, name_of: I32, call_names: dict[RuntimeCall, int], sleep: int
 ) -> HostRows:
-    """Returns the host events. `stack` has the row of Stacks of each record. `name_of` has the text index of each name
-    in the log, `call_names` the text index of each runtime call. `sleep` is the text index of SLEEP's name.
+    """Returns the host events. `stack` has, for each record, its row of Stacks. `name_of` has the text index of each
+    name in the log. `call_names` has the text index of each runtime call. `sleep` is the text index of SLEEP's name.
     """
     begins, ends, kinds = _spans(happened)
     last = np.searchsorted(done.record, np.arange(len(happened.code)), side="right") - 1
@@ -174,7 +174,8 @@ def _with_the_rest(done: Done, calls: I64) -> I64:
 
 def _forward(happened: Happened, record: I64, is_op: np.ndarray, thread: I32, start: I64, parent: I32) -> I32:
     """Returns, for each host event, the forward operator whose backward it belongs to, or -1. Of several operators with
-    the same sequence number, the last to start made the autograd node, since then the number increases.
+    the same sequence number, the operator that started last made the autograd node, because the number increases after
+    that.
     """
     sequence = np.where(is_op, happened.a[record], -1)
     backward = is_op & (sequence >= 0) & (happened.b[record] >= 0)

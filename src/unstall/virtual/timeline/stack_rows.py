@@ -20,8 +20,8 @@ _AUTOGRAD = f"torch{os.sep}autograd{os.sep}"
 def stack_rows(
     stacks: Sequence[Stack], folder: str, digest: LineDigests, text: Callable[[str], int]
 ) -> tuple[Lines, Stacks, I32, I32]:
-    """Returns (Lines, Stacks, row of each stack, row of the `backward()` call in each stack). If a stack has no such
-    call, the last is the stack's own row. Both arrays are int32 rows of Stacks, by the stack's number in the log.
+    """Returns (Lines, Stacks, row of each stack, row of the `backward()` call in each stack). Both arrays have rows of
+    Stacks, by the stack's number in the log. For a stack without a `backward()` call, both have the stack's own row.
 
     `folder` is where the program was started. `text` returns the index of a text.
     """

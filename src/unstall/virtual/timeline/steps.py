@@ -18,10 +18,10 @@ from unstall.virtual.timeline.added_rows import with_host_rows
 
 
 def with_iterations(timeline: Timeline) -> Timeline:
-    """Fills in the number of the step in which each fault happened, counted from 1, if steps are known.
+    """Fills in the number of the step in which each fault happened, counted from 1. Leaves -1 if steps are unknown.
 
-    The step that a fault ends is not whole. So work behind the last whole step belongs to one more, if the same call
-    was made within steps before.
+    A fault may end the program in the middle of a step. So work after the last whole step belongs to one more step if
+    earlier steps made the same call.
     """
     faults, host = timeline.faults, timeline.host
     if not len(faults):
@@ -43,9 +43,9 @@ def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, 
     """Adds steps at the boundaries (ns) of the best source, as a recording does.
 
     Explicit calls are the best source, then an optimizer, then iterated items or calls. An optimizer has boundaries
-    only if calls that step it are graph replays. Items in flight have several boundaries, so items and calls are used
-    only if steps could otherwise only be found by the period of the launches. If there are no boundaries, the calls of
-    a framework's loop are used under the same condition.
+    only if its steps are graph replays. Iterated items and calls are used only if the timeline itself has no annotated
+    steps and no optimizer steps, because one step may have the boundaries of several items. If there are no boundaries,
+    the calls in a framework's loop are used under the same condition.
     """
     sources = StepSources()
     for source, _ in boundaries:
@@ -72,9 +72,10 @@ def _with_steps_of_loops(timeline: Timeline) -> Timeline:
 def with_steps(timeline: Timeline, boundaries: Sequence[int], by: StepMarks = "explicit") -> Timeline:
     """Adds an annotation from each step boundary (ns) to the next.
 
-    If there is only one boundary, the time before it is a step. The time before the first of several explicit
-    boundaries is a step if as much was launched in it as in other steps. The time before other boundaries is setup of a
-    helper or a graph, not a step. As in a recording, the annotations are on the thread with the most calls.
+    If there is only one boundary, the time before it is a step. With several explicit boundaries, the time before the
+    first boundary is a step if as much was launched in that time as in other steps. With several boundaries of another
+    kind, that time is not a step, because a helper or a graph was set up in it. As in a recording, the annotations are
+    on the thread with the most calls.
     """
     host = timeline.host
     whole = len(boundaries) == 1 or (by == EXPLICIT and begins_with_a_step(timeline, np.array(boundaries, np.int64)))

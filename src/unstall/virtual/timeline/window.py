@@ -13,11 +13,12 @@ FOREVER = 2**62  # ns; later than the end of any run
 
 
 def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
-    """Returns the host events that began in [start_ns, end_ns), their waits, and the device ops that they launched.
+    """Returns a timeline of the host events that began in [start_ns, end_ns), with their waits and the device ops that
+    these host events launched.
 
     Earlier device ops that were still unfinished at `start_ns` are kept, without their launch. Time zero is `start_ns`,
-    or the start of the earliest such op. Each event counts by its own start: a kept operator may lose calls inside it.
-    The peak of reserved memory up to `end_ns` is remembered.
+    or the start of the earliest such op. Each host event is kept or dropped by its own start, so a kept operator may
+    lose later calls inside it. The `meta` keeps the peak of reserved memory up to `end_ns`.
     """
     host, device = timeline.host, timeline.device
     kept = (host.start >= start_ns) & (host.start < end_ns)
@@ -56,7 +57,7 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
 
 
 def _faults(faults: Faults, kept: Bool, row: I32) -> Faults:
-    """Returns the faults of work that the part launched, or that was launched nowhere known."""
+    """Returns the faults of work that kept host events launched, and of work whose launch is unknown."""
     launched = np.where(faults.replay >= 0, faults.replay, faults.call)
     mine = (launched < 0) | kept[launched] if len(kept) else launched < 0
     faults = rows_of(faults, mine)

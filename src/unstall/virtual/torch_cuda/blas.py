@@ -15,11 +15,11 @@ KIB = 1 << 10
 HOPPER = 9
 HANDLES = 0x5500_0000_0000
 BENCHMARK_LIMIT = 10
-"""torch's own default."""
+"""torch's default for torch.backends.cudnn.benchmark_limit."""
 
 
 class RnnMode(IntEnum):
-    """cudnnRNNMode_t"""
+    """The values of cuDNN's cudnnRNNMode_t."""
 
     rnn_relu = 0
     rnn_tanh = 1
@@ -29,7 +29,7 @@ class RnnMode(IntEnum):
 
 def workspace_bytes(major: int, environment: str) -> int:
     """Returns the workspace of cuBLAS in bytes, as in aten/src/ATen/cuda/CublasHandlePool.cpp. `environment` has
-    ":SIZE:COUNT" pairs in KiB; if it has none, the default of the architecture applies.
+    ":SIZE:COUNT" pairs in KiB; if `environment` has no pair, the default of the architecture applies.
     """
     pairs = re.findall(r":(\d+):(\d+)", environment)
     if pairs:
@@ -38,14 +38,16 @@ def workspace_bytes(major: int, environment: str) -> int:
 
 
 def lt_workspace_bytes(major: int, environment: str) -> int:
-    """Returns the workspace of cuBLASLt in bytes: `environment` in KiB, or the default if that is not a number."""
+    """Returns the workspace of cuBLASLt in bytes. `environment` has its size in KiB; if `environment` is not a number,
+    the default applies.
+    """
     if environment.isdecimal():
         return int(environment) * KIB
     return workspace_bytes(major, "")
 
 
 def blas_names(runtime: Runtime) -> dict[str, object]:
-    """Maps each name in `torch._C` that concerns these libraries to its value."""
+    """Maps each name in `torch._C` that concerns cuBLAS, cuSOLVER or cuDNN to its value."""
 
     def default_cublas() -> int:
         return workspace_bytes(runtime.devices[0].major, os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))

@@ -221,7 +221,7 @@ def _check_gathered(tensor: Tensor, out: Tensor, dim: int) -> None:
 
 
 def _reduced(first: Tensor, others: Iterable[Tensor], op: int) -> Tensor:
-    """Reduces the tensors on the first one's device."""
+    """Reduces the tensors on the device of the first tensor."""
     result = first
     for other in _moved(others, first.device):
         if op == SUM:

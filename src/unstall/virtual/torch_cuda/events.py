@@ -20,7 +20,7 @@ def event_names(runtime: Runtime) -> dict[str, object]:
     torch_c = runtime.torch_c
 
     class CudaEventBase(torch_c.Event):  # type: ignore[name-defined, misc]
-        """A CUDA event of c10. Its first record creates it."""
+        """A CUDA event of c10. The event is created when it is first recorded."""
 
         _recorded_on: int | None = None
         _in_capture = False
@@ -90,8 +90,8 @@ def event_names(runtime: Runtime) -> dict[str, object]:
                 raise cuda_error(torch_c, CAPTURED, call)
 
     def _number_of(event: torch.Event) -> int:
-        """Returns the event's number in the log. c10's handle of an event points to the number. The handle is needed,
-        since torch.Event.elapsed_time() takes no subclass.
+        """Returns the event's number in the log. c10's handle of an event points to the number. The handle is needed
+        because torch.Event.elapsed_time() accepts no subclass.
         """
         return ctypes.c_int64.from_address(event.event_id).value
 

@@ -31,7 +31,7 @@ def graph_names(runtime: Runtime) -> dict[str, object]:
     shared_pools = itertools.count(1)
 
     class CudaGraph:
-        """One graph, captured at most once."""
+        """A CUDA graph, with the methods of torch's `_CUDAGraph`."""
 
         _keep_graph: bool = False
         _debug: bool = False
@@ -120,7 +120,7 @@ def graph_names(runtime: Runtime) -> dict[str, object]:
             return self._pool
 
         def register_generator_state(self, _generator: torch.Generator) -> None:
-            """Does nothing: every generator of the virtual devices gives new random numbers in each replay."""
+            """Does nothing, because every generator of the virtual devices gives new random numbers in each replay."""
 
         def enable_debug_mode(self) -> None:
             self._debug = True

@@ -42,7 +42,7 @@ def install(torch_c: ModuleType) -> None:
 
 
 def names_for(runtime: Runtime) -> dict[str, object]:
-    """Returns what is added to `torch._C`: values by name."""
+    """Returns the names that are added to `torch._C`, with their values."""
     return {
         **refused_names(),
         **tunable_names(),

@@ -1,13 +1,12 @@
 """Functions of torch itself that are replaced after torch was imported.
 
 - `torch.compile` returns its argument unchanged and warns once: compiled kernels are machine code of a real GPU, which
-  can neither run nor be timed here. The program still computes the same values; its times are those of the separate
-  operators. An error would stop programs for an optimisation that they do not depend on.
-- `torch.UntypedStorage` can be created and resized on virtual devices, as copies and saved files need. A CPU build's
-  own code cannot do this.
-- `Tensor.tolist` is logged: it reads pinned memory without an operator, so its races would not be seen.
-- `torch.autograd.profiler.emit_nvtx` raises an error that names it.
-- Process groups over NCCL raise an error that says what to write instead.
+can neither run nor be timed here. The program still computes the same values; its times are those of the separate
+operators. An error would stop programs for an optimisation that they do not depend on. - `torch.UntypedStorage` can be
+created and resized on virtual devices, as copies and saved files need. A CPU build's own code cannot do this. -
+`Tensor.tolist` is logged: it reads pinned memory without an operator, so its races would not be seen. -
+`torch.autograd.profiler.emit_nvtx` raises an error that names emit_nvtx. - Process groups over NCCL raise an error that
+says what to write instead.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def notes() -> tuple[str, ...]:
 
 
 class NotCompiledWarning(UserWarning):
-    """The argument of torch.compile runs operator by operator."""
+    """Warns that the argument of torch.compile runs operator by operator."""
 
 
 def run_uncompiled(module: ModuleType) -> None:
@@ -110,7 +109,9 @@ def make_storages(module: ModuleType, shim: StorageShim) -> None:
 
 
 def log_host_reads(module: ModuleType, shim: StorageShim) -> None:
-    """Logs `Tensor.tolist`, since it reads values at once. `Tensor.numpy` reads nothing yet, so it is not logged."""
+    """Logs `Tensor.tolist`, because it reads the values. Does not log `Tensor.numpy`, because it only shares the
+    memory.
+    """
     tolist = module.Tensor.tolist
 
     @functools.wraps(tolist)

@@ -33,7 +33,7 @@ ERROR_TEXTS = {
 
 
 class CudaError(IntEnum):
-    """cudaError_t. Accepts any number."""
+    """CUDA's cudaError_t. Accepts any number, also one without a name here."""
 
     success = 0
 

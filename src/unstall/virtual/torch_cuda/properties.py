@@ -67,8 +67,8 @@ class DeviceProperties:
 
     @classmethod
     def of(cls, description: object, index: int = 0) -> DeviceProperties:
-        """Returns properties from a mapping or an object with some of these fields. Raises ValueError if a required
-        field is missing.
+        """Returns the properties of a device. `description` is a mapping or an object that has some of these fields.
+        Raises ValueError if a required field is missing.
         """
         given = description if isinstance(description, Mapping) else _attributes(description)
         known = {field.name: given[field.name] for field in fields(cls) if field.name in given}
@@ -113,7 +113,7 @@ H200 = DeviceProperties(
     memory_clock_rate=3_201_000,
     memory_bus_width=6_016,
 )
-"""Read from an H200 with driver 580 and CUDA 13.0."""
+"""The properties of an H200, read with driver 580 and CUDA 13.0."""
 REQUIRED = ("name", "major", "minor", "total_memory", "multi_processor_count", "L2_cache_size")
 
 

@@ -1,4 +1,6 @@
-"""The virtual machine behind the functions of `torch._C`: the shim, the simulator, the devices, and forked children."""
+"""The state of the virtual machine that the functions of `torch._C` use: the shim, the simulator, the devices, and
+forked children.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ SET_REQUIRES_DEVICE_INIT = "_ZN5torch5utils24set_requires_device_initEN3c1010Dev
 
 
 class Shim(Protocol):
-    """The shim's functions that are called here. `device` is a device's index, `stream` is c10's number of a stream on
-    it.
+    """The shim's functions that the package `torch_cuda` calls. `device` is a device's index, `stream` is c10's number
+    of a stream on it.
     """
 
     def append(
@@ -66,7 +68,7 @@ class Shim(Protocol):
     def capture_begin(self, graph: int, device: int, stream: int, pool: int, mode: str) -> None: ...
 
     def refused_in_capture(self, device: int, stream: int) -> bool:
-        """Returns whether a call that waits for this stream fails now because of a capture. If so, invalidates that
+        """Returns whether a wait for this stream is illegal because of a running capture. If so, invalidates that
         capture.
         """
 
@@ -95,7 +97,7 @@ def attach(simulator: Simulator, devices: Sequence[DeviceProperties]) -> None:
 
     Args:
         simulator: The simulator of this process.
-        devices: Its devices, in the order of their indices.
+        devices: The properties of this process's virtual devices, in the order of their indices.
     """
     _attached.simulator = simulator
     _attached.devices = tuple(devices)
@@ -144,7 +146,7 @@ class Captures:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The state behind the functions of `torch._C`. `torch_c` is that module."""
+    """The state that the functions of `torch._C` use. `torch_c` is the module `torch._C`."""
 
     torch_c: ModuleType
     shim: Shim
@@ -160,8 +162,8 @@ class Runtime:
 
     @property
     def devices(self) -> tuple[DeviceProperties, ...]:
-        """The attached devices, or H200s if none are attached. Raises ValueError if their number differs from the
-        shim's.
+        """The attached devices, or H200s if none are attached. Raises ValueError if the shim has another number of
+        devices.
         """
         count = self.shim.device_count()
         devices = _attached.devices or tuple(DeviceProperties.of(H200, index) for index in range(count))
@@ -181,7 +183,7 @@ class Runtime:
         return device, self.shim.current_stream(device)
 
     def log(self, code: LogCode, *, a: int = 0, b: int = 0, name: str | None = None) -> None:
-        """Writes a record on the current stream."""
+        """Writes a record for the current stream to the log."""
         device, stream = self.current_stream()
         self.shim.append(int(code), device, stream, a, b, name, 0)
 

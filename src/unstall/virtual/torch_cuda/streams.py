@@ -23,7 +23,7 @@ def stream_pointer(device: int, stream: int) -> int:
 
 
 def stream_of_pointer(pointer: int, device: int) -> int:
-    """Returns c10's number of the stream with this pointer. Raises ValueError if there is none."""
+    """Returns c10's number of the stream with this pointer. Raises ValueError if there is no such stream."""
     if pointer == 0:
         return 0
     stream, rest = divmod(pointer - POINTER_BASE - (device << DEVICE_SHIFT), POINTER_STRIDE)
@@ -33,7 +33,9 @@ def stream_of_pointer(pointer: int, device: int) -> int:
 
 
 def stream_priority(stream: int) -> int:
-    """Returns the priority of a stream from its number. Bits 1 to 4 are the pool, as in c10/cuda/CUDAStream.cpp."""
+    """Returns the priority of a stream from its number. Bits 1 to 4 of the number are the stream's pool, as in
+    c10/cuda/CUDAStream.cpp.
+    """
     kind = stream >> 1 & 0xF
     return -(kind - 1) if kind else 0
 
@@ -120,7 +122,7 @@ def stream_names(runtime: Runtime) -> dict[str, object]:
 
 
 def sync_debug_names(runtime: Runtime) -> dict[str, object]:
-    """Returns the functions of `torch._C` for `torch.cuda.set_sync_debug_mode`. The mode is of the whole process."""
+    """Returns the functions of `torch._C` for `torch.cuda.set_sync_debug_mode`. The mode is global to the process."""
     shim = runtime.shim
     warned = False
 

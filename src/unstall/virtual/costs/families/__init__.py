@@ -29,7 +29,7 @@ _BY_OPERATOR = {
 
 
 def describe(signature: Signature) -> tuple[Family, CallShape] | None:
-    """Returns the family of a call, and the call's shape in the terms of that family; None without tensors."""
+    """Returns (family of the call, the call's shape on the axes of this family), or None for a call without tensors."""
     family = _BY_OPERATOR.get(signature.name)
     if family is None and signature.name.startswith(("aten::_foreach_", "aten::_fused_")):
         family = lists.FAMILY

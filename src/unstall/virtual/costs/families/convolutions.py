@@ -96,7 +96,7 @@ def with_bias(variant: str) -> bool:
 
 
 def turns(variant: str) -> bool:
-    """Returns whether a variant's tensors are NCHW. Many cuDNN kernels need such tensors transposed first."""
+    """Returns whether no tensor of a variant is NHWC. Many cuDNN kernels need a transpose of NCHW tensors first."""
     return "l" not in variant.split()[3]
 
 
@@ -113,7 +113,7 @@ def without_turning(
 
 
 def sums(parts: tuple[float, ...]) -> list[float]:
-    """Returns the sum of every subset, including the empty one."""
+    """Returns the sum of every subset of `parts`, including the empty subset."""
     return [sum(chosen) for count in range(len(parts) + 1) for chosen in combinations(parts, count)]
 
 

@@ -66,7 +66,7 @@ def _run(operands: tuple[TensorSpec, ...], out: TensorSpec) -> int:
 
 
 def _lies(tensor: TensorSpec, out: TensorSpec) -> str:
-    """Returns the layout of an operand: "=" if it is like the result's; "0" for one element; "b" if broadcast; "p" if
+    """Returns the layout of an operand: "=" if it is the result's layout; "0" for one element; "b" if broadcast; "p" if
     permuted or not dense.
     """
     if tensor.numel == 1:

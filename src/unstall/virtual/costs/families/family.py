@@ -23,8 +23,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class CallShape:
-    """A call as a family describes it. `variants` are the names of the tables to look in, the most similar first. The
-    first word of a variant is the dtype of the computation. `dims` are the values of the family's axes.
+    """The shape of one call, in the terms of its family. `variants` are the names of the tables in which to look for
+    similar calls, the most similar table first. The first word of a variant is the dtype of the computation. `dims` are
+    the values of the family's axes.
     """
 
     variants: tuple[str, ...]

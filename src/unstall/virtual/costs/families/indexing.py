@@ -102,7 +102,9 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def trusted(signature: Signature) -> bool:
-    """Returns whether a call skips the check of its indices. Only autograd's `_index_put_impl_` with `unsafe` does."""
+    """Returns whether a call skips the check of its indices. Only `_index_put_impl_` with `unsafe`, which autograd
+    calls, skips it.
+    """
     return signature.name == "aten::_index_put_impl_" and signature.value(4, False) is True
 
 

@@ -17,8 +17,8 @@ _LISTS = re.compile(r"TensorList(ScalarList)?Metadata<(?:[a-z_: ]+, )?(\d)")
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a call by the number of tensors, their total elements, and the number of distinct lists. The lists that
-    `_foreach_addcmul_` multiplies count as one, since optimizers pass the gradients twice.
+    """Describes a call by the number of tensors, their total elements, and the number of distinct lists. The two lists
+    that `_foreach_addcmul_` multiplies are counted as one list, because optimizers pass the gradients as both.
     """
     lists = [
         value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], TensorSpec)
@@ -58,7 +58,7 @@ def launches(kernel: str, sizes: Iterable[int]) -> list[float] | None:
     """Splits one pass over tensors with `sizes` elements into launches. Returns each launch's share of the elements, or
     None if `kernel` is not a multi-tensor kernel.
 
-    As in torch's `multi_tensor_apply`, a launch is full at the maximum number of tensors or of blocks.
+    As in torch's `multi_tensor_apply`, a launch ends when it has the maximum number of tensors or of blocks.
     """
     found = _LISTS.search(kernel)
     if "multi_tensor_apply_kernel" not in kernel or not found:

@@ -54,7 +54,7 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def layout(tensor: TensorSpec) -> str:
-    """Returns "n" if rows are contiguous, "t" if columns are, "s" if neither. torch copies an "s" tensor first."""
+    """Returns "n" if rows are contiguous, "t" if columns are, "s" otherwise. torch copies an "s" tensor first."""
     rows, columns = tensor.sizes[-2:]
     row_step, column_step = tensor.strides[-2:]
     if column_step == 1 and row_step >= max(1, columns):

@@ -38,8 +38,8 @@ which elements are read four at a time.
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a reduction. The variant's pattern names the groups of dimensions, outermost in memory first: R is
-    reduced, K is kept.
+    """Describes a reduction. The variant's pattern names the groups of dimensions, outermost in memory first: R for
+    reduced dimensions, K for kept dimensions.
     """
     x = signature.tensor(0)
     if x is None:
@@ -85,8 +85,9 @@ def _reduced(signature: Signature, name: str, count: int) -> set[int]:
 
 
 def across_blocks(signature: Signature, shape: CallShape, multiprocessors: int, threads: int) -> tuple[int, ...] | None:
-    """Returns the temporary bytes of a reduction in which several blocks share each result: (partial results, counters
-    that are cleared first). Returns () if one block computes each result, and None if it is unknown how many do.
+    """Returns the sizes in bytes of the temporary memory that a reduction needs if several blocks share each result:
+    (partial results, counters, which are zeroed first). Returns () if a single block computes each result. Returns None
+    if the number of blocks is unknown.
 
     Follows torch's `setReduceConfig` (Reduce.cuh), and agrees with 1,842 measured calls. `threads` is the number of
     threads per multiprocessor.

@@ -36,7 +36,7 @@ _SAME = {
     "native_batch_norm_backward": "cudnn_batch_norm_backward",
     "batch_norm_backward": "cudnn_batch_norm_backward",
 }
-"""The cuDNN operators that NVIDIA GPUs use for these, if the dtypes allow it."""
+"""The cuDNN operators that NVIDIA GPUs use in place of these operators, if the dtypes allow it."""
 NAMES = (*_PASSES, *_SAME, "nll_loss_forward", "cumprod", "logsumexp", "kthvalue", "cummax")
 
 

@@ -1,4 +1,6 @@
-"""The cases that `unstall calibrate` measures: operators over grids of typical shapes, not those of any one model."""
+"""The cases that `unstall calibrate` measures: operators over grids of typical shapes, which are not taken from any
+single model.
+"""
 
 from __future__ import annotations
 

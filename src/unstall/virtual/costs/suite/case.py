@@ -29,8 +29,8 @@ class Case:
 
 
 class TensorPool:
-    """A preallocated pool of random numbers. Cases take their tensors from it without running a kernel. Tensors of one
-    case overlap only if they need more than the whole pool.
+    """A preallocated pool of random numbers. Cases take their tensors from the pool without running a kernel. Tensors
+    of one case overlap only if they need more than the whole pool.
     """
 
     def __init__(self, device: str, elements: int = MAX_ELEMENTS) -> None:
