@@ -575,7 +575,9 @@ print(len(asked), abs(own - base) < 1 << 20)
     [(_NO_THREAD, "no thread can be started 0 True\n"), (_READ_ONLY, "1 True\n")],
     ids=["no thread can be started", "the driver's table of symbols cannot be written"],
 )
-def test_what_the_system_denies_leaves_nothing_half_done(libraries: Libraries, tmp_path: Path, fails: str, told: str) -> None:
+def test_what_the_system_denies_leaves_nothing_half_done(
+    libraries: Libraries, tmp_path: Path, fails: str, told: str
+) -> None:
     in_front = compiled(tmp_path, "in_front", _IN_FRONT.replace("FUNCTION\n", fails), "-ldl")
     command = [sys.executable, "-c", _INSTALLING, libraries.driver, libraries.path]
     assert succeeded(command, env={**os.environ, "LD_PRELOAD": in_front}, timeout=60).stdout == told
