@@ -374,7 +374,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         device: The device's index.
         stream: The recorder's number of the stream.
         iteration: Number of the step, from 1 on, counted over the whole program; None if steps are not known.
-        call: How many times the program had called the operator from the finding's line, including the failed call.
+        call: How many times the program had called the operator with the same call stack, including the failed call.
         replayed_at: Where the graph was launched, if the work was captured.
         noticed_at: Where the error was raised in Python; None if it never was.
         noticed_after_ns: How long after the call the error was raised.
