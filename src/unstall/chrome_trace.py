@@ -65,11 +65,11 @@ def thread_names(names: dict[int, str], process: int, text: Text) -> Iterator[st
 def write(path: Path, head: dict[str, object], events: Iterable[str]) -> None:
     """Write a trace, compressed if the name ends in .gz. The file appears only once it is complete.
 
-    A compressed file has the time at which it was written in its head (RFC 1952), which a copy of it keeps.
+    The gzip header of a compressed file holds the time of writing (RFC 1952). A copy of the file keeps that time.
 
     Args:
         path: The file to write.
-        head: The members of the trace before its events.
+        head: The members of the trace's JSON object that come before its events.
         events: The events, as JSON.
 
     Raises:

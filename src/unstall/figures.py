@@ -133,7 +133,7 @@ def parse_duration(text: str) -> int:
 
 
 def parse_ms(text: str) -> int:
-    """Returns the nanoseconds of so many milliseconds. Raises UsageError for anything but a number above 0."""
+    """Converts a number of milliseconds, such as "1.5", to ns. Raises UsageError for anything but a number above 0."""
     try:
         ns = round(float(text) * 1e6)
     except (ValueError, OverflowError):

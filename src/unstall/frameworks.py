@@ -53,7 +53,9 @@ _INSTALLED = re.compile(r"^.{0,4096}(?:site-packages|dist-packages|lib/python\d+
 
 
 def is_left_out_of_stacks(path: str) -> bool:
-    """Returns whether frames of this file are left out of stacks. Ours are, except for helpers that programs call."""
+    """Returns whether frames of this file are left out of stacks: files of unstall are, except helpers that programs
+    call.
+    """
     return path.startswith(OURS) and not path.startswith(_HELPERS)
 
 
@@ -70,19 +72,20 @@ def top_module(path: str) -> str:
 
 
 def is_installed(path: str) -> bool:
-    """Returns whether this file is a framework's or another installed package's, which a user does not edit.
+    """Returns whether this file belongs to a framework or another installed package, which a user does not edit.
 
-    A path below a library folder is. If a trace has stripped the `sys.path` prefix, only well-known names are
-    recognized.
+    A path below a library folder belongs to a package. If a trace has stripped the `sys.path` prefix, only the names of
+    well-known packages are recognized.
     """
     return bool(_INSTALLED.match(path.replace("\\", "/"))) or top_module(path) in LIBRARIES or is_framework(path)
 
 
 def is_framework(path: str) -> bool:
-    """Returns whether this file is part of torch, a related package, numpy or the standard library, or generated.
+    """Returns whether this file is part of torch, a related package, numpy or the standard library, or is generated
+    code.
 
-    Traces strip `sys.path` prefixes, so the name of the top-level module decides. A path that is still absolute, and
-    not below a library folder, is the user's.
+    Traces strip `sys.path` prefixes, so the name of the top-level module decides. An absolute path that is not below a
+    library folder is the user's.
     """
     if not path or _GENERATED.search(path):
         return True

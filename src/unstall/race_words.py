@@ -1,4 +1,4 @@
-"""What races are called, and how they are mended: of the virtual GPU, and of a real one."""
+"""Names for races, and words on how to mend them. They are used for virtual and for real GPUs."""
 
 from __future__ import annotations
 

@@ -85,8 +85,8 @@ class Integrity(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         ok: False if something is missing that may change a figure.
         notes: What was repaired or dropped, one sentence each.
-        shortfall: Why the result is not about the part of the run that was asked for, or only about few of its steps.
-            None if neither is so. The verdict begins with it.
+        shortfall: Why the result is about another part of the run than was asked for, or about few of its steps only.
+            None if nothing is missing. The verdict begins with this text.
     """
 
     ok: bool
@@ -100,8 +100,8 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         proving: Number of steps with proofs in them.
         apart: Number of steps that lie apart from the longest stretch without proofs.
-        of: Number of all steps, with those that count.
-        mean_ns: How long a step that does not count takes, in the mean.
+        of: Number of all steps, including the steps that count.
+        mean_ns: Mean time of the steps that do not count.
     """
 
     proving: int
@@ -116,7 +116,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def most(self) -> bool:
-        """Whether these are most of all steps, so that the others do not stand for the run."""
+        """Whether most of all steps are left out, so that the other steps do not stand for the run."""
         return 2 * self.count > self.of
 
 
@@ -145,12 +145,12 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unit(self) -> str:
-        """What figures are of, in words: a step, or the run if nothing showed its steps."""
+        """What the figures are about, in words: a step, or the whole run if no steps were found."""
         return "the run" if self.found_by == "whole" else "a step"
 
     @property
     def over(self) -> str:
-        """How figures are of it: per step, or in all."""
+        """The words after a figure: "per step", or "in all" if no steps were found."""
         return "in all" if self.found_by == "whole" else "per step"
 
     @property
@@ -270,10 +270,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         bound_by: "device", one of `IDLE_CAUSES` except "unknown", "mixed" if several resources limit the run alike or
             none does by itself, or "none" if there is no device work or the device failed. It names the resource that
-            would shorten a step most if the resource took no time. If another resource gains as much as the host or
-            the kernels, it names the other one.
-        or_bound_by: What `bound_by` would be at the other end of the estimate of the recorder's overhead. None if it is
-            the same, or if the overhead is not estimated.
+            would shorten a step most if the resource took no time. If another resource would shorten a step as
+            much as the host or the kernels, it names that other resource.
+        or_bound_by: What `bound_by` would be at the other end of the estimate of the recorder's overhead. None if that
+            is the same resource, or if the overhead is not estimated.
         basis: Whether the verdict is about the run as recorded, or without the recorder's overhead.
         text: The verdict in sentences, with figures.
         if_free: By resource ("host", "kernels", "copies", "communication", "waits", "input", "allocator", "startup",
@@ -304,7 +304,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
         line: The line, from 1.
         line_is: "exact" for the line that ran, "def" for the first line of its function.
         function: The function; an annotation's name if there is no file.
-        op: The outermost operator, if the place is about one.
+        op: The outermost operator; None if the place is not about a single operator.
         called_from: The nearest caller in the user's own code.
     """
 
@@ -317,12 +317,12 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str | None, int | None, str | None, str | None]:
-        """What two places differ in, callers aside."""
+        """Equal for two places that are the same, whatever their callers."""
         return self.file, self.line, self.function, self.op
 
 
 class FaultInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A tensor that the failed operator was given. Those of a list are named indices[0], indices[1], …"""
+    """A tensor that the failed operator was given. Tensors of a list are named indices[0], indices[1], …"""
 
     name: str
     dtype: str
@@ -333,11 +333,11 @@ class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
     """The first wrong value that a failed operator was given.
 
     Attributes:
-        argument: The operator's input that has it.
-        value: The value; "nan", "inf" or "-inf" for those that JSON lacks.
-        position: Where in the input it is.
-        least: The least right value; None if that is no matter of bounds.
-        bound: The first value that is too large; None if that is no matter of bounds.
+        argument: The name of the operator's input that has the wrong value.
+        value: The value; "nan", "inf" or "-inf" for values that JSON lacks.
+        position: The value's position in the input.
+        least: The least right value; None if the value is wrong for another reason than its size.
+        bound: The first value that is too large; None if `least` is None.
         count: How many values of the input are wrong.
         of: How many values the input has.
     """
@@ -352,7 +352,7 @@ class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeldMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What one line held of a device's memory: bytes, in how many allocations."""
+    """The memory of a device that one line held: how many bytes, and in how many allocations."""
 
     where: Where
     bytes: int
@@ -360,23 +360,23 @@ class HeldMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault of a device: what failed, and when Python was told. The finding has the line.
+    """A fault of a device: what failed, and when Python got the error. The line is in the finding.
 
     Attributes:
         kind: What the kernel found wrong; "memory" if the device's memory was full.
         operator: The operator that the program called, or the autograd node.
         kernel: The operator whose kernel failed.
         check: The kernel's check, in its own words.
-        inputs: The tensors that it was given.
-        wrong: The first wrong value, if that is known.
-        backward: Whether it failed in a backward pass; then the finding's line is that of the forward pass, unless the
-            program wrote the backward pass itself.
+        inputs: The tensors that the operator was given.
+        wrong: The first wrong value, if it is known.
+        backward: Whether the operator failed in a backward pass. If so, the finding's line is the line of the forward
+            pass, unless the program wrote the backward pass itself.
         device: The device's index.
         stream: The recorder's number of the stream.
         iteration: Number of the step, from 1 on, counted over the whole program; None if steps are not known.
-        call: How many times the program had called the operator from there, this call included.
+        call: How many times the program had called the operator with the same call stack, including the failed call.
         replayed_at: Where the graph was launched, if the work was captured.
-        noticed_at: Where the error was raised; None if Python was never told.
+        noticed_at: Where the error was raised in Python; None if it never was.
         noticed_after_ns: How long after the call the error was raised.
         ended: Whether the error ended the program.
         held: What held the memory of a full device, the largest part first.
@@ -476,9 +476,9 @@ class LineCount(msgspec.Struct, frozen=True, kw_only=True):
         most: How often in the step in which it does so most often.
         count: How often in all steps together.
         steps_seen: In how many steps.
-        title: What it does, in a sentence; "" if the line is all there is to say.
+        title: What the line does, in a sentence; "" if there is no such sentence.
         fix: What to do instead; "" if that is not known.
-        rule: The rule whose finding at that place has the cost; "" if there is no such finding.
+        rule: The rule of the finding at this line that says what it costs; "" if there is no such finding.
     """
 
     where: Where
@@ -497,7 +497,7 @@ class StepCount(msgspec.Struct, frozen=True, kw_only=True):
         most: How often in the step in which it happens most often.
         step: The number of that step, from 1 on; 0 if it never happens.
         count: How often in all steps together: the mean is `count` divided by the number of steps.
-        lines: By line, the one with the highest `most` first.
+        lines: The counts of single lines. The line with the highest `most` comes first.
     """
 
     most: Amount
@@ -517,9 +517,9 @@ class Reserved(msgspec.Struct, frozen=True, kw_only=True):
     """The most memory that the caching allocator had taken from a device at once.
 
     Attributes:
-        bytes: That peak, of the device with the highest one, from the start of the program to the end of the recording
-            if unstall recorded it, else in the recorded part.
-        lines: What lines allocate, the largest part first; empty if single allocations were not recorded.
+        bytes: The peak of the device with the highest peak. It is taken from the start of the program to the end of the
+            recording if unstall recorded the run, otherwise over the recorded part.
+        lines: What single lines allocate, the largest part first; empty if allocations were not recorded one by one.
     """
 
     bytes: Amount
@@ -541,11 +541,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         verdict: What bounds the run.
         findings: All findings: wrong results first, then by gain.
         lines: Cost by line, the costliest first.
-        waits: How often the host waits for a device, per step: an operator that waits counts once, and so does a call
-            outside any operator. None if nothing is known of the steps' work, and in results of older versions.
-        launches: How often the host puts work on a device, per step: kernels, graphs, copies and memsets. None as for
-            `waits`.
-        copies: How many copies between host and device a step makes. None as for `waits`.
+        waits: How often the host waits for a device, per step. An operator that waits is counted once, and so is each
+            waiting call outside of operators. None if the work of the steps is not known, and in results of older
+            versions.
+        launches: How often the host puts work on a device, per step: kernels, graphs, copies and memsets. None if
+            `waits` is None.
+        copies: How many copies between host and device a step makes. None if `waits` is None.
         reserved: The peak of reserved device memory; None if it was not recorded.
         plan: Edits in the order to make them; None if nothing can be replayed.
         floor_ns: The device's own busy time per step once the plan is carried out.
@@ -581,7 +582,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EditStep(PlanStep, frozen=True, kw_only=True):
-    """One edit that was asked about. `about` describes the edit in a sentence."""
+    """One edit that the user asked about. `about` describes the edit in a sentence."""
 
     about: str = ""
 
@@ -606,8 +607,8 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
         floor_ns: The device's own busy time per step, with all edits made.
         edits: The edits, in order, each with the step time after it.
         inferred: Facts that the file does not have and the replay assumes, one phrase each.
-        before: Accounts without the overhead.
-        after: Accounts without the overhead, with all edits made.
+        before: Accounts without the recorder's overhead and without any edit.
+        after: Accounts without the recorder's overhead, with all edits made.
         bound_by: What bounds the run before and after the edits.
     """
 

@@ -291,7 +291,7 @@ def way_of(wait: Wait) -> Way:
 
 
 def is_known(way: Way) -> bool:
-    """Returns whether it is known how such a wait came about."""
+    """Returns whether this is a specific way, and not the last one of `WAYS`, which all remaining waits belong to."""
     return way is not _OTHER
 
 
@@ -317,8 +317,9 @@ _OURS = re.compile(r"(.*/)?unstall/(?!fix/to_host\.py)[^:]*\.py: ")
 
 
 def is_ours(frames: str) -> bool:
-    """Returns whether unstall's own code asked for a wait with these frames below the user's line. A wait in a module
-    that it calls is the program's.
+    """Returns whether unstall's own code asked for a wait, given the frames between the user's line and the wait.
+
+    If unstall's code calls a module of the program, a wait in that module is the program's.
     """
     asking = (each for each in frames.splitlines() if not (each.startswith("<") or TENSORS_OWN.search(each)))
     return _OURS.match(next(asking, "")) is not None

@@ -1,4 +1,4 @@
-"""Names of a notebook's cells: `In[3]` instead of the temporary file that IPython compiles the cell as."""
+"""Replaces the temporary files that IPython compiles a notebook's cells as by the cells' names, such as `In[3]`."""
 
 from __future__ import annotations
 

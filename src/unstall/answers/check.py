@@ -16,7 +16,7 @@ from unstall.report.scrub import scrubber_of
 
 @dataclass(frozen=True, repr=False)
 class Checked(Shown):
-    """What became of the budgets of a run."""
+    """The outcome of each budget of a run."""
 
     result: CheckResult
 

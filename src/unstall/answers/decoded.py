@@ -1,4 +1,4 @@
-"""Reads what a verb saved as JSON, by the schema that it names."""
+"""Reads the JSON files that unstall's commands save. The schema named in a file determines its type."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ class _Schema(msgspec.Struct):
 
 
 def decoded(path: str | Path, types: Mapping[str, type[msgspec.Struct]]) -> Any:
-    """Returns what is in the file, an object of the type that `types` has for its schema. Raises TraceError for all
-    else."""
+    """Returns the data of a saved JSON file, as an object of the type that `types` gives for the file's schema. Raises
+    TraceError if the file cannot be read or has another schema.
+    """
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)

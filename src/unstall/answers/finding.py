@@ -54,11 +54,11 @@ class ShownFinding(Shown):
         ran_ns: int | None = None,
         timeline: Timeline | None = None,
     ) -> ShownFinding:
-        """Reads the source of a finding.
+        """Returns a finding of the result, with the source around it read from files.
 
         Args:
             result: The result.
-            number: The number of the finding, "1", or "b1" for a bug; or its line, "train.py:41".
+            number: The finding's number, such as "1", or "b1" for a bug; or the finding's line, such as "train.py:41".
             folders: Folders below which source may be read, besides the current one.
             apply: The command that applies the patch.
             ran_ns: When the run ended, in ns of the system's clock; None if that is not known.
@@ -93,9 +93,9 @@ class ShownFinding(Shown):
 
 
 def with_patches(result: Result) -> list[str]:
-    """Returns the numbers of the findings that a patch is known for, and that gain at least 1 % of a step or are bugs.
+    """Returns the numbers of the findings that have a patch and are bugs or gain at least 1 % of a step.
 
-    The source must be as it ran.
+    The source files must not have changed since the run.
     """
     sources: dict[str | None, Source | str] = {}
     found = []

@@ -1,4 +1,4 @@
-"""What verbs saved as JSON, to be shown again."""
+"""Reads the results and audits that commands saved as JSON, so that they can be shown again."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ class Settings:
         options: Further options of `unstall run`.
         limit_s: How many seconds the process of an entry may run.
         at_once: How many processes run side by side.
-        folder: Each entry gets a folder in here.
-        keep: Keep the log, the trace and the report of every entry. Otherwise only the logs of those that failed.
+        folder: The folder in which each entry gets a folder of its own.
+        keep: Keep the log, the trace and the report of every entry. Without it, only logs of failed entries are kept.
     """
 
     gpu: str | None
@@ -53,7 +53,7 @@ def audit(asked: Sequence[Entry | Offer], settings: Settings, tell: Tell = lambd
     """Runs all entries, and returns their rows. An entry that fails becomes a row that says why.
 
     Raises:
-        UsageError: A pattern matches no name that a file offers.
+        UsageError: The pattern of a file or module matches no name that its `entries()` returns.
     """
     entries, rows = _listed(asked, settings)
     processes = [(_process(entry.name, settings), entry.program) for entry in entries]
@@ -112,7 +112,9 @@ class _Process:
 
     @property
     def temporary(self) -> Path:
-        """For the process's own temporary files, so that a killed one leaves none elsewhere."""
+        """The folder for the process's own temporary files. If the process is killed, it leaves such files nowhere
+        else.
+        """
         return self.folder / "tmp"
 
 

@@ -36,7 +36,9 @@ def main() -> None:
 
 
 def call_of(entry: str) -> Callable[[], object]:
-    """Returns the function that makes one call. Raises SystemExit with a sentence if there is none of that name."""
+    """Returns the function whose calls are the steps of an entry. Raises SystemExit with a sentence if there is no
+    function of the entry's name.
+    """
     source, _, name = entry.partition(":")
     module = _module_of(source)
     offered = getattr(module, OFFER)() if hasattr(module, OFFER) else {}
@@ -56,7 +58,7 @@ def call_of(entry: str) -> Callable[[], object]:
 def names_of(source: str) -> list[str]:
     """Returns the names of the entries that a file or module offers.
 
-    Raises SystemExit with a sentence if it offers none, or if a name is no text.
+    Raises SystemExit with a sentence if it defines no `entries()`, or if a name is not a string.
     """
     module = _module_of(source)
     if not hasattr(module, OFFER):
@@ -69,7 +71,9 @@ def names_of(source: str) -> list[str]:
 
 
 def call_until_stopped(call: Callable[[], object]) -> NoReturn:
-    """Calls the function until something ends the process. Each call is one step, whatever steps it has within."""
+    """Calls the function until something ends the process. Each call is one step. Steps that the function itself marks
+    are ignored.
+    """
     while True:
         with ignoring_steps():
             call()

@@ -35,7 +35,7 @@ class Offer:
     pattern: str = "*"
 
     def entries(self, names: Iterable[str]) -> list[Entry]:
-        """Returns the wanted ones of these names. Raises UsageError if there are none."""
+        """Returns an entry for each of these names that the pattern matches. Raises UsageError if it matches none."""
         found = [function_entry(f"{self.source}:{name}") for name in names if fnmatchcase(name, self.pattern)]
         if not found:
             raise UsageError(f"{self.source}: its {OFFER}() offers nothing that matches {self.pattern!r}")
@@ -48,9 +48,9 @@ def function_entry(name: str) -> Entry:
 
 
 def asked_for(words: Iterable[str], files: Iterable[str]) -> list[Entry | Offer]:
-    """Returns what the words of a command line and the lines of these files ask for, each once.
+    """Returns the entries and offers that the words of a command line and the lines of these files name, each once.
 
-    A line may have arguments for its script, in the syntax of a shell, and begins with # if it is a comment.
+    A line is in the syntax of a shell: arguments for a script may follow the script, and # begins a comment.
 
     Raises:
         UsageError: A word is no entry, or a file cannot be read.

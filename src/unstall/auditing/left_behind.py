@@ -1,7 +1,7 @@
 """Kills what a process has left behind: python left_behind.py, with a pipe from that process as stdin.
 
-Each line of the pipe is the number of a process group: 123 once it has begun, -123 once it has ended. When the process
-has ended, be it by SIGKILL, the pipe ends, too, and the groups that have not ended are killed.
+Each line of the pipe is the number of a process group: 123 when the group has begun, -123 when it has ended. The pipe
+ends when the process has ended, even by SIGKILL. Then all groups that have not ended are killed.
 """
 
 # It is started as a file, without site-packages, so that it starts at once.

@@ -1,4 +1,4 @@
-"""Why a process failed, in a line: from what it printed."""
+"""Finds the line that says why a process failed, in what the process printed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _NOTHING, _NO_REPORT = "unstall: nothing ", "unstall: so there is no report"
 
 
 def reason_of(code: int, log: Path) -> str:
-    """Returns the first line of the last error in the log, else the last line, else how the process ended.
+    """Returns a line that says why a process failed: the first line of the last error in the log, else the last line of
+    the log, else how the process ended.
 
-    If the process did not fail, returns what `unstall run` says of why there is no report.
+    If the exit code is 0, returns the sentence of `unstall run` on why there is no report.
     """
     if code < 0:
         return f"{_signal(-code)} ended it"

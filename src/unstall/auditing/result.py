@@ -17,10 +17,10 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         title: What happens, in a sentence.
         where: The line, and the operator.
         per_step: How often it happens per step, in the mean.
-        is_wait: Whether the host waits for the GPU there: it is counted as `unstall check` counts waits.
+        is_wait: Whether the host waits for the GPU there. Waits are counted as by `unstall check`.
         wait_ns: How long the host is blocked, per step; None if it is not known.
-        gain_ns: How much shorter a step gets if only this is mended. 0 if it cannot be told from nothing, None if it is
-            not known.
+        gain_ns: How much shorter a step gets if only this finding is mended. 0 if that is within the replay's error,
+            None if it is not known.
         fix: What to do.
         safe_if: The condition under which `fix` keeps the program correct.
         wrong: Whether the program may compute a wrong result.
@@ -52,8 +52,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         mended_ns: How long a step takes with every change of the report's plan.
         idle: Share of the time in which the GPU does nothing, from 0 to 1.
         bound_by: What bounds the entry, as in `Verdict.bound_by`.
-        findings: Wrong results first, then by gain. Waits that cost nothing are among them, other findings that cost
-            nothing are not.
+        findings: Wrong results first, then by gain. Findings that cost nothing are left out, except waits.
         caveats: What the figures leave out, or may be wrong in, one sentence each.
     """
 
@@ -95,7 +94,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Why an entry has no figures.
 
     Attributes:
-        reason: The error's first line, or that the time limit was over.
+        reason: The error's first line, or a sentence that the time limit was over.
         log: The file that has all that the entry printed; None if it was not kept.
     """
 
@@ -107,7 +106,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One entry: its figures, or why it has none.
 
     Attributes:
-        entry: The entry, as it was named.
+        entry: The name of the entry.
         took_s: How long its process ran.
         figures: None if it failed.
         failure: None if it did not fail.
@@ -125,8 +124,8 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         schema: Name and version of this form.
         version: The version of unstall.
-        gpu: The virtual GPU, as it was asked for; None for the machine's own.
-        rows: Those with wrong results first, then by the share of a step that they gain. Those that failed come last.
+        gpu: The name of the virtual GPU, as the user wrote it; None for the machine's own GPU.
+        rows: Entries with wrong results first, then by the share of a step that the plan saves. Failed entries last.
     """
 
     schema: str = SCHEMA

@@ -8,7 +8,7 @@ from unstall.budgets.limits import LIMITS, Limit
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits on a run. None: there is no such limit.
+    """The limits on a run. A field that is None sets no limit.
 
     Attributes:
         syncs_per_step: How often the host may wait for a device, in any step.

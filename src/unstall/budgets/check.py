@@ -50,7 +50,7 @@ def check_races(races: Iterable[OutcomeLine], missing: str, budget: Budget, *, p
 
     Args:
         races: A line for each race.
-        missing: Why some or all races may be missing; "" if none is.
+        missing: Why `races` may be incomplete; "" if it is complete.
         budget: The budget. Its other limits cannot be checked.
         path: The program that ran.
     """

@@ -13,9 +13,9 @@ from unstall.figures import decimal_size, duration, parse_duration, parse_ms, pa
 class Limit:
     """One kind of budget.
 
-    `option` is its option without the dashes, and its key in pyproject.toml; `field` its name in `Budget`. `parse`
-    reads the text of a limit and raises UsageError; None if the option takes no value and allows nothing. `shown`
-    writes a limit.
+    `option` is the command-line option without the dashes, and the key in pyproject.toml. `field` is the field of
+    `Budget`. `parse` reads the text of a limit and raises UsageError; `parse` is None if the option takes no value, and
+    then the limit is 0. `shown` writes a limit.
     """
 
     option: str

@@ -13,11 +13,11 @@ State: TypeAlias = Literal["held", "exceeded", "unknown"]
 
 
 class OutcomeLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line that a budget is about.
+    """One source line that contributes to the figure of a budget.
 
     Attributes:
         where: The line.
-        text: What it adds to the figure: "1x a step", "222 KiB in a step".
+        text: How much the line adds to the figure: "1x a step", "222 KiB in a step".
         title: What happens there, in a sentence; "" if `text` says it all.
         fix: What to do instead; "" if that is not known.
     """
@@ -29,7 +29,7 @@ class OutcomeLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, found: Finding | LineCount, text: str) -> OutcomeLine:
-        """Returns the line of something that was found."""
+        """Returns an outcome line with the place, title and fix of a finding or of a counted line."""
         return cls(where=found.where, text=text, title=found.title, fix=found.fix)
 
 
@@ -66,10 +66,11 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
         schema: Name and version of this form.
         version: The version of unstall.
         path: The program that ran, or the file that was read.
-        source: The run; None if no steps of it were recorded, as a search for races does not.
-        steps: How the run was cut into steps; None as for `source`.
-        shortfall: Why the figures are not about what was asked for, or about few steps; None if neither is so.
-        outcomes: One for each budget.
+        source: The run; None after a search for races, which records no steps.
+        steps: How the run was cut into steps; None if `source` is None.
+        shortfall: Why the figures are about another part of the run than was asked for, or about few steps only. None
+            if nothing is missing.
+        outcomes: One outcome for each budget.
     """
 
     schema: str = SCHEMA

@@ -15,13 +15,15 @@ NOT_LOOKED_FOR = (
 
 
 def races(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns how many races a run on a virtual GPU has: on a real one, recordings do not tell of races."""
+    """Returns the number of races in a run on a virtual GPU. For a run on a real GPU, returns CannotTell, because
+    recordings of real GPUs do not show races.
+    """
     if not result.source.simulated:
         return CannotTell(NOT_LOOKED_FOR)
     return seen_races(OutcomeLine.of(finding, finding.saw) for finding in result.findings if finding.rule == "race")
 
 
 def seen_races(lines: Iterable[OutcomeLine]) -> Seen:
-    """Returns the figure for these races, one line each."""
+    """Returns the number of these races, with a line for each race."""
     found = tuple(lines)
     return Seen(len(found), races_shown(len(found)), lines=found)

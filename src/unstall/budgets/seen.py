@@ -1,4 +1,4 @@
-"""What a look at a result finds for one kind of budget."""
+"""The figure that a budget's limit is compared with, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unstall.result import Result
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The figure that a limit is compared with. `about` stands behind it in the sentence."""
+    """The figure that a limit is compared with. `about` follows the figure's text in the sentence."""
 
     value: float
     text: str

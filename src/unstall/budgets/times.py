@@ -32,7 +32,7 @@ def _fix_at(result: Result, where: Where) -> str:
 
 
 def exposed(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns what the costliest finding exposes. Each finding over the limit is a line."""
+    """Returns how long the costliest finding exposes the device, per step. Each finding over the limit is a line."""
     found = sorted(result.costly, key=lambda finding: -finding.exposed_ns)
     lines = tuple(
         OutcomeLine.of(finding, f"{duration(finding.exposed_ns)} {result.steps.over}")
@@ -44,7 +44,7 @@ def exposed(result: Result, limit: float) -> Seen | CannotTell:
 
 
 def step(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns how long a step takes in the mean: without the recorder if that was measured, else with it."""
+    """Returns the mean step time: as measured without the recorder if there is such a measurement, else as recorded."""
     if result.steps.found_by == "whole":
         return CannotTell(NO_STEPS)
     plain = result.replay.plain_step_ns if result.replay else None

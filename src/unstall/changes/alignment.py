@@ -39,7 +39,7 @@ class Alignment:
 
     @property
     def one_to_one(self) -> bool:
-        """Returns whether a step of A is compared with a step of B."""
+        """Returns whether single steps of A are compared with single steps of B."""
         return self.a == self.b == 1
 
 
@@ -90,7 +90,9 @@ def comparable(found: Alignment, sides: Sides, a: Steps, b: Steps) -> bool:
 
 
 def grouped(run: Run, number: int) -> Run:
-    """Returns the run with `number` steps merged into one. Steps that remain at the end do not count."""
+    """Returns the run with every `number` consecutive steps merged into one step. Steps that remain at the end are
+    dropped.
+    """
     if number == 1:
         return run
     groups, steps = len(run.steps) // number, run.steps

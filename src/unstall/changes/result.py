@@ -136,7 +136,9 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
-    """All kernels of one name; `where` is the place that launched the kernels which took most of that time."""
+    """All kernels of one name. `where_a` and `where_b` are the places that launched most of the kernels' time in each
+    run.
+    """
 
     status: Status
     name: str
@@ -210,8 +212,8 @@ class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a report of two runs shows. Values that the data does not support are null, or empty with a
     caveat.
 
-    `compared` is how many steps of A and how many steps of B are the same work. All figures per step are of so many
-    steps.
+    `compared` is how many steps of A and how many steps of B do the same work. Such a group of steps
+    is the unit of all figures per step.
     """
 
     schema: str = SCHEMA

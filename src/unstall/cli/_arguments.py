@@ -78,7 +78,7 @@ def parse_count(text: str) -> int:
 
 
 def add_place_options(parser: argparse._ActionsContainer, runs: str = "") -> None:
-    """Adds --step and --user. `runs` says of which runs, if of several."""
+    """Adds --step and --user. `runs` is added to the help of --step, such as ", in both runs"."""
     about = f"the name of the annotation around one step{runs} (default: detected)"
     parser.add_argument("--step", metavar="NAME", help=about)
     add_user_option(parser)
@@ -123,7 +123,7 @@ def add_size_options(group: argparse._ArgumentGroup, largest: str) -> None:
 
 
 def add_quiet_option(group: argparse._ArgumentGroup, but: str = "only what") -> None:
-    """Adds -q."""
+    """Adds -q. `but` begins the help's clause on what is printed even with -q."""
     group.add_argument(
         "-q", "--quiet", action="store_true", help=f"print {but} --format and -o ask for, without progress"
     )

@@ -98,7 +98,10 @@ def _watcher(args: argparse.Namespace, folder: Path, program: Sequence[str]) -> 
 
 
 def supervised(args: argparse.Namespace, program: Sequence[str], pinned: str = "", *, anomaly: bool = False) -> Ended:
-    """Runs the program once, and returns what is known of its faults and races."""
+    """Runs the program once, and returns what is known of its faults and races.
+
+    `pinned` and `anomaly` are those of `blaming.supervise.supervise`.
+    """
     from unstall.blaming.supervise import make_folder, supervise
 
     folder = make_folder()

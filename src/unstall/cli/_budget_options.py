@@ -45,14 +45,15 @@ def budgets_in(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[st
 
 
 def is_of_budget(dest: str) -> bool:
-    """Returns whether an argument is a budget."""
+    """Returns whether an argument, given by its `dest`, sets a budget."""
     return dest.startswith(_PREFIX)
 
 
 def budget_of(args: argparse.Namespace, table: Mapping[str, Any] | None = None, about: str = "") -> Budget:
-    """Returns the budgets of the command line and, for kinds that it does not have, of a table of pyproject.toml.
+    """Returns the budgets of the command line. Limits that the command line does not set come from `table`.
 
-    `about` is how the table is called. Raises UsageError for a key or a value of it that is wrong.
+    `table` is a table of pyproject.toml, and `about` its name in error messages. Raises UsageError if the table has a
+    wrong key or value.
     """
     from unstall.budgets.budget import Budget
 
@@ -89,8 +90,10 @@ def _text(value: float | str) -> str:
 
 
 def deliver_checked(report: Report, args: argparse.Namespace) -> int:
-    """Delivers a report, and says on stderr which budgets of the command line do not hold, also if a file cannot be
-    written. Returns the exit code."""
+    """Delivers a report, and says on stderr which budgets of the command line do not hold. Returns the exit code.
+
+    The budgets are checked even if a file cannot be written.
+    """
     budget = budget_of(args)
     try:
         deliver(report, args)

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def races_of(args: argparse.Namespace, program: Sequence[str], budget: Budget, name: str) -> tuple[Exit, CheckResult]:
-    """Runs the program, which reports call `name`. Returns how it ended, and the outcomes of its budgets."""
+    """Runs the program, and returns how it ended, and the outcomes of its budgets. `name` is the program's name in
+    reports.
+    """
     ended = supervised(args, program)
     found = ended.result.races if ended.result else None
     missing = ended.result.races_missing if ended.result else ended.missing

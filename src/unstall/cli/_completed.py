@@ -28,7 +28,7 @@ _FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Words, and endings of files' names."""
+    """What completes an argument: words, and files with one of some endings."""
 
     words: tuple[str, ...] = ()
     endings: tuple[str, ...] = ()
@@ -40,7 +40,10 @@ class Values:
 
 
 def values_of(verb: str, action: argparse.Action) -> Values:
-    """Returns what completes this argument of a verb. An argument is known by its option, or by its metavar."""
+    """Returns the words and file endings that complete this argument of a verb.
+
+    They are looked up by the argument's option or metavar.
+    """
     names = [*action.option_strings, str(action.metavar)]
     keys = [f"{verb} {name}" for name in names] + names
     words = tuple(map(str, action.choices or ())) or next((tuple(_WORDS[key]()) for key in keys if key in _WORDS), ())

@@ -29,16 +29,17 @@ _KINDS = {bool: "true or false", int: "a number", float: "a number", str: "text"
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The table of one file, and how that file is called from here."""
+    """The table [tool.unstall] of one pyproject.toml, and the path of that file from the current folder."""
 
     file: str
     table: Mapping[str, Any]
 
 
 def configure(args: argparse.Namespace) -> str | None:
-    """Sets the options that the command line does not have as the file says. Returns a sentence on that, or None.
+    """Sets the options that were not given on the command line to their values in pyproject.toml.
 
-    A verb that has not all options of `run` names the keys that it leaves alone as its argument `not_configured`.
+    Returns a sentence that lists the options set, or None if none was set. `args.not_configured` has the keys of the
+    file that the verb ignores, because it does not have all options of `run`.
 
     Raises UsageError if the file is broken, or has an unknown key or a wrong value.
     """
@@ -55,7 +56,9 @@ def configure(args: argparse.Namespace) -> str | None:
 
 
 def find() -> Config | None:
-    """Returns the nearest file's table. Raises UsageError if that file is broken."""
+    """Returns the table [tool.unstall] of the nearest pyproject.toml that has one, or None. Raises UsageError if that
+    file is broken.
+    """
     try:
         here = Path.cwd()
     except OSError:  # the folder was removed
@@ -101,7 +104,7 @@ def _table(data: bytes, file: str) -> Mapping[str, Any] | None:
 
 
 def given_in(args: argparse.Namespace) -> set[str]:
-    """Returns the names of the arguments that the command line has."""
+    """Returns the names of the arguments that were given on the command line."""
     parser: argparse.ArgumentParser = args.parser
     defaults = [(action, action.default) for action in parser._actions]
     try:

@@ -22,7 +22,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def last_run(folder: Path = Path()) -> Path:
-    """Returns the trace or saved result in the folder that was made last, not a copy of it or of an earlier one.
+    """Returns the trace or saved result in the folder whose content was made last. Copying a file does not renew it.
 
     Raises UsageError if there is none.
     """

@@ -65,7 +65,7 @@ class Teller:
 
 
 def try_cupti(settings: Settings) -> None:
-    """Tries whether CUPTI works before the program starts, so that the program need not start a process for that."""
+    """Checks whether CUPTI works, before the program starts. Otherwise the program would start a process to check."""
     from unstall.cupti.recorder import try_ahead
 
     with suppress(OSError):  # the program tries it itself then
@@ -73,7 +73,7 @@ def try_cupti(settings: Settings) -> None:
 
 
 def failure(events: Sequence[Event]) -> str | None:
-    """Returns why the recording failed, if it did."""
+    """Returns why the recording failed, or None if it did not fail."""
     return next((f"{event.get('why')}" for event in events if event["event"] == "failed"), None)
 
 
@@ -112,7 +112,9 @@ def how_it_failed(ended: Exit) -> str | None:
 
 
 def signal_name(number: int) -> str:
-    """Returns "SIGTERM" for 15, "signal 35" for one without a name."""
+    """Returns the name of a signal, such as "SIGTERM" for 15. For a signal without a name, returns its number, such as
+    "signal 35".
+    """
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -32,7 +32,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_program(parser: argparse.ArgumentParser, name: str, help: str) -> None:
-    """Adds the program with its arguments, which is called `name`, -m and --no-config."""
+    """Adds -m, --no-config, and the program with its arguments. `name` is the program's metavar."""
     parser.add_argument(
         "-m", dest="module", action="store_true", help=f"{name} is the name of a module, as with python -m"
     )
@@ -41,7 +41,7 @@ def add_program(parser: argparse.ArgumentParser, name: str, help: str) -> None:
 
 
 def add_recording_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Adds the options of a recording. Returns their group, for further ones."""
+    """Adds the options of a recording. Returns their group, so that more options can be added to it."""
     group = parser.add_argument_group("recording")
     begins, ends = group.add_mutually_exclusive_group(), group.add_mutually_exclusive_group()
     add_value(begins, "--warmup", "N", parse_whole, f"skip N steps first (default: {_USUAL.warmup})")

@@ -12,8 +12,9 @@ _STAND_INS = dict(zip("█▓▒▚░·…→µ—", "#&>@x-~>u-", strict=True)
 
 
 def prepare() -> None:
-    """Replaces characters that a stream's encoding lacks by others of the same width. Replaces closed streams by the
-    null device."""
+    """Makes stdout and stderr safe to print to: characters that their encoding lacks are replaced by others of the same
+    width, and closed streams by the null device.
+    """
     codecs.register_error("unstall.stand-in", _stand_in)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -112,8 +112,10 @@ def virtual_gpu_for_children(options: MachineOptions) -> Iterator[None]:
 
 
 def ask_to_stop(folder: Path, args: argparse.Namespace) -> None:
-    """If `args` have --stop, asks the program that leaves its run in `folder` to end after the selected steps or
-    time."""
+    """If `args` have --stop, asks the program to end after the selected steps or time.
+
+    `folder` is the folder in which the program leaves its run.
+    """
     from unstall.virtual.stopping import ask
 
     if args.stop:
@@ -151,8 +153,9 @@ def tell_of_stop(folder: Path, args: argparse.Namespace) -> None:
 
 
 def read_run(folder: Path, ended: Exit) -> Timeline | None:
-    """Returns the program's run on the virtual GPU. If the program did nothing or nothing is known, prints why and
-    returns None."""
+    """Returns the program's run on the virtual GPU. If nothing ran there, or if the run was not kept, prints why and
+    returns None.
+    """
     from unstall.read import load
     from unstall.virtual.run_folder import FAILED, TIMELINE
 
@@ -181,10 +184,10 @@ def read_run(folder: Path, ended: Exit) -> Timeline | None:
 def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
     """Returns the steps, or the stretch of time, that --warmup, --steps, --after and --for select.
 
-    Without these options, returns the part after the usual warm-up, as in a recorded run. Returns the whole run if the
-    program has no step boundaries, no steps after the warm-up, or races, which may be anywhere. If a device failed,
-    returns the whole run, whatever the options say. If only one of --warmup
-    and --steps is given, the other is the usual warm-up or all remaining steps.
+    Without these options, returns the part after the usual warm-up, as in a recorded run. Then the whole run is
+    returned if the program has no step boundaries, no steps after the warm-up, or races, which may be anywhere. If only
+    --warmup is given, all remaining steps are selected. If only --steps is given, the usual warm-up comes before them.
+    If a device failed, returns the whole run, whatever the options say.
 
     If the selected part is empty, returns the whole run instead. The `shortfall` says so, and also tells of too few
     steps.
@@ -270,7 +273,7 @@ def _short_of(timeline: Timeline, shortfall: str) -> Timeline:
 
 
 def told_of_faults(timeline: Timeline) -> str:
-    """Returns what is told of a rank's faults if no report of that rank is printed."""
+    """Returns the verdict of a run in which a device failed, for a rank whose report is not printed."""
     from unstall.diagnose.explain import explain
 
     return explain(timeline).verdict.text

@@ -86,9 +86,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None = None) -> int:
-    """Runs the program and records it. `explain` tells of it once it has ended. Returns the program's exit code.
+    """Runs the program and records it, and returns its exit code. When the program has ended, `explain` reports on it.
 
-    `blame` runs the program instead if it is to be blamed on a real GPU.
+    With --blame on a real GPU, `blame` runs the program instead.
     """
     if sys.platform != "linux":
         raise UsageError("run needs Linux; elsewhere record within the program: with unstall.record(): …")

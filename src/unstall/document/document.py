@@ -209,8 +209,10 @@ def _nothing_more(path: Path) -> Mapping[str, object]:
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Content of the interactive HTML page in addition to the data: more fields, pictures that are drawn on demand,
-    and a waterfall above the rest. `fields_at` returns the fields that a page written to a path has besides."""
+    """Content of the interactive HTML page in addition to the data: more fields, pictures that are drawn on demand, and
+    a waterfall above the rest. `fields_at` returns further fields, which depend on the path that the page is written
+    to.
+    """
 
     fields: Mapping[str, object]
     draw: Callable[[], Sequence[bytes]]
@@ -218,7 +220,7 @@ class Page(msgspec.Struct, frozen=True):
     fields_at: Callable[[Path], Mapping[str, object]] = _nothing_more
 
     def written_to(self, path: Path) -> Page:
-        """Returns the page as a file at `path`."""
+        """Returns the page with the fields that depend on `path`, the file that the page is written to."""
         return msgspec.structs.replace(self, fields={**self.fields, **self.fields_at(path)})
 
 

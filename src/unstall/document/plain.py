@@ -25,9 +25,10 @@ def short(text: str, longest: int = _LONGEST_NAME) -> str:
 
 
 def no_command(line: str) -> str:
-    """Returns a printed line with a space in what continuous integration would take for a command: a name from a trace
-    must not give orders. GitHub's Actions and Azure's Pipelines obey lines that begin with `::` or have `##[` or
-    `##vso[` in them.
+    """Returns a printed line, changed by a space if continuous integration would take it for a command.
+
+    A name from a trace must not give orders. GitHub's Actions and Azure's Pipelines obey lines that begin with `::`, or
+    that contain `##[` or `##vso[`.
     """
     if _COMMAND.match(line):
         line = line.replace("::", ": :", 1)

@@ -22,7 +22,7 @@ _KEY = "unstall.guarding"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Caller:
-    """The guard and the frame of the code that called a backward pass, which is running."""
+    """The code that called a backward pass that is still running: its guard and its frame."""
 
     region: Region
     frame: FrameType
@@ -32,8 +32,10 @@ _running: list[Caller] = []
 
 
 def carry(torch: ModuleType) -> None:
-    """Makes backward passes carry the caller's guard, while any thread is guarded. Called once torch was imported. Does
-    nothing if this torch carries no objects to autograd's threads.
+    """Makes backward passes carry the caller's guard while any thread is guarded. It is called when torch has been
+    imported.
+
+    Does nothing if this version of torch carries no objects into autograd's threads.
     """
     torch_c: Any = torch._C
     if not hasattr(torch_c, "_stash_obj_in_tls"):
@@ -71,8 +73,9 @@ def carry(torch: ModuleType) -> None:
 
 
 def caller_of(thread: int) -> Caller | None:
-    """Returns who called the backward pass for which another thread works: the only one that runs, if that thread is
-    none of the program's own. None if that is not certain.
+    """Returns the caller of the backward pass for which another thread works, or None if the caller is not certain.
+
+    It is certain if only one backward pass runs, and the thread is not one of the program's own threads.
     """
     if len(_running) != 1 or any(own.ident == thread for own in threading.enumerate()):
         return None

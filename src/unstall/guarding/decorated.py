@@ -1,4 +1,4 @@
-"""Functions whose calls run in a block: async functions and generators stay what they are."""
+"""Makes each call of a function run in a block. Async functions stay async, and generators stay generators."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Block = Callable[[], AbstractContextManager[object]]
 
 
 def decorated(function: Function, block: Block) -> Function:
-    """Returns a function of the same kind. Each call runs in a block of its own.
+    """Returns `function`, changed so that each call runs in a block of its own. The kind of function stays the same.
 
-    A generator's block is entered whenever it runs on, and left at each of its values.
+    If it is a generator, the block is entered whenever the generator resumes, and left whenever it yields.
 
     Raises UsageError if `function` cannot be called.
     """

@@ -1,7 +1,8 @@
 """The waits of a real GPU: calls of CUDA's driver, which `_hooks.c` announces before they are made.
 
-A wait that is refused returns CUDA_ERROR_NOT_PERMITTED to torch, or to the library that waits, which raises an error of
-its own. `no_sync` raises the guard's error in its place as it is left, and also if that error went nowhere.
+If a wait is refused, the driver's call returns CUDA_ERROR_NOT_PERMITTED to torch, or to the library that called it. The
+caller then raises an error of its own. When the block of `no_sync` is left, the guard's SyncError replaces that error.
+It is raised even if the other error was caught.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ _MISSED = (
 
 
 class DriverWaits:
-    """What the hooks call, while any thread is guarded."""
+    """The source of a real GPU's waits: the hooks call its methods while any thread is guarded."""
 
     def __init__(
         self, library: str = LIBRARY, operators: Callable[[], Sequence[str]] = tuple, *, own_allocator: bool = True
@@ -103,14 +104,16 @@ class DriverWaits:
         self._lock = threading.Lock()
 
     def switch(self, on: bool) -> None:
-        """Asks about waits from now on, or no more. Raises UsageError if waits cannot be seen."""
+        """Makes the hooks ask about each wait from now on, or stops that. Raises UsageError if the hooks cannot see
+        waits.
+        """
         if on:
             self._install()
         if self._installed:
             _hooks.switch(on)
 
     def settle(self) -> None:
-        """Reports the waits that are over and were not reported yet."""
+        """Reports the waits that have ended and were not reported yet."""
         ended, missed = _hooks.finished() if self._installed else ([], 0)
         errors = []
         for number, duration_ns in ended:
@@ -126,7 +129,7 @@ class DriverWaits:
     def before(
         self, kind: int, operators: Sequence[str], size_bytes: int, is_pinned: int, thread: int, here: int
     ) -> int:
-        """Returns 0 to let a wait be, -1 to refuse it, or the number by which `after` tells how long it was.
+        """Called before a wait. Returns 0 to ignore the wait, -1 to refuse it, or else the number to pass to `after`.
 
         `here`: this thread waits, and the call is not the allocator's.
         """
@@ -154,7 +157,9 @@ class DriverWaits:
         return number
 
     def after(self, number: int, duration_ns: int) -> int:
-        """Reports a wait that is over; one that was not asked about in time, of -1 ns, is dropped."""
+        """Reports that a wait is over, given the number that `before` returned. A duration of -1 ns means that the
+        hooks asked about the wait too late: such a wait is not reported.
+        """
         pending = self._pending.pop(number, None)
         if pending is not None and duration_ns >= 0:
             pending.waited(duration_ns)
@@ -185,9 +190,9 @@ def is_refusal(error: BaseException | None) -> bool:
 
 
 def connect(torch: ModuleType) -> None:
-    """Sees waits for a real GPU whenever a thread is guarded, once CUDA is initialized.
+    """Makes guards see waits for a real GPU, as soon as CUDA is initialized.
 
-    Does nothing on a virtual GPU, or if this torch has no CUDA.
+    Does nothing on a virtual GPU, or if this version of torch has no CUDA.
     """
     if torch.version.cuda is None:
         return

@@ -1,4 +1,4 @@
-"""`Guard`: what a guard does about waits, and those that it saw."""
+"""`Guard`: the mode of a guard, and the waits that it saw."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Guard:
     """The waits that one guard saw.
 
     Attributes:
-        mode: What it does about them.
-        waits: The waits, in order: the first 10,000.
+        mode: What the guard does about waits.
+        waits: The first 10,000 waits, in order.
         count: The number of all waits.
     """
 
@@ -34,12 +34,12 @@ class Guard:
         self.refused: SyncError | None = None  # the first that the driver was made to return in its own words
 
     def note(self, wait: Wait) -> None:
-        """Adds a wait."""
+        """Adds a wait to `waits` and `count`."""
         self.count += 1
         if self.count <= MOST_KEPT:
             self.waits.append(wait)
 
     def refuse(self, wait: Wait) -> SyncError:
-        """Adds a wait, and returns the error for it."""
+        """Adds a wait as `note` does, and returns the error to raise for it."""
         self.note(wait)
         return SyncError(str(wait), wait)

@@ -24,7 +24,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True, slots=True)
 class KindWords:
-    """Words about a kind."""
+    """The words for one kind of wait in messages."""
 
     does: str  # after an arrow: "aten::item → copy to the CPU"
     call: str  # the runtime's call, as `ways_to_wait` knows it

@@ -67,25 +67,26 @@ class no_sync(_Block, Guard):  # noqa: N801 - used like a function
             step(batch)
         print(guard.count, guard.waits)
 
-    A guard holds for its thread, for the asyncio tasks that are created in it, until it is left, and for the backward
-    passes that are called in it. Guards nest, and the innermost decides; `unstall.allow_sync` suspends them. A call
-    that waits is reported even if the GPU happens to be done: whether it is depends on timing.
+    Until its block is left, a guard holds for its thread, for the asyncio tasks that are created in the block, and for
+    the backward passes that are called in the block. Guards nest, and the innermost decides. `unstall.allow_sync`
+    suspends them. A call that waits is reported even if the GPU happens to be done, because that depends on timing.
 
-    In code that torch.compile compiles, it does nothing: put it around the call of the compiled function.
+    In code that torch.compile compiles, a guard does nothing. Put it around the call of the compiled function.
 
-    As a decorator, it guards each call. Async functions and generators stay what they are. A generator is guarded
-    only while it runs, not between its values; a `with` block in a generator also guards the code that uses the values.
+    As a decorator, it guards each call. Async functions stay async, and generators stay generators. A generator is
+    guarded only while it runs, not between its values. A `with` block in a generator also guards the code that uses the
+    values.
 
     Args:
         mode: "error" raises SyncError before the wait. "warn" warns with SyncWarning at the line that waits, and says
-            how long that was. "count" only collects.
+            how long the wait took. "count" only collects waits.
 
     Attributes:
-        waits: The waits so far, in order: the first 10,000.
+        waits: The waits so far, in order. Only the first 10,000 are kept.
         count: The number of all waits.
 
     Raises:
-        UsageError: There is no such mode. Or, as it is entered, waits cannot be seen on this machine.
+        UsageError: There is no such mode. Or, on entering the block, waits cannot be seen on this machine.
     """
 
     def __init__(self, mode: Mode = "error") -> None:
@@ -112,13 +113,13 @@ class allow_sync(_Block):  # noqa: N801 - used like a function
         with unstall.allow_sync("the loss is logged every 100 steps"):
             log(loss.item())
 
-    It takes the same forms as `no_sync`, and nests with it: `no_sync` within guards again.
+    Like `no_sync`, it is a context manager and a decorator. A `no_sync` inside its block guards again.
 
     Args:
         reason: Why waiting is right here. Read by people only.
 
     Raises:
-        UsageError: There is no reason.
+        UsageError: `reason` is missing or empty.
     """
 
     def __init__(self, reason: str) -> None:

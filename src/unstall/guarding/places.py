@@ -24,15 +24,16 @@ class Place:
     """Where a wait is.
 
     Attributes:
-        file, line, function: Of the innermost frame that is neither a framework's nor ours, else the innermost of all;
-            the file as reports print it.
-        called_from: "FILE:LINE" of the program's own innermost line if that frame is in an installed package, else "".
-        code: The source of the frame's call.
-        frames: "FILE: FUNCTION" of each frame between it and the wait, innermost first, one per line. Before and after
-            them, the built-in functions that the innermost of them calls, and that the user's line calls, as a
-            profiler names them.
-        path, names: The file, and the global names, of that frame. The frame itself would keep the program's tensors
-            alive.
+        file, line, function: The wait's frame: the innermost one that is neither a framework's nor unstall's. If there
+            is no such frame, the innermost one of all. `file` is the file as reports print it.
+        called_from: "FILE:LINE" of the program's own innermost line, if the wait's frame is in an installed package.
+            Otherwise "".
+        code: The source of the call that the wait's frame makes.
+        frames: "FILE: FUNCTION" of each frame between the wait's frame and the wait, innermost first, one per line. A
+            built-in function that the innermost of these frames calls comes before them. A built-in function that the
+            wait's frame calls comes after them. Built-in functions have the names that a profiler gives them.
+        path, names: The path of the file and the global names of the wait's frame. The frame itself is not kept,
+            because it would keep the program's tensors alive.
     """
 
     file: str
@@ -49,8 +50,10 @@ NOWHERE = Place("", 0, "", "", "", "", "unstall", {})
 
 
 def place_of(frame: FrameType | None) -> Place:
-    """Returns the place of a wait that this frame, or code that it called, asks for. Frames of guards and of the
-    virtual GPU do not count. Returns NOWHERE if there are no others.
+    """Returns the place of a wait that this frame, or code called by it, asks for. Returns NOWHERE if there is no such
+    place.
+
+    Frames of guards and of the virtual GPU do not count.
     """
     while frame is not None and frame.f_code.co_filename.startswith(_SOURCES):
         frame = frame.f_back

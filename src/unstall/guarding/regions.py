@@ -1,9 +1,11 @@
-"""Which guard is active: by thread, by asyncio task, and in autograd's threads for the thread that called backward().
+"""Finds the active guard of a thread and asyncio task. In autograd's threads, it is the guard of the thread that called
+backward().
 
-A region is one time that a block is entered. A context variable holds the innermost region. So a task has those of the
-task that created it, as long as they are active. Threads that run in a copy of the context, as those of
-asyncio.to_thread do, see regions of another thread, which do not count. Leaving a region marks it, since the context
-may be another one than that in which it was entered: a generator may be dropped in the middle.
+A region lasts from entering a block to leaving it. A context variable holds the innermost region. A new task copies the
+context, so it has the regions of the task that created it, as long as they are active. Threads that run in a copy of
+another thread's context, such as those of asyncio.to_thread, see regions of that other thread, which do not count. A
+region may be left in another context than it was entered in, for example when a generator is dropped in the middle. So
+leaving a region marks the region itself.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 
 
 class Region:
-    """A block in which waits are reported to `guard`, or allowed if that is None. `outer` is around it."""
+    """A block that has been entered. Its waits are reported to `guard`, or allowed if `guard` is None. `outer` is the
+    region around it.
+    """
 
     __slots__ = ("__weakref__", "active", "guard", "in_all_contexts", "outer", "siblings", "task")
 
@@ -47,10 +51,12 @@ class Source(Protocol):
     """Something that sees waits: see `state.py`."""
 
     def switch(self, on: bool) -> None:
-        """Called with whether any thread is guarded, when that changes. Raises UsageError if it cannot see waits."""
+        """Called when the first thread becomes guarded (True), and when no thread is guarded any more (False). Raises
+        UsageError if the source cannot see waits.
+        """
 
     def settle(self) -> None:
-        """Called when a guard is left: reports the waits that are over."""
+        """Called when a guard is left. Reports the waits that have ended."""
 
 
 class _Here(threading.local):
@@ -90,7 +96,9 @@ def innermost() -> Region | None:
 
 
 def hold_in_all_contexts() -> None:
-    """Makes the innermost region hold in each context of its thread that has none, as tasks made before it have not."""
+    """Makes the innermost region also hold in those contexts of its thread that have no region, such as tasks that were
+    created before it.
+    """
     region = _own()
     if region is not None:
         region.in_all_contexts = True
@@ -103,7 +111,8 @@ def _of_all_contexts() -> Region | None:
 def innermost_of(thread: int) -> Region | None:
     """Returns the innermost active region of another thread, or None.
 
-    A context can be read only in its own thread. So a task does not have those of the task that created it.
+    A context can be read only in its own thread. So regions that a task of the other thread has from its creator are
+    not found.
     """
     entered = _threads.get(thread)
     if entered is None:
@@ -145,8 +154,9 @@ def enter(guard: Guard | None) -> Region:
 
 
 def leave(region: Region) -> None:
-    """Ends a region, in whatever thread or context. Does nothing if it has ended. Raises what a source raises as it
-    reports waits: a warning, if they are errors.
+    """Ends a region, whatever thread or context this is. Does nothing if the region has ended.
+
+    A source reports waits when a region ends. If warnings are errors, its warning is raised here.
     """
     if not region.active:
         return
@@ -163,7 +173,9 @@ def leave(region: Region) -> None:
 
 
 def leave_one_of(entered: list[Region]) -> None:
-    """Removes and leaves the innermost of these regions in this context; the last one if none is of this context."""
+    """Leaves one region of `entered` and removes it from the list: the innermost one in this context, or the last of
+    the list if none is in this context.
+    """
     region = _innermost.get()
     if entered and region is not entered[-1]:
         while region is not None and region not in entered:
@@ -188,7 +200,9 @@ def remove_source(source: Source) -> None:
 
 
 def when_switched(switch: Callable[[bool], None]) -> None:
-    """Calls `switch` with whether any thread is guarded: at once if so, and whenever that changes."""
+    """Calls `switch` whenever the first thread becomes guarded (True) or no thread is guarded any more (False). Calls
+    it at once if a thread is guarded now.
+    """
     with _lock:
         _switches.append(switch)
         if _is_on:

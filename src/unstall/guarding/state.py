@@ -1,4 +1,4 @@
-"""What a source of waits calls: the virtual GPU, or hooks in a real GPU's driver.
+"""The functions that a source of waits calls. A source is the virtual GPU, or hooks in a real GPU's driver.
 
 A source adds itself by `regions.add_source` and calls `on_wait` only while it is switched on. For each wait, in
 the thread that waits, with the GIL:
@@ -8,12 +8,13 @@ the thread that waits, with the GIL:
     if pending is not None:
         pending.waited(duration_ns)  # right after; may raise, if the program turns warnings into errors
 
-`kind` is one of `kinds.KINDS`. The operator may be unknown: then the call in the user's line tells. The line is found
-from the caller's frame outward; if the thread runs no Python, from the call of backward() for which it works.
+`kind` is one of `kinds.KINDS`. If the operator is not known, it is inferred from the call in the user's line. The line
+is found from the caller's frame outward. If the thread runs no Python, the search begins at the call of backward() for
+which the thread works.
 
-Neither call waits, for the GPU or for another thread: a source may be in the middle of the driver's call. A wait within
-a wait (the synchronization that ends a blocking copy, or one of a warning's handler) is part of it: a source reports
-the outer one only.
+`on_wait` and `waited` never wait for the GPU or for another thread, because a source may call them in the middle of the
+driver's call. If a wait contains another one, such as the synchronization that ends a blocking copy, a source reports
+only the outer wait.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Pending:
     place: Place
 
     def waited(self, duration_ns: int | None) -> None:
-        """Reports the wait, once it is over. None: its length is not known."""
+        """Reports the wait when it is over. `duration_ns` is None if the length is not known."""
         wait = replace(self.wait, duration_ns=duration_ns)
         self.guard.note(wait)
         if self.guard.mode == "warn":
@@ -67,13 +68,13 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """A thread that is about to wait: its guard, and the place that it waits at."""
+    """A thread that is about to wait: its guard, and the place of the wait."""
 
     guard: Guard
     place: Place
 
     def begin(self, kind: Kind, operator: str | Sequence[str]) -> Pending | None:
-        """What `on_wait` does."""
+        """Begins a wait at this place, as `on_wait` does."""
         if kind in self.guard.ignored or is_ours(self.place.frames):
             return None
         wait = _wait(kind, (operator,) if isinstance(operator, str) else tuple(operator), self.place)
@@ -83,7 +84,9 @@ class Guarded:
 
 
 def guarded() -> Guarded | None:
-    """Returns the guard that is active in this thread and task, with the place of the caller; None without a guard."""
+    """Returns the guard that is active in this thread and task, with the caller's place. Returns None if no guard is
+    active.
+    """
     region = regions.innermost()
     if region is None or region.guard is None:
         return None
@@ -94,7 +97,10 @@ def guarded() -> Guarded | None:
 
 
 def guarded_other(thread: int) -> Guarded | None:
-    """The same for another thread, `threading.get_ident()` of which is given, and which stands still meanwhile."""
+    """Returns what `guarded` returns in another thread, given its `threading.get_ident()`.
+
+    The other thread must stand still during the call.
+    """
     region, frame = regions.innermost_of(thread), sys._current_frames().get(thread)
     if region is None and (caller := backward.caller_of(thread)) is not None:
         region, frame = caller.region, frame or caller.frame
@@ -107,13 +113,13 @@ def on_wait(kind: Kind, operator: str | Sequence[str] = "") -> Pending | None:
     """Tells the innermost guard of this thread and task that the CPU is about to wait.
 
     Args:
-        kind: What for.
-        operator: The operator of torch that waits, "aten::item", or all those that this thread is in, outermost first;
-            "" if none is known.
+        kind: What the CPU waits for.
+        operator: The operator of torch that waits, such as "aten::item"; or all operators that this thread is in,
+            outermost first; or "" if none is known.
 
     Returns:
-        None if no guard is active, or a helper of unstall waits. Otherwise an object whose `waited(duration_ns)` must
-        be called after the wait.
+        None if the wait is not to be reported, because no guard is active or unstall's own code waits. Otherwise an
+        object whose `waited(duration_ns)` must be called after the wait.
 
     Raises:
         SyncError: The guard forbids waits. Do not wait.

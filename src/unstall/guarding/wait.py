@@ -30,7 +30,7 @@ class Wait:
         called_from: "FILE:LINE" of the program's own line, if `file` is an installed package's, else "".
         code: The source of the call: "loss.item()"; "" if unknown.
         rule: The rule of `unstall explain` that finds such waits.
-        advice: The usual way out.
+        advice: What to do instead, usually.
         duration_ns: How long the wait was; None if it did not happen, or is not over.
     """
 

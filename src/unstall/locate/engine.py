@@ -22,9 +22,9 @@ _LEAF = re.compile(r"\bAccumulateGrad$")
 
 @remembered
 def models(places: Places) -> I32:
-    """Returns, for each row of Stacks, the `forward` of the module that the program calls around it, or -1.
+    """Returns, for each row of Stacks, the row of the `forward` around it that is the program's model, or -1.
 
-    It is the outermost one inside a call of a torch module, a row of Stacks.
+    The model's `forward` is the outermost `forward` of the program's own that is inside a call of a torch module.
     """
     timeline, stacks = places.timeline, places.timeline.stacks
     called = nearest(stacks.parent, named_functions(timeline, MODULE_CALL)[stacks.line]) >= 0
@@ -36,12 +36,13 @@ def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
     """Returns which host rows are the engine's own work for a function's backward pass.
 
     Args:
-        places: Where the rows are.
-        chosen: The rows that are the function's, with the backward operators of its operators.
+        places: The places of the host rows.
+        chosen: Which host rows belong to the function, including the backward operators of its operators.
         function: By row of Stacks: whether that frame is the function itself.
 
-    Between two backward operators of the function it is the function's. Gradients that are added to `.grad` are not:
-    they leave the function. If no backward operator is known, the backward pass is that of the model that ran last.
+    The engine's work between two backward operators of the function belongs to the function. Adding gradients to
+    `.grad` does not, because such gradients leave the function. If no backward operator is known, the backward pass
+    belongs to the model that ran last.
     """
     timeline, host = places.timeline, places.timeline.host
     found = np.zeros(len(host), dtype=np.bool_)

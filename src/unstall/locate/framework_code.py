@@ -37,7 +37,7 @@ class FrameworkCode:
         these, the option of the innermost frame is returned. The framework's code must be between the event and the
         user's code. A callback of the user's that the framework calls is the user's code. Launches belong to the
         framework's loop, whoever wrote the model. If the option is a graph of the model, and the model already runs by
-        one, what is left is told instead.
+        a graph, the returned option says what else can be done.
         """
         places, stacks = self.places, self.places.timeline.stacks
         options = [(each, option) for each in FRAMEWORKS for option in each.options if re.fullmatch(option.rules, rule)]

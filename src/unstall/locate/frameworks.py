@@ -21,13 +21,13 @@ class Option:
         frame: A pattern found in "file: function" of a frame between the event and the program's own line.
         do: What to do, by options or calls of the framework.
         safe_if: The condition under which `do` keeps the program correct.
-        names: What `do` relies on, as "module:object", or "module:object(parameter)".
+        names: The objects that `do` relies on, as "module:object", or "module:object(parameter)".
         directly: Whether the frame must be the innermost one outside of torch: not the model that a loop calls.
-        of_model: Whether the graph that it advises holds the model's forward and backward alone. What the framework
-            itself does around them cannot be captured.
-        shortens: Whether a step gets shorter by it, as by the edit of the finding.
-        at_the_line: Whether `do` changes the finding's own line, or what that passes.
-        own_loop: Whether it can be followed only if the user's own loop runs the steps, not the framework's.
+        of_model: Whether `do` advises a graph that holds only the model's forward and backward, because the framework's
+            own work around them cannot be captured.
+        shortens: Whether following `do` makes a step shorter, as the finding's edit does.
+        at_the_line: Whether `do` changes the finding's own line, or the arguments that this line passes.
+        own_loop: Whether `do` can be followed only if the user's own loop, not the framework's, runs the steps.
     """
 
     rules: str
@@ -51,7 +51,7 @@ class Framework:
         step: What a step is, in words.
         users_line: The call of the framework that stands in the user's program, in words.
         options: What it offers against findings.
-        has_loop: Whether the framework has the loop over the steps, so that the user has none.
+        has_loop: Whether the loop over the steps is in the framework, not in the user's code.
         loop: A regular expression for the function with that loop, which is written as "file: function". Without an
             optimizer, each call of a model from that function is a step.
     """

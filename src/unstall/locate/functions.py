@@ -49,7 +49,9 @@ def named_functions(timeline: Timeline, pattern: re.Pattern[str]) -> Bool:
 
 @remembered
 def functions(timeline: Timeline) -> Functions:
-    """Returns which rows of Stacks are the same function, called from the same function."""
+    """Returns the function of each row of Stacks. Rows share a function if they are of the same function, called from
+    the same function.
+    """
     stacks, lines, function = timeline.stacks, timeline.lines, function_of(timeline)
     row = np.arange(len(stacks), dtype=np.int32)
     depth = depths(stacks.parent)

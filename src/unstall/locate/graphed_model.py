@@ -15,8 +15,11 @@ _SOME = 0.1  # of the launches: as much of another model is worth a graph of its
 
 
 def is_around_a_graphed_model(places: Places, rows: I64) -> bool:
-    """Returns whether `unstall.graphed` launches graphs in this run, and these host rows are around the model that it
-    serves: hardly any of them lies within a model that it does not serve."""
+    """Returns whether `unstall.graphed` launches a model's graphs in this run, and these host rows are outside of other
+    models.
+
+    A few of the rows may be within a model that `unstall.graphed` does not serve.
+    """
     timeline = places.timeline
     host, stacks = timeline.host, timeline.stacks
     if not len(stacks) or not len(rows):

@@ -86,7 +86,9 @@ def is_prefetch_wait(timeline: Timeline) -> Bool:
 
 @remembered
 def is_host_collective(timeline: Timeline) -> Bool:
-    """Returns which host events are collectives on the host, by gloo, MPI or UCC. NCCL's only launch kernels."""
+    """Returns which host events are collectives on the host, by gloo, MPI or UCC. NCCL is not among them, because its
+    host events only launch kernels.
+    """
     host = timeline.host
     may: Bool = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
     return may & named(timeline, _ON_HOST, host.name)

@@ -129,9 +129,10 @@ def _numbers(name: str) -> list[float]:
 
 
 def in_agreement(timeline: Timeline, found: Steps) -> Steps:
-    """Returns steps by an annotation of the program that encloses nearly all launches, if it occurs as often as steps.
+    """Returns steps by an annotation of the program that encloses nearly all launches, if it occurs as often as steps
+    in `found`.
 
-    Otherwise returns `found`. An annotation that occurs more or less often (a layer, an epoch) is then the hint.
+    Otherwise returns `found`. An annotation that occurs more or less often (a layer, an epoch) then becomes the hint.
     """
     launched = launch_times(timeline)
     best, most = None, 0.0

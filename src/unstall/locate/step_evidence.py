@@ -66,7 +66,10 @@ def nature_of(timeline: Timeline, start: I64, end: I64) -> Nature:
 
 def within_one_call(timeline: Timeline, start: I64) -> bool:
     """Returns whether most spans begin in the same call of a module, a compiled function or an operator as the span
-    before. `start`: when the spans begin, in ns. Such a call is a step or a part of a step, so its spans are parts."""
+    before.
+
+    Such a call is a step or a part of a step, so its spans are parts of a step. `start`: when the spans begin, in ns.
+    """
     calls = _named(timeline, (HostKind.OP, HostKind.ANNOTATION), _OPERATOR)
     if not timeline.meta.frames_at_calls:  # those of several calls may be one
         calls |= _named(timeline, (HostKind.PYTHON,), _CALL_OF_A_STEP)
@@ -184,11 +187,11 @@ def _named(timeline: Timeline, kinds: tuple[HostKind, ...], pattern: re.Pattern[
 
 
 def stands_out(timeline: Timeline, calls: I64, tokens: I64, starts: I64, period: int) -> bool:
-    """Returns whether there are kernels that do not repeat around the repetitions, or between them, as an embedding and
-    a head stand around layers.
+    """Returns whether kernels that do not repeat stand around the repetitions or between them, as an embedding and a
+    head stand around layers.
 
-    It is not enough if such kernels come before the first repetition alone, which may be preparation, or at one place
-    between repetitions, which may be a coincidence. Copies do not count.
+    Such kernels only before the first repetition are not enough, because they may be preparation. Such kernels only at
+    one place between repetitions are not enough either, because they may be a coincidence. Copies do not count.
 
     Args:
         timeline: The run.

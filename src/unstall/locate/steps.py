@@ -31,8 +31,8 @@ _RECORDED_STEP = re.compile(r"unstall\.step(#\d+)?$")
 
 
 def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
-    """Find the steps. `name` is the name of the annotation around each step, or a glob. By default it is the one that
-    the recording was told, if the timeline has such an annotation.
+    """Find the steps. `name` is the name of the annotation around each step, or a glob. By default, it is
+    the name that the recorder was given, if the timeline has such an annotation.
 
     Steps in which `unstall.graphed` proves its graphs are left out, since later steps prove nothing.
 

@@ -66,9 +66,10 @@ def first_of(follows: Bool) -> I64:
 
 
 def ended_last(launch: I64, stream: I32, start: I64, end: I64) -> I64:
-    """Returns, for each op, the op of its launch on another stream that ended last before it began, or -1.
+    """Returns, for each op, which op of the same launch was the last to end on another stream before the op began; -1
+    if none was.
 
-    The result is also -1 for an op without a launch (-1).
+    The result is also -1 for an op without a launch (`launch` is -1).
     """
     found = np.full(len(launch), -1, dtype=np.int64)
     rows = np.flatnonzero(_on_several_streams(launch, stream))

@@ -23,7 +23,7 @@ def replay(program: Program) -> Replayed:
 
 
 class Replay:
-    """Replays a program part by part, with the same times as all at once.
+    """Replays a program part by part. The times are the same as when the whole program is replayed at once.
 
     In a part, `target` and `after` count from the beginning of the first part; an instruction's `ops` count from the
     beginning of its own part. A later part has the streams, threads and engines of the parts before it, or more.

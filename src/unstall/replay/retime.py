@@ -22,7 +22,7 @@ def retime(
     """Moves all events to their replayed times. Events between two instructions move and stretch with them.
 
     `recorded` holds the recorded (starts, ends) of the instructions, in ns. `gone` says which ops of the program were
-    removed. `graphs` are host rows of launches of kernels, each of which is to launch a graph now.
+    removed. `graphs` are the host rows of those launches of kernels that become launches of graphs.
     """
     host = timeline.host
     part = program.thread_of[host.thread]

@@ -148,7 +148,9 @@ class _Carried:
 
     @classmethod
     def of(cls, column: I32, first: int, last: int, likes: I64) -> _Carried:
-        """Indices before `first` become those in `likes`, of the previous round."""
+        """Returns the indices of column[first:last] in the next round. An index before `first` is replaced by its
+        counterpart in `likes`, which belongs to the previous round.
+        """
         values, period = column[first:last], last - first
         inside = values >= first
         like = np.where(inside, -1, likes)
@@ -160,17 +162,20 @@ class _Carried:
 
 
 def likes_of_targets(do: Instructions, first: int, last: int) -> I64:
-    """Returns the counterpart of each target in first … last: a JOIN's by thread, a record by its stream."""
+    """Returns, for each target of the instructions [first, last), its counterpart as `likes` finds it: an instruction
+    of the same thread for a JOIN, else a RECORD of the same stream.
+    """
     by_thread = likes(do.thread, do.target, first, last)
     records = np.where(do.code == Code.RECORD, do.stream, -1)
     return np.where(do.code[first:last] == Code.JOIN, by_thread, likes(records, do.target, first, last))
 
 
 def likes(kinds: I32, column: I32, first: int, last: int) -> I64:
-    """Returns a counterpart for each index in column[first:last]; -1 if it has none, or is not before `first`.
+    """Returns, for each index in column[first:last], its counterpart among the rows [first, last). Returns -1 if it has
+    no counterpart, or if the index is not before `first`.
 
-    The counterpart is in first … last: the row of the same kind, as far from the last of its kind as the index is from
-    the last of its kind before `first`.
+    `kinds` is the kind of each row. The counterpart is of the same kind. As many rows of this kind follow it before
+    `last` as follow the index before `first`.
     """
     counterparts = np.full(first + 1, -1, dtype=np.int64)
     inside = dict(groups(kinds[first:last]))

@@ -47,11 +47,12 @@ def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
 
 
 def find_joins(time: I64, end: I64, thread: I32, threads: int) -> tuple[I64, I64]:
-    """Returns instructions that other threads began after being idle, and the instruction of thread 0 that woke each.
+    """Returns the instructions that other threads began after being idle, and for each the instruction of thread 0 that
+    woke that thread.
 
     `time`, `end` (ns) and `thread` have one row per instruction, as recorded. Thread 0 is the thread of the steps. If
-    another thread continued while thread 0 was working, it is assumed to have waited for the last instruction of thread
-    0.
+    another thread continued while thread 0 was working, it is assumed to have waited for the last instruction that
+    thread 0 had finished.
     """
     waking, woken = [], []
     main = np.flatnonzero(thread == 0)

@@ -1,7 +1,8 @@
-"""Links from the HTML page to the user's editor: which editor, and which files they may lead to.
+"""Links from the HTML page to the user's editor: which editor they open, and which files.
 
-The page shows them only where it was written, since the paths are those of this machine. It holds no absolute path for
-that: it knows a digest of its own address, and each file's path relative to its folder.
+The page shows the links only at the path that it was written to, because the files are on this machine only. To do so
+without an absolute path, the page holds a digest of its own path. It holds each file's path relative to the page's
+folder.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ EDITORS: Mapping[str, Editor] = {
 
 
 def chosen() -> Editor | None:
-    """Returns the editor that the environment names; None for "none". Raises UsageError for an unknown one."""
+    """Returns the editor that the environment variable names, or None if it is "none". Raises UsageError if it is
+    unknown.
+    """
     name = os.environ.get(SETTING) or next(iter(EDITORS))
     if name != NONE and name not in EDITORS:
         raise UsageError(f"{SETTING} is {name!r}: make it one of {', '.join([*EDITORS, NONE])}")
@@ -49,8 +52,10 @@ def chosen() -> Editor | None:
 
 
 def with_links(document: Document, files: Callable[[], Iterable[str]]) -> Document:
-    """Returns the document with a page that opens these files, as the run calls them, if page and files are below the
-    current folder."""
+    """Returns the document with a page that links to these files, whose names are as in the run.
+
+    The links exist only if the page is below the current folder, and only for files below that folder.
+    """
     page = document.page
     if page is None:
         return document
@@ -75,7 +80,7 @@ def _fields(page: Path, files: Iterable[str]) -> Mapping[str, object]:
 
 
 def digest(page: Path) -> int:
-    """Returns FNV-1a, in 32 bits, of the path in the page's address: `web/src/editor.ts` has the same."""
+    """Returns the 32-bit FNV-1a digest of the path in the page's address, as `web/src/editor.ts` does."""
     value = 0x811C9DC5
     for byte in f"/{page.as_posix().lstrip('/')}".encode(errors="replace"):
         value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF

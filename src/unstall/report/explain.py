@@ -267,8 +267,9 @@ def _plan(result: Result) -> Table | None:
 
 
 def unplanned(result: Result) -> list[int]:
-    """If the plan ends far above the floor, returns the numbers of costly findings with a high cost and an unknown
-    gain. Numbers start at 1. Otherwise returns []."""
+    """Returns the numbers, from 1 on, of findings that cost much and whose gain is unknown, if the plan ends far above
+    the floor. Otherwise returns [].
+    """
     if not result.plan or result.replay is None or result.floor_ns is None:
         return []
     much_ns = _MUCH * result.replay.undistorted_mean_step_ns

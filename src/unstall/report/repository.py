@@ -21,7 +21,9 @@ def in_repository(files: Iterable[str]) -> dict[str, str]:
 
 
 def place_in_repository(where: Where, in_repository: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """Returns the line, or for a line of a library, the line of the repository that leads there."""
+    """Returns the file and line of a place. If the place is in a library, returns the line of the repository that
+    called it, if one is known.
+    """
     caller = where.called_from
     if where.file and where.file in in_repository:
         return in_repository[where.file], where.line

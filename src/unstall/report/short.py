@@ -36,7 +36,7 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "") -> Do
 def in_short(verdict: str, shortfall: str | None = None) -> str:
     """Returns the verdict's sentence on what bounds the run, and any sentences before that one.
 
-    The sentences before it are the `shortfall`, which may be several, and the caveat.
+    Before it come the sentences of the `shortfall`, and the caveat.
 
     A point within a figure or a name does not end a sentence.
     """

@@ -59,7 +59,9 @@ def numbered(result: Result) -> dict[str, Finding]:
 
 
 def findings_at(result: Result, place: str) -> list[Finding]:
-    """Returns the findings at a line, "train.py:41", also those that are not worth changing: they have no number."""
+    """Returns the findings at a line, such as "train.py:41". Findings without a number, which are not worth a change,
+    are included.
+    """
     found = [
         (f"{each.where.file}:{each.where.line}", each) for each in (*wrong(result), *result.costly, *harmless(result))
     ]

@@ -47,8 +47,10 @@ class Texts:
         return np.array([self.add(text) for text in texts], np.int32)
 
     def keep(self, *columns: NDArray[np.integer]) -> I32:
-        """Drops all texts that no column uses. Returns each text's new index, int32. The last element is -1, for index
-        -1."""
+        """Drops all texts that no column uses. Returns the new index of each old index, int32.
+
+        A dropped text has the new index -1. The last element is -1, so that index -1 stays -1.
+        """
         used = np.unique(np.concatenate(columns))
         used = used[used >= 0]
         self._kept = used.tolist()

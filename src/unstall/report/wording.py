@@ -165,7 +165,7 @@ def without_recorder(result: Result) -> bool:
 
 
 def run_is(result: Result) -> str:
-    """Returns the kind of run that the step time is of, in brackets: recorded, simulated, or without the recorder."""
+    """Returns, in brackets, which run the step time is about: as recorded, simulated, or without the recorder."""
     if result.source.simulated:
         return "(simulated)"
     by = result.replay.undistorted_by if result.replay else "nothing"
@@ -175,7 +175,7 @@ def run_is(result: Result) -> str:
 
 
 def per_step(steps: Steps, window_ns: int) -> int:
-    """Returns a sum over the window as a mean per step."""
+    """Converts a sum over the window to a mean per step."""
     return round(window_ns / max(steps.count, 1))
 
 

@@ -27,7 +27,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A test's figures, as the file has them. None: not known."""
+    """The figures of one test, as the baseline file has them. A figure that is not known is None."""
 
     launches: int | None
     syncs: int | None
@@ -43,7 +43,7 @@ class Figures:
         return " ".join(f"{name}={value}{unit}" for name, value, unit in known if value is not None)
 
     def changes(self, now: Figures) -> list[tuple[str, int]]:
-        """Returns what differs, in words, and the difference: ("syncs 3 -> 5", 2)."""
+        """Returns the figures that differ in `now`, each as (words, difference), such as ("syncs 3 -> 5", 2)."""
         found = []
         for name, unit in (("launches", ""), ("syncs", ""), ("reserved_mib", " MiB")):
             before, after = getattr(self, name), getattr(now, name)
@@ -53,7 +53,7 @@ class Figures:
         return found
 
     def lost(self, now: Figures) -> list[str]:
-        """Returns the names of the figures that are known here, and not now."""
+        """Returns the names of the figures that are known here, but not in `now`."""
         return [
             name.removesuffix("_mib")
             for name in ("launches", "syncs", "reserved_mib")
@@ -61,7 +61,7 @@ class Figures:
         ]
 
     def updated(self, now: Figures) -> Figures:
-        """Returns the figures of `now`. Where `now` has none, the figure is the one of before."""
+        """Returns the figures of `now`. Figures that are not known in `now` keep their values from here."""
         return Figures(
             self.launches if now.launches is None else now.launches,
             self.syncs if now.syncs is None else now.syncs,
@@ -71,7 +71,9 @@ class Figures:
 
 @dataclass(slots=True)
 class Baseline:
-    """The file: the figures of tests by their id. `fails`: it is not written, and tests that exceed it fail."""
+    """The baseline file: the figures of each test, by the test's id. If `fails`, tests that exceed their figures fail,
+    and the file is not written.
+    """
 
     path: Path
     fails: bool = False
@@ -79,7 +81,9 @@ class Baseline:
     figures: dict[str, Figures] = field(default_factory=dict)
 
     def increases(self, test: str, counts: CountsOfTest, waits: Sequence[Wait]) -> list[Broken]:
-        """Returns what a test does more than the file says, and what cannot be compared with it."""
+        """Returns the figures in which a test exceeds the file, and those that cannot be compared because they were not
+        counted now.
+        """
         before, now = self.figures.get(written(test)), Figures.of(counts)
         if before is None:
             return []
@@ -104,9 +108,9 @@ class Baseline:
 
 
 def read(path: str | Path, *, fails: bool) -> Baseline:
-    """Reads the file, if there is one.
+    """Reads the baseline file. Returns an empty baseline if there is no file and `fails` is false.
 
-    Raises pytest.UsageError for a line that makes no sense, or if the file has to exist and does not.
+    Raises pytest.UsageError if a line makes no sense, or if `fails` is true and there is no file.
     """
     if not path:
         raise pytest.UsageError("--fail-on-increase: say from what: --unstall-baseline FILE")
@@ -130,7 +134,7 @@ def read(path: str | Path, *, fails: bool) -> Baseline:
 
 
 def written(test: str) -> str:
-    """Returns a test's id in one line."""
+    """Returns a test's id with its line breaks escaped, as in the file."""
     return test.replace("\r", "\\r").replace("\n", "\\n")
 
 

@@ -37,11 +37,11 @@ class CountsOfTest:
 
     @property
     def is_unseen(self) -> bool:
-        """Whether the test uses torch, and there is no GPU."""
+        """Whether nothing could be counted, because the test uses torch and there is no GPU."""
         return self.launches is None and not self.gpu
 
     def properties(self) -> list[tuple[str, object]]:
-        """Returns them as properties of a report, as they stand in JUnit XML too."""
+        """Returns the counts as properties of a pytest report. They also appear in JUnit XML."""
         values = (
             self.gpu,
             self.launches,
@@ -59,7 +59,7 @@ PROPERTIES = tuple(_PREFIX + field.name for field in fields(CountsOfTest))
 
 
 def from_properties(properties: Sequence[tuple[str, object]]) -> CountsOfTest:
-    """Returns the counts of a report."""
+    """Returns the counts that the properties of a pytest report hold."""
     values = {name.removeprefix(_PREFIX): value for name, value in properties if name in PROPERTIES}
 
     def count(name: str) -> int | None:

@@ -33,7 +33,7 @@ class Broken:
 def judge(
     limits: Mapping[str, MarkerLimit], counts: CountsOfTest, waits: Sequence[Wait], source: Source
 ) -> list[Broken]:
-    """Returns the limits that a test exceeds, or that cannot be checked though there is a GPU."""
+    """Returns the limits that a test exceeds, and the limits that cannot be checked although there is a GPU."""
     found = []
     for limit in limits.values():
         text = _JUDGES[limit.name](limit, counts, waits, source)

@@ -16,7 +16,9 @@ NO_GPU = "there is no GPU here. Use --unstall-gpu h200"
 
 @dataclass(frozen=True, slots=True)
 class MarkerLimit:
-    """One limit of a test: its marker's name, the marker as the test has it, and the limit's value; 0 without one."""
+    """One limit of a test: the marker's name, the marker's text in the test, and the limit's value (0 if the marker has
+    none).
+    """
 
     name: str
     text: str

@@ -1,7 +1,7 @@
 """The pytest plugin: its options, its markers and its hooks.
 
-pytest imports this file in every test run, so it imports only what is light, and the rest of this room once a test run
-uses it. `call.py` is what happens around a test, `totals.py` what becomes of the figures of all tests.
+pytest imports this file in every test run, so the file imports little. It imports the rest of this folder when a test
+run uses the plugin. `call.py` has what happens around a test, `totals.py` adds up the figures of all tests.
 """
 
 from __future__ import annotations

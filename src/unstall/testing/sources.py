@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a source saw. None: it cannot count this. `gpu` is "" if CUDA was not initialized, None without a GPU."""
+    """What a source counted in a test. A count is None if the source cannot count it. `gpu` is "" if CUDA was not
+    initialized, and None without a GPU.
+    """
 
     gpu: str | None
     launches: int | None = 0
@@ -30,7 +32,7 @@ class Seen:
 
 
 class Source(Protocol):
-    """Counts during one test, from its creation until `end`."""
+    """Counts what one test does on the GPU, from the creation of the object until `end`."""
 
     def end(self) -> Seen: ...
 
@@ -43,8 +45,8 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be counted besides what costs nothing. Without `memory`, the peak of a virtual GPU's memory depends
-    on what earlier tests left in torch's cache.
+    """What a source should count that takes extra time to count. Without `memory`, the peak of a virtual GPU's memory
+    depends on what earlier tests left in torch's cache.
     """
 
     launches: bool = False
@@ -54,7 +56,9 @@ class Wanted:
 
 
 def source(wanted: Wanted) -> Source:
-    """Returns what counts a test's launches, memory, idle time and races, as far as wanted. It counts from now on."""
+    """Starts to count what a test does on the virtual or real GPU, including everything that is wanted. Returns the
+    source that counts.
+    """
     machines = sys.modules.get("unstall.virtual.machine")
     machine = machines.current() if machines is not None else None
     if wanted.memory:

@@ -1,4 +1,4 @@
-"""What the tests of a run did together, and how that changes the baseline."""
+"""Adds up what all tests of a run did, and compares it with the baseline."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Change:
 class Totals:
     """The counts of tests by their ids, and how they differ from the baseline, if there is one.
 
-    `baseline` is the file as it was before the run, `problem` why it could not be compared or written, and
-    `is_error` whether the test run fails by that.
+    `baseline` is the file as it was before the run. `problem` says why the file could not be compared or written.
+    `is_error` says whether this problem makes the test run fail.
     """
 
     tests: Mapping[str, CountsOfTest]
@@ -45,7 +45,7 @@ class Totals:
 
 
 def total(reports: Sequence[pytest.TestReport], baseline: Baseline | None) -> Totals:
-    """Adds up what reports say, and writes the baseline unless it is to be kept as it is."""
+    """Adds up the counts in the tests' reports. Writes the baseline file too, unless `baseline.fails`."""
     outcomes = {report.nodeid: report.outcome for report in reports}
     tests = {report.nodeid: from_properties(report.user_properties) for report in reports}
     if baseline is None:

@@ -236,7 +236,7 @@ class Memory:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Races:
-    """Data races, one row each, in order of their first occurrence. Only runs that record every access have any."""
+    """Data races, one row each, in order of their first occurrence. Empty if the run did not record every access."""
 
     kind: I8  # RaceKind
     earlier: I32  # host row of the call or operator that was issued first, -1 if unknown
@@ -379,7 +379,7 @@ class Timeline:
         memory: Changes of the allocator's state, if they were recorded.
         races: Data races, if the run recorded every access.
         faults: Faults of devices, if what failed is known.
-        held: What held the memory of a device, if the program ended since that was full.
+        held: What held the memory of a device, if the program ended because that memory was full.
         collectives: What the calls of torch.distributed sent, and to which group, if that was recorded.
         meta: The source of the run, and what was wrong with it.
     """
@@ -408,7 +408,7 @@ class Timeline:
         return self.strings[index] if index >= 0 else ""
 
     def line_digests(self) -> dict[str, dict[int, int]]:
-        """Returns the digests of source lines that are known, by file and line."""
+        """Returns the known digests of source lines, by file and line."""
         lines = self.lines
         found: dict[str, dict[int, int]] = {}
         for row in np.flatnonzero(lines.digest >= 0).tolist():

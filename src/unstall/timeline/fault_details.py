@@ -8,7 +8,7 @@ _LONGEST = 1 << 16  # bytes of JSON
 
 
 class FaultInput(msgspec.Struct, frozen=True):
-    """A tensor that the failed operator was given. Those of a list are named indices[0], indices[1], …"""
+    """A tensor that the failed operator was given. Tensors of a list are named indices[0], indices[1], …"""
 
     name: str
     dtype: str
@@ -18,7 +18,7 @@ class FaultInput(msgspec.Struct, frozen=True):
 class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
     """The first wrong value of an input. "nan", "inf" and "-inf" stand for values that JSON lacks.
 
-    Values from `least` on and below `bound` are right; both are None if that is no matter of bounds.
+    Values from `least` on and below `bound` are right. Both are None if the value is wrong for another reason.
     """
 
     argument: str
@@ -31,7 +31,7 @@ class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FaultDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All of it. What is not known is left out."""
+    """The details of one fault. Details that are not known are left out of the text that `packed` makes."""
 
     check: str  # in the words of the kernel
     kernel: str | None = None

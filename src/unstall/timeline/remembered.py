@@ -1,4 +1,4 @@
-"""Remembers what rules and edits ask of the same run again and again."""
+"""Remembers answers about a run, because rules and edits ask the same questions again and again."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _Answer = TypeVar("_Answer")
 def remembered(
     ask: Callable[Concatenate[_Run, _Arguments], _Answer],
 ) -> Callable[Concatenate[_Run, _Arguments], _Answer]:
-    """Makes a function remember its answers about a run for as long as the run is in use.
+    """Makes the function `ask` remember its answers about a run, for as long as the run is in use.
 
-    Its first argument is a Timeline, or something else that is compared by identity. Other arguments are hashable, and
-    few are different. If an answer is an array, it becomes read-only, because all callers share it.
+    Its first argument is a Timeline, or another object that is compared by identity. Other arguments must be hashable,
+    and have few distinct values. If an answer is an array, it becomes read-only, because all callers share it.
     """
     known: WeakKeyDictionary[_Run, dict[Hashable, _Answer]] = WeakKeyDictionary()
 

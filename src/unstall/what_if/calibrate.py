@@ -36,11 +36,12 @@ def by_overhead(
 ) -> tuple[Program, float]:
     """Removes so much of the recorder's overhead that the program's steps take `plain_step_ns`.
 
-    For recorders whose overhead is large and not well known, such as torch.profiler. If the host does not limit the
-    steps, the device's ops become faster or slower by up to a quarter. If that does not help, the ops stay unchanged.
+    This is for recorders whose overhead is large and not well known, such as torch.profiler. If the host does not limit
+    the steps, the device's ops become faster or slower by up to a quarter. If that does not help, the ops stay
+    unchanged.
 
     Args:
-        program: As recorded.
+        program: The program as recorded.
         plain_step_ns: The time of a step without the recorder.
         elastic: Which ops may change, bool by op; all if None.
         cost: The recorder's usual overhead, which is scaled.
@@ -76,10 +77,10 @@ def by_overhead(
 def by_speed(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) -> tuple[Program, float]:
     """Changes the speed of the host or of the device so that the program's steps take `plain_step_ns`.
 
-    For the recorder `cupti`, whose overhead is small and known. The remaining difference comes from a changed speed.
+    This is for the recorder `cupti`: its overhead is small and known, so the rest is a change of speed.
 
     Args:
-        program: Without the recorder's overhead.
+        program: The program without the recorder's overhead.
         plain_step_ns: The time of a step without the recorder.
         elastic: Which ops may change, bool by op.
         kept: Instructions whose work keeps its length, such as data loading; bool by instruction.
@@ -95,7 +96,11 @@ def by_speed(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) 
     slower = off_ns > 0
 
     def found(change: Callable[[float], Program], ends: tuple[float, float], strays: float) -> tuple[float, float]:
-        """Returns (how unlikely the closest change of speed is, the factor of that change)."""
+        """Returns (how unlikely the change is, its factor) for the factor with which `change` comes closest to the
+        plain step time.
+
+        Returns (infinity, 1) if that closes less than half of the difference.
+        """
 
         @cache
         def off(factor: float) -> float:

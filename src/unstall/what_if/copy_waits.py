@@ -18,20 +18,22 @@ def launching(program: Program, ops: Bool) -> Bool:
 
 
 def waits_in_call(program: Program, launches: Bool) -> Bool:
-    """Returns which instructions are waits in the very calls that these instructions launch by."""
+    """Returns which instructions are the waits of launching calls themselves. `launches` says which instructions
+    launch.
+    """
     do = program.instructions
     chosen: Bool = np.append(False, launches[:-1]) & do.goes_on & np.isin(do.code, SYNCS)
     return chosen
 
 
 def with_wait_in_call(program: Program, launches: Bool) -> Bool:
-    """Returns which of these instructions launch by a call that then waits: the copy blocks."""
+    """Returns which of the instructions in `launches` have a wait in the same call, as a copy that blocks has."""
     chosen: Bool = np.append(waits_in_call(program, launches)[1:], False)
     return chosen
 
 
 def waits_in_operation(subject: Subject, launches: Bool) -> Bool:
-    """Returns which instructions are waits in the operations that these instructions launch in."""
+    """Returns which instructions are waits in the same operations as the instructions in `launches`."""
     own = operation_of(subject)
     waits = np.isin(subject.program.instructions.code, SYNCS)
     chosen: Bool = waits & (own >= 0) & np.isin(own, own[launches & (own >= 0)])
@@ -39,7 +41,7 @@ def waits_in_operation(subject: Subject, launches: Bool) -> Bool:
 
 
 def with_wait_in_operation(subject: Subject, launches: Bool) -> Bool:
-    """Returns which of these instructions launch in an operation that also waits."""
+    """Returns which of the instructions in `launches` are in an operation that also waits."""
     own, waits = operation_of(subject), waits_in_operation(subject, launches)
     chosen: Bool = launches & (own >= 0) & np.isin(own, own[waits])
     return chosen

@@ -57,8 +57,10 @@ def model(
     plain_step_ns: int | None = None,
     as_recorded: bool = False,
 ) -> Model:
-    """Build and check a program. `plain_step_ns` defaults to the file's value. Raises UsageError if a given value is no
-    time or the run was simulated."""
+    """Build and check a program. `plain_step_ns` defaults to the file's value.
+
+    Raises UsageError if `plain_step_ns` is given and is not a valid time, or is given for a simulated run.
+    """
     if plain_step_ns is not None and not _is_time(plain_step_ns):
         raise UsageError(f"plain_step_ns: {plain_step_ns!r} is no time: give nanoseconds, such as 28_900_000")
     simulated = timeline.meta.recorder == "virtual"

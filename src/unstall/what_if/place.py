@@ -75,9 +75,9 @@ class EditPlace:
         return chosen
 
     def while_it_runs(self, places: Places) -> Bool:
-        """Returns which host events happen while the function runs, bool by host row.
+        """Returns which host events happen while the place's function runs, bool by host row.
 
-        The backward pass of its operators counts only if it runs before the function returns.
+        The backward pass of the function's operators is included only if it runs before the function returns.
         """
         stacks, stack = places.timeline.stacks, places.timeline.host.stack
         below = np.append(nearest(stacks.parent, self._itself(places)) >= 0, False)
@@ -130,7 +130,10 @@ def parse_line(text: str) -> EditPlace:
 
 
 def graph_of(file: str | None, function: str | None) -> str | None:
-    """Returns the edit "graph:FILE:FUNCTION"; None if these names, which may be forged, would be read as others."""
+    """Returns the edit "graph:FILE:FUNCTION", or None if the edit's text would be parsed as another file or function.
+
+    The names come from a trace, and may be forged.
+    """
     text = f"{file}:{function}"
     match = _FUNCTION.fullmatch(text) if file and function and not function.isdecimal() else None
     return f"graph:{text}" if match and match["function"] == function else None

@@ -12,7 +12,9 @@ from unstall.timeline.grouping import groups
 
 
 def on_streams(program: Program, stream: I32 | I64, after: I32 | I64, lag: I64, device_of_stream: list[int]) -> Program:
-    """Returns the program with its ops on these streams, which may be new ones, and after these ops."""
+    """Returns the program with each op moved to its row of `stream`, and made to depend on its row of `after` with its
+    `lag`. Streams may be new ones.
+    """
     # A graph follows the stream of the call that launches it; a single op follows its own stream.
     do = program.instructions
     launched = do.stream.copy()

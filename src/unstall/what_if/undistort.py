@@ -106,8 +106,8 @@ def without_pauses(program: Program, own: I64 | None = None, kept: Bool | None =
     """Removes the recorder's `own` work, and pauses: work that took far longer in one step than in all others.
 
     Returns the program, and the total ns of pauses, such as a first use or a garbage collection. Only steps with the
-    same instructions are compared. If there are two, only the first can have had a pause, because recording started
-    there. Work marked in `kept`, such as data loading, keeps its length.
+    same instructions are compared. If there are only two such steps, only the first can have had a pause, because
+    recording started there. Work marked in `kept`, such as data loading, keeps its length.
     """
     do = program.instructions
     work, call, left_out = do.work - (0 if own is None else own), do.call.copy(), 0

@@ -40,9 +40,9 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     A stretch ends at a wait, an upload, a copy that blocks, a download to pageable memory, an event, or a launch of
     another thread. It also ends at work that a graph would not remove: data loading, allocation, long work outside any
     operator. If everything that an operator launches is in the graph, its work before the first launch and after the
-    last is removed too. If the edit has a place, so is the work of its function and of what that calls. The caller of
-    the function stays unchanged, and so do operators between that are not the function's, such as those that add
-    gradients to `.grad`.
+    last is removed too. If the edit has a place, the work of its function, and of everything that the function
+    calls, is removed too. The function's caller stays unchanged. So do operators that run in between without being part
+    of the function, such as those that add gradients to `.grad`.
     """
     program = subject.program
     do, ops = program.instructions, program.ops

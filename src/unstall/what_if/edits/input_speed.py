@@ -20,7 +20,7 @@ def apply(subject: Subject, factor: float) -> Subject:
 
 
 def loading_faster(subject: Subject, loading: Bool, factor: float) -> Subject:
-    """Returns the run with these host events `factor` times as fast, and threads that only get their batches."""
+    """Returns the run with the host events in `loading`, and threads that only get batches, `factor` times as fast."""
     timeline, do = subject.timeline, subject.program.instructions
     feeding = np.isin(do.thread, subject.program.thread_of[feeding_threads(timeline, np.flatnonzero(loading))])
     work, call = subject.share_of_work(loading), subject.share_of_call(loading)

@@ -23,9 +23,10 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Shortens requests for batches to FETCH_NS at most, and the work of threads that only get batches likewise.
+    """Shortens requests for batches to FETCH_NS at most, and shortens the work of threads that only get batches by the
+    same factor.
 
-    A wait for a thread of `unstall.prefetch` is as short as that thread's own requests let it be.
+    If the program waits for a thread of `unstall.prefetch`, the requests of that thread are shortened too.
     """
     timeline = subject.timeline
     all_loading = is_data_loading(timeline)
