@@ -1,4 +1,4 @@
-"""Copies scalars of several steps to the host. One kernel packs the scalars of a step. One copy takes several steps."""
+"""Copies scalars to the host: one kernel packs all scalars of a step, and one copy moves those of several steps."""
 
 from __future__ import annotations
 

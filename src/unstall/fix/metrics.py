@@ -51,7 +51,7 @@ class MetricStats(Printed):
 
     @property
     def gain_ns(self) -> int | None:
-        """A lower bound of the gain over reading each value at once. Negative: a loss. None: not measured."""
+        """The least time saved, against reading each value at its step. Negative: time lost. None: not measured."""
         return None if self.calls_ns is None else self.spared_ns + self.calls_ns - self.add_ns
 
     @property

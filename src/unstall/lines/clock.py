@@ -46,7 +46,7 @@ def available() -> Mode:
 
 
 class LineClock:
-    """Writes each thread's changes of place to two files in `folder`, from `start` to `stop`."""
+    """Records which line each thread is on, from `start` to `stop`, in two files in `folder`."""
 
     name: str
     any_thread: bool

@@ -33,7 +33,7 @@ class Candidate:
 
     @property
     def agrees(self) -> bool:
-        """Whether its results agree with the first function's results. True if they were not checked."""
+        """Whether this function's results agree with the first function's. True if results were not checked."""
         return self.agreement is None or self.agreement.agrees
 
 

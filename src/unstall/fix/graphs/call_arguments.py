@@ -157,7 +157,7 @@ def modes() -> Key:
 
 @contextmanager
 def as_in(earlier: Key) -> Iterator[None]:
-    """Restores autograd and autocast to `earlier`, a result of `modes`. A backward itself runs outside those modes."""
+    """Sets autograd and autocast as in `earlier`, a result of `modes`. A backward itself runs in other modes."""
     cached, grad = earlier[len(_AUTOCAST) :][:2]
     with ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(bool(grad)))

@@ -57,8 +57,8 @@ def check(static_call: StaticCall, captured: Captured, inputs: list[torch.Tensor
 
     Returns whether replays from one state give the same bits. Kernels that add up in varying order give other bits in
     each run, eager or replayed. With such kernels, a replay may differ from eager by rounding, or by as much as replays
-    differ from each other: more than rounding, if large terms cancel. It may differ by rounding, too, if the function
-    asks whether it is being captured. All other differences come from the host and raise `Refused`.
+    differ from each other: more than rounding, if large terms cancel. A replay may also differ by rounding if the
+    function asks whether it is being captured. All other differences come from the host and raise `Refused`.
     """
     eager, replayed = _eager(static_call, inputs, saved), _replayed(static_call, captured, inputs, saved)
     if _same(eager, replayed):
@@ -159,7 +159,7 @@ def _mismatch(eager: Outcome, replayed: Outcome, far: list[int], names: list[str
 def agree(
     static_call: StaticCall, one: Captured, other: Captured, inputs: list[torch.Tensor], saved: SavedState
 ) -> bool:
-    """Returns whether two captures give the same bits."""
+    """Returns whether replays of two captures, from the same state and on the same inputs, give the same bits."""
     return _same(_replayed(static_call, one, inputs, saved), _replayed(static_call, other, inputs, saved))
 
 

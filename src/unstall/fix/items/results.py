@@ -25,7 +25,7 @@ class Flight(Generic[Nest]):
 
 @dataclass(slots=True)
 class Calls:
-    """Calls of the function for items of the same shapes."""
+    """What is known about the calls of the function for items of the same shapes."""
 
     count: int = 0
     keeps: bool = False  # whether results share memory that outlives a call

@@ -26,8 +26,8 @@ def map_tensors(value: object, change: Callable[[torch.Tensor], object]) -> Any:
 def map_tensors(value: object, change: Callable[[torch.Tensor], Any]) -> object:
     """Replaces each tensor of a nest by `change(tensor)`, in order.
 
-    Containers with tensors are copied, and keep their type; their constructors are not called, since they may do
-    anything. Everything else is returned as it is. The lengths in a `PackedSequence` stay on the CPU.
+    Containers with tensors are replaced by copies of the same type. Constructors are not called, because a constructor
+    may do anything. Everything else is returned as it is. The lengths in a `PackedSequence` stay on the CPU.
     """
     if isinstance(value, torch.Tensor):
         return change(value)

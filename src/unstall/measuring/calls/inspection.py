@@ -71,7 +71,7 @@ def inspect_call(
     Args:
         at_first: Samples of the inputs, taken by `sampled_inputs` before the very first call.
         run: A function that makes the call. The default is `call`.
-        once: Make no second call.
+        once: Whether to make no second call.
     """
     run = run or call
     inputs = tuple(adapter.array(name, value) for name, value in call.inputs() if adapter.holds(value))

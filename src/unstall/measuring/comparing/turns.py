@@ -39,14 +39,14 @@ def takes(
     """Returns the function that runs candidates in turn.
 
     Args:
-        candidates: What is run.
-        adapter: The device.
-        by: The clock.
+        candidates: The calls that are timed.
+        adapter: The device's adapter.
+        by: The time to measure.
         each_s: A lower bound of each candidate's time per call on the host, in s.
         brief: Whether to make as few warm-up calls as possible.
 
     Raises:
-        UsageError: If the clock that `by` names cannot be used here.
+        UsageError: The time that `by` names cannot be measured here.
     """
     if by == "device":
         return _worked(device_take(candidates, adapter), candidates, 1 if adapter.virtual or brief else _WARM - 1)

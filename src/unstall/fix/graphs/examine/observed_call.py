@@ -47,7 +47,7 @@ class ObservedCall:
         return bool(self.refusals) and all(refusal.waits for refusal in self.refusals)
 
     def note_grads(self, entry: dict[int, torch.Tensor | None]) -> None:
-        """Compares each leaf's `.grad` after the call with `entry`: leaf id → `.grad` before the call."""
+        """Notes, after the call, which `.grad` the call left alone. `entry`: leaf id → `.grad` before the call."""
         self.entry_grads = [entry.get(id(leaf)) for leaf in self.leaves]
         used = self.memory()
         self.left_alone = {

@@ -107,7 +107,7 @@ def _prints(called: object) -> bool:
 
 
 def _is_asked_by_user(frame: FrameType | None) -> bool:
-    """Returns whether the user's code called this, directly or through the standard library, but no other library."""
+    """Returns whether the user's code made this call, directly or through no other library than Python's own."""
     while frame is not None:
         if is_users_code(frame.f_code):
             return True
