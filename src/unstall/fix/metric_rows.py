@@ -23,8 +23,8 @@ _READS = 5  # reads that are timed
 class ScalarBlock:
     """A row of scalars for each of a few steps: packed on the device, then copied to pinned host memory.
 
-    If a step has one scalar, it is copied to its pinned row at once. A block is made and filled on one stream only. On
-    another stream, freed tensors might still use the block's device memory.
+    If a step has one scalar, it is copied to its pinned row immediately. A block is made and filled on one stream only,
+    because on another stream, freed tensors might still use the block's device memory.
     """
 
     __slots__ = ("_host", "_packed", "_pinned", "_rows", "_used", "kind", "stream")
@@ -173,7 +173,7 @@ def read_ns(accelerator: Accelerator) -> int:
 
 
 def _readable(host: torch.Tensor) -> torch.Tensor | NDArray[np.generic]:
-    """Returns the same memory as a NumPy array if NumPy has the dtype, since its `tolist` is faster than torch's."""
+    """Returns the tensor as a NumPy array if NumPy has the dtype, because NumPy's `tolist` is faster than torch's."""
     try:
         return host.numpy()
     except (RuntimeError, TypeError):

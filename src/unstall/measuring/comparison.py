@@ -21,7 +21,7 @@ class Candidate:
     """One function. `ratio`: its time, divided by the first function's time. `answer` and `agreement` are None for the
     first function.
 
-    `best`: among the functions whose results agree, it is the fastest, or is not SLOW against the fastest.
+    `best`: the function is the fastest of those whose results agree, or is not SLOW compared with that one.
     """
 
     name: str

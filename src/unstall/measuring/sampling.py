@@ -49,7 +49,7 @@ class Until:
         return calls if self.each_s * calls <= self.seconds else max(least, int(self.seconds / self.each_s))
 
     def least(self, there: int) -> int:
-        """Returns how many samples are needed, even if time is up, beside `there` samples that exist already."""
+        """Returns how many more samples are needed even if time is up. `there`: the number of samples so far."""
         return max(0, (1 if self.brief and not self.alike else 2) - there)
 
 

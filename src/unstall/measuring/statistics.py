@@ -159,7 +159,7 @@ def _entropy_bits(counts: NDArray[np.int64]) -> float:
 
 
 def _geometric_median(within: NDArray[np.float64]) -> float:
-    """Returns the median of ratios: the geometric mean of the middle two. The median of the inverses is its inverse."""
+    """Returns the median of ratios: the geometric mean of the middle two. Inverse ratios have the inverse median."""
     ordered = np.sort(np.log(within), axis=None)
     return math.exp((ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2)
 

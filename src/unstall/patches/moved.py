@@ -28,7 +28,7 @@ def line_now(line: int, ran: Mapping[int, RanLine], text: str) -> int | None:
     """Returns the current number of a line of a file that may have changed since the run.
 
     Returns None if the line no longer exists, or if it cannot be distinguished from other lines with the same text.
-    Only those lines of the old file are known that ran, and several lines may have the same text. So the current line
+    Of the old file, only the lines that ran are known, and several lines may have the same text. So the current line
     must be in a function of the same name, and between the same other lines as during the run.
 
     Args:

@@ -16,7 +16,7 @@ from unstall.frameworks import is_installed
 
 MAX_BYTES = 2 << 20  # the largest files of Python's own standard library and of torch are below 1 MiB
 _AROUND = 4  # lines shown before and after a line
-AROUND_A_CALL = 1  # lines shown before and after a line that calls the function of that line
+AROUND_A_CALL = 1  # lines shown before and after a line that calls the function with the finding
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ class PrefetchCounters:
             self.add_copies(2)
 
     def add_copies(self, at_most: int | None = None) -> None:
-        """Adds the times of at most `at_most` copies that have ended to the sums. None: of all that have ended."""
+        """Adds the times of copies that have ended to the sums. Adds at most `at_most` copies (None: no limit)."""
         while self._copies and at_most != 0:
             needed, start, end = self._copies[0]
             if not (end.query() and (needed is None or needed.query())):

@@ -116,7 +116,7 @@ class Padded:
 
     @property
     def proved(self) -> bool:
-        """Whether this padding is proved to give the same bits. Not so if a size is below all that were tried."""
+        """Whether this padding is proved to give the same bits. False if a size is below all sizes tried."""
         sizes = tuple(self.real.values())
         proved = self.bucket.proved
         if any(len({self.real[at] for at in fits}) > 1 for fits in self.family.sources.values()):

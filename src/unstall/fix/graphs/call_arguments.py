@@ -124,7 +124,7 @@ def _take(value: object, parts: list[Hashable], tensors: list[torch.Tensor], oth
 
 
 def _take_attributes(value: object, items: set[object], parts: list[Hashable], others: list[object]) -> None:
-    """Adds a container's attributes to the key: `exchanged` does not replace them."""
+    """Adds a container's attributes to the key, because `exchanged` does not replace tensors in attributes."""
     for name, held in getattr(value, "__dict__", {}).items():
         if name in items or (name == "data" and isinstance(value, UserDict)):
             continue

@@ -32,7 +32,7 @@ class Calls:
 
 
 def to_pinned(accelerator: Accelerator, tensor: torch.Tensor, *, wait: bool) -> torch.Tensor:
-    """Copies the tensor to pinned memory on the current stream. If it is not on the device, returns it unchanged."""
+    """Copies a device tensor to pinned memory on the current stream. Returns a tensor on another device unchanged."""
     if tensor.device != accelerator.device:
         return tensor
     if not is_simple(tensor):

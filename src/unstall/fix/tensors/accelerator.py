@@ -129,8 +129,8 @@ _known: dict[torch.device, Accelerator] = {}
 
 
 def accelerator_of(device: torch.device) -> Accelerator | None:
-    """Returns the same as `accelerator_for`, but asks the driver only once for each device. `device` must be a tensor's
-    device, because such a device exists."""
+    """Returns the same as `accelerator_for`, but asks the driver only once for each device. Used for the devices of
+    tensors, which always exist."""
     known = _known.get(device)
     if known is None and device.type != "cpu":
         known = accelerator_for(device)

@@ -97,8 +97,8 @@ def _mapping(value: Mapping[object, object], items: dict[object, object]) -> obj
 
 
 def _shallow(value: Mapping[object, object]) -> Any:
-    """Returns a copy whose items can be changed without changing the original, even if they are kept in an inner
-    mapping."""
+    """Returns a copy of a mapping. Changing items of the copy does not change the original, even if the items are in an
+    inner mapping."""
     other = copy.copy(value)
     if isinstance(value, dict) or not hasattr(other, "__dict__"):
         return other

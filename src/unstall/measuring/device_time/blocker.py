@@ -2,7 +2,7 @@
 up.
 
 The stream waits for a word of pinned host memory (`cuStreamWaitValue32`, CUDA 8 and later, on all devices since Volta).
-A thread releases the stream at the time limit: otherwise a function that waits for the device would never return.
+A thread releases the stream at the time limit, because a function that waits for it cannot return.
 """
 
 from __future__ import annotations

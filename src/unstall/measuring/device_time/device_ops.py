@@ -94,7 +94,7 @@ class DeviceOps:
         return float((self.call >= 0).sum()) / max(1, self.calls)
 
     def escaped_streams(self) -> set[int]:
-        """Returns the streams whose work is launched by a call, without a wait of the main stream or the host for it."""
+        """Returns the streams with work of a call that the main stream and the host never wait for."""
         escaped: set[int] = set()
         for number in {link.call for link in self.links if link.call >= 0}:
             escaped |= _left_alone([link for link in self.links if link.call == number], self.main_stream)
@@ -102,7 +102,7 @@ class DeviceOps:
 
 
 def _left_alone(links: list[StreamLink], main: int) -> set[int]:
-    """Returns streams with work that is not waited for by the stream `main` or by the host.
+    """Returns the streams with work that the stream `main` and the host never wait for.
 
     A stream's clock counts, for each stream, the ops that end before the stream's next op begins.
     """

@@ -57,8 +57,8 @@ class SavedForBackward:
     """The tensors that autograd saved for a backward. Eager raises if a saved tensor is written to before the backward.
 
     `inputs` and `results` are the indices of saved tensors among a call's inputs and its differentiable results.
-    `outside` holds tensors that the call neither got nor made. If nothing was saved, `anything` is False, and eager can
-    run a backward twice.
+    `outside` holds tensors that the call did not get as inputs or make. If nothing was saved, `anything` is False, and
+    eager can run a backward twice.
     """
 
     inputs: tuple[int, ...] = ()
@@ -67,7 +67,7 @@ class SavedForBackward:
     anything: bool = False
 
     def of(self, inputs: list[torch.Tensor], results: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Returns the tensors of another call that must be passed to `ctx.save_for_backward`."""
+        """Returns those tensors of a later call that must be passed to `ctx.save_for_backward`."""
         found = [*(inputs[place] for place in self.inputs), *self.outside, *(results[place] for place in self.results)]
         return found or [_NOTHING] if self.anything else []
 

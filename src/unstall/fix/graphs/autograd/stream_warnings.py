@@ -53,8 +53,10 @@ def no_stream_warnings() -> Iterator[None]:
 
 
 def note_living_nodes(tensors: Iterable[torch.Tensor]) -> None:
-    """Marks the leaves' AccumulateGrad nodes that exist already as nodes of other streams. Called before a run on the
-    capture stream."""
+    """Marks the existing AccumulateGrad nodes of leaves as not belonging to the capture stream.
+
+    Called before a run on the capture stream.
+    """
     for leaf in tensors:
         if leaf.requires_grad and is_leaf(leaf) and not leaf.is_inference():
             metadata = _metadata_of(_node_of(leaf))

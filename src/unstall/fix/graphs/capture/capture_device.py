@@ -173,7 +173,7 @@ class CudaDevice:
         Torch keeps one workspace for each thread and stream until something clears them, as torch.compile does. The
         allocator may then reuse that memory while graphs still write to it. A workspace that is allocated within a
         capture lies in the capture's pool. So each of our threads and streams first allocates its workspace in a
-        capture with this separate pool. A thread's cuBLAS handle cannot be made within a capture: so its first matrix
+        capture with this separate pool. A thread's cuBLAS handle cannot be made within a capture. So its first matrix
         product runs on the program's stream.
         """
         if nvidia_driver() is None:

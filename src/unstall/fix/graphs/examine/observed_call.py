@@ -14,8 +14,8 @@ from unstall.guest.step_replay import Boundary
 
 @dataclass(slots=True)
 class ObservedCall:
-    """The effects of one run. `externals` are tensors that were neither passed in nor made inside: a graph reads and
-    writes them in place."""
+    """The effects of one run. `externals` are tensors that the run used, but did not get as arguments or make. A graph
+    reads and writes them in place."""
 
     externals: list[torch.Tensor] = field(default_factory=list)
     written: list[torch.Tensor] = field(default_factory=list)  # externals written to, one for each storage
