@@ -79,7 +79,7 @@ class MetricBatch:
         self.sent_ns = self.unready_ns = 0  # time of sending, and how long after that it was last seen pending
 
     def fits(self, accelerator: Accelerator, stream: torch.Stream) -> bool:
-        """Returns whether all rows of that device were made on that stream."""
+        """Returns whether all rows on that accelerator were made on that stream."""
         return bool(self._streams.setdefault(accelerator, stream) == stream)
 
     def put(self, kind: ScalarKind, scalars: list[torch.Tensor]) -> int:
@@ -110,7 +110,7 @@ class MetricBatch:
         return not any(accelerator.capturing() for accelerator in self._streams)
 
     def is_computed(self) -> bool:
-        """Returns whether the device has done all work before the copy."""
+        """Returns whether the device has finished all work that precedes the copy."""
         return all(stream.query() for stream in self._streams.values())
 
     def is_there(self) -> bool:

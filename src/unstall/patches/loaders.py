@@ -59,8 +59,8 @@ def _made(module: Module, scope: ast.AST, name: str) -> ast.Call | None:
 def _passed(module: Module, scope: ast.AST, name: str) -> list[tuple[ast.AST, str]] | None:
     """Returns the variable that each call of a function passes as the parameter `name`: (scope of the call, variable).
 
-    `scope` is the function. Returns [] if any call passes something else than a variable, and None if the function
-    has no such parameter.
+    `scope` is the function. Returns [] if the variable of any call is not known, and None if the function has no such
+    parameter.
     """
     if not isinstance(scope, ast.FunctionDef):
         return None

@@ -33,7 +33,7 @@ _ASKS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Copies of a run's results (`given`) and of the memory that it may have written."""
+    """Copies of a run's results (`given`) and of the memory that the run may have written."""
 
     given: list[torch.Tensor]
     memory: list[torch.Tensor]
@@ -44,7 +44,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Medians of interleaved rounds, in seconds."""
+    """Median times of eager and of captures, which were measured in turn, in seconds."""
 
     eager: float
     serial: float

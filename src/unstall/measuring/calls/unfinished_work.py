@@ -13,7 +13,7 @@ _LAZY = (map, filter, zip)
 
 
 class PythonThreads:
-    """Python's threads around a call. Create one just before the call. Use `moved` and `new` just after the call."""
+    """Finds threads that a call leaves working. Create it just before the call. Just after, use `moved` and `new`."""
 
     def __init__(self) -> None:
         self._there = set(threading.enumerate())

@@ -32,8 +32,8 @@ _PRINTS = {"print", "open", "input", "write", "writelines"}
 def observed(
     run: Callable[[], _T], inputs: list[torch.Tensor], device: CaptureDevice, *, stops: bool = False
 ) -> tuple[_T, ObservedCall]:
-    """Calls `run`. Returns its result and its observed effects. Its errors are raised unchanged. If `stops`, `Refused`
-    is raised instead of waiting for the device."""
+    """Calls `run`. Returns the result of `run`, and its observed effects. Raises errors of `run` unchanged. If `stops`,
+    raises `Refused` instead of waiting for the device."""
     device_type = device.type
     profiled = sys.getprofile() is not None
     rng_use = RngUse(follows=not profiled)
