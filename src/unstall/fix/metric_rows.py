@@ -1,4 +1,4 @@
-"""Copies scalars of several steps to the host. One kernel packs the scalars of a step. One copy takes several steps."""
+"""Copies scalars to the host: one kernel packs all scalars of a step, and one copy moves those of several steps."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _READS = 5  # reads that are timed
 class ScalarBlock:
     """A row of scalars for each of a few steps: packed on the device, then copied to pinned host memory.
 
-    If a step has one scalar, it is copied to its pinned row at once. A block is made and filled on one stream only. On
-    another stream, freed tensors might still use the block's device memory.
+    If a step has one scalar, it is copied to its pinned row immediately. A block is made and filled on one stream only,
+    because on another stream, freed tensors might still use the block's device memory.
     """
 
     __slots__ = ("_host", "_packed", "_pinned", "_rows", "_used", "kind", "stream")
@@ -79,7 +79,7 @@ class MetricBatch:
         self.sent_ns = self.unready_ns = 0  # time of sending, and how long after that it was last seen pending
 
     def fits(self, accelerator: Accelerator, stream: torch.Stream) -> bool:
-        """Returns whether all rows of that device were made on that stream."""
+        """Returns whether all rows on that accelerator were made on that stream."""
         return bool(self._streams.setdefault(accelerator, stream) == stream)
 
     def put(self, kind: ScalarKind, scalars: list[torch.Tensor]) -> int:
@@ -110,7 +110,7 @@ class MetricBatch:
         return not any(accelerator.capturing() for accelerator in self._streams)
 
     def is_computed(self) -> bool:
-        """Returns whether the device has done all work before the copy."""
+        """Returns whether the device has finished all work that precedes the copy."""
         return all(stream.query() for stream in self._streams.values())
 
     def is_there(self) -> bool:
@@ -173,7 +173,7 @@ def read_ns(accelerator: Accelerator) -> int:
 
 
 def _readable(host: torch.Tensor) -> torch.Tensor | NDArray[np.generic]:
-    """Returns the same memory as a NumPy array if NumPy has the dtype, since its `tolist` is faster than torch's."""
+    """Returns the tensor as a NumPy array if NumPy has the dtype, because NumPy's `tolist` is faster than torch's."""
     try:
         return host.numpy()
     except (RuntimeError, TypeError):

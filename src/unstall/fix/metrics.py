@@ -51,7 +51,10 @@ class MetricStats(Printed):
 
     @property
     def gain_ns(self) -> int | None:
-        """A lower bound of the gain over reading each value at once. Negative: a loss. None: not measured."""
+        """A lower bound of the time saved, compared with reading each value at its step.
+
+        Negative: time was lost. None: not measured.
+        """
         return None if self.calls_ns is None else self.spared_ns + self.calls_ns - self.add_ns
 
     @property
@@ -75,8 +78,10 @@ _Groups = dict[tuple[torch.device, torch.dtype], tuple[list[str], list[torch.Ten
 
 
 class _Pending:
-    """A step whose values have not been delivered. Its device values are in rows of `batch`; None: all were on the
-    host."""
+    """A step whose values have not been delivered.
+
+    Values on the device are in rows of `batch`, which is None if all values were on the host.
+    """
 
     __slots__ = ("batch", "rows", "step", "values")
 
@@ -236,7 +241,7 @@ class MetricBuffer:
             self._finish()
 
     def _put(self, pending: _Pending, groups: _Groups) -> None:
-        """Packs a step's scalars into its batch; scalars on the CPU are read at once."""
+        """Packs a step's scalars on the device into the step's batch, and reads scalars on the CPU immediately."""
         there: list[tuple[ScalarKind, Accelerator]] = []
         for (device, dtype), (names, tensors) in groups.items():
             accelerator = accelerator_of(device)

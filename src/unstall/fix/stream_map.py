@@ -346,7 +346,7 @@ class StreamMap(Generic[Result]):
         return copy
 
     def _watched(self, calls: Calls, item: object, inputs: list[torch.Tensor]) -> Result:
-        """Makes one of the first calls for such shapes. Notes its RNG use and its writes to outside tensors."""
+        """Makes one of the first calls for an item's shapes. Notes RNG use, and writes to tensors from outside."""
         states = random_states()
         with OutsideWrites(inputs) as outside:
             result = self._fn(item)
@@ -362,7 +362,7 @@ class StreamMap(Generic[Result]):
         return result
 
     def _fit(self, accelerator: Accelerator) -> None:
-        """Limits the window to the memory that is free, by the size of the items so far."""
+        """Limits how many items are in flight, so that items of the mean size so far fit into the free memory."""
         each = self._counters.bytes_in // _WATCHED
         self._each = each + self._counters.bytes_out // _WATCHED
         self._small = self._each <= _SMALL_BYTES

@@ -116,7 +116,7 @@ def replay_reserved(traces: list[Trace], total_bytes: int) -> tuple[int | None, 
 
 
 def _recorded(fn: Callable[..., object], value: object, device: torch.device) -> Trace:
-    """Calls the function and returns its memory requests. Memory that it keeps stays allocated in a replay."""
+    """Calls `fn` and returns its memory requests. Memory that `fn` keeps stays allocated in a replay."""
     torch.cuda.synchronize(device)
     torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=10_000_000)
     try:
@@ -142,7 +142,7 @@ def _bytes_of(value: object) -> int:
 
 
 def _all_like(device: torch.device) -> list[torch.device]:
-    """Returns all devices of the type of `device`. What is warmed up may use RNGs of devices that no input is on."""
+    """Returns all devices of the type of `device`. The warmed-up function may use RNGs of any of them."""
     if not is_there(device):
         return []
     count = torch.get_device_module(device).device_count()

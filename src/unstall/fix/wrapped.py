@@ -24,8 +24,11 @@ class Printed:
 
 
 def wrapped(text: str, width: int | None = None) -> str:
-    """Wraps each line of `text` to at most `width` columns, within 40 to 120. The default is the terminal's width (or
-    `COLUMNS`), or 80 without a terminal. Continuation lines are indented more than the first line. Words stay whole."""
+    """Wraps each line of `text` at `width` columns, but not below 40 or above 120.
+
+    The default is the terminal's width (or `COLUMNS`), or 80 without a terminal. Continuation lines are indented more
+    than the first line. Words stay whole.
+    """
     columns = shutil.get_terminal_size((80, 24)).columns if width is None else width
     columns = max(_LEAST, min(columns, _WIDEST))
     return "\n".join(line for each in text.split("\n") for line in _lines(each, columns))

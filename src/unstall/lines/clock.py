@@ -46,7 +46,7 @@ def available() -> Mode:
 
 
 class LineClock:
-    """Writes each thread's changes of place to two files in `folder`, from `start` to `stop`."""
+    """Records which line each thread is on, from `start` to `stop`, in two files in `folder`."""
 
     name: str
     any_thread: bool
@@ -178,7 +178,7 @@ class LineClock:
         self._write({"thread": index, "id": native_id, "name": name})
 
     def _write(self, what: dict[str, object]) -> None:
-        """Describe a place or a thread. If that fails, as on a full disk, the clock ends. The program goes on."""
+        """Write the description of a place or a thread. If the disk is full, end the clock, but not the program."""
         try:
             append_json_lines(self._places_path, [what])
         except OSError as error:

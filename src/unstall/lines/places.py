@@ -18,7 +18,7 @@ Frame = tuple[str, int, str]
 
 @dataclass(slots=True)
 class LinePlaces:
-    """Descriptions by number. Paths are relative to the folder that the program was started in."""
+    """A recording's stacks, lines and threads, by number. Paths are relative to the program's start folder."""
 
     stacks: dict[int, tuple[Frame, ...]] = field(default_factory=dict)  # innermost first
     spans: dict[int, str] = field(default_factory=dict)

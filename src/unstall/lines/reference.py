@@ -1,4 +1,4 @@
-"""The line clock in Python: the reference implementation of `_lines.c`, used instead if `_lines.c` was not built."""
+"""The line clock in Python: the reference implementation of `_lines.c`, used only if `_lines.c` was not built."""
 
 from __future__ import annotations
 

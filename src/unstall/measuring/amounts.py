@@ -26,8 +26,8 @@ def flops_of(value: float | str) -> int:
 
 
 def share_of(value: float | str, name: str) -> float:
-    """Returns a fraction from a number or a text such as "5%". Raises UsageError with the option's `name` for anything
-    else."""
+    """Returns a fraction, given as a number or as a text such as "5%". For anything else, raises UsageError that names
+    the option `name`."""
     if isinstance(value, str):
         try:
             return parse_share(value)
@@ -39,7 +39,7 @@ def share_of(value: float | str, name: str) -> float:
 
 
 def seconds_of(value: float, name: str) -> float:
-    """Returns a positive number of seconds. Raises UsageError with the option's `name` for anything else."""
+    """Returns `value` if it is a positive number. Otherwise raises UsageError, which names the option `name`."""
     if not is_number(value):
         raise UsageError(f"{name}={value!r} is no number of seconds: write it as 2.5")
     if not value > 0:

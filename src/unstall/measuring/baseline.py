@@ -1,7 +1,7 @@
-"""Baselines are files of times, `unstall.bench-baseline/1`, that later times are compared with.
+"""Reads and writes baselines: files of times (`unstall.bench-baseline/1`) that later times are compared with.
 
-Old and new times both have an interval. But on one machine, times differ between runs by more than their intervals
-show, so a budget must allow for that difference.
+Old and new times both have an interval. But even on one machine, times of two runs differ by more than these intervals
+show. So a budget must allow for such a difference.
 """
 
 from __future__ import annotations

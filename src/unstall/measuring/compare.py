@@ -231,7 +231,7 @@ class _Seen:
     each_s: list[float]  # the shorter of two calls, until return, by the machine's clock
 
     def is_long(self, seconds: float) -> bool:
-        """Returns whether one call takes so long that `seconds` suffice only for the necessary calls."""
+        """Returns whether calls take so long that only the fewest possible calls fit into `seconds`."""
         return any(_CALLS * each_s > seconds for each_s in self.each_s)
 
 

@@ -21,7 +21,7 @@ class Candidate:
     """One function. `ratio`: its time, divided by the first function's time. `answer` and `agreement` are None for the
     first function.
 
-    `best`: among the functions whose results agree, it is the fastest, or is not SLOW against the fastest.
+    `best`: the function is the fastest of those whose results agree, or is not SLOW compared with that one.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Candidate:
 
     @property
     def agrees(self) -> bool:
-        """Whether its results agree with the first function's results. True if they were not checked."""
+        """Whether this function's results agree with the first function's. True if results were not checked."""
         return self.agreement is None or self.agreement.agrees
 
 

@@ -120,7 +120,7 @@ def _figure(value: float) -> str:
 
 
 def _sample(name: str, spread: Spread) -> Sample:
-    """Returns the samples without the tail, but with the median's whole interval."""
+    """Returns the samples for a histogram. The tail is left out, but the median's whole interval is kept."""
     ordered = np.sort(spread.samples)
     far = spread.q3 + _FAR * max(spread.iqr, _LEAST_WIDE * spread.median)
     near = min(int(np.ceil(_TAIL * spread.n)), int(np.searchsorted(ordered, far, side="right")))
@@ -273,7 +273,7 @@ def _legend(rows: Sequence[Comparison]) -> Prose:
 
 
 def _mark(row: Comparison, each: Candidate) -> str:
-    """Returns BEST for a single best function, TIED for each of several that are not told apart."""
+    """Returns BEST for a single best function, TIED for each of several that cannot be distinguished."""
     if not each.best:
         return ""
     return BEST if sum(other.best for other in row.candidates) == 1 else TIED

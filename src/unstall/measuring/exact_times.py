@@ -41,8 +41,6 @@ def share_of_few(batch: CallBatch) -> float:
 
 
 def length_of_batch(batch: CallBatch) -> int:
-    """Returns how many calls like these a batch must have. In a shorter batch, filling and emptying the pipeline would
-    matter.
-    """
+    """Returns how many calls a batch must have, so that filling and emptying the pipeline does not matter."""
     one, share = batch(1), share_of_many(batch)
     return round(min(max((one - share) / (_EDGES * share), _SOME), _MOST)) if share else _SOME

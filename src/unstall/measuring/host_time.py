@@ -33,7 +33,7 @@ def _reading_ns(clock: Callable[[], int]) -> int:
 class Alone:
     """Times each call on an idle device: ns until it returns (`host`) and until its results are there (`wall`).
 
-    `machine_s` is the last call's time by the machine's clock.
+    `machine_s`: the time of the last call by the machine's clock, in s.
     """
 
     def __init__(self, run: Callable[[], object], adapter: Adapter) -> None:
@@ -64,8 +64,8 @@ class Alone:
 def synchronised(
     caching: Caching, adapter: Adapter, until: Until, there: Alone | None = None
 ) -> tuple[Spread, Sampled]:
-    """Times calls on an idle device, until they return and until their results are there. Includes the times in
-    `there`."""
+    """Times calls on an idle device: until a call returns, and until its results are there. The times in `there` are
+    included."""
     alone = Alone(caching.run, adapter)
 
     def take(count: int) -> list[int]:
@@ -88,8 +88,9 @@ def synchronised(
 def by_itself(
     caching: Caching, adapter: Adapter, until: Until, *, single: bool = False, there: Sequence[int] = ()
 ) -> Sampled:
-    """Times calls that return when they are done. A sample is several short calls, except if the cache is cold,
-    `single` is set, or `there` has times of earlier calls.
+    """Times calls that return only after their work is done.
+
+    A sample is several short calls, except if the cache is cold, `single` is set, or `there` has earlier times.
     """
     run, clock = adapter.until_done(caching.run), adapter.clock
     single = single or bool(there) or 1e9 * until.each_s > 2 * _SAMPLE_NS

@@ -48,7 +48,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One thing to know about the figures. `serious`: a reader who does not know it would misread a figure."""
+    """One thing to know about the figures. `serious`: without this verdict, a reader would misread a figure."""
 
     kind: Kind
     text: str

@@ -26,8 +26,8 @@ def bandwidth(adapter: Adapter, size_bytes: int, ns: float) -> Rate:
 
 
 def rate(adapter: Adapter, flops: int, ns: float, inspection: Inspection) -> Rate:
-    """Returns the rate of a call that does `flops` operations in `ns`. The ceiling is for the dtype of the call's
-    inputs.
+    """Returns the rate of a call that does `flops` operations in `ns`. The ceiling is the rate of a matrix
+    product in the dtype of the call's largest floating-point input.
     """
     kind = floating(inspection)
     ceiling, of = _ceiling(adapter, kind, lambda: adapter.multiplying(kind))
@@ -54,7 +54,7 @@ def beyond(adapter: Adapter, size_bytes: int | None, bandwidth: Rate | None, rat
 
 
 def floating(inspection: Inspection) -> str:
-    """Returns the largest floating-point input's dtype, else "float32"."""
+    """Returns the dtype of the largest floating-point input, or "float32" if there is no such input."""
     kinds = [
         (array.bytes, str(getattr(array.value, "dtype", "")).removeprefix("torch.")) for array in inspection.inputs
     ]

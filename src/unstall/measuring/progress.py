@@ -24,13 +24,13 @@ def heard_by(listener: Tell | None) -> Iterator[None]:
 
 
 def begin(stage: str) -> None:
-    """Begins a stage of the measurement."""
+    """Reports to the listener that a stage of the measurement begins."""
     _stage.set(stage)
     tell("")
 
 
 def tell(text: str) -> None:
-    """Reports how far the stage is."""
+    """Reports to the listener how far the current stage has come: the stage's name, and `text`."""
     listener = _listener.get()
     if listener is not None:
         listener(": ".join(part for part in (_stage.get(), text) if part))

@@ -38,24 +38,24 @@ class Until:
     rel_ci: float
     seconds: float
     each_s: float = 0.0  # time of a call, by that clock; 0: not known
-    alike: int = 0  # so many equal samples suffice, as of a model; 0: times have noise
+    alike: int = 0  # the number of equal samples that suffice, if times come from a model; 0: times have noise
     brief: bool = False  # whether there is time for few calls, so that none is made for the same purpose twice
 
     def affords(self, calls: int, least: int) -> int:
-        """Returns `calls`, or as many calls as there is time for, but at least `least`. On a virtual GPU, the machine's
-        speed does not count: returns `least` if `brief`, else `calls`."""
+        """Returns for how many calls there is time: at most `calls`, at least `least`. On a virtual GPU, this does not
+        depend on the machine's speed: returns `least` if `brief`, otherwise `calls`."""
         if self.alike:
             return least if self.brief else calls
         return calls if self.each_s * calls <= self.seconds else max(least, int(self.seconds / self.each_s))
 
     def least(self, there: int) -> int:
-        """Returns how many more samples are needed even if time is up, if `there` samples exist already."""
+        """Returns how many more samples are needed even if time is up. `there`: the number of samples so far."""
         return max(0, (1 if self.brief and not self.alike else 2) - there)
 
 
 def sample_until(take: Take, until: Until, *, first: int = LEAST, there: ArrayLike = ()) -> Sampled:
     """Takes samples in growing batches until they suffice, the noise's entropy is flat, or time is up. `there`: samples
-    that exist already. Without these, takes at least one batch, of `first` samples."""
+    that exist already. If none exist, takes at least one batch, of `first` samples."""
     deadline = time.monotonic() + until.seconds
     samples = np.asarray(there, np.float64)
     count = first if len(samples) else max(1, first)

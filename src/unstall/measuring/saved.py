@@ -14,7 +14,7 @@ _TIMES = ("device", "host", "wall", "throughput", "span")
 
 
 class Samples(msgspec.Struct, frozen=True, kw_only=True):
-    """A spread. The other fields follow from `samples_ns`. They are saved for programs that read the file."""
+    """A saved spread. All other fields are computed from `samples_ns`, and saved for programs that read the file."""
 
     samples_ns: list[float]
     n: int

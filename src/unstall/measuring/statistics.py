@@ -27,7 +27,7 @@ _FLAT_LEAST = 64
 @dataclass(frozen=True, eq=False)
 class Spread:
     """Samples of one time, in ns. `low` and `high` bound the median with 95 % confidence. With fewer than 6 samples,
-    they bound all samples."""
+    they are the smallest and the largest sample."""
 
     samples: NDArray[np.float64]
     n: int
@@ -61,7 +61,7 @@ class Spread:
 
     @property
     def relative_ci(self) -> float:
-        """Half the interval's width over the median: 0.01 if the median is known to 1 %."""
+        """Half the interval's width, divided by the median: 0.01 if the median is known to 1 %."""
         half = (self.high - self.low) / 2
         return half / self.median if self.median > 0 else (math.inf if half else 0.0)
 
@@ -125,7 +125,7 @@ def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) ->
 
 def half_of_few(a: ArrayLike, b: ArrayLike, *, least: float) -> float:
     """Returns half the interval of the ratio of two times, as a factor above 1. Each time has 2 to 4 samples. The
-    interval is Student's, with the noise of the samples' logarithms, or with `least` if that is more.
+    interval is Student's, with the noise of the samples' logarithms, or with `least` if `least` is larger.
     """
     logs = np.log([np.ravel(a), np.ravel(b)])
     n = logs.shape[1]
@@ -159,7 +159,7 @@ def _entropy_bits(counts: NDArray[np.int64]) -> float:
 
 
 def _geometric_median(within: NDArray[np.float64]) -> float:
-    """Returns the median of ratios: the geometric mean of the middle two. The median of the inverses is its inverse."""
+    """Returns the median of ratios: the geometric mean of the middle two. Inverse ratios have the inverse median."""
     ordered = np.sort(np.log(within), axis=None)
     return math.exp((ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2)
 

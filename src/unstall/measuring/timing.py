@@ -79,7 +79,7 @@ class Timing:
 
     @property
     def has_warnings(self) -> bool:
-        """Whether the blocks differ so much that something else must have been at work."""
+        """Whether the blocks' times differ so much that other work must have slowed some of them."""
         return not self.meets_confidence(_UNSTEADY)
 
     def meets_confidence(self, threshold: float = _UNSTEADY) -> bool:
@@ -136,7 +136,7 @@ class Timing:
 
     @staticmethod
     def merge(timings: Iterable[Timing]) -> list[Timing]:
-        """Merges the timings of each task into one, with one run per block."""
+        """Merges all timings of the same task into one timing, whose blocks have one run each."""
         groups: dict[TaskSpec, list[float]] = {}
         for each in timings:
             groups.setdefault(each.task_spec, []).extend(each.times)

@@ -17,7 +17,7 @@ def simulator() -> Simulator | None:
 
 
 def is_clock_virtual() -> bool:
-    """Whether `time.perf_counter` is the virtual clock now. That clock stands still while only Python works."""
+    """Whether `time.perf_counter` reads the virtual clock now. That clock stands still while only Python works."""
     machine = current()
     return machine is not None and machine.is_watched and machine.simulator is not None
 

@@ -1,4 +1,4 @@
-"""Times and shares as benchmarks write them."""
+"""Formats times, shares and names for the texts of benchmarks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MOST_NAMES = 3
 
 
 def precise(ns: float) -> str:
-    """Like `duration`, but with three digits below 100 ns: "1.84 ns"."""
+    """Formats a duration like `figures.duration`, but with three digits below 100 ns: "1.84 ns"."""
     return f"{ns:#.3g} ns" if 0 < ns < 99.95 else duration(round(ns))
 
 

@@ -53,7 +53,7 @@ class CellMagic:
 
 @dataclass(frozen=True)
 class Framed:
-    """A report in a notebook: the HTML report in its own frame, or text in a terminal."""
+    """A report that a notebook shows as HTML, in its own frame, and a terminal as text."""
 
     report: Report
 
@@ -70,8 +70,10 @@ class Framed:
 
 
 def without_body(lines: list[str]) -> list[str]:
-    """If the cell has no code, makes `%%unstall` a line magic. Otherwise IPython would refuse the empty cell, and
-    `%%unstall --help` could not answer. IPython calls this function as an input transformer.
+    """Returns the lines of a cell. If the cell has no code below `%%unstall`, turns that line into `%unstall`.
+
+    Otherwise IPython would refuse `%%unstall --help`, because the cell has no code. IPython calls this function as an
+    input transformer.
     """
     first, *rest = lines or [""]
     alone = re.match(r"%%unstall(?=\s|$)", first) and not "".join(rest).strip()

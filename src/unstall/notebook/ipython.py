@@ -1,4 +1,4 @@
-"""The parts of IPython that unstall uses. IPython belongs to the notebook and is imported only there."""
+"""The parts of IPython that unstall uses. Only code that runs in a notebook imports IPython."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of `torch.cuda.empty_cache()`: taken out."""
+"""Edits that remove calls of `torch.cuda.empty_cache()`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _CLOCKS = (
 
 
 def without_empty_cache(module: Module, line: int) -> tuple[list[Edit], str] | str:
-    """Takes out the statement `torch.cuda.empty_cache()` at a line."""
+    """Returns edits that remove the statement `torch.cuda.empty_cache()` at a line, and an empty note.
+
+    If there can be no such edit, returns a phrase that says why.
+    """
     if not any(module.calls(each, "torch.cuda.empty_cache") for each in module.at(line, ast.Call)):
         return UNKNOWN
     found = [each for each in module.at(line, ast.Expr) if module.calls(each.value, "torch.cuda.empty_cache")]
@@ -37,7 +40,7 @@ def without_empty_cache(module: Module, line: int) -> tuple[list[Edit], str] | s
 
 
 def _is_alone(module: Module, statement: ast.stmt) -> bool:
-    """Returns whether a block holds nothing else."""
+    """Returns whether the statement is the only one in its block."""
     parent = module.parents[statement]
     blocks = (getattr(parent, name, None) for name in ("body", "orelse", "finalbody"))
     return any(block == [statement] for block in blocks)

@@ -1,4 +1,4 @@
-"""The DataLoader whose batches a loop gets: made where the loop is, or passed to the function that it is in."""
+"""Finds the calls that make the DataLoader of a loop: beside the loop, or in the callers of the loop's function."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _AROUND_A_LOADER = ("enumerate", "tqdm")
 
 
 def loaders_around(module: Module, moves: list[ast.Call]) -> list[ast.Call]:
-    """Returns the calls that make the DataLoaders over which the loop around all copies of its batches goes.
+    """Returns the calls that make the DataLoader of the innermost loop around `moves`, which copy the loop's batches.
 
-    Several, if the loop is in a function that gets one at each call of it. None, if one of them is not known.
+    There are several such calls if the loop's function gets its loader as an argument and is called several times.
+    Returns [] if any loader is not known, or if `moves` copy anything but the loop's batches.
     """
     loop = next((each for each in module.above(moves[0]) if isinstance(each, Loop)), None)
     if not isinstance(loop, ast.For):
@@ -44,7 +45,7 @@ def loaders_around(module: Module, moves: list[ast.Call]) -> list[ast.Call]:
 
 
 def _made(module: Module, scope: ast.AST, name: str) -> ast.Call | None:
-    """Returns the call that makes the DataLoader of this name in a scope, if it is bound there once."""
+    """Returns the call whose DataLoader `scope` assigns to `name`. None if `name` is assigned otherwise or twice."""
     made = [
         node.value
         for node in ast.walk(scope)
@@ -56,8 +57,11 @@ def _made(module: Module, scope: ast.AST, name: str) -> ast.Call | None:
 
 
 def _passed(module: Module, scope: ast.AST, name: str) -> list[tuple[ast.AST, str]] | None:
-    """Returns (scope, name) of what each call of a function passes for one of its parameters; nothing if that is not
-    known of all calls. None if it is no parameter."""
+    """Returns the variable that each call of a function passes as the parameter `name`: (scope of the call, variable).
+
+    `scope` is the function. Returns [] if the variable of any call is not known, and None if the function has no such
+    parameter.
+    """
     if not isinstance(scope, ast.FunctionDef):
         return None
     parameters = [each.arg for each in (*scope.args.posonlyargs, *scope.args.args)]

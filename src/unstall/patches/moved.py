@@ -1,4 +1,4 @@
-"""Where a line that ran is now: its file may have been changed since, as by the patch for another finding."""
+"""Finds where a line of a recorded run is in the current file, which another patch may have changed."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ _MODULE = "<module>"
 
 @dataclass(frozen=True, slots=True)
 class RanLine:
-    """A line that ran: the digest of its text, and the functions that it ran in, for an inner one may stand on it."""
+    """A line that ran: the digest of its text, and the functions that it ran in.
+
+    There are several functions if an inner function, such as a lambda, is on the same line.
+    """
 
     digest: int
     functions: frozenset[str]
 
 
 def line_now(line: int, ran: Mapping[int, RanLine], text: str) -> int | None:
-    """Returns the number of a line in a file as it is now; None if the line is there no more, or is not told from
-    others of the same text.
+    """Returns the current number of a line of a file that may have changed since the run.
 
-    Only the lines that ran are known of the file as it was, and the same text may stand elsewhere. So the line must be
-    in a function of the same name, and between those lines that it was between.
+    Returns None if the line no longer exists, or if it cannot be distinguished from other lines with the same text.
+    Of the old file, only the lines that ran are known, and several lines may have the same text. So the current line
+    must be in a function of the same name, and between the same other lines as during the run.
 
     Args:
-        line: Its number as it ran.
-        ran: All lines of the file that ran, by their numbers then.
-        text: The file now.
+        line: The line's number during the run.
+        ran: All lines of the file that ran, by their numbers during the run.
+        text: The file's current text.
     """
     digests = [digest_of(each) for each in text.encode().split(b"\n")]
     if line not in ran:
@@ -46,7 +49,10 @@ def line_now(line: int, ran: Mapping[int, RanLine], text: str) -> int | None:
 
 
 def _candidates(ran: Mapping[int, RanLine], digests: list[int], text: str) -> dict[int, list[int]]:
-    """Returns the lines as they are now that each line may be: of its text, in a function of its name."""
+    """Returns, for the number of each line that ran, the current lines that it may be.
+
+    These have the same text, in a function of the same name.
+    """
     inside = _functions(text)
     of: dict[int, list[int]] = defaultdict(list)
     for number, digest in enumerate(digests, 1):
@@ -60,8 +66,11 @@ def _candidates(ran: Mapping[int, RanLine], digests: list[int], text: str) -> di
 
 
 def _between(line: int, may_be: Mapping[int, list[int]], end: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-    """Returns (number then, number now) of the nearest lines up to this one and from it on whose place is known: they
-    can be but one, and stand in the order in which most do."""
+    """Returns (number during the run, current number) of two lines: the nearest known one up to `line`, and the nearest
+    known one from `line` on.
+
+    A line is known if it may be only one current line, and if the order of lines has not changed there.
+    """
     taken = Counter(now for each in may_be.values() for now in each)
     sure = [(number, may_be[number][0]) for number in sorted(may_be) if len(may_be[number]) == 1]
     known = _in_order([pair for pair in sure if taken[pair[1]] == 1])
@@ -71,8 +80,8 @@ def _between(line: int, may_be: Mapping[int, list[int]], end: tuple[int, int]) -
 
 
 def _in_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns the most of these pairs whose second numbers increase."""
-    ends: list[int] = []  # by length: the smallest number that as many pairs in order end with
+    """Returns the longest selection of the pairs, in the same order, whose second numbers increase."""
+    ends: list[int] = []  # for each length: the smallest number that a selection of that length ends with
     runs: list[list[tuple[int, int]]] = []
     for pair in pairs:
         length = bisect_left(ends, pair[1])
@@ -83,7 +92,10 @@ def _in_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _functions(text: str) -> dict[int, str]:
-    """Returns the name of the innermost function around each line. Raises SyntaxError."""
+    """Returns the name of the innermost function around each line that is in a function.
+
+    Raises SyntaxError if the text is not valid Python.
+    """
     inside: dict[int, str] = {}
     for node in ast.walk(ast.parse(text)):  # outer ones come first
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

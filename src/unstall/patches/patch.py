@@ -1,7 +1,7 @@
-"""Makes a patch for a finding if its line is of a kind that is known how to change. Otherwise says why there is none.
+"""Makes a patch for a finding if its line has a form for which an edit is known. Otherwise says why there is no patch.
 
-An edit is made only if the syntax at the finding's line is exactly of that kind. Edits never change results: if a
-result could differ in its last bit, there is no patch.
+An edit is made only if the line has exactly that form. Edits never change results: if a result could differ in its last
+bit, there is no patch.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from unstall.result import Finding
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A unified diff, for `git apply` or `patch -p1` in the folder that the file's name is relative to."""
+    """A unified diff, for `git apply` or `patch -p1` in the opened folder, and a note for its reader."""
 
     diff: str
     note: str
 
 
 Found = tuple[list[Edit], str] | str
-"""Edits and what to know about them, or why there are none."""
+"""Edits and a note about them, or a phrase that says why there are no edits."""
 _KNOWN: Mapping[str, Callable[[Module, int], Found]] = {
     "pageable-copy": uploaded,
     "blocking-copy": uploaded,
@@ -36,9 +36,10 @@ _KNOWN: Mapping[str, Callable[[Module, int], Found]] = {
 
 
 def patch_for(finding: Finding, source: Source | str, beside: Iterable[Finding] = ()) -> Patch | str:
-    """Returns the patch for a finding's line in its file, or a phrase on why there is none.
+    """Returns the patch for a finding's line, or a phrase that says why there is no patch.
 
-    `beside` are the run's findings at the same line.
+    `source` is the line's file, or a phrase that says why the file was not read. `beside` are the run's findings at the
+    same line.
     """
     where = finding.where
     make = _KNOWN.get(finding.rule)
@@ -64,7 +65,7 @@ def patch_for(finding: Finding, source: Source | str, beside: Iterable[Finding] 
 
 
 def _reads_back(finding: Finding) -> bool:
-    """Returns whether a finding is of a wait for the device, as each blocking copy to the host is."""
+    """Returns whether a finding is a wait for the device. A blocking copy to the host always causes such a finding."""
     return finding.rule.startswith("sync-") and finding.rule != "sync-tensor"
 
 
@@ -74,6 +75,6 @@ def _diff(source: Source, new: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines end at line feeds alone: str.splitlines would end them at form feeds too."""
+    """Splits a text at line feeds only, because str.splitlines would also split it at form feeds."""
     lines = text.split("\n")
     return [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])

@@ -1,4 +1,4 @@
-"""Reads source that a trace names: files of Python below folders that the user opened, and nothing else.
+"""Reads Python files that a trace names, if they are below folders that the user opened.
 
 A trace is untrusted, and so are the names in it. A name leads to a file only if the file, with all links followed, lies
 below one of the folders.
@@ -16,7 +16,7 @@ from unstall.frameworks import is_installed
 
 MAX_BYTES = 2 << 20  # the largest files of Python's own standard library and of torch are below 1 MiB
 _AROUND = 4  # lines shown before and after a line
-AROUND_A_CALL = 1  # the same of the line that led there
+AROUND_A_CALL = 1  # lines shown before and after a line that calls the function with the finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Lines around a line. If there are none, `why_not` says why."""
+    """The line number `line` of a file, and the lines around it, from the number `first` on.
+
+    If the lines cannot be shown, `lines` is empty, and `why_not` says why.
+    """
 
     first: int
     lines: tuple[str, ...]
@@ -40,13 +43,13 @@ class Excerpt:
 
 
 def read_source(file: str, folders: Sequence[Path], *, by_ending: bool = False) -> Source | str:
-    """Returns the file that a trace calls `file`, or a phrase on why it was not read.
+    """Returns the Python file that a trace names `file`, or a phrase that says why it was not read.
 
     Args:
-        file: The name, relative to the program's folder, or absolute.
+        file: The path, relative to the program's folder, or absolute.
         folders: The folders below which files may be read.
-        by_ending: Whether only the end of the name needs to lead to a file, as in a copy of the program elsewhere. A
-            library's file is not looked for so: a file of the program may have the same name.
+        by_ending: Whether also to try the last parts of the path, because the folders may hold a copy of the program.
+            A library's file is never found in this way, because a file of the program may have the same name.
     """
     if not file.endswith(".py") or "\0" in file:
         return "it is no file of Python"
@@ -63,8 +66,10 @@ def read_source(file: str, folders: Sequence[Path], *, by_ending: bool = False) 
 
 
 def path_below(file: str, folder: Path) -> Path | None:
-    """Returns the path of a Python file that a trace names, with all links followed; None if it is not below the
-    folder. The file is not opened."""
+    """Returns the path of the Python file that a trace names `file`, with all links followed. Does not open the file.
+
+    Returns None if there is no such file below the folder.
+    """
     if not file.endswith(".py") or "\0" in file:
         return None
     root = folder.resolve()
@@ -79,7 +84,7 @@ def path_below(file: str, folder: Path) -> Path | None:
 
 
 def excerpt(source: Source | str, line: int, around: int = _AROUND) -> Excerpt:
-    """Returns the lines around a line, numbered from 1."""
+    """Returns a line of a file, with up to `around` lines before it and after it. Lines are numbered from 1."""
     if isinstance(source, str):
         return Excerpt(0, (), line, f"not shown: {source}")
     lines = source.text.split("\n")
@@ -90,7 +95,7 @@ def excerpt(source: Source | str, line: int, around: int = _AROUND) -> Excerpt:
 
 
 def _names(file: str, root: Path, *, by_ending: bool) -> list[PurePosixPath]:
-    """Returns the paths below the folder that the name may mean."""
+    """Returns the paths, relative to the folder `root`, of the files that the name `file` may mean."""
     path = PurePosixPath(file.replace("\\", "/"))
     if path.is_absolute():
         below = [PurePosixPath(path.relative_to(root.as_posix()))] if path.is_relative_to(root.as_posix()) else []
@@ -102,12 +107,12 @@ def _names(file: str, root: Path, *, by_ending: bool) -> list[PurePosixPath]:
 
 
 def _read(root: Path, name: PurePosixPath) -> Source | str:
-    """Returns the file, or why it was not read; empty if there is none."""
+    """Returns the file, or a phrase that says why it was not read. The phrase is empty if there is no such file."""
     try:
         path = (root / name).resolve(strict=True)
         if not path.is_relative_to(root):
             return "it is a link to another folder"
-        # The path has no links left. One that is put there now is not followed, and a pipe is not waited for.
+        # The path has no links. If the file is replaced now, a link is not followed, and opening a pipe does not wait.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (OSError, RuntimeError):
         return ""

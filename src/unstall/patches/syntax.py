@@ -1,4 +1,4 @@
-"""A module's syntax tree beside its text, and edits of the text."""
+"""A Python file's syntax tree together with its text, and edits of the text."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import TypeVar
 Node = TypeVar("Node", bound=ast.AST)
 Loop = ast.For | ast.AsyncFor | ast.While
 UNKNOWN = "none is known for findings of this kind"
-"""Why there is no patch, if no line could have one."""
+"""The phrase that says why there is no patch, if no line with such a finding could have a patch."""
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module)
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replaces the bytes from `start` to `end` of the UTF-8 text."""
+    """An edit that replaces the bytes from `start` to `end` of a file, which is UTF-8, by `text`."""
 
     start: int
     end: int
@@ -25,7 +25,7 @@ class Edit:
 
 
 class Module:
-    """A parsed file.
+    """A parsed Python file.
 
     Raises SyntaxError if the file is not valid Python, or if Python and other tools may number its lines differently.
     """
@@ -49,7 +49,7 @@ class Module:
         return starts
 
     def at(self, line: int, kind: type[Node]) -> list[Node]:
-        """Returns the nodes of a kind that begin or end on a line."""
+        """Returns the nodes of the class `kind` that begin or end on a line."""
         return [
             node
             for node in ast.walk(self.tree)
@@ -57,17 +57,17 @@ class Module:
         ]
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yields the nodes around a node, from the inside out."""
+        """Yields the nodes that contain a node, the innermost first."""
         while (parent := self.parents.get(node)) is not None:
             yield parent
             node = parent
 
     def scope(self, node: ast.AST) -> ast.AST:
-        """Returns the function, class or module that a node is in."""
+        """Returns the innermost function, class or module that contains a node."""
         return next(each for each in self.above(node) if isinstance(each, SCOPES))
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        """Returns where a node's text begins and ends, in bytes."""
+        """Returns the offsets in bytes at which a node's text begins and ends in the file."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         starts = self._line_starts
@@ -85,8 +85,8 @@ class Module:
         return None if before.strip() else before
 
     def line_end(self, node: ast.stmt) -> int | None:
-        """Returns the offset behind the last line of a statement, or None if other text than a comment follows it
-        there."""
+        """Returns the offset in bytes after the last line of a statement. None if that line goes on after the statement
+        with anything but a comment."""
         assert node.end_lineno is not None
         _, end = self.span(node)
         after = self.data.find(b"\n", end)
@@ -96,7 +96,7 @@ class Module:
 
     @cached_property
     def _imported(self) -> dict[str, str]:
-        """What names stand for that imports alone bind: {"DataLoader": "torch.utils.data.DataLoader"}."""
+        """The names that only imports define, with their meaning: {"DataLoader": "torch.utils.data.DataLoader"}."""
         names: dict[str, str] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
@@ -111,7 +111,7 @@ class Module:
         return names
 
     def bound(self, within: ast.AST) -> list[str]:
-        """Returns the names that are assigned, defined or taken as parameters within a node, but not imported names."""
+        """Returns the names of variables, functions, classes and parameters that a node defines, except imports."""
         names = []
         for node in ast.walk(within):
             if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -138,7 +138,7 @@ class Module:
         return isinstance(node, ast.Call) and self.dotted(node.func) in names
 
     def with_argument(self, call: ast.Call, argument: str) -> Edit:
-        """Returns the edit that adds a last argument to a call."""
+        """Returns the edit that adds `argument`, such as "pin_memory=True", after the last argument of a call."""
         _, end = self.span(call)
         inside = [*call.args, *(keyword.value for keyword in call.keywords)]
         if not inside:
@@ -151,7 +151,7 @@ class Module:
         return Edit(behind, behind, f", {argument}")
 
     def edited(self, edits: list[Edit]) -> str:
-        """Returns the text with the edits made, which must not overlap. Raises SyntaxError if the result is not valid
+        """Returns the file's text after the edits, which must not overlap. Raises SyntaxError if that text is not valid
         Python."""
         data = self.data
         for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
@@ -162,10 +162,10 @@ class Module:
 
 
 def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
-    """Returns the value of a keyword argument."""
+    """Returns the value of the keyword argument `name` of a call, or None if the call has no such argument."""
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """Returns the names that are used within a node."""
+    """Returns the names of all variables within a node."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}

@@ -1,4 +1,4 @@
-"""Improves copies to the device: pinned memory and no waiting, or no copy if the tensor can be made on the device."""
+"""Edits for copies to the device: pin the source and do not wait, or make the tensor on the device without a copy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ast
 from unstall.patches.loaders import loaders_around
 from unstall.patches.syntax import Edit, Module, keyword_of, names_in
 
-# Their values are the same on every device. Random ones are not, nor are those that are rounded as they are made.
+# These give the same values on every device. Factories of random or rounded values do not.
 _FACTORIES = ("torch.zeros", "torch.ones", "torch.full", "torch.empty", "torch.eye")
 _RANDOM = ("torch.rand", "torch.randn", "torch.randint", "torch.randperm")
 _NOT_MOVED = ("requires_grad", "pin_memory", "out", "device")
@@ -21,7 +21,11 @@ _NO_WORKERS = "; without workers (num_workers=0) the loop's own thread pins each
 
 
 def uploaded(module: Module, line: int) -> tuple[list[Edit], str] | str:
-    """Makes a tensor on the device, or copies it without waiting and pins the batches of its DataLoader."""
+    """Returns edits of a line that copies tensors to the device, and a note about the edits.
+
+    If possible, the edited line makes the tensors on the device. Otherwise it copies them without waiting, and their
+    DataLoader pins its batches. If there can be no such edit, returns a phrase that says why.
+    """
     moves = [call for call in module.at(line, ast.Call) if call.lineno == line and _is_move(call)]
     if not moves and _makers(module, line):
         return made_on_device(module, line)
@@ -47,7 +51,11 @@ def uploaded(module: Module, line: int) -> tuple[list[Edit], str] | str:
 
 
 def made_on_device(module: Module, line: int) -> tuple[list[Edit], str] | str:
-    """Makes a constant on the device: torch.tensor(0.5, device=…) copies it there, torch.full does not."""
+    """Returns edits of a line that makes constants by `torch.tensor(0.5, device=…)`, and an empty note.
+
+    The edited line calls `torch.full`, which makes the same tensor on the device without a copy. If there can be no
+    such edit, returns a phrase that says why.
+    """
     made = _makers(module, line)
     edits = [edit for call in made if (edit := _filled(module, call)) is not None]
     if made and all(call.args and _is_constant(call.args[0]) for call in made) and not edits:
@@ -72,7 +80,7 @@ def _is_constant(node: ast.expr) -> bool:
 
 
 def _is_move(call: ast.Call) -> bool:
-    """Returns whether a call is x.to(device) or x.cuda(), as far as its form tells."""
+    """Returns whether a call has the form x.to(device) or x.cuda()."""
     if not isinstance(call.func, ast.Attribute):
         return False
     if call.func.attr == "cuda":
@@ -83,7 +91,7 @@ def _is_move(call: ast.Call) -> bool:
 
 
 def _may_be_a_module(module: Module, move: ast.Call) -> bool:
-    """Returns whether it is x.cuda(), and x is not what the loop around it yields."""
+    """Returns whether `move` is x.cuda(), and x is not a batch of the loop around `move`."""
     assert isinstance(move.func, ast.Attribute)
     if move.func.attr != "cuda":
         return False
@@ -99,7 +107,10 @@ def _is_device(node: ast.expr) -> bool:
 
 
 def _made(module: Module, move: ast.Call) -> list[Edit] | str:
-    """Edits that make the tensor on the device, if it is one that is made on the spot; why not, if they cannot be."""
+    """Returns edits that make the tensor of x.to(device) on the device, if x is a call that makes a tensor.
+
+    Returns [] if x is anything else, or a phrase if the tensor would get other random numbers on the device.
+    """
     assert isinstance(move.func, ast.Attribute)
     make = move.func.value
     if not isinstance(make, ast.Call):
@@ -128,7 +139,7 @@ def _made(module: Module, move: ast.Call) -> list[Edit] | str:
 
 
 def _filled(module: Module, call: ast.Call) -> Edit | None:
-    """torch.tensor(0.5, device=…) as torch.full, which gives it the same dtype; None if it is no such call."""
+    """Returns the edit of torch.tensor(0.5, device=…) to torch.full, with the same dtype. None for any other call."""
     value = _number(call)
     kept = [keyword for keyword in call.keywords if keyword.arg in ("device", "dtype")]
     if value is None or keyword_of(call, "device") is None or len(kept) != len(call.keywords):
@@ -146,7 +157,7 @@ def _named_full(module: Module, call: ast.Call) -> Edit:
 
 
 def _number(call: ast.Call) -> ast.expr | None:
-    """Returns the argument of a call, if that is one number or truth value."""
+    """Returns the only argument of a call such as torch.tensor(0.5). None if it is not one number or bool."""
     if len(call.args) != 1 or not isinstance(call.func, ast.Attribute):
         return None
     value = call.args[0]
@@ -156,7 +167,7 @@ def _number(call: ast.Call) -> ast.expr | None:
 
 
 def _pinned(module: Module, moves: list[ast.Call]) -> tuple[list[Edit], str | None]:
-    """Edits that pin the batches of the DataLoaders whose loop the copies are in, and what to know about them."""
+    """Returns edits that pin the batches of the DataLoader whose loop has the copies, and a note (None: no edits)."""
     edits, loaders = [], loaders_around(module, moves)
     for loader in loaders:
         if len(loader.args) > _BEFORE_PIN_MEMORY or any(keyword.arg is None for keyword in loader.keywords):

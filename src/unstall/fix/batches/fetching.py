@@ -52,7 +52,7 @@ class FetchedBatch:
 class Room:
     """Limits how far batches run ahead of the device.
 
-    Counts the bytes of all batches that the program got but the device has not finished with.
+    Adds up the bytes of all batches that the program got and that the device has not finished with.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
@@ -65,7 +65,7 @@ class Room:
             self._out.append((done, size_bytes))
 
     def wait_for(self, size_bytes: int) -> None:
-        """Waits until there is room for `size_bytes` more."""
+        """Waits until a batch of `size_bytes` may be copied to the device."""
         while True:
             with self._lock:
                 while self._out and self._out[0][0].query():
@@ -76,7 +76,7 @@ class Room:
             oldest.synchronize()
 
     def shrink(self) -> None:
-        """Waits until the device has finished with all batches. From now on, batches wait for the previous batch."""
+        """Waits until the device has finished with all batches. Afterwards, `wait_for` always waits for all of them."""
         self._limit = 0
         self.wait_for(1)
 
@@ -84,7 +84,7 @@ class Room:
 def pins_by_itself(loader: object) -> bool:
     """Returns whether the loader itself fetches ahead (by workers) and pins batches (by a thread).
 
-    Nothing else writes to that pinned memory.
+    If so, only that thread writes to the pinned memory.
     """
     return isinstance(loader, DataLoader) and loader.num_workers > 0 and loader.pin_memory
 

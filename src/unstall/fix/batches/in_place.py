@@ -30,7 +30,7 @@ News = Literal["starved", "fed", "not at hand"]
 class InPlace:
     """A plain loop over batches that adds almost no work and measures few batches.
 
-    Used if the host or the loader's pinning thread, which needs the GIL, bounds the loop.
+    Used if the loop is limited by the host, or by the loader's pinning thread, which needs the GIL.
     """
 
     def __init__(self, accelerator: Accelerator, counters: PrefetchCounters, of_workers: int | None) -> None:
@@ -67,17 +67,17 @@ class InPlace:
     def note_dry(self, asked: torch.Event) -> None:
         """Notes whether the device had run out of work when the program asked for a batch.
 
-        `asked` is an event recorded at that time, behind all the work that was queued by then.
+        `asked` is an event that the program recorded at that time, after all the work that it had queued.
         """
         dry = self._counters.dry
         self._counters.dry = max(1, dry + 1) if asked.query() else min(-1, dry - 1)
 
     def is_starved(self) -> bool:
-        """Returns whether the device waited for each of the last `_STEADY` batches."""
+        """Returns whether the device had no work left when the program asked for each of the last `_STEADY` batches."""
         return self._counters.dry >= _STEADY
 
     def is_fed(self) -> bool:
-        """Returns whether the device still had work when each of the last `_STEADY` batches came."""
+        """Returns whether the device had work left when the program asked for each of the last `_STEADY` batches."""
         return self._counters.dry <= -_STEADY
 
     def _sent_from_pinned(self, tensor: torch.Tensor) -> torch.Tensor:

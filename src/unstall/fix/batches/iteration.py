@@ -132,7 +132,7 @@ class Iteration:
             self._passes.leave(producer)
 
     def step_aside(self) -> None:
-        """Fetches on demand from now on. Batches that were fetched already come first.
+        """Stops fetching ahead. From now on, fetches a batch when the program asks for it and none is ready.
 
         Called when another iteration of the loader begins, since no two threads may use the loader.
         """
@@ -292,7 +292,7 @@ class Iteration:
         self._producer = Producer(self._batches.next, depth, self._accelerator.enter)
 
     def _stop_ahead(self, mode: Literal["again", "beside"], why: str) -> None:
-        """Stops the producer. Batches that it fetched already come first."""
+        """Stops the producer. The batches that it has fetched are returned before any others."""
         assert self._producer is not None
         self._producer.stop()
         self._change(mode, why)
@@ -364,7 +364,7 @@ class Iteration:
 
 
 def _raise(ended: ProducerEnded) -> NoReturn:
-    """Raises the loader's error. No frame of its traceback keeps a reference to it: that would be a cycle."""
+    """Raises the loader's error. No frame of its traceback refers to the error, since that would be a cycle."""
     error, ended.error = ended.error, StopIteration()
     try:
         raise error

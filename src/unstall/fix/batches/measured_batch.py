@@ -29,7 +29,7 @@ class MeasuredBatch:
         return self.batch.stage_ns + int(milliseconds(self.start, self.end) * 1e6)
 
     def is_small(self) -> bool:
-        """Returns whether all tensors are small and pageable: the driver then copies them without a wait."""
+        """Returns whether all tensors are small and pageable. The driver copies such tensors without a wait."""
         return self.largest_bytes <= SMALL_BYTES and not self.pinned
 
     def is_at_hand(self) -> bool:

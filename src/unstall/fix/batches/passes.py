@@ -12,7 +12,7 @@ from unstall.fix.tensors.staging import Sender
 
 
 class Pass(Protocol):
-    """The methods of one pass of `prefetch` that other passes call."""
+    """The methods of a pass that the other passes of the same prefetch call."""
 
     def is_open(self) -> bool: ...
 
@@ -32,11 +32,11 @@ class Passes:
 
     @property
     def depth(self) -> int:
-        """The number of batches that are fetched ahead."""
+        """The maximum number of batches that are fetched ahead. 0: none."""
         return self._decided[0] if self._decided else 0
 
     def make_room(self) -> None:
-        """Makes all other passes stop using the loader in threads. Called before a pass begins."""
+        """Makes all earlier passes stop using the loader in threads. Called before a new pass begins."""
         for other in list(self._begun):
             other.step_aside()
         if self._left is not None:
@@ -52,11 +52,11 @@ class Passes:
         return any(other is not one and other.is_open() for other in self._begun)
 
     def leave(self, producer: Producer) -> None:
-        """Keeps a closed producer that still uses the loader. The next pass waits for it."""
+        """Keeps a closed producer whose thread still uses the loader. The next pass waits for the thread's end."""
         self._left = producer
 
     def fetch_ahead(self, depth: int, why: str) -> None:
-        """Notes that `depth` batches are fetched ahead from now on, and why."""
+        """Sets how many batches are fetched ahead from now on. `why`: the reason, for the statistics."""
         self._decided = depth, why
 
     def stats(self) -> PrefetchStats:

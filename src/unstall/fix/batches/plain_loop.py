@@ -37,5 +37,5 @@ class PlainLoop:
         return "<iteration of a prefetch: a plain loop>"
 
     def close(self) -> None:
-        """Drops the loader's iterator."""
+        """Drops the loader's iterator. Afterwards, this iterator yields no more batches."""
         self._batches = iter(())

@@ -30,12 +30,12 @@ class PrefetchStats(Printed):
 
     @property
     def hidden_ns(self) -> int:
-        """The part of fetching, staging and copying that neither the program nor its stream waited for."""
+        """The time of fetching, staging and copying, less the time that the program and its stream waited."""
         return max(0, self.fetch_ns + self.stage_ns + self.copy_ns - self.waited_ns - self.stalled_ns)
 
     @property
     def overlap(self) -> float:
-        """`hidden_ns` as a share of fetching, staging and copying: 1 if nothing waited."""
+        """`hidden_ns`, divided by the time of fetching, staging and copying. 1 if nothing waited."""
         whole = self.fetch_ns + self.stage_ns + self.copy_ns
         return self.hidden_ns / whole if whole else 1.0
 
@@ -56,8 +56,8 @@ class PrefetchStats(Printed):
 
 @dataclass(slots=True)
 class PrefetchCounters:
-    """Sums over batches. Only the thread that iterates adds to them. The producer's thread puts its times into the
-    batches."""
+    """Sums over batches. Only the thread that iterates changes these sums. A producer's thread leaves its times in
+    each batch."""
 
     batches: int = 0
     bytes: int = 0
@@ -84,7 +84,7 @@ class PrefetchCounters:
             self.add_copies(2)
 
     def add_copies(self, at_most: int | None = None) -> None:
-        """Adds up the times of copies that have ended, at most `at_most` of them."""
+        """Adds the times of copies that have ended to the sums. Adds at most `at_most` copies (None: no limit)."""
         while self._copies and at_most != 0:
             needed, start, end = self._copies[0]
             if not (end.query() and (needed is None or needed.query())):

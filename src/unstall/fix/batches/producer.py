@@ -18,7 +18,7 @@ PATIENCE_S = 5.0  # how long closing waits for a running fetch; after that the t
 
 
 class ProducerEnded:
-    """The last result: `error` is StopIteration, or the error that stopped the thread."""
+    """The last result of a producer. `error` is StopIteration, or the error that stopped the producer's thread."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -29,8 +29,8 @@ class Producer:
 
     The thread inherits the context variables, the device and the modes of autograd and autocast from the thread that
     starts it. It holds no reference to the producer. It stops if the producer is closed or collected, or if the
-    interpreter exits. In a forked process the thread does not exist, and the lock may be held forever. So there, `take`
-    raises RuntimeError, and `stop` and `close` do nothing.
+    interpreter exits. A forked process does not have the thread, and the lock may be held forever in it. So in a forked
+    process, `take` raises RuntimeError, and `stop` and `close` do nothing.
     """
 
     def __init__(self, make: Callable[[], object], depth: int, enter: Callable[[], None]) -> None:
@@ -55,7 +55,7 @@ class Producer:
 
     def take(self) -> object:
         """Waits for the next result, or for a ProducerEnded, and returns it. After `stop`, returns the remaining
-        results, then None. Raises RuntimeError in a fork."""
+        results, then None. Raises RuntimeError in a forked process."""
         if self._is_forked():
             raise RuntimeError(
                 "batches are fetched in the process that began to iterate, and this one was forked off it"

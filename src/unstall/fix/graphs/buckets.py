@@ -80,13 +80,14 @@ class _Family:
     uncertain_runs: int = 0  # observed calls in a row whose RNG use may be another thread's
 
     def enlarged(self, tensor: torch.Tensor, place: int, target: dict[Dim, int]) -> torch.Tensor:
-        """Returns the tensor padded with zeros or, for integers, with one of its own values."""
+        """Returns the input number `place`, padded to `target` with zeros or, for integers, with one of its values."""
         own = tensor.dtype in _WHOLE and tensor.numel() and not self.zeros
         return _padded(tensor, place, target, tensor[(0,) * tensor.dim()] if own else None)
 
     def proof(self, tensor: torch.Tensor, place: int, target: dict[Dim, int], *, largest: bool) -> torch.Tensor:
-        """Returns the tensor padded for a proof. Floating-point tensors are padded with numbers above and below all
-        their values. Integers are padded with their largest value if `largest`, otherwise with their smallest."""
+        """Returns the input number `place`, padded to `target` for a proof. A floating-point tensor is padded with
+        numbers above and below all its values. A tensor of integers is padded with its largest value if `largest`,
+        otherwise with its smallest."""
         larger = self.enlarged(tensor, place, target)
         if larger is tensor or not tensor.numel():
             return larger
@@ -115,7 +116,7 @@ class Padded:
 
     @property
     def proved(self) -> bool:
-        """Whether this padding is proved to give the same bits. Sizes below all tried sizes are not proved."""
+        """Whether this padding is proved to give the same bits. False if a size is below all sizes tried."""
         sizes = tuple(self.real.values())
         proved = self.bucket.proved
         if any(len({self.real[at] for at in fits}) > 1 for fits in self.family.sources.values()):
@@ -132,9 +133,10 @@ class Padded:
         return self.given.exchanged(tensors)
 
     def may_be_zeros(self) -> bool:
-        """Makes zeros the padding of integers from now on.
+        """Pads integers with zeros from now on.
 
-        Returns whether that changes this call: False if zeros were its padding already, or if it pads no integers.
+        Returns whether this changes the padding of this call. It does not if the call's integers were padded with zeros
+        already, or if no integers are padded.
         """
         family = self.family
         pairs = zip(self.given.tensors, self.call.tensors, strict=True)
@@ -163,7 +165,7 @@ class Padded:
 
 
 class Buckets:
-    """All families of calls of one function."""
+    """The calls of one function, in families. Calls of one family differ only in the sizes of their inputs."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
@@ -189,7 +191,7 @@ class Buckets:
         return Padded(family, larger, call, real, target, padding, elements)
 
     def progress(self) -> str:
-        """Describes the progress of the bucket with the most proofs."""
+        """Returns a phrase that says how many proofs a bucket needs, and how many the bucket with the most has."""
         proved = (len(bucket.proved) for family in self._families.values() for bucket in family.buckets.values())
         most = max(proved, default=0)
         return f"before that a bucket must give the same bits for {_PROOFS} sizes, and did so for {most}"
@@ -207,9 +209,10 @@ class Buckets:
 def proved_run(
     device: CaptureDevice, function: Callable[..., Any], padded: Padded, call: CallArguments
 ) -> tuple[Any, Refusal | None]:
-    """Runs a call eagerly. If the call only returned a result, also runs it padded to its bucket and compares.
+    """Runs a call eagerly. If it only returns a result, also runs the padded call, and compares the two results.
 
-    Returns the unpadded result and, if padding is refused, the reason. A refused family is never padded again.
+    Returns the unpadded result and, if padding is refused, the reason. After a refusal, calls that differ from this
+    call only in sizes are never padded.
     """
     result, found = examined(device, function, call)
     args, kwargs = padded.trial()
@@ -223,7 +226,7 @@ def proved_run(
 
 
 def _prove(padded: Padded, exact: object, found: Examined, run: Callable[[], object]) -> None:
-    """Compares a call's result with that of the padded call, which `run` returns. Raises `Refused`."""
+    """Compares a call's result with the padded call's, which `run` returns. Raises `Refused` if they differ."""
     seen, family = found.seen, padded.family
     if seen.refusals:
         raise Refused(seen.refusals[0])

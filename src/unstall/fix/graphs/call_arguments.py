@@ -124,7 +124,7 @@ def _take(value: object, parts: list[Hashable], tensors: list[torch.Tensor], oth
 
 
 def _take_attributes(value: object, items: set[object], parts: list[Hashable], others: list[object]) -> None:
-    """Adds a container's attributes to the key: `exchanged` does not replace them."""
+    """Adds a container's attributes to the key, because `exchanged` does not replace tensors in attributes."""
     for name, held in getattr(value, "__dict__", {}).items():
         if name in items or (name == "data" and isinstance(value, UserDict)):
             continue
@@ -157,7 +157,7 @@ def modes() -> Key:
 
 @contextmanager
 def as_in(earlier: Key) -> Iterator[None]:
-    """Restores autograd and autocast to `earlier`, a result of `modes`. A backward itself runs outside those modes."""
+    """Sets autograd and autocast as in `earlier`, a result of `modes`. A backward itself runs in other modes."""
     cached, grad = earlier[len(_AUTOCAST) :][:2]
     with ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(bool(grad)))

@@ -36,7 +36,7 @@ class GraphCache:
         return ((entry, graph) for entry in self._entries.values() for graph in entry.graphs)
 
     def evict(self, newest: CacheEntry) -> int:
-        """Drops graphs beyond `max_graphs`, but never the last graph of entry `newest`. Returns how many it dropped."""
+        """Drops graphs until `max_graphs` are left, but keeps one graph of `newest`. Returns the number dropped."""
         excess = sum(len(entry.graphs) for entry in self._entries.values()) - self._max_graphs
         evicted = 0
         for entry in self._entries.values():  # least recently used first

@@ -113,7 +113,7 @@ class GraphedFunction:
         return self if function is self._function else self.anew(function)
 
     def __reduce__(self) -> Any:
-        """Pickles as its qualified name, if this object is found there, or else as the wrapped function."""
+        """Pickles as the qualified name if that refers to this object. Otherwise pickles as the wrapped function."""
         name = str(getattr(self, "__qualname__", ""))
         try:
             if operator.attrgetter(name)(sys.modules[self.__module__]) is self:

@@ -13,8 +13,8 @@ from unstall.fix.graphs.graphed_stats import GraphedStats
 
 
 class GraphedModule(torch.nn.Module):
-    """Shares the `__dict__` of the wrapped module: parameters, buffers, submodules, hooks, `training`. So its
-    `state_dict` has the wrapped module's own names, and a change to one module changes both."""
+    """A module whose calls are served by graphs. It shares the wrapped module's `__dict__`: parameters, buffers,
+    submodules, hooks, `training`. So names in `state_dict` are the same, and a change to one module changes both."""
 
     __slots__ = ("_unstall_graphed", "_unstall_module")
     _unstall_graphed: GraphedFunction

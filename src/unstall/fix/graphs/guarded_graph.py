@@ -24,8 +24,8 @@ _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 class PendingBackward:
-    """Marks a backward that is still to come. The forward's autograd node holds this mark. Tensors saved for the
-    backward are in the graph's memory, so a replay before the backward would overwrite them."""
+    """Exists as long as a backward may follow a forward, because the forward's autograd node holds this object. A
+    replay before the backward would overwrite tensors saved for the backward, which are in the graph's memory."""
 
     def __init__(self) -> None:
         self.done = False

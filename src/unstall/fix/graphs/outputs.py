@@ -19,9 +19,9 @@ from unstall.fix.tensors.storages import storage_of
 class Outputs:
     """Makes the caller's result from a graph's result.
 
-    Tensors in the graph's memory are copied. Arguments, and tensors from outside, are returned themselves. Results that
-    share memory with each other still do. Containers are new, except those in `known` (id → object), which existed
-    before the call.
+    Tensors in the graph's memory are copied. Arguments, and tensors from outside, are returned themselves. If results
+    share memory with each other, their copies do too. Containers are new, except those in `known` (id → object), which
+    existed before the call.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class Outputs:
         return _view_like(tensor, base.untyped_storage())
 
     def _of_argument(self, tensor: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
-        """Returns an argument, or a view of one that was made with autograd off. The view may have its conjugate or
-        negative bit set. In the graph's memory, such bits of arguments were resolved."""
+        """Returns an argument, or a view that was made of an argument with autograd off. The view may have its
+        conjugate or negative bit set. In the graph's memory, such bits of arguments were resolved."""
         if id(tensor) in self._places:
             return given
         base = given if tensor.requires_grad else given.detach()

@@ -17,7 +17,7 @@ Shapes = tuple[tuple[int, ...], ...]
 @dataclass(frozen=True, slots=True)
 class UserLine:
     """A line of the user's program, in `function`. If the line called into another package than torch, `library` is the
-    innermost line there, such as "transformers/masking_utils.py:812"."""
+    innermost line in that package, such as "transformers/masking_utils.py:812"."""
 
     file: str
     line: int
@@ -59,8 +59,8 @@ def changing(what: str) -> Refusal:
 
 
 def always_new(calls: int, before: Shapes, now: Shapes) -> Refusal:
-    """Returns the refusal for so many calls of which none has had the arguments of another. `before` and `now`: the
-    shapes of the last two calls' tensors."""
+    """Returns the refusal for a function whose last calls (`calls` is their number) all had different arguments.
+    `before` and `now`: the shapes of the tensors in the last two calls."""
     pairs = zip(before, now, strict=False)
     differing = next(((one, other) for one, other in pairs if one != other), None)
     if differing is None:
@@ -79,7 +79,7 @@ def _sizes(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "a scalar"
 
 
-class Refused(Exception):  # noqa: N818 - it never leaves this room
+class Refused(Exception):  # noqa: N818 - it never leaves fix/graphs
     """Ends an observation, a capture or a proof. `refusals` give the reasons."""
 
     def __init__(self, *refusals: Refusal) -> None:

@@ -81,7 +81,7 @@ class GraphServer:
         return self._capture(device, entry, call)
 
     def _is_new_again(self, entry: CacheEntry) -> bool:
-        """Returns whether these arguments come for the first time, as those of many calls before did."""
+        """Returns whether these arguments are new, and many earlier calls in a row had new arguments too."""
         before, self._shapes = self._shapes, entry.shapes
         entry.calls += 1
         self._new_in_a_row = self._new_in_a_row + 1 if entry.calls == 1 else 0

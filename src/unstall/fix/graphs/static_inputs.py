@@ -157,7 +157,7 @@ class Sharing:
         self._read = set(map(storage_of, seen.externals)) if self._places else set()
 
     def is_safe(self, inputs: list[torch.Tensor]) -> bool:
-        """Returns whether the arguments share no written memory, with each other or with tensors from outside."""
+        """Returns whether arguments share no memory that the call writes, with each other or with outside tensors."""
         if not self._places and not self._written:
             return True
         found = list(map(storage_of, inputs))

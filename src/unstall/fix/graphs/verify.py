@@ -33,7 +33,7 @@ _ASKS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Copies of a run's results (`given`) and of the memory that it may have written."""
+    """Copies of a run's results (`given`) and of the memory that the run may have written."""
 
     given: list[torch.Tensor]
     memory: list[torch.Tensor]
@@ -44,7 +44,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Medians of interleaved rounds, in seconds."""
+    """Median times of eager and of captures, which were measured in turn, in seconds."""
 
     eager: float
     serial: float
@@ -57,8 +57,8 @@ def check(static_call: StaticCall, captured: Captured, inputs: list[torch.Tensor
 
     Returns whether replays from one state give the same bits. Kernels that add up in varying order give other bits in
     each run, eager or replayed. With such kernels, a replay may differ from eager by rounding, or by as much as replays
-    differ from each other: more than rounding, if large terms cancel. It may differ by rounding, too, if the function
-    asks whether it is being captured. All other differences come from the host and raise `Refused`.
+    differ from each other: more than rounding, if large terms cancel. A replay may also differ by rounding if the
+    function asks whether it is being captured. All other differences come from the host and raise `Refused`.
     """
     eager, replayed = _eager(static_call, inputs, saved), _replayed(static_call, captured, inputs, saved)
     if _same(eager, replayed):
@@ -92,7 +92,7 @@ def _pairs(one: Outcome, other: Outcome) -> list[tuple[torch.Tensor, torch.Tenso
 
 
 def _varies(one: Outcome, again: Callable[[], Outcome]) -> bool:
-    """Returns whether another run gives other bits. Some kernels do so only now and then."""
+    """Returns whether any of several more runs gives other bits. Some kernels give other bits only in some runs."""
     return any(not _same(one, again()) for _ in range(_TRIES))
 
 
@@ -110,7 +110,10 @@ def _within_rounding(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
 
 
 def _beyond(eager: Outcome, replays: list[Outcome], places: list[int]) -> list[int]:
-    """Returns those of the places at which eager differs from the first replay by far more than replays do."""
+    """Returns those of `places` at which eager differs too much from the first replay.
+
+    Too much is far more than replays differ from each other.
+    """
     mine, runs = eager.tensors(), [replay.tensors() for replay in replays]
     if any(len(run) != len(mine) for run in runs):
         return places
@@ -119,7 +122,7 @@ def _beyond(eager: Outcome, replays: list[Outcome], places: list[int]) -> list[i
 
 def _within_spread(mine: torch.Tensor, theirs: list[torch.Tensor]) -> bool:
     """Returns whether eager's tensor differs from a replay's by rounding only, except for elements that vary between
-    replays. They may differ by several times the largest variation."""
+    replays. Those elements may differ by several times the largest variation."""
     if any(mine.shape != each.shape or mine.dtype != each.dtype for each in theirs) or not mine.is_floating_point():
         return False
     low = high = theirs[0].detach()
@@ -144,7 +147,10 @@ def _names(static_call: StaticCall, captured: Captured, outcome: Outcome) -> lis
 
 
 def _mismatch(eager: Outcome, replayed: Outcome, far: list[int], names: list[str], *, asks: bool) -> Refusal:
-    """`far`: indices of tensors that differ by more than rounding. `asks`: the function asks whether it is captured."""
+    """Returns the refusal of a graph that gives other values than eager.
+
+    `far`: indices of tensors that differ by more than rounding. `asks`: the function asks whether it is captured.
+    """
     what = "another number of tensors"
     for place, (mine, theirs) in enumerate(_pairs(eager, replayed)):
         if place in far or (not far and not same_values(mine, theirs)):
@@ -159,7 +165,7 @@ def _mismatch(eager: Outcome, replayed: Outcome, far: list[int], names: list[str
 def agree(
     static_call: StaticCall, one: Captured, other: Captured, inputs: list[torch.Tensor], saved: SavedState
 ) -> bool:
-    """Returns whether two captures give the same bits."""
+    """Returns whether replays of two captures, from the same state and on the same inputs, give the same bits."""
     return _same(_replayed(static_call, one, inputs, saved), _replayed(static_call, other, inputs, saved))
 
 

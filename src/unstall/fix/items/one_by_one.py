@@ -34,7 +34,7 @@ def on_and_back(
     """Wraps `fn` to take items on the host and return results on the host. `pinned`: results are in pinned memory.
 
     The copy back waits for all work of an item. `refills`: the program may write to an item's pinned memory right after
-    the call. Then a call without a copy back waits for the device.
+    the call. In that case, a call that copies no result back waits for the device.
     """
     device, plain = accelerator.device, torch.Tensor
     waited = exposed = False

@@ -25,14 +25,14 @@ class Flight(Generic[Nest]):
 
 @dataclass(slots=True)
 class Calls:
-    """Calls of the function for items of the same shapes."""
+    """What is known about the calls of the function for items of the same shapes."""
 
     count: int = 0
     keeps: bool = False  # whether results share memory that outlives a call
 
 
 def to_pinned(accelerator: Accelerator, tensor: torch.Tensor, *, wait: bool) -> torch.Tensor:
-    """Copies the tensor to pinned memory on the current stream. If it is not on the device, returns it unchanged."""
+    """Copies a device tensor to pinned memory on the current stream. Returns a tensor on another device unchanged."""
     if tensor.device != accelerator.device:
         return tensor
     if not is_simple(tensor):

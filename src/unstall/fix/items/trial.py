@@ -10,12 +10,12 @@ _BETTER = 0.03  # least relative gain over "engines", which keeps calls in order
 
 
 class Trial:
-    """Gives each strategy a turn of two windows of items, "streams" last.
+    """Measures the strategies one after the other, "streams" last. Each strategy handles two windows of items.
 
     The time is measured from the end of the first window's first item to the end of the second window's first item.
     When the measurement starts, only the strategy's own items are in flight, and memory on its streams is allocated.
-    Items of "streams" end in bunches. So "streams" is measured from last item to last item, and its turn lasts until
-    then.
+    Items of "streams" end in bunches. So for "streams", the time is measured from the end of the first window's last
+    item to the end of the second window's last item.
     """
 
     def __init__(self, strategies: list[str], begun: int, window: int) -> None:
@@ -35,7 +35,7 @@ class Trial:
         return self.strategies[min(turn, len(self.strategies) - 1)]
 
     def ended(self, number: int, end: torch.Event) -> str | None:
-        """Notes the end event of a completed item. If a strategy's time is now known, returns that strategy."""
+        """Notes the end event of item `number`. If this completes a strategy's measurement, returns the strategy."""
         if number not in self._marked:
             return None
         self._ends[number] = end
@@ -61,7 +61,7 @@ def best_of(item_ns: dict[str, int]) -> str:
 
 
 def why(best: str, item_ns: dict[str, int]) -> str:
-    """Explains by the measured times why `best` was chosen."""
+    """Returns a phrase that explains, with the measured times, why `best` was chosen."""
     if best != "engines":
         return f"{item_ns['engines'] / item_ns[best]:.2f} times as fast as engines"
     others = [name for name in item_ns if name != "engines"]

@@ -52,7 +52,7 @@ class Accelerator:
         return context
 
     def enter(self) -> None:
-        """Makes this the current device of the calling thread, and keeps the thread out of other threads' captures.
+        """Makes this the current device of the calling thread, and keeps it from breaking captures of other threads.
 
         While a thread captures a CUDA graph in torch's default mode, an allocation or a query of an event by another
         thread fails, and so does the capture. The relaxed mode exempts a thread that never captures itself.
@@ -129,8 +129,8 @@ _known: dict[torch.device, Accelerator] = {}
 
 
 def accelerator_of(device: torch.device) -> Accelerator | None:
-    """Returns the accelerator of a tensor's device, as `accelerator_for` does. Since the device exists, the driver is
-    asked only once."""
+    """Returns the same as `accelerator_for`, but asks the driver only once for each device. Used for the devices of
+    tensors, which always exist."""
     known = _known.get(device)
     if known is None and device.type != "cpu":
         known = accelerator_for(device)
@@ -150,7 +150,7 @@ def is_there(device: torch.device) -> bool:
 
 
 def none_of(device: torch.device) -> str:
-    """Returns a message that the device is missing, and which device exists."""
+    """Returns an error message which says that the device is missing, and which other device exists."""
     other = torch.accelerator.current_accelerator(check_available=True) if hasattr(torch, "accelerator") else None
     hint = (
         f" (torch has {other.type}: device={other.type!r})" if other is not None and other.type != device.type else ""

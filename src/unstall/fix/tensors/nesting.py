@@ -26,8 +26,8 @@ def map_tensors(value: object, change: Callable[[torch.Tensor], object]) -> Any:
 def map_tensors(value: object, change: Callable[[torch.Tensor], Any]) -> object:
     """Replaces each tensor of a nest by `change(tensor)`, in order.
 
-    Containers with tensors are copied, and keep their type; their constructors are not called, since they may do
-    anything. Everything else is returned as it is. The lengths in a `PackedSequence` stay on the CPU.
+    Containers with tensors are replaced by copies of the same type. Constructors are not called, because a constructor
+    may do anything. Everything else is returned as it is. The lengths in a `PackedSequence` stay on the CPU.
     """
     if isinstance(value, torch.Tensor):
         return change(value)
@@ -97,8 +97,8 @@ def _mapping(value: Mapping[object, object], items: dict[object, object]) -> obj
 
 
 def _shallow(value: Mapping[object, object]) -> Any:
-    """Returns a copy whose items can be changed without changing the original, even if they are kept in an inner
-    mapping."""
+    """Returns a copy of a mapping. Changing items of the copy does not change the original, even if the items are in an
+    inner mapping."""
     other = copy.copy(value)
     if isinstance(value, dict) or not hasattr(other, "__dict__"):
         return other

@@ -22,7 +22,7 @@ def bytes_of(tensor: torch.Tensor) -> int:
 
 
 def record(tensors: list[torch.Tensor], stream: torch.Stream) -> None:
-    """Keeps the tensors' memory until the stream's current work is done."""
+    """Keeps the allocator from reusing the tensors' memory until the stream's current work is done."""
     for tensor in tensors:
         for part in parts_of(tensor):
             if part.device == tensor.device:

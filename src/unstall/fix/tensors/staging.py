@@ -36,7 +36,7 @@ class Sent(Generic[Nest]):
     late: torch.Event  # like `end`, but a waiting host may sleep
 
     def hand_over(self, stream: torch.Stream) -> None:
-        """Makes the stream wait for the copy, and keeps the memory until the stream's work is done."""
+        """Makes the stream wait for the copy, and keeps the tensors' memory until the stream's work is done."""
         stream.wait_event(self.end)
         record(self.tensors, stream)
 
@@ -58,7 +58,7 @@ class Slot:
         self.sources: list[torch.Tensor] = []  # pinned tensors of the loader that the copy reads
 
     def begin(self) -> None:
-        """Waits until the last copy from this slot has ended."""
+        """Prepares the slot for another nest: waits until the previous copy from this slot has ended."""
         if self._end is not None:
             self._end.synchronize()
         self._end, self._places, self.sources = None, 0, []
@@ -92,7 +92,7 @@ class Slot:
 
 
 class Sender:
-    """Sends nests to a device, at most `slots` at a time. Used by one thread at a time.
+    """Sends nests (tensors in containers) to a device, at most `slots` at a time. Used by one thread at a time.
 
     `refills`: whether asking for the next nest runs code, such as a generator, that may write to the pinned memory of
     earlier nests. Such code assumes that its memory has been read. So the sender waits for the copies of the first
@@ -109,7 +109,7 @@ class Sender:
         self._spare = _Spare()
 
     def wait_until_read(self) -> None:
-        """Waits until memory that may be rewritten has been read. Call this before asking for the next nest."""
+        """Waits until the device has read pinned memory that may be rewritten. Called before the next nest is made."""
         exposed, self._exposed = self._exposed, None
         if exposed is not None:
             self._spare.prepare(
@@ -118,7 +118,7 @@ class Sender:
             exposed.synchronize()
 
     def wait_for_slot(self) -> None:
-        """Waits until pinned buffers are free. Otherwise `send` itself would wait."""
+        """Waits until pinned buffers are free, so that the next `send` does not wait for them."""
         self._slots[self._next].begin()
 
     def send(

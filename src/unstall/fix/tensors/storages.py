@@ -112,7 +112,7 @@ def touched_by(operator: OpOverload, args: Sequence[object], kwargs: dict[str, o
 
 
 class OutsideWrites(TorchDispatchMode):
-    """Watches one call. `writes`: whether it wrote to tensors that are neither its inputs nor made inside it."""
+    """Watches one call. `writes`: whether the call wrote to tensors that existed before it and are not its inputs."""
 
     def __init__(self, inputs: list[torch.Tensor]) -> None:
         TorchDispatchMode.__init__(self)
@@ -133,7 +133,7 @@ class OutsideWrites(TorchDispatchMode):
         return result
 
     def keeps(self, result: object) -> bool:
-        """Returns whether the result shares storage with tensors that are neither inputs nor made inside the call."""
+        """Returns whether a result shares storage with tensors that existed before the call and are not its inputs."""
         return any(storage_of(tensor) not in self._own for tensor in tensors_in(result))
 
 

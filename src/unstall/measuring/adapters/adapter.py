@@ -38,7 +38,7 @@ class MemoryCounters:
 
 
 class Gradient(NamedTuple):
-    """An array's gradient: its id, and its version (the number of writes)."""
+    """The gradient of an array: the gradient's id, and its version (the number of writes to it)."""
 
     id: int
     version: int
@@ -106,11 +106,11 @@ class Adapter:
         return np.array(flat[:: max(1, flat.size // most)][:most])
 
     def version(self, array: Array) -> int | None:
-        """Returns a number that changes if the array is written to, or None if the framework has none."""
+        """Returns a number that changes if the array is written to. None if the framework has no such number."""
         return None
 
     def gradient(self, array: Array) -> Gradient | None:
-        """Returns the array's gradient, or None."""
+        """Returns the array's gradient, or None if the array has none."""
         return None
 
     def copied(self, value: Any) -> Any:
@@ -148,7 +148,7 @@ class Adapter:
         return False
 
     def mark(self) -> None:
-        """Launches the same tiny op on the current stream each time. The op's record identifies the stream."""
+        """Launches a tiny op on the current stream. The record of this op identifies the stream."""
 
     def graph(self, run: Callable[[], object]) -> Callable[[], object] | None:
         """Returns a function that launches all work of `run` as one graph. The function may be called repeatedly. The

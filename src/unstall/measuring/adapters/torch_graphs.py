@@ -92,6 +92,6 @@ def _in_use(torch: ModuleType, index: int) -> int:
 
 @lru_cache(maxsize=16)
 def _stream(index: int) -> torch.cuda.Stream:
-    """Returns one stream for each device: cuBLAS keeps a workspace for every stream that it was ever used on."""
+    """Returns a device's stream, always the same, because cuBLAS keeps a workspace for every stream it was used on."""
     stream: torch.cuda.Stream = own_stream(index)
     return stream

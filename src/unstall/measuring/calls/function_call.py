@@ -61,7 +61,7 @@ class FunctionCall:
         return [(name, value) for name, value in self.known() if not isinstance(value, CONTAINERS)]
 
     def known(self) -> list[tuple[str, object]]:
-        """Returns the same as `inputs`, and also the containers themselves."""
+        """Returns the names and values of `inputs`, and also of the containers that hold such values."""
         opening = _Opening()
         for name, value in self._roots():
             opening.open(name, value, _DEEP)

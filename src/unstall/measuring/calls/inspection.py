@@ -71,7 +71,7 @@ def inspect_call(
     Args:
         at_first: Samples of the inputs, taken by `sampled_inputs` before the very first call.
         run: A function that makes the call. The default is `call`.
-        once: Make no second call.
+        once: Whether to make no second call.
     """
     run = run or call
     inputs = tuple(adapter.array(name, value) for name, value in call.inputs() if adapter.holds(value))
@@ -155,7 +155,7 @@ def _same(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
 
 
 def _zeros(inputs: tuple[Array, ...], values: list[NDArray[np.generic]]) -> tuple[str, ...]:
-    """Returns the names of all-zero inputs, if they are a large part of all inputs. A model's biases are not."""
+    """Returns the names of all-zero inputs, if they are a large part of all inputs. Biases alone are a small part."""
     found = [array for array, value in zip(inputs, values, strict=True) if _all_zero(value)]
     much = sum(array.bytes for array in found) >= _MUCH * sum(array.bytes for array in inputs)
     return tuple(array.name for array in found) if much else ()
@@ -176,7 +176,7 @@ def _holding(
 
 
 def _subnormal_share(array: Array, value: NDArray[np.generic]) -> float:
-    """Returns the share of subnormal values in the array's own dtype; `value` may have a wider one."""
+    """Returns the share of values that are subnormal in the array's own dtype. `value` may have a wider dtype."""
     if not value.size or value.dtype.kind != "f":
         return 0.0
     kind = str(getattr(array.value, "dtype", value.dtype)).removeprefix("torch.")

@@ -29,11 +29,11 @@ class KeptState:
         )
 
     def replaced(self, after: KeptState) -> tuple[str, ...]:
-        """Returns the names that refer to another array in `after`."""
+        """Returns the names that refer to a different array in the later state `after`."""
         return tuple(name for name, value in self.arrays.items() if after.arrays.get(name, value) is not value)
 
     def resized(self, after: KeptState) -> tuple[str, ...]:
-        """Returns the names of containers that hold more or fewer items in `after`."""
+        """Returns the names of containers whose number of items is different in the later state `after`."""
         both = ((name, self.sizes[name], after.sizes[name]) for name in self.sizes if name in after.sizes)
         return tuple(name for name, (one, size), (other, now) in both if one is other and size != now)
 

@@ -13,7 +13,7 @@ _LAZY = (map, filter, zip)
 
 
 class PythonThreads:
-    """Python's threads around a call. Create one just before the call. Use `moved` and `new` just after the call."""
+    """Finds threads that a call leaves working. Create it just before the call. Just after, use `moved` and `new`."""
 
     def __init__(self) -> None:
         self._there = set(threading.enumerate())
@@ -23,7 +23,7 @@ class PythonThreads:
         self._still = {thread: at for thread, at in second.items() if first.get(thread) == at}
 
     def moved(self) -> list[str]:
-        """Returns the names of threads that stood still before the call and work now."""
+        """Returns the names of threads that were idle before the call and are working now."""
         now = _frames()
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         return [names.get(thread, "?") for thread, at in self._still.items() if now.get(thread, at) != at]

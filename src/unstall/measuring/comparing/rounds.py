@@ -1,4 +1,4 @@
-"""Runs candidates in turn, in rounds, until it is known whether each is within a margin of the first.
+"""Runs candidates in turn, in rounds, until it is known whose time is within a margin of the first candidate's time.
 
 A round runs all candidates in random order, then in reverse order: ABBA or BAAB for two. So a drift within the round
 cancels, and no candidate always runs after the same other one. The rounds are a test of equivalence. They end as soon

@@ -39,14 +39,14 @@ def takes(
     """Returns the function that runs candidates in turn.
 
     Args:
-        candidates: What is run.
-        adapter: The device.
-        by: The clock.
+        candidates: The calls that are timed.
+        adapter: The device's adapter.
+        by: The time to measure.
         each_s: A lower bound of each candidate's time per call on the host, in s.
         brief: Whether to make as few warm-up calls as possible.
 
     Raises:
-        UsageError: If the clock that `by` names cannot be used here.
+        UsageError: The time that `by` names cannot be measured here.
     """
     if by == "device":
         return _worked(device_take(candidates, adapter), candidates, 1 if adapter.virtual or brief else _WARM - 1)
@@ -90,8 +90,8 @@ def _on_host(candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Se
 
 
 def _turn(caching: Caching, adapter: Adapter, *, each: bool) -> Callable[[int], int]:
-    """Returns a function: number of calls → their time in ns. If `each`, every call is waited for; else only the
-    last."""
+    """Returns a function that makes a number of calls and returns their time in ns. If `each`, it waits for every call,
+    otherwise only for the last call."""
     clock, waits = adapter.clock, _waits(adapter)
 
     def back_to_back(calls: int) -> int:
@@ -122,7 +122,7 @@ def _waits(adapter: Adapter) -> bool:
 
 
 def _calls(turn: Callable[[int], int], ns: int) -> int:
-    """Warms up. Returns how many calls make a turn of about `ns`."""
+    """Warms up. Returns how many calls take about `ns` in all."""
     calls = 1
     if [turn(1) for _ in range(_WARM)][-1] > _LONG * ns:
         return 1

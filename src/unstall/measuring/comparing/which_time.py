@@ -1,7 +1,7 @@
 """Chooses the time to compare if the caller gives none, and says why.
 
 The device's time shows which kernel is better. It does not show the cost of a host-bound function: a CUDA graph saves
-host time, not device time. In a program, calls follow each other without a gap, so it pays their throughput. If any
+host time, not device time. In a program, calls follow each other without a gap, so their throughput matters. If any
 function is launch-bound or does not use the device, all are compared by throughput. Otherwise they are compared by the
 device's time, which is free of the host's noise. All inputs of a table are compared by the same time.
 """
@@ -61,7 +61,7 @@ def choose(
     *,
     brief: bool = False,
 ) -> TimeChoice:
-    """Chooses the time to compare for functions, given by name for each input. `brief`: make as few calls as
+    """Chooses which time to compare. `calls` has, for each input, the functions by name. `brief`: make as few calls as
     possible."""
     if not adapter.asynchronous:
         return TimeChoice("wall", "", adapter)
@@ -107,8 +107,8 @@ def probed(
 
 
 def launch_bound(probes: Iterable[Probe]) -> str:
-    """Returns a sentence that names the launch-bound functions, or "". For several inputs, a function's worst input
-    counts."""
+    """Returns a sentence that names the launch-bound functions, or "" if there are none. If a function was probed at
+    several inputs, its worst input decides."""
     worst: dict[str, Probe] = {}
     for probe in probes:
         if probe.is_launch_bound:

@@ -2,7 +2,7 @@
 up.
 
 The stream waits for a word of pinned host memory (`cuStreamWaitValue32`, CUDA 8 and later, on all devices since Volta).
-A thread releases the stream at the time limit: otherwise a function that waits for the device would never return.
+A thread releases the stream at the time limit, because a function that waits for it cannot return.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PORTABLE = 1
 class Blocker:
     """Blocks the current stream during a `with` block: `with Blocker(adapter, seconds) as blocker: ...`.
 
-    `timed_out`: the stream was released early, at the time limit.
+    `timed_out`: whether the stream was released before the end of the block, at the time limit.
     """
 
     def __init__(self, adapter: Adapter, seconds: float) -> None:
@@ -81,7 +81,7 @@ class _Gate:
         self._address, self._wait = device.value, wait
 
     def close(self, stream: int) -> bool:
-        """Makes the stream wait from here on. Returns False if the driver cannot do that."""
+        """Makes the stream wait until it is released. Returns False if the driver cannot do that."""
         self.word.value = 0
         failed = self._wait(ctypes.c_void_p(stream), ctypes.c_uint64(self._address), ctypes.c_uint32(1), _GEQ)
         return not failed

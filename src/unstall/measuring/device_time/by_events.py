@@ -5,9 +5,9 @@ on its stream plus the overhead of events. Work on other streams counts only if 
 is computed in `event_overhead.py`, from these two quantities, which are measured here once:
 
 - The time that two events add to an almost empty kernel. It is longer than the time of two events with nothing between
-  them (on an H200 2.9 µs, not 1.3), since the front end needs as long for a launch and an event, however short the
-  kernel is. CUDA graphs of many such kernels tell how long the kernel itself runs, since the gaps in a graph are tiny.
-  Without graphs, the time of two events with nothing between them is used.
+  them (on an H200 2.9 µs, not 1.3), since the front end needs that time for a launch and an event, however short
+  the kernel is. CUDA graphs of many such kernels tell how long the kernel itself runs, since the gaps in a graph are
+  tiny. Without graphs, the time of two events with nothing between them is used.
 - The gap between two ops on a stream: the period of almost empty ops in a row, less the time of one such op. On an H200
   the gap is some 0.8 to 1 µs (`benchmarks/device_delays.py`).
 

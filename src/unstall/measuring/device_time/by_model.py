@@ -52,8 +52,11 @@ def _last_stream(history: History) -> int:
 
 
 def _observed(history: History, borders: I64, begun: int, main: int, place_of: Callable[[int], str]) -> DeviceOps:
-    """Returns the ops of the calls. `borders` has, for each call, its first instruction and the first one after it. Ops
-    that others launch between calls are left out: they cannot be told apart from our own flushing and waiting."""
+    """Returns the ops of the calls. `borders`: each call's first instruction, and the first instruction after the call.
+
+    Ops that others launch between calls are left out, because they cannot be distinguished from our own flushing and
+    waiting.
+    """
     ran, done, happened = history.ran.whole(), history.done.whole(), history.happened.whole()
     rows = np.flatnonzero(ran.instruction >= begun)
     instruction = ran.instruction[rows]

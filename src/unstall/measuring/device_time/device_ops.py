@@ -17,11 +17,11 @@ class StreamStep(IntEnum):
     OP = 0  # work is put on it
     RECORD = 1  # an event is recorded on it
     WAIT = 2  # it is made to wait for an event
-    HOST_WAIT = 3  # the host waits for it; -1: for all
+    HOST_WAIT = 3  # the host waits for the stream; stream -1: for all streams
 
 
 class StreamLink(NamedTuple):
-    """What one CUDA call does to a stream. Without `event`, it is of no event."""
+    """The effect of one CUDA call on a stream. `event` is 0 if the call has no event."""
 
     call: int
     step: StreamStep
@@ -57,9 +57,9 @@ class DeviceOps:
     kind: I8  # DeviceKind
     direction: I8  # CopyDirection
     bytes: I64
-    graph: Bool  # whether a CUDA graph's launch put it there
+    graph: Bool  # whether the op was launched by a CUDA graph
     place: tuple[str | None, ...]  # by op
-    main_stream: int  # that calls are made on
+    main_stream: int  # the stream on which the calls are made
     links: tuple[StreamLink, ...] = ()
     waits: tuple[HostWait, ...] = ()
     taken: tuple[DriverMemory, ...] = ()
@@ -94,7 +94,7 @@ class DeviceOps:
         return float((self.call >= 0).sum()) / max(1, self.calls)
 
     def escaped_streams(self) -> set[int]:
-        """Returns the streams that run work of a call and that neither the main stream nor the host waits for."""
+        """Returns the streams with work of a call that the main stream and the host never wait for."""
         escaped: set[int] = set()
         for number in {link.call for link in self.links if link.call >= 0}:
             escaped |= _left_alone([link for link in self.links if link.call == number], self.main_stream)
@@ -102,8 +102,9 @@ class DeviceOps:
 
 
 def _left_alone(links: list[StreamLink], main: int) -> set[int]:
-    """Returns streams with work that neither `main` nor the host waits for. A stream's clock counts the
-    ops of each stream that come before its next op.
+    """Returns the streams with work that the stream `main` and the host never wait for.
+
+    A stream's clock counts, for each stream, the ops that end before the stream's next op begins.
     """
     before: dict[int, dict[int, int]] = {}
     recorded: dict[int, dict[int, int]] = {}

@@ -31,7 +31,7 @@ _GAPS = 3  # at most so many simple gaps per op are subtracted
 
 @dataclass(frozen=True, slots=True)
 class EventOverhead:
-    """The overhead of events per call, in ns. If it matters how the overhead was found, `note` says how."""
+    """The overhead of events per call, in ns. `note` says how the overhead was found, if that matters."""
 
     ns: float
     note: str | None
@@ -99,8 +99,11 @@ def _on_the_stream(events: ByEvents, run: Callable[[], object], ops: int, second
 
 
 def _counts(call: _Call, seconds: float) -> tuple[int, int] | None:
-    """Returns the numbers of calls in a shorter and a longer graph. They suffice for a slope, and both graphs are soon
-    captured and soon done. None if there are no such numbers."""
+    """Returns the numbers of calls in a shorter and a longer graph.
+
+    The two graphs show the time of one more call, and do not take long to capture and to run. None if there are no
+    such numbers.
+    """
     more = min(_OPS // call.ops, int(_NS / call.raw_ns), int(0.7 * seconds / call.each_s))
     most = _MOST_OPS // call.ops
     if most < 2 or 3 * call.each_s > seconds:
@@ -110,7 +113,7 @@ def _counts(call: _Call, seconds: float) -> tuple[int, int] | None:
 
 
 def _in_graphs(events: ByEvents, call: _Call, counts: tuple[int, int], seconds: float) -> float | None:
-    """Returns the ns of one more call in a graph of several. None if it has no graph that may be launched often."""
+    """Returns the time in ns that one more call adds to a graph. None if no graph of the call may be launched often."""
 
     def row(count: int) -> Callable[[], object] | None:
         def calls() -> None:

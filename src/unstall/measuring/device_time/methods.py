@@ -50,7 +50,7 @@ class DeviceTime:
 
 
 def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, str | None]:
-    """Returns the observer that works here, and None. If none works, returns None, and the reason if known.
+    """Returns (observer, None), or (None, reason) if no observer works here. The reason is None if it is not known.
 
     Raises:
         UsageError: `method` asks for an observer that does not work here.

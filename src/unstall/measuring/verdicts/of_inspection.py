@@ -11,7 +11,7 @@ from unstall.measuring.wording import names_of
 
 
 def of_inspection(seen: Inspection, *, virtual: bool = False) -> list[Verdict]:
-    """Returns the verdicts that hold. `virtual`: times come from a model and do not depend on values."""
+    """Returns the verdicts that hold for an inspected call. `virtual`: times come from a model."""
     rules = (*_RULES, values_of_model if virtual else values)
     return [verdict for rule in rules for verdict in rule(seen)]
 

@@ -41,7 +41,7 @@ def is_leaf(tensor: torch.Tensor) -> bool:
 
 
 def nodes_behind(tensors: Iterable[torch.Tensor]) -> Iterator[Node]:
-    """Yields each autograd node that the tensors depend on once, including the tensors' own `grad_fn`."""
+    """Yields all autograd nodes that the tensors depend on, without repeats, including the tensors' own `grad_fn`."""
     todo = [node_of(tensor) for tensor in tensors]
     seen: set[Node] = set()
     while todo:
@@ -57,8 +57,8 @@ class SavedForBackward:
     """The tensors that autograd saved for a backward. Eager raises if a saved tensor is written to before the backward.
 
     `inputs` and `results` are the indices of saved tensors among a call's inputs and its differentiable results.
-    `outside` holds tensors that the call neither got nor made. If nothing was saved, `anything` is False, and eager can
-    run a backward twice.
+    `outside` holds tensors that the call did not get as inputs or make. If nothing was saved, `anything` is False, and
+    eager can run a backward twice.
     """
 
     inputs: tuple[int, ...] = ()
@@ -67,7 +67,7 @@ class SavedForBackward:
     anything: bool = False
 
     def of(self, inputs: list[torch.Tensor], results: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Returns a call's tensors to pass to `ctx.save_for_backward`."""
+        """Returns those tensors of a later call that must be passed to `ctx.save_for_backward`."""
         found = [*(inputs[place] for place in self.inputs), *self.outside, *(results[place] for place in self.results)]
         return found or [_NOTHING] if self.anything else []
 
@@ -75,7 +75,7 @@ class SavedForBackward:
 def saved_for_backward(
     outputs: list[torch.Tensor], inputs: list[torch.Tensor], outside: list[torch.Tensor]
 ) -> SavedForBackward:
-    """Returns the tensors that the autograd graph of the outputs saved."""
+    """Returns which of the inputs, outputs and outside tensors are saved by the autograd graph of the outputs."""
     saved: set[int] = set()
     anything = False
     for tensor in _saved_tensors(outputs):

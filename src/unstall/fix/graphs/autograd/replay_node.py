@@ -35,7 +35,7 @@ class _Replay(torch.autograd.Function):
         outputs: list[torch.Tensor],
         *_: torch.Tensor,
     ) -> Any:
-        """`inputs` are the call's inputs, `outputs` its results. After them come the tensors that gradients flow to."""
+        """`inputs`: the call's inputs. `outputs`: the call's results. `_`: the tensors that gradients flow to."""
         ctx.graph, ctx.pending, ctx.inputs = graph, pending, inputs
         ctx.modes, ctx.versions = called_in, graph.versions(inputs)
         ctx.set_materialize_grads(False)

@@ -1,4 +1,4 @@
-"""Knows which AccumulateGrad nodes belong to the capture stream, and silences torch's warning about them.
+"""Silences torch's warning about AccumulateGrad nodes of the capture stream, and finds out which nodes these are.
 
 The first calls of a function run on the capture stream. A leaf has one AccumulateGrad node. The node belongs to the
 stream that was current when the node was made, and lives as long as an autograd graph refers to it.
@@ -44,7 +44,7 @@ def _speak() -> None:
 
 @contextmanager
 def no_stream_warnings() -> Iterator[None]:
-    """Silences the warning while a function runs on the capture stream."""
+    """Silences torch's warning about AccumulateGrad nodes while a function runs on the capture stream."""
     _silence()
     try:
         yield
@@ -53,17 +53,19 @@ def no_stream_warnings() -> Iterator[None]:
 
 
 def note_living_nodes(tensors: Iterable[torch.Tensor]) -> None:
-    """Marks the nodes of these leaves that something keeps alive, before a run on the capture stream: they are of other
-    streams."""
+    """Marks the existing AccumulateGrad nodes of leaves as not belonging to the capture stream.
+
+    Called before a run on the capture stream.
+    """
     for leaf in tensors:
         if leaf.requires_grad and is_leaf(leaf) and not leaf.is_inference():
             metadata = _metadata_of(_node_of(leaf))
             if _MARK not in metadata:
-                metadata[_OLDER] = None  # gone with the node, if nothing else holds that
+                metadata[_OLDER] = None  # vanishes with the node, if nothing else holds the node
 
 
 def is_of_capture_stream(tensors: Iterable[torch.Tensor]) -> bool:
-    """Returns whether the first leaf among these has a node that was made on the capture stream and is still alive."""
+    """Returns whether the AccumulateGrad node of the first leaf was made on the capture stream and still exists."""
     if not _silent:  # no such node lives
         return False
     leaf = next((tensor for tensor in tensors if is_leaf(tensor)), None)
@@ -83,7 +85,7 @@ class _Lifetime:
 
 
 def silence_nodes_of(results: Iterable[torch.Tensor]) -> None:
-    """Silences the warning as long as any AccumulateGrad node behind these results lives."""
+    """Silences torch's warning as long as any AccumulateGrad node that the results depend on exists."""
     for node in nodes_behind(results):
         if not hasattr(node, "variable"):
             continue

@@ -54,7 +54,7 @@ class CaptureDevice(Protocol):
         and before that stream's later work."""
 
     def on_capture_stream(self) -> AbstractContextManager[object]:
-        """Makes the capture stream current without any order of work, for what launches nothing itself."""
+        """Makes the capture stream current, but orders no work. For code that launches nothing itself."""
 
     def capture(
         self, pool: Pool, generators: list[torch.Generator], run: Callable[[], _T]
@@ -173,7 +173,7 @@ class CudaDevice:
         Torch keeps one workspace for each thread and stream until something clears them, as torch.compile does. The
         allocator may then reuse that memory while graphs still write to it. A workspace that is allocated within a
         capture lies in the capture's pool. So each of our threads and streams first allocates its workspace in a
-        capture with this separate pool. A thread's cuBLAS handle cannot be made within a capture: so its first matrix
+        capture with this separate pool. A thread's cuBLAS handle cannot be made within a capture. So its first matrix
         product runs on the program's stream.
         """
         if nvidia_driver() is None:
@@ -322,8 +322,8 @@ _devices: dict[int, CudaDevice] = {}
 
 
 def device_for(tensors: list[torch.Tensor]) -> CudaDevice | None:
-    """If all CUDA tensors are on one device, returns that device, otherwise the current one. None if torch has no CUDA
-    device."""
+    """Returns the device that all CUDA tensors are on. If they are on several devices, or if there are none, returns
+    the current device. Returns None if torch has no CUDA device."""
     if not torch.cuda.is_available():
         return None
     indices = {tensor.device.index for tensor in tensors if tensor.device.type == "cuda"}

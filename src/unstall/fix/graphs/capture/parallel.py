@@ -39,8 +39,8 @@ class Dependencies:
         self._count = 0
 
     def before(self, touched: Touched) -> tuple[int, ...]:
-        """Returns the indices of the operators that the next operator must wait for. Counts the next operator as
-        issued."""
+        """Returns the indices of the operators that the next operator must wait for, and adds that operator.
+        `touched`: the memory that the next operator reads and writes."""
         place = self._count
         self._count += 1
         if touched.barrier:
@@ -63,7 +63,7 @@ class Dependencies:
         return tuple(sorted(after))
 
     def made(self, touched: Touched, place: int = -1) -> None:
-        """Notes new memory: its last writer is the operator at index `place`. With -1 nothing has written to it yet."""
+        """Notes the new memory in `touched`, which the operator at index `place` wrote last. -1: none wrote to it."""
         for storage in touched.fresh:
             self._readers.pop(storage, None)
             if place >= 0:
@@ -90,7 +90,7 @@ class _CaptureMode(TorchDispatchMode):
             self._nodes = self._device.nodes_captured()
 
     def release(self) -> None:
-        """Drops the tensors, once the capture has ended."""
+        """Drops the tensors that were kept alive. Called after the capture has ended."""
         self._kept.clear()
 
 
@@ -105,7 +105,7 @@ class Trace:
 
 
 class Tracing(_CaptureMode):
-    """Captures on one stream and notes dependencies between operators. If `timed`, records an event after each."""
+    """Captures on one stream and notes which operators depend on which. If `timed`, also times each operator."""
 
     def __init__(self, device: CaptureDevice, *, timed: bool) -> None:
         super().__init__(device)
@@ -142,8 +142,8 @@ class Tracing(_CaptureMode):
             return result
 
     def trace(self) -> Trace:
-        """Returns the trace with the operators' times in the last replay. If the device cannot measure times, each
-        operator counts as one second."""
+        """Returns the trace, with the operators' times in the last replay. If the device cannot measure times, each
+        operator's time is one second."""
         times = [self._device.seconds_between(one, other) for one, other in pairwise(self._ends)]
         times = times or [1.0] * len(self._ops)
         ops = [Traced(after, took, barrier) for (after, barrier), took in zip(self._ops, times, strict=True)]

@@ -30,8 +30,8 @@ class Plan:
 
 
 def plan(trace: list[Traced], count: int) -> Plan:
-    """Puts each operator, in the program's order, on the lane where it can start first. An operator's lane is then
-    reserved for its successor with the longest path to the end."""
+    """Returns the plan for `count` lanes. It puts each operator, in the program's order, on the lane where the operator
+    can start first. Each lane is then reserved for the operator's successor with the longest path to the end."""
     way = _ways(trace)
     heirs = _heirs(trace, way)
     free = [0.0] * count

@@ -176,7 +176,7 @@ def _of_autograd(
     made: list[torch.Tensor], call: CallArguments, seen: ObservedCall, kind: FunctionKind
 ) -> list[Refusal]:
     """Returns reasons from autograd. In eager, autograd knows that an in-place write to one view reaches other views.
-    For a CUDA graph's results it does not: they are unrelated to each other and to everything else."""
+    It does not know this of a CUDA graph's results, which are unrelated to each other and to everything else."""
     outside = set(map(storage_of, seen.externals))
     taken = outside.union(map(storage_of, call.tensors))
     for tensor in {id(tensor): tensor for tensor in made if tensor.requires_grad}.values():
@@ -193,8 +193,8 @@ def _of_autograd(
 
 
 def _stranger(value: object, reachable: ReachableState) -> object:
-    """Returns an object in a result that is neither a tensor nor a plain value and did not exist before the call. None
-    if there is none."""
+    """Returns the first object in a result that the call made, other than tensors, plain values and containers. None
+    if there is no such object."""
     if isinstance(value, (torch.Tensor, *_SIMPLE, *_SIMPLE_OF_TORCH)) or id(value) in reachable.known:
         return None
     items: list[object]
@@ -219,9 +219,11 @@ def _stranger(value: object, reachable: ReachableState) -> object:
 def _seen_in_a_capture(
     device: CaptureDevice, function: Callable[..., Any], call: CallArguments, seen: ObservedCall
 ) -> ObservedCall | None:
-    """Observes a function in a capture, if its only obstacles are waits and it skips them while it is captured.
+    """Observes a function in a capture, if the only reasons against a graph are waits. Some functions skip these waits
+    while they are captured.
 
-    Returns None if it still waits in the capture. Then the waits that it skipped are removed from its refusals.
+    Returns None if the function waits even in the capture. Then the waits that were skipped are removed from its
+    refusals.
     """
     if not seen.asks_whether_captured:
         return None

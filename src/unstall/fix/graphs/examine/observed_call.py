@@ -14,8 +14,8 @@ from unstall.guest.step_replay import Boundary
 
 @dataclass(slots=True)
 class ObservedCall:
-    """The effects of one run. `externals` are tensors that were neither passed in nor made inside: a graph reads and
-    writes them in place."""
+    """The effects of one run. `externals` are tensors that the run used, but did not get as arguments or make. A graph
+    reads and writes them in place."""
 
     externals: list[torch.Tensor] = field(default_factory=list)
     written: list[torch.Tensor] = field(default_factory=list)  # externals written to, one for each storage
@@ -47,7 +47,7 @@ class ObservedCall:
         return bool(self.refusals) and all(refusal.waits for refusal in self.refusals)
 
     def note_grads(self, entry: dict[int, torch.Tensor | None]) -> None:
-        """Compares each leaf's `.grad` after the call with `entry`: leaf id → `.grad` before the call."""
+        """Notes, after the call, which `.grad` the call left alone. `entry`: leaf id → `.grad` before the call."""
         self.entry_grads = [entry.get(id(leaf)) for leaf in self.leaves]
         used = self.memory()
         self.left_alone = {

@@ -138,12 +138,12 @@ class ObserverMode(TorchDispatchMode):
             self.seen.refusals.append(Refusal(reason if place else f"{reason} (in backward)", place, remedy, waits))
 
     def note_wait(self) -> None:
-        """Notes a call that only waits, such as `torch.cuda.synchronize`, before that call begins."""
+        """Notes a wait. Called before a function that only waits begins, such as `torch.cuda.synchronize`."""
         self.refuse("synchronize() waits for the device", "wait after the call, not inside", waits=True)
         self.stop_if_refused()
 
     def is_programs_warning(self, warning: str, again: bool) -> bool:
-        """Notes a warning that each call would show.
+        """Returns whether a warning is the program's own, and notes the warning if each call would show it (`again`).
 
         Returns False for torch's warnings of waits, which are turned on only to find the waiting line.
         """
@@ -179,8 +179,8 @@ class ObserverMode(TorchDispatchMode):
         self.addresses.clear()
 
     def note_handed_out(self, results: list[torch.Tensor]) -> None:
-        """Adds results to the externals if no operator touched their memory. If an operator did, the result may be a
-        new view of that memory."""
+        """Adds to the externals the results whose memory no operator touched. Other results may only be new views of
+        memory that is noted already."""
         for tensor in results:
             if storage_of(tensor) not in self._external:
                 self.note_external(tensor)

@@ -32,8 +32,8 @@ _PRINTS = {"print", "open", "input", "write", "writelines"}
 def observed(
     run: Callable[[], _T], inputs: list[torch.Tensor], device: CaptureDevice, *, stops: bool = False
 ) -> tuple[_T, ObservedCall]:
-    """Calls `run`. Returns its result and its observed effects. Its errors are raised unchanged. If `stops`, `Refused`
-    is raised instead of waiting for the device."""
+    """Calls `run`. Returns the result of `run`, and its observed effects. Raises errors of `run` unchanged. If `stops`,
+    raises `Refused` instead of waiting for the device."""
     device_type = device.type
     profiled = sys.getprofile() is not None
     rng_use = RngUse(follows=not profiled)
@@ -107,7 +107,7 @@ def _prints(called: object) -> bool:
 
 
 def _is_asked_by_user(frame: FrameType | None) -> bool:
-    """Returns whether the user's code called this, directly or through the standard library, but no other library."""
+    """Returns whether the user's code made this call, directly or through no other library than Python's own."""
     while frame is not None:
         if is_users_code(frame.f_code):
             return True

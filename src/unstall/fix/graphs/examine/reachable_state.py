@@ -86,7 +86,7 @@ class ReachableState:
         return [(value, label) for value, label in pairs if isinstance(value, torch.Tensor)]
 
     def iterators(self) -> list[str]:
-        """Returns the names of iterators whose position can be neither read nor restored."""
+        """Returns the names of iterators whose position cannot be read or restored."""
         held = [value.__self__ if isinstance(value, _BOUND) else value for value in self._values]
         pairs = zip(held, self._labels, strict=True)
         return [label for value, label in pairs if isinstance(value, Iterator) and not hasattr(value, "__dict__")]

@@ -1,4 +1,4 @@
-"""Finds out whether a call used the host's RNGs, or another thread did meanwhile.
+"""Finds out whether a call used the host's RNGs, or whether another thread used them during the call.
 
 An RNG's state shows that the RNG was used, but not by which thread. All operators of the call and of its backward are
 observed. So the call used torch's CPU RNG if such an operator uses it. C code may use the RNGs of Python or NumPy
@@ -27,8 +27,8 @@ _OF_THREADS = {"threading", "_thread", "queue", "_queue", "concurrent", "asyncio
 class RngUse:
     """Which random number generators a function uses while it runs.
 
-    Create it before the function runs, and pass it each operator and each C function that runs then. `found` has the
-    answer. `follows`: whether `note_call` is told of C functions.
+    Create an RngUse before the function runs. Call `note_operator` for each operator, and `note_call` for each C
+    function that runs. Then call `found`. `follows`: whether `note_call` is called for all C functions.
     """
 
     def __init__(self, *, follows: bool) -> None:

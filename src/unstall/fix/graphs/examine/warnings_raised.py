@@ -18,8 +18,8 @@ from unstall.guest.steps import ignoring_steps
 
 @contextmanager
 def listening_to_warnings(is_shown: Callable[[str, bool], bool]) -> Iterator[None]:
-    """Calls `is_shown` for each warning in this thread, with its text and with whether the next one like it will be
-    shown too. If `is_shown` returns False, the warning is hidden."""
+    """Calls `is_shown` for each warning in this thread, with the warning's text and with True if Python will show the
+    same warning again. If `is_shown` returns False, the warning is hidden."""
     plain = warnings.showwarning
     thread = threading.get_ident()
 
@@ -45,10 +45,10 @@ def listening_to_warnings(is_shown: Callable[[str, bool], bool]) -> Iterator[Non
 
 
 def _is_noted(text: str, category: type[Warning], filename: str, line: int) -> bool:
-    """Returns whether Python has noted a warning that it is about to show, and so will not show it again.
+    """Returns whether Python has noted a warning that it is about to show. If so, it will not show the warning again.
 
-    Python notes it, unless the filter says `always`, in `__warningregistry__` of the module that warns. Libraries make
-    Python forget all notes, by `warnings.catch_warnings` for instance, so it may show a warning again by chance.
+    Unless the filter says `always`, Python notes a warning in `__warningregistry__` of the module that warns. Libraries
+    make Python forget all notes, by `warnings.catch_warnings` for instance. Then Python shows the warning again.
     """
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename != filename:
@@ -79,6 +79,6 @@ def always_warning(message: str, *, beside: str = "") -> Iterator[None]:
 
 @contextmanager
 def silent_proof() -> Iterator[None]:
-    """Hides warnings and ignores step boundaries. Used for runs that only prove something."""
+    """Hides warnings and ignores step boundaries during a `with` block. Used for runs that only prove something."""
     with listening_to_warnings(lambda *_: False), ignoring_steps():
         yield
