@@ -66,7 +66,7 @@ class HostWaits:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HostActivity:
-    """Activities of the launching threads. `…_rows` are host rows. Intervals are unions over these threads."""
+    """What the launching threads did. `…_rows` are host rows. Intervals are unions over all these threads."""
 
     waits: HostWaits
     input_rows: I64

@@ -1,4 +1,4 @@
-"""What must change before a finding's place can be captured: its waits and copies first, then its optimizer."""
+"""Adds to the advice of a graph capture what must change before: first waits and copies, then the optimizer."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def with_what_comes_first(run: Run, findings: Sequence[Finding]) -> list[Finding
 
 
 def _inside(run: Run, finding: Finding) -> Bool | None:
-    """Returns which host events the finding's graph would hold, or None if it advises none."""
+    """Returns which host events the graph that the finding advises would contain, or None if it advises no graph."""
     name, colon, place = (finding.edit or "").partition(":")
     if finding.rule != "launch-bound" or name != "graph":
         return None

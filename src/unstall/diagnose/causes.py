@@ -24,16 +24,16 @@ def explain_gaps(
 ) -> Gaps:
     """Give each idle interval its causes: why did the next op start so late?
 
-    Until the device has a launch to work on, the host is late. The cause is the activity that took the largest share of
-    the host's time. Dispatching after a wait that emptied the queue counts as that wait. All work of a thread that only
-    fetches batches counts as data loading. If no op follows at all, the host is not late with a launch: the cause is
-    other work of the host, or unknown.
+    Before the device has a launch to work on, the host is to blame. The cause is the activity that took the largest
+    share of the host's time. Dispatching after a wait that emptied the queue counts as this wait. All work of a thread
+    that only fetches batches counts as data loading. If no op follows the interval, the cause is other work of the
+    host, or unknown.
 
-    Once the launch has returned, the host is not to blame. If an event of another stream holds the op, that event is
-    the cause; if not, the cause is latency. If the file lacks the op's launch or a launched graph's kernels, the cause
-    is unknown. An interval with time both before and after the return becomes two rows. Exception: after a wait, a
-    fetch or the like, the time that an op usually takes to start stays with that cause, since without the wait the
-    device would not have run dry.
+    After the launch has returned, the host is not to blame. If the op waits for an event of another stream, the cause
+    is this event; if not, the cause is latency. If the file lacks the op's launch, or the kernels of a launched graph,
+    the cause is unknown. An interval with time both before and after the return of the launch becomes two rows.
+    Exception: after a wait or a fetch, for example, the usual latency of an op also counts as the wait or fetch,
+    because without it the device would not have run out of work.
     """
     idle = busy.gaps(*window)
     end = find_hand_overs(timeline, ops, idle, activity.feeding, activity.skew_ns)

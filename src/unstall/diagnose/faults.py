@@ -1,4 +1,4 @@
-"""The faults of a run as parts of its findings: what failed, at which line, and where Python was told."""
+"""Makes findings of the faults of a run: what failed, at which line, and where Python got the error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_HELD = 20  # lines
 
 
 def faults_of(run: Run, *, memory: bool) -> list[tuple[int, Fault]]:
-    """Returns (row of Faults, fault) of those that were a lack of memory, or of all others."""
+    """Returns (row of Faults, fault) for each fault: out of memory if `memory` is True, all other faults if not."""
     rows = np.flatnonzero((run.timeline.faults.kind == FaultKind.MEMORY) == memory)
     return [(row, fault_at(run, row)) for row in rows.tolist()]
 
@@ -46,7 +46,7 @@ def finding_of(run: Run, row: int, fault: Fault, rule: str, title: str, saw: str
 
 
 def fault_at(run: Run, row: int) -> Fault:
-    """Returns the fault in a row of Faults."""
+    """Returns the fault in row `row` of the timeline's Faults."""
     timeline, places = run.timeline, run.places
     faults, host = timeline.faults, timeline.host
     call, replay, noticed = (int(column[row]) for column in (faults.call, faults.replay, faults.noticed))

@@ -1,4 +1,4 @@
-"""Refuses files that have nothing to explain: a report about the rest of a damaged file would mislead."""
+"""Refuses files that have nothing to explain, because a report on what is left of a damaged file would mislead."""
 
 from __future__ import annotations
 

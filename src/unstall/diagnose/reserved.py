@@ -13,8 +13,10 @@ _MOST_LINES = 100
 
 
 def peak_reserved(run: Run) -> Reserved | None:
-    """Returns the peak: as the recorder was told, or higher if the allocator's events show more. None if neither is
-    known."""
+    """Returns the peak that torch reported to the recorder or, if it is higher, the peak in the allocator's events.
+
+    Returns None if neither of the two is in the file.
+    """
     memory, told = run.timeline.memory, run.timeline.meta.reserved_peak_bytes
     seen = int(memory.reserved[memory.device >= 0].max(initial=-1))
     most = max(seen, -1 if told is None else told)
@@ -22,7 +24,7 @@ def peak_reserved(run: Run) -> Reserved | None:
 
 
 def _lines(run: Run) -> tuple[LineBytes, ...]:
-    """Returns what each line allocates in the step in which it allocates most."""
+    """Returns for each line the bytes that it allocates in the step in which it allocates most."""
     memory, steps = run.timeline.memory, run.steps
     taken = (memory.device >= 0) & (memory.size > 0)
     taken &= (memory.time >= steps.start[0]) & (memory.time < steps.end[-1])

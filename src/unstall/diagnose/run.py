@@ -42,7 +42,7 @@ _NEGLIGIBLE = 0.001
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Group:
-    """Host rows at one place, under one outermost operator."""
+    """Host events at one place, within the same outermost operator. `rows` are their host rows."""
 
     place: int
     op: str | None
@@ -73,16 +73,16 @@ class Run:
         return self.accounts.wall_ns
 
     def negligible(self, total: int) -> bool:
-        """Returns whether so many ns, summed over the window, are too few to measure."""
+        """Returns whether `total`, in ns summed over the window, is too little to be measured."""
         return total < _NEGLIGIBLE * self.wall
 
     def per_step(self, total: int) -> int:
-        """Returns a sum over the window as a mean per step."""
+        """Returns `total`, a sum over the window, divided by the number of steps."""
         return round(int(total) / len(self.steps))
 
     @cached_property
     def inside(self) -> Bool:
-        """Which host events begin within the steps: not before the first one, nor after the host has ended the last."""
+        """Bool by host row: whether the event begins after the first step begins, and before the host ends the last."""
         start = self.timeline.host.start
         chosen: Bool = (start >= self.steps.start[0]) & (start < self.steps.end[-1])
         return chosen
@@ -312,7 +312,7 @@ class Run:
 
     @cached_property
     def framework_code(self) -> FrameworkCode:
-        """Whose code the run's frames are."""
+        """Says which of the run's frames are framework code, and of which framework."""
         return FrameworkCode(self.places)
 
     @cached_property

@@ -75,7 +75,7 @@ class _Finder:
         return None
 
     def remove(self) -> None:
-        """Stops waiting."""
+        """Cancels the callback: `act` is not called at the import."""
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(self)
 

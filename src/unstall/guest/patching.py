@@ -114,7 +114,7 @@ def _keep_from_compilers(*functions: Any) -> None:
 
 
 def unwrapped(function: object) -> FunctionType | None:
-    """Removes the wrappers from a function, following `functools.wraps`. Returns None if the result is not a Python
+    """Returns the original function inside the wrappers that `functools.wraps` made, or None if it is not a Python
     function.
     """
     seen = set()

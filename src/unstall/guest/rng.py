@@ -14,8 +14,9 @@ HOST = frozenset(("torch", "random", "numpy.random"))
 
 
 def random_states() -> dict[str, Any]:
-    """Returns, by name of a host generator, a value that changes when the generator is used. Takes 30 to 90 µs, mostly
-    for NumPy.
+    """Returns {name of a generator on the host: value that changes when the generator is used}.
+
+    Takes 30 to 90 µs, mostly for NumPy.
     """
     states: dict[str, Any] = {"random": random.getstate()}
     torch, numpy_random = _torch(), sys.modules.get("numpy.random")
@@ -28,7 +29,7 @@ def random_states() -> dict[str, Any]:
 
 
 def drawn_from(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
-    """Returns the names of the generators that were used or seeded."""
+    """Returns the names of the generators that were used or seeded between two results of `random_states`."""
     return {name for name, state in after.items() if before.get(name, state) != state}
 
 

@@ -21,18 +21,20 @@ class CountedSteps(StepSources):
         return self.count(source) - self._proving.get(source, 0)
 
     def proved(self) -> bool:
-        """Returns whether a helper proved something since the last call."""
+        """Returns whether a helper has checked a graph (`steps.proving`) since the last call of this method."""
         proofs, before = steps.proofs(), self._proofs
         self._proofs = proofs
         return proofs != before
 
     def note_proofs(self, source: StepSource) -> bool:
-        """Returns whether a helper proved something since the last call, and `since_proof` therefore counts from here
-        on."""
+        """If a helper has proved something since the last check, restarts the counts of `since_proof`.
+
+        Returns whether the counts were restarted.
+        """
         return self.proved() and self.begin_again(source)
 
     def begin_again(self, source: StepSource) -> bool:
-        """Lets `since_proof` count from here on. After 200 boundaries of the source, returns False instead."""
+        """Restarts the counts of `since_proof`. After 200 boundaries of the source, does nothing and returns False."""
         if self.count(source) > _MOST_PROVING:
             return False
         self._proving = self.counts()

@@ -33,7 +33,7 @@ class Journal:
         append_json_lines(self._path, [{"event": event, "at": time.perf_counter_ns() if at is None else at, **fields}])
 
     def close(self) -> None:
-        """Ignores all later writes."""
+        """Closes the journal: all later calls of `write` do nothing."""
         self._closed = True
 
 

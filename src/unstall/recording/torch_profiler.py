@@ -75,7 +75,7 @@ class TorchProfiler:
         self._tell_time()
 
     def stop(self) -> None:
-        """Stops recording and writes the profile to the folder. Raises UnstallError on another thread than `start`."""
+        """Stops recording and writes the profile to the folder. Raises UnstallError if not on the thread of `start`."""
         if self._stopped:  # it stopped when its thread ended
             return
         if threading.get_ident() != self._thread:
@@ -108,7 +108,7 @@ class TorchProfiler:
             sys.setprofile(None)
 
     def facts(self) -> dict[str, object]:
-        """Returns nothing: the profile has all facts."""
+        """Returns {}, because the profile itself has all facts."""
         return {}
 
     def _tell_time(self) -> None:

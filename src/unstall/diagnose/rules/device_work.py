@@ -43,8 +43,10 @@ _OPTIMIZER_FILE = re.compile(r"(?:.*/)?torch/optim/")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One change to try: its texts, and the kernels that suggest it. `saw` is said of them instead of their number and
-    their share of the time."""
+    """One change to try: the texts of its finding, and `ops`, the kernels that suggest the change.
+
+    If `saw` is "", the finding says how many kernels there are, and their share of the time.
+    """
 
     rule: str
     title: str

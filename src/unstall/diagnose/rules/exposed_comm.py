@@ -1,4 +1,4 @@
-"""Collectives with no computation beside them."""
+"""Collectives that run while the device does no other work."""
 
 from __future__ import annotations
 

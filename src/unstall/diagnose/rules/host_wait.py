@@ -32,8 +32,8 @@ def host_wait(run: Run) -> list[Finding]:
 
 
 def waits_by_way(run: Run) -> Iterator[tuple[Way, Group]]:
-    """Yields the waits of each way, by line and operator, without those of the recorder, of `empty_cache` and of
-    unstall's helpers."""
+    """Yields (way of waiting, waits), grouped by line and operator. Leaves out the waits of the recorder, of
+    `empty_cache` and of unstall's helpers."""
     rows = other_waits(run)
     rows = rows[run.inside[rows]]
     ways = _ways(run, rows)

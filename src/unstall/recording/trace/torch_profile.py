@@ -1,4 +1,4 @@
-"""Reads the output of the recorder `torch`: its events as text, and its calls in our clock."""
+"""Reads the output of the recorder `torch`: its events as text, and its calls with times in unstall's clock."""
 
 from __future__ import annotations
 
