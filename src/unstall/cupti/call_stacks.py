@@ -185,7 +185,7 @@ def unavailable() -> str | None:
 
 
 def _reads_rightly() -> bool:
-    """Returns whether C finds the same frames as Python."""
+    """Returns whether the C extension reads the same frames as Python."""
 
     frame = sys._getframe()
     expected, outer = [], frame.f_back
@@ -216,7 +216,7 @@ def _watched() -> Iterator[_Watched]:
 
 
 def _noted(code: CodeType) -> Callable[..., Any]:
-    """Returns a wrapper that tells the recorder when a function begins and ends."""
+    """Returns a wrapper for `wrap`. With it, the recorder notes when each call of a function begins and ends."""
 
     def call(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         _cupti.py_start(code, 0)

@@ -95,7 +95,7 @@ def _doings(activity: HostActivity) -> tuple[_Doing, ...]:
 
 
 def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals, end: HandOver, skew: int) -> I64:
-    """ns of each idle interval by cause, one row per entry of IDLE_CAUSES, until the device has a launch."""
+    """Returns ns by cause (rows, as in IDLE_CAUSES) and idle interval (columns), before the device has a launch."""
     shares = np.zeros((len(IDLE_CAUSES), len(idle)), dtype=np.int64)
     waits = activity.waits
     blamed = Intervals.none()
@@ -128,7 +128,7 @@ def _culprits(
     cause: I8,
     skew: int,
 ) -> I32:
-    """The host row to blame for each interval: the wait that emptied the queue, the longest activity, or the launch.
+    """Returns the host row to blame for each interval: the wait that emptied the queue, an activity, or the launch.
 
     Nothing is to blame for an unknown cause."""
     host = timeline.host
@@ -155,7 +155,7 @@ def _culprits(
 
 
 def _draining_wait(activity: HostActivity, dry: I64, begun: I64, skew: int) -> I64:
-    """The wait during which the device ran out of work, and after which the host launched again; -1 if none."""
+    """Returns for each interval the wait in which the device ran out of work before the host launched again, or -1."""
     waits = activity.waits
     if not len(waits):
         return np.full(len(dry), -1, dtype=np.int64)

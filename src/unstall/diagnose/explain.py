@@ -191,7 +191,7 @@ RESOURCE_OF = {
     "serial-copy": "copies",
     **dict.fromkeys(DEVICE_WORK, "kernels"),
 }
-"""By rule: the resource that its findings are about. Without an edit, they gain no more than that resource does."""
+"""By rule, the resource of its findings. A finding without an edit gains at most what the resource gains."""
 
 
 def _ordered(findings: list[Finding], if_free: Mapping[str, int]) -> list[Finding]:

@@ -93,7 +93,7 @@ def _where(run: Run, row: int) -> Where:
 
 
 def _calls_until(run: Run, row: int) -> int | None:
-    """Returns how many events of this name the same stack had until this one, or None if the stack is not known."""
+    """Returns how many events with the same name and stack began up to this one, or None if its stack is not known."""
     host = run.timeline.host
     if host.stack[row] < 0:
         return None
@@ -102,8 +102,10 @@ def _calls_until(run: Run, row: int) -> int | None:
 
 
 def _culprit(run: Run, row: int, fault: Fault) -> Where:
-    """Returns the place of the failed call. In a backward pass that the program wrote it is the line there, which
-    autograd calls; the line of the forward pass then counts as its caller.
+    """Returns the place of the failed call.
+
+    If the call is in a backward function that the program itself wrote, the place is the line in this function, and the
+    line of the forward pass counts as its caller.
     """
     places, stacks = run.places, run.timeline.stacks
     if row < 0:

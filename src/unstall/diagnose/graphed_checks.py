@@ -11,7 +11,7 @@ from unstall.result import Finding, LeftOut, Where
 
 _WORTH = 0.01  # of the window
 _MOST_OF_ONE_SHAPE = 8
-"""Steps that prove the graphs of one shape: two observed, one captured and one compared, of two functions in turn."""
+"""How many steps check the graphs of one shape: two observed, one captured and one compared, for two functions."""
 
 
 def note_of_checks(run: Run) -> str | None:

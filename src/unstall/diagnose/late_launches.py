@@ -72,7 +72,7 @@ def _stretches(run: Run, lost: I64, function: int | None) -> list[Group]:
 
 
 def _costliest_first(run: Run, group: Group, lost: I64) -> tuple[int, int]:
-    """Sort key. Of equally costly groups the earlier comes first: places are numbered in the order of the file."""
+    """Returns a sort key: the costliest group comes first. Of equally costly groups, the earlier comes first."""
     return -int(lost[group.rows].sum()), int(run.timeline.host.start[group.rows].min())
 
 

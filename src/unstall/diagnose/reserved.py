@@ -41,8 +41,11 @@ def _lines(run: Run) -> tuple[LineBytes, ...]:
 
 
 def _rows_at(run: Run, times: I64) -> I64:
-    """Returns the host event that each time is in: the last that began before on any thread, or one around it; -1 for
-    none. The allocator works in the host's calls, so the thread that began something last is the one that allocates."""
+    """Returns for each time the host row of the event that contains it, or -1.
+
+    Chooses the event that began last on any thread: the allocator runs within calls of the host, so the thread that
+    began an event last is the one that allocates.
+    """
     host = run.timeline.host
     rows = np.flatnonzero(host.kind != HostKind.OVERHEAD)
     rows = rows[np.argsort(host.start[rows], kind="stable")]

@@ -53,7 +53,7 @@ _BOUND_BY = {
     "startup": "startup",
     "sleep": "python",
 }
-"""By resource: the value of `bound_by`. The host is "launch" or "python"."""
+"""By resource, the value that `bound_by` returns. For the resource "host", it is "launch" or "python"."""
 _WORK = ("host", "kernels")  # the others are waste, if they limit a run as much as these
 _SATURATED = 0.95
 _NOTABLE = 0.05
@@ -192,7 +192,7 @@ def _by_share(run: Run, bound: str) -> str:
 
 
 def _of_shares(run: Run) -> str:
-    """How busy the device is with what, and what it mostly waits for."""
+    """Returns a sentence on how busy the device is, with which work, and what it mostly waits for."""
     wall, busy = _wall_without_set_up(run), run.accounts.busy_ns
     total = _busy(run.accounts)
     kinds = (
@@ -265,7 +265,7 @@ def _mostly(run: Run) -> str:
 
 
 def _set_up_ns(run: Run) -> int:
-    """ns in which the recorder set itself up; 0 if they are too few to mention."""
+    """The time in ns in which the recorder set itself up; 0 if it is too short to mention."""
     recorder = _recorder_share(run)
     return recorder if recorder >= _NOTABLE * run.wall else 0
 

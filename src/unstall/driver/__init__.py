@@ -1,4 +1,4 @@
-"""Calls of CUDA's driver: functions of ours take them, and hand them on (`_pointers.h`)."""
+"""Intercepts calls to the CUDA driver: our functions are called, and call the driver's (`_pointers.h`)."""
 
 from __future__ import annotations
 

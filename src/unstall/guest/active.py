@@ -34,7 +34,7 @@ RECORDING = (
 
 
 class _Slot:
-    """Holds the recording. Fork callbacks cannot be unregistered, so one is registered for good."""
+    """Holds the recording. Registers one fork callback for good, because it cannot be unregistered."""
 
     def __init__(self) -> None:
         self.recording: Active | None = None

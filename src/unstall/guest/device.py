@@ -171,7 +171,7 @@ def machine() -> dict[str, object]:
 
 
 def _devices(module: Any) -> list[int]:
-    """Returns the devices on which this process has a context. A query of any other device would create one."""
+    """Returns the devices on which this process has a context. A query of any other device would create a context."""
     has_context = getattr(sys.modules["torch"]._C, "_cuda_hasPrimaryContext", None)
     if has_context is None:
         return [module.current_device()]

@@ -86,7 +86,7 @@ def in_turn(*calls: Callable[..., object]) -> Callable[..., Any]:
 
 
 def _put(wrapper: Any, owner: Any, name: str, disarm: Callable[[], None]) -> Callable[[], None]:
-    """Installs the wrapper. Returns a function that undoes this, unless someone has replaced the wrapper since."""
+    """Installs the wrapper. Returns a function that removes it, unless other code has replaced the wrapper since."""
     original = getattr(owner, name)
     setattr(owner, name, wrapper)
 

@@ -66,12 +66,12 @@ def devices_in_use() -> list[Any]:
 
 
 def _torch() -> Any | None:
-    """Returns torch; None if it is not imported, or still being imported."""
+    """Returns torch, or None if torch is not yet fully imported."""
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "get_rng_state") else None
 
 
 def _module_of(device: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Returns the module with its generators, and the arguments that select the device: MPS has only one."""
+    """Returns torch's module for this kind of device, and the arguments that select the device: none for MPS."""
     module = sys.modules["torch"].get_device_module(device)
     return module, () if device.type == "mps" else (device,)

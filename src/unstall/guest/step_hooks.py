@@ -17,7 +17,7 @@ from unstall.guest.patching import wrap_after
 from unstall.guest.step_source import FORWARD, LOADER, OPTIMIZER, StepSource
 
 OnBoundary = Callable[[str, int], None]
-"""Called at each step boundary with its kind and the `id` of what set it. Never raises."""
+"""Called at each step boundary with its kind, and the `id` of its optimizer, data set or module. Never raises."""
 
 
 class StepHooks(Protocol):

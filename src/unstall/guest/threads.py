@@ -1,4 +1,4 @@
-"""Starts threads of our own in the program's process."""
+"""Starts unstall's own threads in the program's process."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def _reasons(nvml: ctypes.CDLL, device: ctypes.c_void_p) -> list[str] | None:
 
 
 def _reason(bit: int) -> str:
-    """Returns the name of a throttling reason; for one of a newer driver, its bit."""
+    """Returns the name of a throttling reason, or its bit if only newer drivers know the reason."""
     return _REASONS[bit] if bit < len(_REASONS) else f"reason_{bit}"
 
 

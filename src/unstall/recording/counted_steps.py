@@ -1,4 +1,4 @@
-"""Counts a program's steps by the source of their boundaries, in all and since a helper last proved a graph."""
+"""Counts a program's step boundaries by source: all of them, and those after a helper last checked a graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MOST_PROVING = 200  # boundaries by which proofs put off a recording; a program
 
 
 class CountedSteps(StepSources):
-    """Counts boundaries by source, as `StepSources` does, and also only those since the last proof."""
+    """Counts step boundaries by source like `StepSources`, and also those since the last proof (`steps.proving`)."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -63,7 +63,7 @@ def read(folder: str | Path) -> list[Event]:
 
 
 def _parse(line: bytes) -> Event | None:
-    """Returns the event of one line; None if a killed program left only a part of it before others wrote on."""
+    """Returns the event of one line. None if the line is incomplete, because its program was killed as it wrote."""
     try:
         event = json.loads(line)
     except ValueError:

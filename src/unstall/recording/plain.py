@@ -1,6 +1,6 @@
 """Plain steps: stretches of steps that are timed before and after the recording, while nothing is recorded.
 
-What they are good for (medians of six recordings by `python -m benchmarks.recorder_mechanisms`): if plain steps are
+Their benefit (medians of six recordings by `python -m benchmarks.recorder_mechanisms`): if plain steps are
 timed, predicted gains are wrong by 1.8 % of a step; otherwise by 5.3 %, and the step time itself is wrong by 4.6 %.
 With the recorder `torch`, the step time would be wrong by 21 % (`benchmarks/results/recording_undistorted_h200.json`).
 """
@@ -15,7 +15,7 @@ from unstall.recording.journal import Journal
 
 LEAST_STEPS, LEAST_NS = 3, 300_000_000
 _SETTLING_STEPS, _SETTLING_NS = 8, 150_000_000
-"""Steps of 0.75 to 19 ms are timed anew after this long; of shorter ones, _MOST_STEPS come first. On an H100, a loop
+"""After this long, steps of 0.75 to 19 ms are timed anew. Shorter steps reach _MOST_STEPS before. On an H100, a loop
 that replays a graph took 1.2 to 1.9 ms a step for the first 100 ms after each recording, and then 0.76."""
 _MOST_STEPS = 200
 _MOST_NS = 5_000_000_000
@@ -39,7 +39,7 @@ class Plain:
 
 @dataclass(slots=True)
 class _Timed:
-    """Boundaries of steps, and events of the device at the first and at the last that may count."""
+    """The times of step boundaries, and device events at the first boundary and at the last one that may end it."""
 
     marks_ns: list[int]
     first: device.TimingEvent | None

@@ -220,7 +220,7 @@ class Session:
             self._leave()
 
     def _give_way(self) -> None:
-        """Ends what is recorded, since the program's own torch.profiler begins and only one is possible."""
+        """Ends the recording, because the program's own torch.profiler begins, and only one profiler is possible."""
         if self.phase is Phase.OVER:
             return
         with self._turn.to_end("profiler"):
@@ -426,6 +426,6 @@ class Session:
             self._journal.close()
 
     def _leave(self) -> None:
-        """Undoes what `begin` did: no boundary is needed any more."""
+        """Undoes what `begin` did, because no more step boundaries are needed."""
         active.deactivate(self)
         self._watching.end()

@@ -33,7 +33,7 @@ class TorchProfiler:
     any_thread = False
 
     def __init__(self, folder: Path, *, shapes: bool = False, stacks: bool = False, instead: str | None = None) -> None:
-        """`instead` is the reason why it replaces the recorder cupti, if it does.
+        """`instead`: if this recorder replaces the recorder `cupti`, the reason.
 
         Raises UnstallError if the program has not imported torch.
         """
@@ -112,15 +112,14 @@ class TorchProfiler:
         return {}
 
     def _tell_time(self) -> None:
-        """Makes annotations whose names hold our clock's time just before each. They align the trace's clock with
-        ours."""
+        """Makes annotations whose names hold the time of our clock. They align the trace's clock with ours."""
         for _ in range(_CLOCKS):
             with self._torch.profiler.record_function(f"{CLOCK}{time.perf_counter_ns()}"):
                 pass
 
 
 class _AtTheEnd:
-    """Kept in a `threading.local`: acts when that thread ends, on that thread."""
+    """Kept in a `threading.local` of a thread. Calls a function on this thread when the thread ends."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act

@@ -206,7 +206,7 @@ def _loading(activity: Activity, places: LinePlaces, process: int, text: Text) -
 
 
 def _head(story: _Story, activity: Activity) -> dict[str, object]:
-    """Returns the fields before the events, in Kineto's form."""
+    """Returns the fields that a trace in Kineto's form has before its events."""
     cuda = str(story.machine.get("cuda") or "").split(".")
     devices: list[dict[str, object]] = story.machine.get("devices") or []
     head: dict[str, object] = {

@@ -94,7 +94,7 @@ def _entered(thread: I64, start: I64, end: I64, moments: tuple[I64, I64]) -> I64
 
 
 def _chain(stack: tuple[Frame, ...], frames: dict[Frame, int]) -> list[int]:
-    """Returns the numbers of the frames in a stack that count, outermost first."""
+    """Returns the numbers of those frames of a stack that become slices, outermost first."""
     users = [not is_framework(file) for file, _, _ in stack]
     innermost = users.index(True) if True in users else len(stack)
     model = next((row for row in reversed(range(len(stack))) if not users[row] and _calls_a_module(stack[row])), -1)
@@ -151,7 +151,7 @@ def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 
 
 
 def _beside(time: I64, calls: np.ndarray, off_ns: int) -> I64:
-    """Returns the times, in order, that are not inside an outermost call within `off_ns` of its start or end."""
+    """Returns the times, in order. A time inside a call, within `off_ns` of its start or end, is moved to that."""
     calls = outermost(calls)
     start, end = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
     at = np.searchsorted(start, time, side="right") - 1
