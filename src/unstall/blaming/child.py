@@ -135,7 +135,7 @@ def _tell_forward(folder: Path) -> None:
 
 
 def _tell_ending(folder: Path) -> None:
-    """Writes what only this process knows of its fault: where the traceback ended, and tensors in its frames."""
+    """Writes facts on the fault that only this process has: the traceback's last user line, and tensors in frames."""
     look()
     traceback = getattr(sys, "last_traceback", None)
     if traceback is None:

@@ -21,7 +21,7 @@ _AROUND = 2
 
 
 class Blame(Shown):
-    """The report of a fault. `print` shows it, and `save` writes it to a file, whose ending says the format."""
+    """The report of a fault. `print` shows it. `save` writes it to a file, in the format of the file's ending."""
 
     def __init__(self, result: BlameResult, again: str = "") -> None:
         """`again`: the command to suggest if several lines may have failed. It reruns the program to find the line."""

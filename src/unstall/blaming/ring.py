@@ -16,7 +16,7 @@ from unstall.errors import TraceError
 
 KERNEL, GRAPH, COPY, MEMSET, RECORD, WAIT, WAIT_VALUE, WRITE_VALUE = range(1, 9)
 NEVER, BEGUN, FINISHED = 0, 2**32 - 1, 2**32 - 2
-"""What a graph's slot holds, besides numbers of entries."""
+"""Values that a graph's slot can have besides the number of an entry."""
 MARKED = 1
 """`marked` of an entry if a mark was put on its stream right before it."""
 _MAGIC = b"UNSTBLM1"
@@ -131,7 +131,7 @@ class Ring:
 
     @cached_property
     def _records(self) -> dict[int, tuple[list[int], list[Any]]]:
-        """For each event, the entries that recorded the event, and the numbers of these entries first."""
+        """For each event, (numbers of the entries that recorded the event, these entries)."""
         found: dict[int, tuple[list[int], list[Any]]] = {}
         for record in self.entries[self.entries["kind"] == RECORD]:
             numbers, records = found.setdefault(int(record["event"]), ([], []))

@@ -33,7 +33,10 @@ HUNG = 124
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended, and what is known of its fault. `missing`: why nothing is known. `ring`: its noted work."""
+    """How a program ended, and what is known of its fault.
+
+    `missing`: why nothing is known of the fault. `ring`: the work that the program noted.
+    """
 
     exit: Exit
     result: BlameResult | None

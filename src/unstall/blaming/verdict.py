@@ -81,7 +81,7 @@ def _by_kernel(
 
 
 def suspect_of(ring: Ring, each: Unfinished, may_be: Callable[[str], bool] = lambda _: False) -> Suspect:
-    """Returns the line whose work never finished. `others` of the result are lines whose work may be meant instead.
+    """Returns the line whose work never finished. `others` of the result may be the line instead.
 
     `may_be` takes a kernel's demangled name, and returns whether this kernel may have failed. If it returns False for
     all kernels, it is ignored.
@@ -145,7 +145,7 @@ def _lines(places: Iterable[Place | None]) -> tuple[Line, ...]:
 
 
 def line_of(place: Place | None) -> Line | None:
-    """Returns the same line with its source text; None for None."""
+    """Returns the line at this place, with its source text. Returns None for None."""
     if place is None:
         return None
     return Line(place.file, place.line, place.function, linecache.getline(place.file, place.line).strip())

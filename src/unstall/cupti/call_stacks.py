@@ -176,7 +176,7 @@ class CallStacks:
 
 
 def unavailable() -> str | None:
-    """Returns the reason why stacks cannot be read at calls here, or None if they can be."""
+    """Returns the reason why the stack of a CUDA call cannot be read here, or None if it can."""
     if _cupti is None:
         return "the C extension is not built: install a C compiler, then unstall again"
     if not _cupti.frames_supported():

@@ -103,7 +103,7 @@ class Cupti:
         self._counts = _cupti.stop()
 
     def forked(self) -> None:
-        """Called in a forked child: does nothing, since CUDA does not work there."""
+        """Called in a forked child. Does nothing, because CUDA does not work there."""
 
     def facts(self) -> dict[str, object]:
         """Returns the metadata of this recorder for the trace."""

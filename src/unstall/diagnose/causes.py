@@ -1,4 +1,4 @@
-"""Why a device idled: each idle interval gets a cause, or one before and one after the launch that ended it."""
+"""Why a device idled: a cause for each idle interval, or two: before and after the launch that ended the interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The moment at which the device received a launch. Idle time before that moment is due to the host."""
+"""Finds when the device received the launch that ended an idle interval. The host causes the idle time before that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The peak of reserved device memory, and the lines that allocate."""
+"""Finds the peak of reserved device memory, and the lines that allocate device memory."""
 
 from __future__ import annotations
 

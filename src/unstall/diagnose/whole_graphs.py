@@ -1,5 +1,5 @@
 """Chooses which function around a launch-bound stretch to capture: a whole step rather than a part of it, unless a
-framework stands around the model."""
+framework calls the model."""
 
 from __future__ import annotations
 

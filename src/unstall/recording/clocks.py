@@ -91,7 +91,7 @@ def read_clocks(library: str | Path = _LIBRARY) -> list[GpuClocks]:
 def throttled(before: Sequence[GpuClocks], after: Sequence[GpuClocks]) -> list[str]:
     """Returns a sentence for each device that was throttled, or whose SM clock changed by more than 5 %.
 
-    If a device was idle at either moment, its change does not count, since an idle device lowers its clock.
+    If a device was idle at either moment, its change does not count, because an idle device lowers its clock.
     """
     earlier = {_identity(device): device for device in before}
     pairs = ((earlier[_identity(device)], device) for device in after if _identity(device) in earlier)

@@ -64,7 +64,7 @@ class FirstSteps:
         self._warmup = _warmup_of(settings)
 
     def begin(self, *, at_a_step: bool) -> None:
-        """Begins to record. Does nothing if a recording has begun before, or has failed to.
+        """Begins to record. Does nothing if a recording has begun before, or has failed to begin.
 
         `at_a_step`: whether this is a step boundary. If not, and if the recorder can begin only at a step boundary, the
         stand-in begins instead.

@@ -46,7 +46,7 @@ def record(
         shapes: Also record the shapes of operators' inputs. Only the recorder `torch` can do this.
 
     Returns:
-        The recording, to be entered as a context manager once.
+        The recording, a context manager that can be entered once.
 
     Raises:
         UsageError: If a number makes no sense, or choices exclude each other.

@@ -45,7 +45,7 @@ class Follower:
         self._read_bytes = 0
 
     def events(self) -> list[Event]:
-        """Returns the events written since the last call, in order. An incomplete line is returned once it is
+        """Returns the events written since the last call, in order. An incomplete line is returned when it is
         complete."""
         try:
             with self._path.open("rb") as file:

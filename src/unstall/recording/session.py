@@ -103,7 +103,7 @@ class Session:
         """Whether the program has made any step boundary."""
 
     def begin(self) -> None:
-        """Registers as the process's recording, and watches for step boundaries once torch is imported.
+        """Registers as the process's recording, and watches for step boundaries after torch is imported.
 
         Raises UsageError if another recording is active.
         """

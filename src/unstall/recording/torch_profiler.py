@@ -91,7 +91,7 @@ class TorchProfiler:
         self._profile.export_chrome_trace(str(self._path))
 
     def flush(self) -> None:
-        """Stops recording, since torch's profiler writes only after it has stopped."""
+        """Stops recording, because torch's profiler writes its data only after it has stopped."""
         self.stop()
 
     def forked(self) -> None:

@@ -73,7 +73,7 @@ class RecordedWindow:
                 self._lines.flush()
 
     def stop(self, wait: Callable[[], None] = device.synchronize) -> None:
-        """Calls `wait` to wait for the device, then stops recording. If a part of this fails, the rest is done."""
+        """Waits for the device by `wait()`, then stops recording. If a part of this fails, the rest is still done."""
         self._wait = wait
         self._undo.close()
         with suppress(Exception):

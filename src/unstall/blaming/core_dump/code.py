@@ -33,7 +33,7 @@ class Function:
     at: int
 
     def instruction(self, address: int, warps: int = 0) -> Instruction:
-        """Returns the instruction at this address, which must be in this function, with this number of `warps`."""
+        """Returns the instruction at `address`, which must be in this function. `warps` is copied into the result."""
         source = self.module.lines.lines_at(self.at, address)
         name, offset = demangled(self.linked), address - self.at
         return Instruction(function=name, offset=offset, address=address, source=source, warps=warps)

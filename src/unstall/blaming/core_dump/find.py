@@ -28,7 +28,7 @@ class Found:
 
 
 def find(environment: Mapping[str, str], process: int, since_s: float) -> Found:
-    """Finds and reads the core dump that a process has written since `since_s`. `environment` is the process's.
+    """Finds and reads the core dump that a process has written since `since_s`, given its `environment`.
 
     Child processes inherit the environment, and may write dumps too. A dump of a child is not read, because it may be
     of another fault.

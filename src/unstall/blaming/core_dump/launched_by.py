@@ -12,7 +12,7 @@ from unstall.blaming.ring import name_in_results
 
 
 def launched_by(dump: CoreDump, result: BlameResult) -> CoreDump:
-    """Returns a copy of the dump. Each kernel gets the lines of `result` that launched it and had not finished."""
+    """Returns a copy of the dump. Each kernel gets the lines of `result` whose unfinished work contains it."""
     lines = list(_lines(result))
 
     def joined(grid: Grid) -> Grid:

@@ -67,7 +67,7 @@ def run_for_dump(
 
 
 def joined(first: Ended, found: Found) -> BlameResult | None:
-    """Returns the first run's result with the dump, and of its suspects only those that launched the failed kernel."""
+    """Returns the first run's result with the dump, but only with the suspects that launched the failed kernel."""
     result, dump = first.result, found.dump
     if result is None or first.ring is None:
         return result

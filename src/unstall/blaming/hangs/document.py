@@ -16,7 +16,7 @@ _MOST_OTHERS, _MOST_THREADS = 8, 8
 
 
 class HangReport(Shown):
-    """The report of a hang. `print` shows it, and `save` writes it to a file, whose ending says the format."""
+    """The report of a hang. `print` shows it. `save` writes it to a file, in the format of the file's ending."""
 
     def __init__(self, result: BlameResult) -> None:
         self.result = result

@@ -108,7 +108,7 @@ class Watcher:
     """A context manager that watches the processes of a folder for hangs, in a thread of its own.
 
     Calls `tell(hang)` when it finds a hang, and `say(sentence)` if the program continues after it. `hang` is the last
-    hang that was found. It uses a thread so that signals reach the program while a report is made.
+    hang that was found. The thread lets signals reach the program while a report is made.
     """
 
     folder: Path

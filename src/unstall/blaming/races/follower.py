@@ -36,7 +36,7 @@ _COPIES = {"aten::copy_", "aten::_to_copy", "aten::_foreach_copy_"}
 
 
 class _Schema(NamedTuple):
-    """By position and by name, whether an operator writes the argument. None if it does not even read the values."""
+    """Whether an operator writes each argument, by position and by name. None: it does not even read the values."""
 
     name: str
     called: str

@@ -22,7 +22,7 @@ class HostMemory:
     """Compares uses of host memory with copies that may still be running, and notes the races."""
 
     def __init__(self, ordered: Ordered, has_ended: Callable[[Work], bool], noted: NotedRaces) -> None:
-        """`ordered` must also take work of the host. `has_ended` returns whether the host has waited for a work."""
+        """`ordered` must also take work of the host. `has_ended(work)`: whether the host has waited for this work."""
         self._ordered, self._has_ended, self._noted = ordered, has_ended, noted
         self._copies: list[_Copy] = []
 
@@ -32,7 +32,10 @@ class HostMemory:
         return bool(self._copies)
 
     def copies(self, span: Span, work: Work, storage: Any, *, write: bool) -> None:
-        """Notes a copy that was put on a stream. `storage` is a weak reference to the storage of the host's tensor."""
+        """Notes a copy that was put on a stream. `write`: whether it writes the host's memory.
+
+        `storage` is a weak reference to the storage of the host's tensor.
+        """
         self._drop_ended()
         left = []
         for copy in self._copies:  # whatever waits for this copy waits for those before it on its stream, too

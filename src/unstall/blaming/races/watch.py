@@ -51,7 +51,7 @@ class RaceWatch:
         self._undo.close()
 
     def _patches(self, torch: Any) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-        """Yields the functions of torch to patch, since nothing else reports them: (owner, name, replacement)."""
+        """Yields (owner, name, replacement) for the functions of torch that nothing else reports."""
         cuda = torch.cuda
         yield cuda.Event, "query", self._if_true(self._follower.event_has_ended)
         yield cuda.Event, "elapsed_time", self._elapsed

@@ -1,4 +1,4 @@
-"""Kernels that could take less time: what to try and measure if the device's own work holds a step up."""
+"""Kernels that could take less time: changes to try and measure if a step is limited by the device's own work."""
 
 from __future__ import annotations
 

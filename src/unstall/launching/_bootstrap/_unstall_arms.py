@@ -138,7 +138,7 @@ def _interrupted() -> None:
 
 
 def arm_this_process() -> None:
-    """Arms it by what the environment says, and forgets what the program must not find."""
+    """Arms this process as the environment says, and removes from it what the program must not find."""
     own, everyones, settings, supervisor, first = _restore()
     childrens = os.environ.get("UNSTALL_ARM_CHILDREN")
     before = set(sys.modules)

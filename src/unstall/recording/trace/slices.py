@@ -48,10 +48,12 @@ def of_calls(
     """Makes slices from the stacks of calls. `calls` are sorted by thread and start. `stack` is -1 for a call without a
     stack.
 
-    The user's frames count, frameworks' frames inside the innermost user frame, and torch's outermost call of a module,
-    which tells the model from the modules that it is made of. If a call has frames that the previous call did not have,
-    the new frames begin 200 µs before the call. They begin later if the previous call ended later, or if something else
-    on the thread began or ended later, at one of the `moments` (threads, times in ns).
+    Makes slices of the user's frames, of frameworks' frames inside the innermost user frame, and of torch's outermost
+    call of a module, which tells the model from the modules that it is made of.
+
+    If a call has frames that the previous call did not have, the new frames begin 200 µs before the call. They begin
+    later if the previous call ended later, or if something else on the thread began or ended later, at one of the
+    `moments` (threads, times in ns).
     """
     frames: dict[Frame, int] = {}
     known = sorted(places.stacks)
