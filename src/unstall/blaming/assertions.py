@@ -1,4 +1,4 @@
-"""Finds a sentence in a program's stderr, where the driver prints: the text of a device-side assertion is one."""
+"""Finds messages of the CUDA driver in a program's stderr, such as the text of a device-side assertion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONGEST = 8192
 
 
 class FirstLine:
-    """Reads stderr piece by piece, and keeps what a pattern matches first. Only lines with `mark` are searched."""
+    """Reads stderr in pieces, and keeps the first match of `pattern` in `first`. Searches only lines with `mark`."""
 
     def __init__(self, mark: bytes, pattern: re.Pattern[str]) -> None:
         self.first = ""
@@ -19,7 +19,7 @@ class FirstLine:
         self._rest = b""
 
     def see(self, chunk: bytes) -> None:
-        """Takes the next piece."""
+        """Searches the next piece of stderr."""
         *lines, rest = (self._rest + chunk).split(b"\n")
         self._rest = rest[-_LONGEST:]
         for line in lines:
@@ -29,7 +29,7 @@ class FirstLine:
 
 
 class Assertions(FirstLine):
-    """Keeps the first assertion. Every thread of a block prints one."""
+    """Keeps the first device-side assertion in stderr. Every thread of a block prints its own."""
 
     def __init__(self) -> None:
         super().__init__(b"Assertion `", ASSERTION)

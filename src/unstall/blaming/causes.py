@@ -71,9 +71,10 @@ _WITHOUT_ASSERTION = {
 
 
 def fits(assertion: str, kernel: str) -> bool:
-    """Returns whether an assertion may be of this kernel, by the name of the function that asserted.
+    """Returns whether this kernel may have printed the assertion, judged by the name of the function that asserted.
 
-    A lambda has no name. Its file has, which in torch is called like the kernels in it: IndexKernel.cu.
+    A lambda has no name. For a lambda, the name of its source file is compared, because torch names such a file after
+    the kernels in it: IndexKernel.cu.
     """
     found = ASSERTION.match(assertion)
     if not found:
@@ -88,7 +89,7 @@ def fits(assertion: str, kernel: str) -> bool:
 
 
 def cause_of(code: int, assertion: str, work: Sequence[str]) -> tuple[str, str]:
-    """Returns what caused the error, and what to do; "" if that is not known."""
+    """Returns (the cause of the error, what to do); "" for what is not known. `work` has the names of kernels."""
     for text in (assertion, *work) if code == ASSERTED else ():
         for pattern, cause, fix in _CAUSES:
             if text and re.search(pattern, text):

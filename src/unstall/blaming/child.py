@@ -1,4 +1,4 @@
-"""What runs in the program's process: notes its work on the device from the first CUDA call on."""
+"""Code that runs in the blamed program's process: notes the work that the program gives to the device."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RING, STATE, ENDING, FORWARD = "blame.bin", "blame.json", "ending.json", "forwar
 
 
 def arm(settings: str | None) -> None:
-    """Lets this process be blamed: `settings` has the folder, and the lines to wait after."""
+    """Notes the work of this process on the device, as `settings` says: JSON with the arguments of `start`."""
     wanted = json.loads(settings or "{}")
     folder = Path(wanted["folder"])
     start(
@@ -44,10 +44,10 @@ def arm(settings: str | None) -> None:
 
 
 def start(folder: Path, *, pinned: str = "", anomaly: bool = False, races: bool = False) -> Callable[[], None]:
-    """Opens the ring in `folder`, and follows the driver's calls once torch has initialised CUDA.
+    """Notes each call to the CUDA driver in a file in `folder` (the ring), from the time that torch initialises CUDA.
 
-    `pinned`: lines to wait after (`_marks.h`). `anomaly`: torch keeps the forward line of each backward op. `races`:
-    looks for races, too. Returns a function that undoes all.
+    `pinned`: lines after whose work the host waits for the device (`_marks.h`). `anomaly`: torch keeps the forward line
+    of each backward op. `races`: also looks for races. Returns a function that stops all of this.
 
     Raises:
         UnstallError: This Python's frames cannot be read.
@@ -64,18 +64,18 @@ def start(folder: Path, *, pinned: str = "", anomaly: bool = False, races: bool 
 
 
 def start_now(folder: Path, ring: Path) -> None:
-    """Opens the ring of the process of `folder`, and follows the driver's calls at once: CUDA is being initialised."""
+    """Notes calls to the CUDA driver in the file `ring` from now on. Call this while CUDA is being initialised."""
     _blame.open(str(ring), "", whose_files())
     _follow(folder, ExitStack())
 
 
 def look() -> None:
-    """Looks for an error of the device that no call which is followed has returned."""
+    """Asks the driver whether the device has failed, in case no call has returned the error, and notes the error."""
     _blame.look()
 
 
 def unavailable() -> str | None:
-    """Returns why lines cannot be read at calls here, or None if they can."""
+    """Returns the reason why the line that makes a CUDA call cannot be found here, or None if it can."""
     if (why := driver.unavailable()) is not None:
         return f"--blame: {why}"
     if _blame is None:
@@ -86,9 +86,9 @@ def unavailable() -> str | None:
 
 
 def whose_files() -> tuple[tuple[str, int], ...]:
-    """Returns patterns of paths, each with the owner of the files that it matches: the first match counts.
+    """Returns (pattern, owner) pairs. A file belongs to the owner of the first pattern that its path matches.
 
-    A pattern matches anywhere in a path, or only at the path's start if the pattern begins with ^. The owners
+    A pattern that begins with ^ matches at the start of a path only. Other patterns match anywhere in it. The owners
     agree with those of `unstall.frameworks`.
     """
     packages = tuple(f"{kind}-packages/{name}/" for kind in ("site", "dist") for name in sorted(FRAMEWORKS))
@@ -127,7 +127,7 @@ def _follow(folder: Path, undo: ExitStack, *, anomaly: bool = False) -> None:
 
 
 def _tell_forward(folder: Path) -> None:
-    """Writes where the forward op was called whose backward is running in this thread."""
+    """Writes the stack of the forward op whose backward op is running in this thread."""
     node = sys.modules["torch"]._C._current_autograd_node()
     if node is not None:
         about = {"node": node.name(), "stack": list(node.metadata.get("traceback_", ()))}
@@ -135,7 +135,7 @@ def _tell_forward(folder: Path) -> None:
 
 
 def _tell_ending(folder: Path) -> None:
-    """Writes what only this process knows of its fault: where the traceback ended, and tensors in its frames."""
+    """Writes facts on the fault that only this process has: the traceback's last user line, and tensors in frames."""
     look()
     traceback = getattr(sys, "last_traceback", None)
     if traceback is None:
@@ -158,7 +158,7 @@ def _tell_ending(folder: Path) -> None:
 
 
 def _follow_backward(undo: ExitStack) -> None:
-    """Lets work of autograd's own threads, which have no Python frames, count as that of the call that waits."""
+    """Attributes work of autograd's own threads, which have no Python frames, to the `backward()` call that waits."""
     graph = sys.modules.get("torch.autograd.graph")
     for owner in (sys.modules.get("torch.autograd"), graph):
         if owner is not None and hasattr(owner, "_engine_run_backward"):

@@ -1,4 +1,8 @@
-"""Finds the work that never finished: on each stream, from the number that the device wrote to the next mark."""
+"""Finds the work that never finished.
+
+The device writes numbers into the ring (marks). On each stream, the work between the last mark that was written and
+the next one is unfinished.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,11 @@ from unstall.blaming.ring import BEGUN, FINISHED, GRAPH, MARKED, NEVER, RECORD, 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Unfinished:
-    """Work of one stream, or of one branch of a graph, up to the next mark.
+    """Work between two marks on one stream, or in one branch of a graph. Some of this work never finished.
 
-    One of the entries never finished, and those behind it had not begun. `blocked`: the stream may only have waited for
-    an event behind unfinished work of another stream. `is_last`: no mark was put behind it, so it may have finished
-    unseen. `replays`: if the work is in a graph, the entries of which one launched it.
+    One of `entries` never finished, and the entries after it had not begun. `blocked`: the stream may only have waited
+    for an event that comes after unfinished work of another stream. `is_last`: no mark follows the work, so all of it
+    may have finished. `replays`: if the work is in a graph, the graph launches, one of which never finished.
     """
 
     entries: Rows
@@ -27,24 +31,27 @@ class Unfinished:
 
     @property
     def launch(self) -> Any:
-        """The entry by which it was put on the stream."""
+        """The entry of the call that put this work on the stream."""
         return self.entries[0] if self.replays is None else self.replays[0]
 
 
 def unfinished(ring: Ring) -> list[Unfinished]:
-    """Returns what was unfinished at the end: what may have failed first, what only waited for that last."""
+    """Returns the work that was unfinished when the program ended, the likeliest to have failed first."""
     found = [each for stream in range(len(ring.tables["streams"])) for each in on_stream(ring, stream)]
     return sorted(found, key=_unlikeliness)
 
 
 def _unlikeliness(each: Unfinished) -> tuple[bool, bool, int]:
-    """Work that is last on its stream may have finished unseen, and the more likely, the longer ago it was launched."""
+    """Returns a sort key, lowest for the work that most likely failed.
+
+    The last work of a stream may have finished unseen. The earlier it was launched, the more likely that is.
+    """
     number = int(each.launch["number"])
     return each.blocked, each.is_last, -number if each.is_last else number
 
 
 def on_stream(ring: Ring, stream: int) -> Iterator[Unfinished]:
-    """Yields what was unfinished on one stream; for a graph, in each branch."""
+    """Yields the unfinished work of the stream in row `stream`. If graphs were replayed, yields one item per branch."""
     entries = ring.entries
     rows = entries[(entries["stream"] == stream) & (entries["number"] > ring.done[stream])]
     work = np.flatnonzero(rows["kind"] < RECORD)
@@ -64,13 +71,13 @@ def on_stream(ring: Ring, stream: int) -> Iterator[Unfinished]:
 
 
 def next_mark(rows: Rows, first: int) -> int:
-    """Returns the row before which the stream got its next mark behind row `first`."""
+    """Returns the index of the first row after `first` that has a mark before it, or len(rows) if there is none."""
     marks = np.flatnonzero(rows["marked"][first + 1 :] == MARKED)
     return int(first + 1 + marks[0]) if len(marks) else len(rows)
 
 
 def _is_held_up(ring: Ring, wait: Any) -> bool:
-    """Returns whether the event that is waited for was recorded behind work that never finished."""
+    """Returns whether unfinished work comes before the event that this entry waits for."""
     record = ring.record_of(wait)
     if record is None:
         return False

@@ -8,7 +8,7 @@ import functools
 
 @functools.cache
 def demangled(name: str) -> str:
-    """Returns a linked C++ name as it is in the source; another name as it is."""
+    """Returns the C++ name that a linker symbol stands for. Any other name is returned unchanged."""
     if not name.startswith("_Z"):
         return name
     try:

@@ -1,4 +1,4 @@
-"""The report of a fault."""
+"""The report of `unstall run --blame` and of `unstall.blame()`: the fault of a program, and its line."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _AROUND = 2
 
 
 class Blame(Shown):
-    """A fault, or that there was none. `print` shows it, and `save` writes it in the format of a file's ending."""
+    """The report of a fault. `print` shows it. `save` writes it to a file, in the format of the file's ending."""
 
     def __init__(self, result: BlameResult, again: str = "") -> None:
-        """`again`: the command that runs the program once more and finds the one line among several."""
+        """`again`: the command to suggest if several lines may have failed. It reruns the program to find the line."""
         self.result = result
         self._again = again
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the document of the report."""
+        """Returns the report as a document, which can be written in several formats."""
         return document(self.result, self._again)
 
 
 def document(result: BlameResult, again: str = "") -> Document:
-    """Returns the report of a fault."""
+    """Returns the report of this result. `again`: as for `Blame`."""
     first = result.suspects[0] if result.suspects else None
     where = first.where if first else None
     summary = _summary(result, first)
@@ -54,7 +54,7 @@ def document(result: BlameResult, again: str = "") -> Document:
 
 
 def is_certain(result: BlameResult) -> bool:
-    """Returns whether only one line may have failed."""
+    """Returns whether no error was seen, or the work of only one line may have failed."""
     open_ones = [suspect for suspect in result.suspects if not suspect.blocked]
     return not result.error or (len(open_ones) == 1 and not open_ones[0].others)
 
@@ -101,7 +101,7 @@ def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[
 
 
 def source_block(suspect: Suspect) -> Block:
-    """Returns the suspect's line, which must be known, among those around it."""
+    """Returns the suspect's source line, with the lines around it. `suspect.where` must not be None."""
     assert suspect.where is not None
     where, reached = suspect.where, []
     if suspect.iteration:
@@ -164,7 +164,7 @@ def _other_lines(result: BlameResult) -> Iterator[Words]:
 
 
 def fact(label: str, text: Span | Words) -> Words:
-    """Returns a line with a label."""
+    """Returns a line of the report: the label, then the text."""
     return words(Span(f"{label}: ", "dim"), text)
 
 

@@ -22,21 +22,23 @@ from unstall.errors import UsageError
 def blame(*, races: bool = False) -> Blaming:
     """Names the line whose work failed on the GPU, if an error of CUDA passes through a `with` block.
 
-    The block's exception gets the line as a note, and is raised as it was. Nothing is printed.
+    Adds the line to the exception as a note, and lets the exception pass. Prints nothing.
 
     Args:
-        races: Also looks for races between streams, and between device and host. Each operator takes the host longer.
+        races: Also look for races between streams, and between device and host. This slows down each operator on the
+            host.
 
     Returns:
-        The context manager, to be entered once. Its `report` is a `Blame` after the block.
+        The context manager. It can be entered once. After the block, its `report` is a `Blame`.
     """
     return Blaming(races)
 
 
 class Blaming:
-    """One `with` block.
+    """The context manager that `blame()` returns, for one `with` block.
 
-    `report` is None until the block has ended. Then it tells the block's fault, or says that the block had none.
+    `report` is None until the block has ended. From then on, it is the report of the block's fault, or says that no
+    fault was seen.
     """
 
     def __init__(self, races: bool) -> None:
@@ -46,11 +48,11 @@ class Blaming:
         self._undo: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
-        """Begins to note what the block puts on streams.
+        """Begins to note the work that the block puts on CUDA streams.
 
         Raises:
-            UsageError: If it was used before, or another one is active.
-            UnstallError: If lines cannot be read in this Python.
+            UsageError: If this context manager was entered before, or another block of `blame()` is active.
+            UnstallError: If unstall cannot read the line that makes a CUDA call in this Python.
         """
         if self._folder is not None:
             raise UsageError("blame() is for one block: call it again for the next")
@@ -66,7 +68,7 @@ class Blaming:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ends it, and adds a note to the error if a fault was seen."""
+        """Sets `report`. If a fault was seen, adds a note to the exception."""
         assert self._folder is not None
         try:
             if error is not None:

@@ -1,4 +1,4 @@
-"""What lines and streams are called in reports."""
+"""How reports name lines and streams."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from unstall.document.plain import plain, short
 
 
 def place(line: Line) -> str:
-    """Returns a line with its function, as text."""
+    """Returns "train.py:12 in main" for a line."""
     return f"{at_line(line)} in {short(line.function)}"
 
 
 def at_line(line: Line) -> str:
-    """Returns a line as text."""
+    """Returns "train.py:12" for a line."""
     return f"{plain(line.file)}:{line.line}"
 
 
 def stream_name(handle: int, *, device: int = 0, thread: int = 0) -> str:
-    """Returns what a stream is called.
+    """Returns the name of a stream in reports.
 
-    Default streams have no handle. `device`: the default stream's, if that is known. `thread`: the thread if the stream
-    is that thread's default stream.
+    `handle` is 0 for a default stream. Then `device` is the stream's device, or 0 if the device is not known. For a
+    per-thread default stream, `thread` is the thread.
     """
     if thread:
         return f"the default stream of thread {thread}"

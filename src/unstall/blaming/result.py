@@ -1,4 +1,4 @@
-"""`BlameResult`: the fault of a program, as data. Its JSON form is `unstall.blame/1`."""
+"""`BlameResult`: what is known of a program's fault, as data. Its JSON form is `unstall.blame/1`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Schema(msgspec.Struct):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line of Python, and what stands there if the file could be read."""
+    """A line of Python. `source` is the text of the line, or "" if the file could not be read."""
 
     file: str
     line: int
@@ -27,7 +27,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Tensor(msgspec.Struct, frozen=True):
-    """A tensor that the failing line names, as it was when Python noticed."""
+    """A tensor that the failing line uses, as it was when Python noticed the fault."""
 
     name: str
     shape: tuple[int, ...]
@@ -38,11 +38,11 @@ class Tensor(msgspec.Struct, frozen=True):
 class Suspect(msgspec.Struct, frozen=True, kw_only=True):
     """A line whose work was put on a stream and never finished.
 
-    `iteration`: how often this line had been reached, this time included; None if that is not known. `iteration_to`:
-    the last time that may have failed, if several may. `work`: names of kernels, or the kind of other work. `others`:
-    lines whose work may have failed as well, since no mark stands between them and this one. `others_work`: for each of
-    these, the same as `work`. `replayed`: the line that
-    replayed the graph which the work was captured in. `replay`, `replay_to`: how often, as for `iteration`.
+    `iteration`: which execution of the line failed, counted from 1; None if not known. `iteration_to`: if several
+    executions may have failed, the last of them. `work`: names of the kernels that the line launched, or words for
+    other work. `others`: lines whose work may have failed instead. `others_work`: the work of each of these lines.
+    `replayed`: the line that replayed the graph, if the work is in a graph. `replay` and `replay_to`: which replay of
+    the graph failed, like `iteration` and `iteration_to`. `blocked`: the work may only have waited for another stream.
     """
 
     where: Line | None
@@ -63,8 +63,8 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Noticed(msgspec.Struct, frozen=True, kw_only=True):
-    """The call that returned the error. `later_ns`: the time from the launch of the failing work until this call
-    returned."""
+    """The call that returned the error. `later_ns`: the time from the launch of the failed work to the return of this
+    call."""
 
     where: Line | None
     call: str
@@ -72,7 +72,7 @@ class Noticed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """What only the program's own process knows of its fault."""
+    """Facts on a fault that the failed process wrote itself: tensors, and the user's line of the traceback."""
 
     tensors: tuple[Tensor, ...] = ()
     traceback: Line | None = None
@@ -102,7 +102,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Thread(msgspec.Struct, frozen=True, kw_only=True):
-    """A thread of Python that is in the user's code. `stack`: innermost first."""
+    """A Python thread that is in the user's code. `at`: its innermost line there. `stack`: frames, innermost first."""
 
     at: Line
     stack: tuple[Line, ...] = ()
@@ -111,10 +111,11 @@ class Thread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """A process of the program. `state`: "waits" if nothing has moved for `quiet_ns`, "silent" if it did not answer.
+    """A process of the program.
 
-    `collective`: the function of `torch.distributed`, or the kernel of NCCL's, in which it waits for other ranks.
-    `worked`: whether it has ever put work on a device. `stack`: of the main thread, innermost first.
+    `state`: "waits" if the process has made no progress for `quiet_ns`, "silent" if it did not answer in time.
+    `collective`: the function of `torch.distributed`, or NCCL's kernel, in which the process waits for other ranks.
+    `worked`: whether the process has ever put work on a device. `stack`: the main thread's frames, innermost first.
     """
 
     pid: int
@@ -133,8 +134,8 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 class Hang(msgspec.Struct, frozen=True, kw_only=True):
     """Where each process of a program is while nothing moves.
 
-    `after_ns`: the time-out; None if somebody asked from outside. `ended`: the program was ended for it. `moved_ns`:
-    how long the hang was, if the program moved again.
+    `after_ns`: the time-out that found the hang; None if a user asked where the program is. `ended`: whether unstall
+    ended the program because of the hang. `moved_ns`: the length of the hang, if the program went on after it.
     """
 
     after_ns: int | None
@@ -144,9 +145,9 @@ class Hang(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RaceSide(msgspec.Struct, frozen=True, kw_only=True):
-    """One of two operations that use the same memory in no order. `stream` is None for the host.
+    """One of the two operations of a race. `stream` is None for the host.
 
-    `replayed`: the line that replayed the graph in which the operation was captured.
+    `replayed`: if the operation is in a graph, the line that replayed the graph.
     """
 
     where: Line | None
@@ -158,10 +159,10 @@ class RaceSide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Race(msgspec.Struct, frozen=True, kw_only=True):
-    """Two operations that use the same memory, and that nothing orders. The program asked for `earlier` first.
+    """Two operations that use the same memory, and that nothing orders. The program called `earlier` first.
 
-    `bytes`: the most that they share. `count`: how often the two lines did it. `freed_at`: where the earlier tensor
-    was freed, if another one has its memory.
+    `bytes`: the largest number of bytes that both used. `count`: how often this race was seen. `freed_at`: the line
+    that freed the first tensor, if a second tensor was given its memory.
     """
 
     kind: str
@@ -175,9 +176,11 @@ class Race(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a program's fault. `suspects` come in the order of their likelihood; without an `error`, no
-    fault was seen. `dump`: what a core dump of a second run tells of the fault. `no_dump`: why there is none, if one
-    was asked for. `races`: None if none were looked for. `races_missing`: why some may be missing."""
+    """What is known of a program's fault. If `error` is "", no fault was seen.
+
+    `suspects`: the likeliest first. `dump`: the core dump of a second run. `no_dump`: if a core dump was asked for and
+    not written, the reason. `races`: None if no races were looked for. `races_missing`: why some races may be missing.
+    """
 
     schema: Literal["unstall.blame/1"] = "unstall.blame/1"
     program: str = ""
@@ -199,7 +202,7 @@ class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_result(path: Path) -> BlameResult:
-    """Reads a saved result. Raises TraceError if the file is none."""
+    """Reads a result that `unstall run --blame` saved. Raises TraceError if the file is not such a result."""
     with path.open("rb") as file:
         content = file.read(_LARGEST_BYTES + 1)
     if len(content) > _LARGEST_BYTES:

@@ -1,4 +1,4 @@
-"""Reads the file of `_marks.c`: what each stream was given to do, and how far the device came."""
+"""Reads the ring, the file that `_marks.c` writes: the work given to each stream, and how far the device came."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from unstall.errors import TraceError
 
 KERNEL, GRAPH, COPY, MEMSET, RECORD, WAIT, WAIT_VALUE, WRITE_VALUE = range(1, 9)
 NEVER, BEGUN, FINISHED = 0, 2**32 - 1, 2**32 - 2
-"""What a graph's slot holds, besides numbers of entries."""
+"""Values that a graph's slot can have besides the number of an entry."""
 MARKED = 1
-"""`marked` of an entry before which the stream got a mark."""
+"""`marked` of an entry if a mark was put on its stream right before it."""
 _MAGIC = b"UNSTBLM1"
 _STREAMS = 1024
 _LONGEST_NAME = 1024
@@ -78,14 +78,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Ring:
-    """The tables of a file. Entries are sorted by number."""
+    """The tables of a ring file. `entries` are sorted by number."""
 
     header: Any
     tables: dict[str, Rows]
 
     @cached_property
     def entries(self) -> Rows:
-        """The work that is still in the ring."""
+        """The newest entries, one for each call that put work on a stream. The ring overwrites the oldest entries."""
         ring = self.tables["ring"]
         first = max(1, int(self.header["next"]) - len(ring))
         numbers = np.arange(first, int(self.header["next"]), dtype=np.uint64)
@@ -95,14 +95,15 @@ class Ring:
 
     @cached_property
     def captured(self) -> Rows:
-        """The work in graphs; row 0 stands for none."""
+        """The entries of work that was captured into graphs. Row 0 is unused."""
         return self.tables["captured"]
 
     @cached_property
     def done(self) -> list[int]:
-        """By stream, the number of the last work that is known to be done.
+        """For each row of `streams`, the number of the last entry whose work is known to be done.
 
-        The device wrote it, or the host waited for it. Or a stream that waited for an event of this one went on.
+        It is known if the device wrote this number, or the host waited for the work, or another stream waited for an
+        event after the work and then continued.
         """
         streams = self.tables["streams"]
         done = [
@@ -123,14 +124,14 @@ class Ring:
         return done
 
     def record_of(self, wait: Any) -> Any | None:
-        """Returns the record of the event that this entry waits for, if the ring still has it."""
+        """Returns the entry that recorded the event for which `wait` waits; None if the ring has lost that entry."""
         numbers, records = self._records.get(int(wait["event"]), ([], []))
         at = bisect_left(numbers, int(wait["number"]))
         return records[at - 1] if at else None
 
     @cached_property
     def _records(self) -> dict[int, tuple[list[int], list[Any]]]:
-        """By event, the numbers of its records, and these."""
+        """For each event, (numbers of the entries that recorded the event, these entries)."""
         found: dict[int, tuple[list[int], list[Any]]] = {}
         for record in self.entries[self.entries["kind"] == RECORD]:
             numbers, records = found.setdefault(int(record["event"]), ([], []))
@@ -139,7 +140,7 @@ class Ring:
         return found
 
     def of_stream(self, stream: int) -> Rows:
-        """Returns the entries of one stream."""
+        """Returns the entries of the stream in row `stream` of `streams`."""
         return self._by_stream.get(stream, self.entries[:0])
 
     @cached_property
@@ -158,13 +159,13 @@ class Ring:
         return int(numbers[at - 1]) if numbers is not None and at else 0
 
     def _whole(self, low: Any) -> int:
-        """Returns the number of an entry of which only the low 32 bits were kept."""
+        """Returns an entry's whole number, given its low 32 bits."""
         top = int(self.header["next"])
         number = top - top % 2**32 + int(low)
         return number if number < top else max(0, number - 2**32)
 
     def slot(self, capture: int) -> int:
-        """Returns what a row of `captures` has in its slot."""
+        """Returns the number that a graph last wrote: for row `capture` of `captures`, the value of its slot."""
         return int(self.tables["slots"][_STREAMS + capture])
 
     def place(self, line: int) -> Place | None:
@@ -176,7 +177,9 @@ class Ring:
         return Place(self.text(code["file"]), int(row["number"]), self.text(code["function"]), int(row["whose"]))
 
     def stack(self, stack: int) -> tuple[Place | None, Place | None, tuple[Place, ...]]:
-        """Returns the user's line of a stack, the innermost line, and the lines around the user's."""
+        """Returns three values for row `stack` of the table of stacks: the user's innermost line, the innermost line of
+        all, and the lines from which the user's line was called.
+        """
         if not 0 <= stack < len(self.tables["stacks"]):
             return None, None, ()
         row = self.tables["stacks"][stack]
@@ -184,24 +187,25 @@ class Ring:
         return self.place(int(row["line"])), self.place(int(row["inner"])), tuple(each for each in outer if each)
 
     def kernel(self, kernel: int) -> str:
-        """Returns a kernel's name as it is linked; "" for row 0."""
+        """Returns the linker symbol of the kernel in row `kernel` of the table of kernels; "" for row 0."""
         return self.text(self.tables["kernels"][kernel]["text"]) if kernel < len(self.tables["kernels"]) else ""
 
     def text(self, at: int) -> str:
-        """Returns the text at an offset."""
+        """Returns the text that begins at byte `at` of the table of texts."""
         text: bytes = self.tables["text"][int(at) : int(at) + 4097].tobytes()
         return text.partition(b"\0")[0].decode(errors="replace")
 
 
 def name_in_results(linked: str) -> str:
-    """Returns how results name the kernel that is linked by this name, of which the ring keeps only the beginning."""
+    """Returns the name in results of the kernel with this linker symbol. The ring keeps only the first 1024 bytes."""
     return demangled(linked.encode()[:_LONGEST_NAME].decode(errors="replace"))
 
 
 def pulse(path: Path) -> tuple[bytes, bool, bool]:
-    """Returns what changes in a file as the program moves, whether there is any work, and whether that failed.
+    """Returns three values for a ring file: bytes that change while the program makes progress, whether the program has
+    put work on a device, and whether an error was seen.
 
-    Raises OSError or ValueError if the file cannot be read or is none.
+    Raises OSError if the file cannot be read, and ValueError if it is not a ring.
     """
     with path.open("rb") as file:
         content = file.read(_PULSE_BYTES)
@@ -216,7 +220,7 @@ def pulse(path: Path) -> tuple[bytes, bool, bool]:
 
 
 def read_ring(path: Path) -> Ring:
-    """Reads a file of `_marks.c`. Raises TraceError if it is none, OSError if it cannot be read."""
+    """Reads a ring file. Raises TraceError if the file is not a ring, and OSError if it cannot be read."""
     content = np.fromfile(path, dtype=np.uint8)
     if len(content) < _HEADER.itemsize or bytes(content[:8]) != _MAGIC:
         raise TraceError(f"{path}: no file of `unstall run --blame`, or one of another version")

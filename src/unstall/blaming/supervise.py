@@ -1,4 +1,4 @@
-"""Runs a program that can be blamed. Once it has ended, reads the files that it left."""
+"""Runs a program with `--blame`. When the program has ended, reads the files that it wrote about its work and fault."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ from unstall.launching.launch import Exit, launch
 from unstall.launching.passing_on import passed_on
 
 HUNG = 124
-"""The exit code if the program was ended since it hung: as timeout(1) has it."""
+"""The exit code if unstall ended the program because it hung, the same as that of timeout(1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended, and what is known of it. `missing`: why nothing is known of faults. `ring`: what it left."""
+    """How a program ended, and what is known of its fault.
+
+    `missing`: why nothing is known of the fault. `ring`: the work that the program noted.
+    """
 
     exit: Exit
     result: BlameResult | None
@@ -42,7 +45,7 @@ class Ended:
 
 
 def make_folder() -> Path:
-    """Returns a new folder, in shared memory if there is some: the ring is written with every launch."""
+    """Makes and returns a folder: in shared memory if possible, because the program writes to it at every launch."""
     where = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     try:
         return Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))
@@ -60,11 +63,11 @@ def supervise(
     stdout_to_stderr: bool = False,
     watcher: Watcher | None = None,
 ) -> Ended:
-    """Runs the program, which leaves its ring in `folder`, and returns how it ended.
+    """Runs the program until it ends, and returns how it ended. The program notes its work in `folder`.
 
-    `pinned`: lines to wait after (`_marks.h`). `anomaly`: torch keeps the forward line of each backward op. `races`:
-    looks for races, too. `watcher`: who looks whether it hangs; then the Python processes that it starts are looked
-    at, too, unless that is never to be told.
+    `pinned`: lines after whose work the host waits for the device (`_marks.h`). `anomaly`: torch keeps the forward line
+    of each backward op. `races`: also looks for races. `watcher`: looks for hangs of the program and, unless the user
+    has turned that off, of the Python processes that the program starts.
 
     Raises:
         UsageError: The program cannot be started.
@@ -106,7 +109,7 @@ def supervise(
 
 
 def with_races(result: BlameResult, folder: Path) -> BlameResult:
-    """Returns the result with the races that the program left in its folder."""
+    """Returns a copy of the result with the races that the program wrote to `folder`."""
     seen = read_races(folder)
     return msgspec.structs.replace(result, races=seen.races, races_missing=seen.missing)
 

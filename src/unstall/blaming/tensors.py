@@ -1,6 +1,6 @@
-"""Tensors that a line names, as far as a traceback's frames still hold them.
+"""Finds the tensors that a line uses, in the frames of a traceback.
 
-Only their shapes, types and devices are looked at, which the host knows: after a fault the device answers nothing.
+Reads only shapes, types and devices, because the host knows these. The values cannot be read from a failed device.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST = 12
 
 
 def tensors_of(where: Line, traceback: TracebackType | None) -> tuple[Tensor, ...]:
-    """Returns the tensors that the statement on this line names, of the innermost frame that is in its function."""
+    """Returns the tensors that the statement at `where` names, from the innermost frame of that line's function."""
     frames = [frame for frame in _frames(traceback) if frame.f_code.co_filename == where.file]
     of_function = [frame for frame in frames if frame.f_code.co_qualname == where.function]
     if not of_function:
@@ -34,7 +34,7 @@ def tensors_of(where: Line, traceback: TracebackType | None) -> tuple[Tensor, ..
 
 
 def last_user_line(traceback: TracebackType | None, is_users: Any) -> Line | None:
-    """Returns the innermost line of a traceback that is in a user's file."""
+    """Returns the innermost line of the traceback for whose file `is_users(file)` is true, or None."""
     found = None
     while traceback is not None:
         code = traceback.tb_frame.f_code
@@ -52,7 +52,7 @@ def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
 
 
 def _paths(where: Line) -> list[tuple[str, ...]]:
-    """Returns the names in the innermost statement on this line, each with its attributes: ("self", "weight")."""
+    """Returns the names in the innermost statement on this line, split at dots: ("self", "weight")."""
     try:
         tree = ast.parse("".join(linecache.getlines(where.file)))
     except SyntaxError:

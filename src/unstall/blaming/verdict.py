@@ -1,4 +1,4 @@
-"""Works out what failed, from the tables of a run."""
+"""Finds which work failed, and its line, from the ring of a program that has ended."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _MOST_NAMES = 8
 
 
 def verdict(ring: Ring, *, assertion: str = "", program: str = "", dump: CoreDump | None = None) -> BlameResult:
-    """Returns what is known of the fault; a result without an error if the program saw none.
+    """Returns what is known of the fault. If the program saw no error, `error` of the result is "".
 
-    `dump`: a core dump of the same fault, which names the kernel. Else the assertion's text may tell which it was.
+    `dump`: a core dump of the same fault, which names the failed kernel. Without it, the kernel is guessed from the
+    assertion's text, if there is one.
     """
     header = ring.header
     code = int(header["error_code"])
@@ -59,7 +60,7 @@ def verdict(ring: Ring, *, assertion: str = "", program: str = "", dump: CoreDum
 
 
 def _may_be(assertion: str, dump: CoreDump | None) -> Callable[[str], bool]:
-    """Returns what says of a kernel, by its demangled name, whether it may be the one that failed."""
+    """Returns a function that takes a kernel's demangled name, and returns whether this kernel may have failed."""
     failed = dump.failed if dump else None
     if failed is not None and failed.linked:
         name = name_in_results(failed.linked)
@@ -70,7 +71,9 @@ def _may_be(assertion: str, dump: CoreDump | None) -> Callable[[str], bool]:
 def _by_kernel(
     found: list[tuple[Unfinished, Suspect]], may_be: Callable[[str], bool]
 ) -> list[tuple[Unfinished, Suspect]]:
-    """Returns the one whose kernel failed if there is one such; else all, those that may have waited last."""
+    """Returns the one pair whose kernel may have failed. If there is not exactly one, returns all pairs, and those
+    that may only have waited come last.
+    """
     fitting = [pair for pair in found if any(map(may_be, pair[1].work))]
     if len(fitting) == 1:
         return fitting
@@ -78,9 +81,10 @@ def _by_kernel(
 
 
 def suspect_of(ring: Ring, each: Unfinished, may_be: Callable[[str], bool] = lambda _: False) -> Suspect:
-    """Returns the line whose work never finished, and those that it may be of as well.
+    """Returns the line whose work never finished. `others` of the result may be the line instead.
 
-    `may_be` says of a kernel, by its demangled name, whether it may be the one. If none may, all may.
+    `may_be` takes a kernel's demangled name, and returns whether this kernel may have failed. If it returns False for
+    all kernels, it is ignored.
     """
     open_ones = _open(ring, each.entries, may_be)
     first = open_ones[0]
@@ -109,13 +113,15 @@ def suspect_of(ring: Ring, each: Unfinished, may_be: Callable[[str], bool] = lam
 
 
 def _open(ring: Ring, entries: Rows, may_be: Callable[[str], bool]) -> Rows:
-    """Returns the entries of a kernel that may have failed; all if none is known to."""
+    """Returns the entries whose kernel may have failed, or all entries if there are none."""
     fitting = entries[[may_be(demangled(ring.kernel(int(each["kernel"])))) for each in entries]]
     return fitting if len(fitting) else entries
 
 
 def _visits(entries: Rows) -> tuple[int | None, int | None]:
-    """Returns how often the program had come to a line, and the same for the last of these entries if it is another."""
+    """Returns the first and the last execution of the line in these entries, counted from 1. The second is None if it
+    is the same as the first. Both are None if they are not known.
+    """
     visits = entries["visit"][entries["visit"] > 0]
     if not len(visits):
         return None, None
@@ -129,7 +135,7 @@ def _work(ring: Ring, entries: Any) -> tuple[str, ...]:
 
 
 def name_of_stream(ring: Ring, number: int) -> str:
-    """Returns what the stream in a row of `streams` is called."""
+    """Returns the name in reports of the stream in row `number` of `streams`."""
     row = ring.tables["streams"][number]
     return stream_name(int(row["handle"]), thread=int(row["thread"]))
 
@@ -139,14 +145,14 @@ def _lines(places: Iterable[Place | None]) -> tuple[Line, ...]:
 
 
 def line_of(place: Place | None) -> Line | None:
-    """Returns a place with its source."""
+    """Returns the line at this place, with its source text. Returns None for None."""
     if place is None:
         return None
     return Line(place.file, place.line, place.function, linecache.getline(place.file, place.line).strip())
 
 
 def _unmarked(header: Any) -> str:
-    """Returns why lines may be missing between others, or nothing."""
+    """Returns the reason why the suspects may be inexact, or ""."""
     refused, lost = int(header["refused"]), int(header["lost_streams"])
     if refused:
         return f"the driver refused {refused:,} of {int(header['marks']):,} marks (error {int(header['refusal'])})"

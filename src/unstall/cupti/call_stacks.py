@@ -77,8 +77,9 @@ class CallStacks:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Register existing code, and new code as it appears. Raises UnstallError if sys.monitoring has no free tool
-        id.
+        """Begins to read the stack of each CUDA call. Registers existing code now, and new code when it first runs.
+
+        Raises UnstallError if sys.monitoring has no free tool id.
         """
         watched = list(_watched())
         self._watched = [each.code for each in watched]
@@ -94,14 +95,14 @@ class CallStacks:
             undo.pop_all()
 
     def stop(self) -> None:
-        """Stop watching, and write descriptions of the new stacks."""
+        """Stops reading stacks, and writes descriptions of the new stacks."""
         self._leave()
         self.flush()
         with self._lock:
             _cupti.know([], [], None)  # it keeps all code alive
 
     def flush(self) -> None:
-        """Write descriptions of new stacks and of Python's threads. A thread may end before the recording does."""
+        """Writes descriptions of new stacks, and names of Python threads: a thread may end before the recording."""
         with self._lock:
             stacks = _cupti.stacks(self._described)
             self._write(
@@ -117,7 +118,7 @@ class CallStacks:
             self._threads |= threads
 
     def forked(self) -> None:
-        """Called in a forked child: stops watching."""
+        """Stops reading stacks. Called in a forked child."""
         self._leave()
 
     def facts(self) -> dict[str, object]:
@@ -175,7 +176,7 @@ class CallStacks:
 
 
 def unavailable() -> str | None:
-    """Returns the reason why stacks cannot be read at calls here, or None if they can be."""
+    """Returns the reason why the stack of a CUDA call cannot be read here, or None if it can."""
     if _cupti is None:
         return "the C extension is not built: install a C compiler, then unstall again"
     if not _cupti.frames_supported():
@@ -184,7 +185,7 @@ def unavailable() -> str | None:
 
 
 def _reads_rightly() -> bool:
-    """Returns whether C finds the same frames as Python."""
+    """Returns whether the C extension reads the same frames as Python."""
 
     frame = sys._getframe()
     expected, outer = [], frame.f_back
@@ -215,7 +216,7 @@ def _watched() -> Iterator[_Watched]:
 
 
 def _noted(code: CodeType) -> Callable[..., Any]:
-    """Returns a wrapper that tells the recorder when a function begins and ends."""
+    """Returns a wrapper for `wrap`. With it, the recorder notes when each call of a function begins and ends."""
 
     def call(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         _cupti.py_start(code, 0)

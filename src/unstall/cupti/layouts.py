@@ -1,7 +1,7 @@
 """Offsets of the fields of CUPTI's activity records, by version of its API.
 
 Taken from `cupti_activity.h` of CUDA 11.7 to 13.5. Records have only grown at their end, so offsets hold for all these
-versions and only sizes differ. Later versions are unknown, and are not guessed.
+versions and only sizes differ. The sizes of later versions are unknown, and are not guessed.
 
 Recorders import this module into the recorded program, so this module imports next to nothing.
 """

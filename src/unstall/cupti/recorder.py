@@ -103,7 +103,7 @@ class Cupti:
         self._counts = _cupti.stop()
 
     def forked(self) -> None:
-        """Called in a forked child: does nothing, since CUDA does not work there."""
+        """Called in a forked child. Does nothing, because CUDA does not work there."""
 
     def facts(self) -> dict[str, object]:
         """Returns the metadata of this recorder for the trace."""
@@ -121,15 +121,19 @@ def _why(error: Exception) -> str:
 
 
 def unavailable() -> str | None:
-    """Returns the reason why CUPTI cannot record here, or None if it may work. Callable before the program runs."""
+    """Returns the reason why CUPTI cannot record here, or None if it may work.
+
+    Can be called before the program runs.
+    """
     if _cupti is None:
         return _NOT_BUILT
     return None if device.has_driver() else _NO_DRIVER
 
 
 def try_ahead(folder: Path) -> None:
-    """Tries libcupti before the program that will record into `folder` does. Raises OSError if `folder` cannot be
-    written.
+    """Tests whether libcupti crashes here, and writes the result to `folder` for the program that will record there.
+
+    Raises OSError if `folder` cannot be written.
     """
     library = find_library() if unavailable() is None else None
     if library is not None:
@@ -137,7 +141,7 @@ def try_ahead(folder: Path) -> None:
 
 
 def find_library() -> Path | None:
-    """Returns the path of libcupti, or None. Looks for a loaded one first, then in torch, then in the toolkit."""
+    """Returns the path of libcupti, or None. Prefers a loaded one, then that of torch, then that of the toolkit."""
     return _loaded() or next(filter(Path.is_file, _candidates()), None)
 
 

@@ -1,4 +1,4 @@
-"""Tries libcupti in a process of its own, since a libcupti that does not fit the driver may crash at its first call.
+"""Tests libcupti in a separate process, because a libcupti that does not fit the driver may crash at its first call.
 
 For example, nvidia-cuda-cupti 13.2.86 without a driver calls itself in `cuptiGetVersion` until the stack ends.
 """
@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 FIRST_STEPS, BEFORE_STEPS = "first", "before"
-"""The names of the folders for a program's first steps, and for what it does before them if the recorder torch has to
-wait for a step. They lie in the folder of the recording."""
+"""The names of two folders within a recording's folder: for the program's first steps, and for what it does before them
+if the recorder torch has to wait for a step."""
 
 _TRIED = "cupti_tried.json"
 _LONGEST_S = 60.0  # subscribing initialises the driver, which takes seconds on a machine with many GPUs
@@ -37,8 +37,8 @@ _results: dict[str, str | None] = {}
 def why_not(extension: str, library: Path, folder: Path) -> str | None:
     """Returns the reason why this libcupti must not be loaded into this process, or None if it may be loaded.
 
-    The library is tried once, and the result is kept. If `try_ahead` has written the result to `folder`, reads the
-    result from there. If `folder` is for how a program begins, the result may also be in the parent folder.
+    Tests the library in a separate process, but only once per process. If `try_ahead` has written a result to `folder`,
+    uses that result. If `folder` is one of FIRST_STEPS and BEFORE_STEPS, the result may also be in its parent folder.
     `extension` is the file of the C extension that loads the library.
     """
     name = str(library)
@@ -53,7 +53,7 @@ def why_not(extension: str, library: Path, folder: Path) -> str | None:
 
 
 def try_ahead(extension: str, library: Path, folder: Path) -> None:
-    """Tries this libcupti, and writes the result to `folder`. The program that records there then starts no process."""
+    """Tests this libcupti, and writes the result to `folder`, so that a program that records there need not test it."""
     (folder / _TRIED).write_text(json.dumps({str(library): why_not(extension, library, folder)}))
 
 

@@ -37,8 +37,8 @@ class Gaps:
     def lost_to(self, *causes: str) -> Bool:
         """Returns which intervals were lost to one of these causes.
 
-        If a launch was late, its usual latency also counts as lost to the cause that made it late: with the host ahead,
-        the device would not idle for this latency.
+        If a launch was late, its usual latency also counts as lost to the cause that made it late, because the device
+        would not have idled for this latency if the host had been ahead.
         """
         codes = [CAUSE[cause] for cause in causes]
         chosen: Bool = np.isin(self.cause, codes) | np.isin(self.behind, codes)

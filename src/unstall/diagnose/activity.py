@@ -28,10 +28,10 @@ from unstall.timeline.grouping import groups
 from unstall.timeline.intervals import Intervals
 
 PYTHON_LEAST_NS = 100_000
-"""If the host calls no operator for so long, it is at work in Python."""
+"""If the host calls no operator for this long, it counts as at work in Python."""
 
 PYTHON_LEAST_OF_CALLS_NS = 200_000
-"""If no operators were recorded, the host is at work in Python once it makes no call to CUDA for so long. Some
+"""If no operators were recorded, the host counts as at work in Python if it calls no CUDA function for this long. Some
 operators make no call, and some make their first one late. In 42 recordings of examples/traces, read with and without
 operators, this length moves 1.2 % of a step to another cause on average; 100 µs moves 2.2 %, and 400 µs 1.6 %."""
 
@@ -66,7 +66,7 @@ class HostWaits:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HostActivity:
-    """Activities of the launching threads. `…_rows` are host rows. Intervals are unions over these threads."""
+    """What the launching threads did. `…_rows` are host rows. Intervals are unions over all these threads."""
 
     waits: HostWaits
     input_rows: I64
@@ -149,7 +149,7 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None, ske
 
 
 def _at_work(host: Host, rows: I64, sleeping: I64) -> Intervals:
-    """Returns when these events of some thread are under way and the thread is not asleep."""
+    """Returns the intervals in which one of these events is under way and its thread is not asleep."""
     asleep = dict(groups(host.thread[sleeping]))
     whole = Intervals.none()
     for thread, mine in groups(host.thread[rows]):
@@ -198,9 +198,9 @@ def _waits(timeline: Timeline, ours: Bool, skew_ns: int) -> HostWaits:
 
 
 def _copy_of(timeline: Timeline, calls: I32, waits: I32) -> I32:
-    """The copy call that each wait was for: the wait itself, or for a sync the last copy before it in its operation.
+    """Returns, for each wait, the host row of the copy call whose copy it waited for, or -1.
 
-    -1 for none.
+    That is the wait itself or, for a sync, the last copy before it in the same operator.
     """
     host, operation = timeline.host, operations(timeline, timeline.host.op)
     if not len(calls):
@@ -218,7 +218,7 @@ def _copy_of(timeline: Timeline, calls: I32, waits: I32) -> I32:
 
 
 def _blocks(timeline: Timeline, copies: I64, skew_ns: int) -> Bool:
-    """Returns for which of these copies between host and device the host call waited.
+    """Returns which of these copies between host and device blocked the host in their copy call.
 
     A synchronous API blocks by contract; an `Async` one blocks only for pageable memory, and then only if it
     did not return before most of the copy was done (small uploads are staged and left to the driver). If the kind of

@@ -11,8 +11,10 @@ _FAR_LESS = 2
 
 
 def growing(run: Run) -> I64:
-    """Returns host rows of the allocator calls by which the cache grows: the first step's, at places that make far
-    fewer such calls in later steps."""
+    """Returns host rows of the allocator calls by which the cache first grows.
+
+    These are calls in the first step, at places that make far fewer such calls in later steps.
+    """
     rows = run.activity.allocator_rows[run.inside[run.activity.allocator_rows]]
     if len(run.steps) < 2:
         return rows[:0]
@@ -25,7 +27,7 @@ def growing(run: Run) -> I64:
 
 
 def churning(run: Run) -> I64:
-    """Returns host rows of allocator calls that are not `growing`."""
+    """Returns host rows of all allocator calls that `growing` does not return."""
     rows = run.activity.allocator_rows[run.inside[run.activity.allocator_rows]]
     later: I64 = np.setdiff1d(rows, growing(run))
     return later

@@ -1,4 +1,4 @@
-"""Works out once what all rules ask of a timeline: a `Run`."""
+"""Computes the `Run` of a timeline: the data that all rules share."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def analyse(
 
     Args:
         timeline: The recorded or replayed run.
-        step: Name of the annotation around one step. If None, the recording's own setting; without one, steps are
-            detected.
-        user: Globs of the files that count as the user's code. If empty, the recording's own setting; without one, all
-            files except those of frameworks.
-        steps: The steps, if they are known.
-        places: The places, if they are known.
+        step: Name of the annotation around one step. If None, the name that the recording was made with. If it was made
+            without one, steps are detected.
+        user: Globs of the files that count as the user's code. If empty, the globs that the recording was made with. If
+            it was made without globs, all files except those of frameworks.
+        steps: The steps, if they are known already.
+        places: The places of the events, if they are known already.
 
     Raises:
         UsageError: No annotation is called `step`.

@@ -1,4 +1,4 @@
-"""What must change before a finding's place can be captured: its waits and copies first, then its optimizer."""
+"""Adds to the advice of a graph capture what must change before: first waits and copies, then the optimizer."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def with_what_comes_first(run: Run, findings: Sequence[Finding]) -> list[Finding
 
 
 def _inside(run: Run, finding: Finding) -> Bool | None:
-    """Returns which host events the finding's graph would hold, or None if it advises none."""
+    """Returns which host events the graph that the finding advises would contain, or None if it advises no graph."""
     name, colon, place = (finding.edit or "").partition(":")
     if finding.rule != "launch-bound" or name != "graph":
         return None
@@ -65,7 +65,7 @@ def _inside(run: Run, finding: Finding) -> Bool | None:
 
 
 def _blocks(run: Run, finding: Finding, inside: Bool) -> bool:
-    """Returns whether a finding is of a wait or a copy inside the place, which no graph can contain."""
+    """Returns whether a finding is about a wait or a copy among the events `inside`, which no graph can contain."""
     where = finding.where
     if was_set_up(finding, run.timeline, run.steps):
         return False
@@ -82,7 +82,7 @@ def _blocks(run: Run, finding: Finding, inside: Bool) -> bool:
 
 
 def _first(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
-    """Returns what to do first; "" if nothing blocks."""
+    """Returns the advice to remove these blockers first; "" if there are none."""
     at: dict[str, list[Finding]] = {}
     for each in sorted(blockers, key=lambda each: numbers.get(id(each), len(numbers) + 1)):
         at.setdefault(f"{each.where.file}:{each.where.line}", []).append(each)
@@ -92,7 +92,7 @@ def _first(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
 
 
 def _by_number(groups: Sequence[Sequence[Finding]], numbers: dict[int, int]) -> list[str]:
-    """Returns the blockers of further lines by their numbers alone, and how many have none."""
+    """Returns words for the blockers of further lines: the numbers of findings, and how many waits have no number."""
     blockers = [each for group in groups for each in group]
     told = [str(number) for number in sorted(numbers[id(each)] for each in blockers if id(each) in numbers)]
     others = len(blockers) - len(told)
@@ -121,7 +121,7 @@ def _at(where: Where) -> str:
 
 
 def _optimizer_needs(run: Run, inside: Bool) -> str:
-    """Returns what the optimizers that step inside need, all of it at once; "" if none does."""
+    """Returns what must change so that optimizers that step inside the graph can be captured; "" if nothing must."""
     names = sorted(_optimizers(run, inside))
     capturable = [name for name in names if name in CAPTURABLE]
     plain = [name for name in names if name in COUNTS_NO_STEPS]
@@ -138,7 +138,7 @@ def _optimizer_needs(run: Run, inside: Bool) -> str:
 
 
 def _optimizers(run: Run, inside: Bool) -> set[str]:
-    """Returns the optimizers that step inside, in lower case, by torch's annotations or by frames of torch.optim."""
+    """Returns the names, in lower case, of optimizers that step inside, from annotations or frames of torch.optim."""
     host, stacks, lines, text = run.timeline.host, run.timeline.stacks, run.timeline.lines, run.timeline.text
     marks = np.flatnonzero(inside & (host.kind == HostKind.ANNOTATION) & named(run.timeline, OPTIMIZER_STEP, host.name))
     found = {match["name"].lower() for i in np.unique(host.name[marks]) if (match := _NAME.match(text(int(i))))}

@@ -1,4 +1,4 @@
-"""Why a device idled: each idle interval gets a cause, or one before and one after the launch that ended it."""
+"""Why a device idled: a cause for each idle interval, or two: before and after the launch that ended the interval."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def explain_gaps(
 ) -> Gaps:
     """Give each idle interval its causes: why did the next op start so late?
 
-    Until the device has a launch to work on, the host is late. The cause is the activity that took the largest share of
-    the host's time. Dispatching after a wait that emptied the queue counts as that wait. All work of a thread that only
-    fetches batches counts as data loading. If no op follows at all, the host is not late with a launch: the cause is
-    other work of the host, or unknown.
+    Before the device has a launch to work on, the host is to blame. The cause is the activity that took the largest
+    share of the host's time. Dispatching after a wait that emptied the queue counts as this wait. All work of a thread
+    that only fetches batches counts as data loading. If no op follows the interval, the cause is other work of the
+    host, or unknown.
 
-    Once the launch has returned, the host is not to blame. If an event of another stream holds the op, that event is
-    the cause; if not, the cause is latency. If the file lacks the op's launch or a launched graph's kernels, the cause
-    is unknown. An interval with time both before and after the return becomes two rows. Exception: after a wait, a
-    fetch or the like, the time that an op usually takes to start stays with that cause, since without the wait the
-    device would not have run dry.
+    After the launch has returned, the host is not to blame. If the op waits for an event of another stream, the cause
+    is this event; if not, the cause is latency. If the file lacks the op's launch, or the kernels of a launched graph,
+    the cause is unknown. An interval with time both before and after the return of the launch becomes two rows.
+    Exception: after a wait or a fetch, for example, the usual latency of an op also counts as the wait or fetch,
+    because without it the device would not have run out of work.
     """
     idle = busy.gaps(*window)
     end = find_hand_overs(timeline, ops, idle, activity.feeding, activity.skew_ns)
@@ -95,7 +95,7 @@ def _doings(activity: HostActivity) -> tuple[_Doing, ...]:
 
 
 def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals, end: HandOver, skew: int) -> I64:
-    """ns of each idle interval by cause, one row per entry of IDLE_CAUSES, until the device has a launch."""
+    """Returns ns by cause (rows, as in IDLE_CAUSES) and idle interval (columns), before the device has a launch."""
     shares = np.zeros((len(IDLE_CAUSES), len(idle)), dtype=np.int64)
     waits = activity.waits
     blamed = Intervals.none()
@@ -128,7 +128,7 @@ def _culprits(
     cause: I8,
     skew: int,
 ) -> I32:
-    """The host row to blame for each interval: the wait that emptied the queue, the longest activity, or the launch.
+    """Returns the host row to blame for each interval: the wait that emptied the queue, an activity, or the launch.
 
     Nothing is to blame for an unknown cause."""
     host = timeline.host
@@ -155,7 +155,7 @@ def _culprits(
 
 
 def _draining_wait(activity: HostActivity, dry: I64, begun: I64, skew: int) -> I64:
-    """The wait during which the device ran out of work, and after which the host launched again; -1 if none."""
+    """Returns for each interval the wait in which the device ran out of work before the host launched again, or -1."""
     waits = activity.waits
     if not len(waits):
         return np.full(len(dry), -1, dtype=np.int64)

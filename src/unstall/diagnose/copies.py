@@ -1,4 +1,4 @@
-"""Copies between host and device: which are uploads, and which waits belong to them."""
+"""Finds the copies from host to device (uploads), and the waits that belong to them."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def with_waits(run: Run, copies: I64) -> I64:
 
 
 def other_waits(run: Run) -> I64:
-    """Returns host rows of waits for no upload, and of waits for the upload of a tensor made from Python values."""
+    """Returns host rows of the waits that `upload_waits` does not return."""
     return run.activity.waits.row[~_for_upload(run)].astype(np.int64)
 
 
 def upload_waits(run: Run) -> I64:
-    """Returns host rows of all other waits: those for an upload."""
+    """Returns host rows of the waits for uploads, except for uploads of tensors made from Python values."""
     return run.activity.waits.row[_for_upload(run)].astype(np.int64)
 
 

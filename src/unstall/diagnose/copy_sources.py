@@ -1,4 +1,4 @@
-"""The origin of host memory that is copied to the device: kept, made anew in each step, or from a DataLoader."""
+"""Finds where host memory that is copied to the device comes from: kept, made in each step, or from a DataLoader."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from unstall.timeline.intervals import Intervals
 
 @dataclass(frozen=True, eq=False, slots=True)
 class IdleTurns:
-    """Idle intervals of one device that an event ended and in which another device worked most of the time."""
+    """Idle intervals of one device that waited for an event while another device worked most of the time."""
 
     start: I64
     end: I64

@@ -75,7 +75,7 @@ def explain(
         source: a trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
         step: the name (or glob) of the annotation around one step. By default, steps are detected.
         user: a glob, or several, of files that count as yours. By default, all files except those of frameworks.
-        plain_step_ns: the step time measured without recording, in ns. By default, the one in the file.
+        plain_step_ns: the step time measured without recording, in ns. By default, the step time in the file.
         as_recorded: keep the recorder's overhead in all times.
         progress: called with (bytes read, total bytes) while a file is read.
 
@@ -191,7 +191,7 @@ RESOURCE_OF = {
     "serial-copy": "copies",
     **dict.fromkeys(DEVICE_WORK, "kernels"),
 }
-"""By rule: the resource that its findings are about. Without an edit, they gain no more than that resource does."""
+"""By rule, the resource of its findings. A finding without an edit gains at most what the resource gains."""
 
 
 def _ordered(findings: list[Finding], if_free: Mapping[str, int]) -> list[Finding]:
@@ -211,7 +211,7 @@ def _ordered(findings: list[Finding], if_free: Mapping[str, int]) -> list[Findin
 
 
 def notes_of(run: Run) -> tuple[str, ...]:
-    """Returns a sentence for each thing that was repaired or is missing."""
+    """Returns a sentence for each thing in the recording that was repaired or is missing."""
     timeline, steps = run.timeline, run.steps
     notes = timeline.meta.notes
     covered = int((steps.end - steps.start).sum())

@@ -1,4 +1,4 @@
-"""What a fault of a device is in words: its title, which value was wrong, and what to do for each known cause."""
+"""Describes a device fault in words: its title, which value was wrong, and what to do about each known cause."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from unstall.figures import counted
 from unstall.result import Fault, Where, WrongValue
 
-_LONGEST = 200  # characters of a kernel's own words
+_LONGEST = 200  # characters of a kernel's own message
 _TITLES = {
     "index": "Device fault: an index is out of bounds",
     "class": "Device fault: a class label is out of bounds",
@@ -22,7 +22,7 @@ _OF_DIMENSION = re.compile(r"indices\[(\d+)\]")
 
 
 def title(fault: Fault) -> str:
-    """Returns what happened, in a few words."""
+    """Returns a title for the fault, such as "Device fault: an index is out of bounds"."""
     return _TITLES[fault.kind]
 
 
@@ -34,7 +34,7 @@ def line_of(where: Where) -> str:
 
 
 def what_is_wrong(fault: Fault) -> str:
-    """Returns "index 1063 at [5] is out of bounds for a table of 1024 rows", or the kernel's own words."""
+    """Returns "index 1063 at [5] is out of bounds for a table of 1024 rows", or else the kernel's own message."""
     wrong = fault.wrong
     if wrong is None:
         return fault.check[:_LONGEST] or "what was wrong is not known"
@@ -83,7 +83,7 @@ def _looks_up(fault: Fault) -> bool:
 
 
 def advice(fault: Fault) -> str:
-    """Returns what to do."""
+    """Returns what to do about the fault."""
     wrong = fault.wrong
     if fault.kind == "index":
         return _of_ids(wrong) if _looks_up(fault) else _of_index(wrong)

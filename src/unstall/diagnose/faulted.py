@@ -1,4 +1,4 @@
-"""The verdict on a run in which a device failed, or whose program ended since the device's memory was full."""
+"""The verdict on a run in which a device failed, or whose program ended because the device's memory was full."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN = 2
 
 
 def judge_faults(findings: Sequence[Finding]) -> Verdict:
-    """Returns the verdict: first of all which fault ended the program."""
+    """Returns a verdict with a sentence on each fault. The fault that ended the program comes first."""
     known = [(finding, finding.fault) for finding in findings if finding.fault is not None]
     known.sort(key=lambda each: not each[1].ended)
     said = [_memory(*each) if each[1].kind == "memory" else _fault(*each) for each in known]

@@ -1,4 +1,4 @@
-"""The faults of a run as parts of its findings: what failed, at which line, and where Python was told."""
+"""Makes findings of the faults of a run: what failed, at which line, and where Python got the error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_HELD = 20  # lines
 
 
 def faults_of(run: Run, *, memory: bool) -> list[tuple[int, Fault]]:
-    """Returns (row of Faults, fault) of those that were a lack of memory, or of all others."""
+    """Returns (row of Faults, fault) for each fault: out of memory if `memory` is True, all other faults if not."""
     rows = np.flatnonzero((run.timeline.faults.kind == FaultKind.MEMORY) == memory)
     return [(row, fault_at(run, row)) for row in rows.tolist()]
 
@@ -46,7 +46,7 @@ def finding_of(run: Run, row: int, fault: Fault, rule: str, title: str, saw: str
 
 
 def fault_at(run: Run, row: int) -> Fault:
-    """Returns the fault in a row of Faults."""
+    """Returns the fault in row `row` of the timeline's Faults."""
     timeline, places = run.timeline, run.places
     faults, host = timeline.faults, timeline.host
     call, replay, noticed = (int(column[row]) for column in (faults.call, faults.replay, faults.noticed))
@@ -93,7 +93,7 @@ def _where(run: Run, row: int) -> Where:
 
 
 def _calls_until(run: Run, row: int) -> int | None:
-    """Returns how many events of this name the same stack had until this one, or None if the stack is not known."""
+    """Returns how many events with the same name and stack began up to this one, or None if its stack is not known."""
     host = run.timeline.host
     if host.stack[row] < 0:
         return None
@@ -102,8 +102,10 @@ def _calls_until(run: Run, row: int) -> int | None:
 
 
 def _culprit(run: Run, row: int, fault: Fault) -> Where:
-    """Returns the place of the failed call. In a backward pass that the program wrote it is the line there, which
-    autograd calls; the line of the forward pass then counts as its caller.
+    """Returns the place of the failed call.
+
+    If the call is in a backward function that the program itself wrote, the place is the line in this function, and the
+    line of the forward pass counts as its caller.
     """
     places, stacks = run.places, run.timeline.stacks
     if row < 0:

@@ -11,7 +11,7 @@ from unstall.result import Finding, LeftOut, Where
 
 _WORTH = 0.01  # of the window
 _MOST_OF_ONE_SHAPE = 8
-"""Steps that prove the graphs of one shape: two observed, one captured and one compared, of two functions in turn."""
+"""How many steps check the graphs of one shape: two observed, one captured and one compared, for two functions."""
 
 
 def note_of_checks(run: Run) -> str | None:
@@ -35,12 +35,12 @@ def without_checks(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def is_check(where: Where) -> bool:
-    """Returns whether a place is a line of the checks' own."""
+    """Returns whether a place is in the source code of the checks."""
     return where.file is not None and PROVING_FILE.match(where.file) is not None
 
 
 def left_out_of(run: Run) -> LeftOut | None:
-    """Returns the steps that were left out, now or before the recording was written."""
+    """Returns which steps were left out, either by this analysis or when the recording was written."""
     found = run.steps.left_out or run.timeline.meta.left_out
     if found is None:
         return None
@@ -48,8 +48,10 @@ def left_out_of(run: Run) -> LeftOut | None:
 
 
 def shortfall_of(run: Run) -> str | None:
-    """Returns sentences to be read before all figures, if most steps were left out: how many of how many the figures
-    are of, what the others take, and what to do. Otherwise returns None."""
+    """Returns a warning if most steps were left out, otherwise None. It must be read before all figures.
+
+    The warning says how many steps the figures are of, how long the other steps take, and what to do.
+    """
     left_out = left_out_of(run)
     if left_out is None or not left_out.most:
         return None

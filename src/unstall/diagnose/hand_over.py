@@ -1,4 +1,4 @@
-"""The moment at which the device received a launch. Idle time before that moment is due to the host."""
+"""Finds when the device received the launch that ended an idle interval. The host causes the idle time before that."""
 
 from __future__ import annotations
 
@@ -93,26 +93,27 @@ def find_hand_overs(timeline: Timeline, ops: Bool, idle: Intervals, feeding: I64
 
 
 def _usual(delay: I64) -> int:
-    """Returns how long an op takes at most to start after its launch returned, in ns, unless something holds it.
+    """Returns the most ns that an op usually takes to start after its launch has returned, if the op waits for nothing.
 
-    That is twice the lower quartile of the file, or of an H200 if the file has few launches on a dry device: delays
-    vary by less than that if the device is free."""
+    That is twice the lower quartile of `delay`, because delays vary by less if the device is free. If `delay` has few
+    values, the quartile is that of an H200.
+    """
     quartile = int(np.quantile(delay, 0.25)) if len(delay) >= _LEAST_SEEN else LATENCY_NS
     return 2 * max(quartile, LATENCY_NS)
 
 
 def _first_of_launch(timeline: Timeline, rows: I64) -> I64:
-    """Returns the first op that each call launched, among these: device rows by host row."""
+    """Returns for each host row the first of the device rows `rows` that it launched."""
     first = np.full(len(timeline.host) + 1, _NEVER, dtype=np.int64)
     np.minimum.at(first, timeline.device.launch[rows], rows)
     return first
 
 
 def _hidden_work(timeline: Timeline, rows: I64, at: I64, begun: I64) -> I64:
-    """Returns when each interval's device had been given a graph of which the file shows no op, in ns, or never.
+    """Returns for each interval when the launch of a graph returned whose ops are missing from the file: ns, or never.
 
-    It counts until an op that was launched after it starts. `at` are the indices in `rows` of the ops that follow the
-    intervals, `begun` is when these were launched.
+    Such a graph may have kept the device busy until an op starts that was launched after the graph. `at` are the
+    indices in `rows` of the ops that follow the intervals, and `begun` is when these ops were launched.
     """
     host, device = timeline.host, timeline.device
     graphs = np.flatnonzero(host.kind == HostKind.GRAPH_LAUNCH)
@@ -134,7 +135,7 @@ def _hidden_work(timeline: Timeline, rows: I64, at: I64, begun: I64) -> I64:
 
 
 def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
-    """Returns whether each op's stream was made to wait for an event between its previous launch and this one."""
+    """Returns, for each op, whether its stream was told to wait for an event since the stream's previous launch."""
     waits, host, device = timeline.waits, timeline.host, timeline.device
     held = np.zeros(len(op), dtype=np.bool_)
     told = np.flatnonzero((waits.kind == WaitKind.STREAM_EVENT) & (waits.stream >= 0))

@@ -1,4 +1,4 @@
-"""Refuses files that have nothing to explain: a report about the rest of a damaged file would mislead."""
+"""Refuses files that have nothing to explain, because a report on what is left of a damaged file would mislead."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def load_usable(path: str | Path, progress: Callable[[int, int], None] | None = 
 
     Raises:
         TraceError: The file cannot be read, lost events and has no device events left, or has no events at all.
-            Exception: a file of unstall's own recorders may be empty, since nothing may have happened in the run.
+            Exception: a file of unstall's own recorders may be empty, because it may be that nothing happened.
     """
     timeline = load(path, progress=progress)
     meta = timeline.meta

@@ -36,10 +36,11 @@ class Late:
 def divide(run: Run, function: int | None = None) -> tuple[list[Late], list[Group]]:
     """Returns the launch-bound stretches, costliest first, and the rows of tiny kernels outside of them, by line.
 
-    The stretch is the function `function`, a row of Stacks, or else the innermost function with most of the idle time.
-    If one line of tiny kernels has most of a stretch's idle time, the stretch counts as tiny kernels only. Other rows
-    of tiny kernels in a stretch count as part of the stretch. Exception: if the host is late only after pauses, they
-    count as tiny kernels, since the device idles between them for another reason.
+    The stretch is the function `function` (a row of Stacks). If `function` is None, it is the innermost function with
+    most of the idle time. If one line of tiny kernels has most of the stretch's idle time, the stretch is left out, and
+    its rows of tiny kernels are returned. If not, they are part of the stretch, and not returned as rows. Exception: if
+    the host is late only after pauses, they are returned too, because the device idles between their kernels for
+    another reason.
     """
     lost, between = run.lost_to("launch"), run.lost_to("launch", "latency")
     rows_of_tiny = [group for group in _tiny_rows(run) if between[group.rows].sum() >= _WORTH * run.wall]
@@ -71,7 +72,7 @@ def _stretches(run: Run, lost: I64, function: int | None) -> list[Group]:
 
 
 def _costliest_first(run: Run, group: Group, lost: I64) -> tuple[int, int]:
-    """Sort key. Of equally costly groups the earlier comes first: places are numbered in the order of the file."""
+    """Returns a sort key: the costliest group comes first. Of equally costly groups, the earlier comes first."""
     return -int(lost[group.rows].sum()), int(run.timeline.host.start[group.rows].min())
 
 
@@ -96,7 +97,7 @@ def _innermost(run: Run) -> int:
 
 
 def _below(run: Run, node: int) -> Group:
-    """Returns the launches inside a function, at its costliest line if lines are those that ran."""
+    """Returns the launches inside a function, placed at the function's costliest line if exact lines are known."""
     stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]
     of = functions(run.timeline)
@@ -131,7 +132,7 @@ def around(run: Run) -> list[int]:
 def model_forward(run: Run) -> int:
     """Returns which row of Stacks is the model's `forward`, or -1 if the program calls no model.
 
-    Of several models, it is the one during which the device idles most.
+    If there are several models, returns the one during which the device idles most.
     """
     calls, lost = _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]
@@ -145,7 +146,7 @@ def model_forward(run: Run) -> int:
 def _tiny_rows(run: Run) -> list[Group]:
     """Returns rows of tiny-kernel launches by line, for lines that run the same few kernels over and over.
 
-    If lines are those that ran, rows are by function: a loop spans several lines.
+    If exact lines are known, returns rows by function, because a loop spans several lines.
     """
     timeline = run.timeline
     host, device = timeline.host, timeline.device
@@ -169,7 +170,7 @@ def _tiny_rows(run: Run) -> list[Group]:
 
 
 def _at_costliest(run: Run, rows: I64, lost: I64) -> Group:
-    """Returns one group of these rows, at the place among theirs that lost the most time."""
+    """Returns one group of all these rows, placed at the line among them that lost the most time."""
     parts = sorted(run.lines(rows), key=lambda part: _costliest_first(run, part, lost))
     return parts[0] if len(parts) == 1 else Group(parts[0].place, None, rows)
 
@@ -179,15 +180,15 @@ def _function(run: Run, group: Group) -> int:
 
 
 def _functions(run: Run, places: I64) -> I64:
-    """Returns the same places, with one place per function if lines are those that ran: a loop spans several lines."""
+    """Returns the places, reduced to one place per function if exact lines are known: a loop spans several lines."""
     function = function_of(run.timeline)
     in_function = (places >= 0) & (places < len(function))
     return np.where(in_function, function[np.where(in_function, places, 0)], places) if len(function) else places
 
 
 def usual_length(run: Run, rows: I64) -> str:
-    """Returns the median length of the device ops of these launches, such as "3.17 µs (median)". Some recorders write
-    whole µs."""
+    """Returns the median length of the device ops of these launches, such as "3.17 µs (median)". The median can be 0,
+    because some recorders write whole µs."""
     device = run.timeline.device
     ops = run.ops_of(rows)
     median = int(np.median((device.end - device.start)[ops]))

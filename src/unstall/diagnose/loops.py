@@ -59,8 +59,8 @@ def _in_function(run: Run, group: Group, places: I32 | I64) -> int:
 
 
 def lines_of(run: Run, group: Group) -> str:
-    """Returns the lines of the group's function that lead to its launches, such as "train.py:40 to 47". "" if lines are
-    not exact."""
+    """Returns the lines of the group's function that lead to its launches, such as "train.py:40 to 47". Returns ""
+    if only the first lines of functions are known."""
     lines, stacks = run.timeline.lines, run.timeline.stacks
     if not 0 <= group.place < len(lines) or not lines.exact[group.place]:
         return ""

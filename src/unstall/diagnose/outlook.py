@@ -69,11 +69,11 @@ class Outlook:
 
     @cached_property
     def doubt(self) -> Freed | None:
-        """Returns the gains at the other end of the overhead's estimate, if they change what limits the run. Otherwise
-        returns None. Only the host and the best other resource are included.
+        """Returns the gains in the opposite case, if the run would then be limited by something else; otherwise None.
 
-        If the host limits the run, the other end is a host that is faster by the error of the estimate. If not, the
-        other end is the run as recorded.
+        The recorder's overhead is only estimated. If the host limits the run, the opposite case is that the host is
+        faster by the error of the estimate. If not, the opposite case is that all of the recorded time is real. The
+        result has only the gains of the host and of the best other resource.
         """
         best, known = self.freed.best(), self.model
         if known.undistorted_by != "usual cost" or not best:
@@ -168,7 +168,7 @@ class Outlook:
 
 
 def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool = False) -> Outlook:
-    """Model a run whose steps have device work."""
+    """Predict the step time of a run without the recorder, and gains. The steps of the run must have device work."""
     known = model(run.timeline, run.steps, run.places, plain_step_ns=plain_step_ns, as_recorded=as_recorded)
     less = parse(f"host-speed:{1 / (1 - USUAL_ERROR_OF[run.timeline.meta.recorder])}")
     return Outlook(
@@ -182,8 +182,10 @@ def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool 
 
 
 def freed_of(known: Model, subject: Subject, step_ns: float) -> Freed:
-    """Returns the gain if a resource took no time, for each resource. `subject` may be edited. `step_ns` is its step
-    time in the replay."""
+    """Returns, for each resource, how much a step of `subject` would gain if the resource took no time.
+
+    `subject` may already have edits. `step_ns` is the step time of `subject` in the replay.
+    """
     return Freed(step_ns, if_free(subject, step_ns), known.error_ns)
 
 

@@ -1,6 +1,7 @@
-"""How often the host waits for a device in a step, and how often it puts work on one or copies, by line.
+"""Counts by line how often the host waits for a device, puts work on a device, or copies, in a step.
 
-The step with the most counts, as well as the sum: a wait in every tenth step is no wait in the mean.
+The result has the counts of all steps together, and those of the step with the most: a wait in every tenth step would
+not be seen in the mean.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ _OF_LAUNCHES = ("launch-bound", "tiny-kernels")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Part:
-    """Calls at one place, each at the time of its first event. The advice is that of a finding of one of these rules
-    at that place, else `fix`."""
+    """Calls at one place. `times` has the start of each call.
+
+    If a finding of one of `rules` is at the same place, its advice is used. If not, the advice is `fix`.
+    """
 
     group: Group
     times: I64
@@ -38,10 +41,11 @@ class _Part:
 
 
 def waits_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
-    """Returns how often the host waits for a device. An operator that waits counts once, however many of its driver
-    calls do; so does a call outside any operator, and a stretch of `cudaFree` in a row at one line.
+    """Returns how often the host waits for a device in a step.
 
-    The first growth of torch's cache does not count: the same line does not ask the driver again.
+    An operator that waits counts once, even if several of its driver calls wait. A call outside of any operator counts
+    once, and so do consecutive calls of `cudaFree` at one line. The first growth of torch's cache does not count,
+    because it does not recur in later steps.
     """
     parts = [
         *(_Part(group, _calls(run, group.rows), (way.rule,), way.title, way.fix) for way, group in waits_by_way(run)),
@@ -74,7 +78,7 @@ def launches_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
 
 
 def copies_per_step(run: Run) -> StepCount:
-    """Returns how many copies between host and device a step makes. Those of a graph count each time it is launched."""
+    """Returns how many copies between host and device a step makes. Copies in a graph count at each launch of it."""
     device = run.timeline.device
     chosen = (device.kind == DeviceKind.COPY) & np.isin(device.direction, _BETWEEN) & (device.launch >= 0)
     rows = _inside(run, device.launch[chosen].astype(np.int64))
@@ -87,7 +91,7 @@ def _inside(run: Run, rows: I64) -> I64:
 
 
 def _calls(run: Run, rows: I64) -> I64:
-    """Returns when each operator of these host rows first has one. A row outside any operator counts by itself."""
+    """Returns the start of the first of these rows in each operator, and of each row outside of any operator."""
     operation = run.places.operation[rows]
     _, first = np.unique(np.where(operation >= 0, operation, rows), return_index=True)
     return run.timeline.host.start[rows[first]]

@@ -36,7 +36,7 @@ def depth_over_time(timeline: Timeline) -> tuple[I64, I32]:
 
 
 def _launched(timeline: Timeline) -> tuple[I64, I64, I64, I32]:
-    """Returns the calls that launched device ops, when each began, when its last op was done, and its device."""
+    """Returns the calls that launched device ops and, for each, its start, the end of its last op, and its device."""
     device = timeline.device
     known = np.flatnonzero(device.launch >= 0)
     calls, first, which = np.unique(device.launch[known], return_index=True, return_inverse=True)

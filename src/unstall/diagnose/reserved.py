@@ -1,4 +1,4 @@
-"""The peak of reserved device memory, and the lines that allocate."""
+"""Finds the peak of reserved device memory, and the lines that allocate device memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ _MOST_LINES = 100
 
 
 def peak_reserved(run: Run) -> Reserved | None:
-    """Returns the peak: as the recorder was told, or higher if the allocator's events show more. None if neither is
-    known."""
+    """Returns the peak that torch reported to the recorder or, if it is higher, the peak in the allocator's events.
+
+    Returns None if neither of the two is in the file.
+    """
     memory, told = run.timeline.memory, run.timeline.meta.reserved_peak_bytes
     seen = int(memory.reserved[memory.device >= 0].max(initial=-1))
     most = max(seen, -1 if told is None else told)
@@ -22,7 +24,7 @@ def peak_reserved(run: Run) -> Reserved | None:
 
 
 def _lines(run: Run) -> tuple[LineBytes, ...]:
-    """Returns what each line allocates in the step in which it allocates most."""
+    """Returns for each line the bytes that it allocates in the step in which it allocates most."""
     memory, steps = run.timeline.memory, run.steps
     taken = (memory.device >= 0) & (memory.size > 0)
     taken &= (memory.time >= steps.start[0]) & (memory.time < steps.end[-1])
@@ -39,8 +41,11 @@ def _lines(run: Run) -> tuple[LineBytes, ...]:
 
 
 def _rows_at(run: Run, times: I64) -> I64:
-    """Returns the host event that each time is in: the last that began before on any thread, or one around it; -1 for
-    none. The allocator works in the host's calls, so the thread that began something last is the one that allocates."""
+    """Returns for each time the host row of the event that contains it, or -1.
+
+    Chooses the event that began last on any thread: the allocator runs within calls of the host, so the thread that
+    began an event last is the one that allocates.
+    """
     host = run.timeline.host
     rows = np.flatnonzero(host.kind != HostKind.OVERHEAD)
     rows = rows[np.argsort(host.start[rows], kind="stable")]

@@ -42,7 +42,7 @@ _NEGLIGIBLE = 0.001
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Group:
-    """Host rows at one place, under one outermost operator."""
+    """Host events at one place, within the same outermost operator. `rows` are their host rows."""
 
     place: int
     op: str | None
@@ -73,16 +73,16 @@ class Run:
         return self.accounts.wall_ns
 
     def negligible(self, total: int) -> bool:
-        """Returns whether so many ns, summed over the window, are too few to measure."""
+        """Returns whether `total`, in ns summed over the window, is too little to be measured."""
         return total < _NEGLIGIBLE * self.wall
 
     def per_step(self, total: int) -> int:
-        """Returns a sum over the window as a mean per step."""
+        """Returns `total`, a sum over the window, divided by the number of steps."""
         return round(int(total) / len(self.steps))
 
     @cached_property
     def inside(self) -> Bool:
-        """Which host events begin within the steps: not before the first one, nor after the host has ended the last."""
+        """Bool by host row: whether the event begins after the first step begins, and before the host ends the last."""
         start = self.timeline.host.start
         chosen: Bool = (start >= self.steps.start[0]) & (start < self.steps.end[-1])
         return chosen
@@ -165,7 +165,7 @@ class Run:
 
     @cached_property
     def _all_work(self) -> Intervals:
-        """When any device was at work, outside the window too: a wait may reach beyond it."""
+        """The intervals in which any device was at work, also outside of the window: a wait may reach beyond it."""
         return Intervals.union(self.timeline.device.start, self.timeline.device.end)
 
     def ops_of(self, rows: I64) -> I64:
@@ -292,7 +292,7 @@ class Run:
     def _for_the_user(
         self, rule: str, found: tuple[Framework, Option] | None, where: Where, fix: str, safe_if: str
     ) -> tuple[str, str]:
-        """Returns the advice, and when it is safe, for what the user can change: no source of an installed package."""
+        """Returns (advice, when it is safe) for code that the user can change. Installed packages stay as they are."""
         if found:
             framework, option = found
             fix, safe_if = f"{option.do} ({framework.name})", option.safe_if
@@ -312,7 +312,7 @@ class Run:
 
     @cached_property
     def framework_code(self) -> FrameworkCode:
-        """Whose code the run's frames are."""
+        """Says which of the run's frames are framework code, and of which framework."""
         return FrameworkCode(self.places)
 
     @cached_property
@@ -324,10 +324,10 @@ class Run:
         return in_words_of(self._platform, text)
 
     def _at(self, edit: str | None, where: Where) -> str | None:
-        """The edit with its place: FILE:FUNCTION for a graph, else FILE:LINE, with the operator if the line is a `def`.
+        """Returns the edit with its place: FILE:FUNCTION for a graph; if not, FILE:LINE, with the operator for a `def`.
 
-        An edit without a place applies everywhere. That is right only if the recording has no places at all: neither
-        lines nor, except for graphs, operators. If others have places, the result is None.
+        An edit without a place applies everywhere. That is right only if no event of the recording has a place: a line
+        or, except for graphs, an operator. If this place is unknown but other events have places, returns None.
         """
         if edit is None or ":" in edit:
             return edit

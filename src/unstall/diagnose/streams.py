@@ -6,7 +6,7 @@ from unstall.diagnose.run import Run
 from unstall.timeline.intervals import Intervals
 
 LONELY = 0.02
-"""Share of a stream's own time. A stream that overlaps with others for less than this gains nothing."""
+"""A stream that overlaps with others for less than this share of its own time gains nothing."""
 
 
 def overlap(run: Run, device: int, stream: int) -> tuple[int, int]:

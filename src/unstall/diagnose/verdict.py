@@ -53,7 +53,7 @@ _BOUND_BY = {
     "startup": "startup",
     "sleep": "python",
 }
-"""By resource: the value of `bound_by`. The host is "launch" or "python"."""
+"""By resource, the value that `bound_by` returns. For the resource "host", it is "launch" or "python"."""
 _WORK = ("host", "kernels")  # the others are waste, if they limit a run as much as these
 _SATURATED = 0.95
 _NOTABLE = 0.05
@@ -75,7 +75,7 @@ _WHILE = {
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """How much a step would gain if a resource took no time, for each resource, by replay. Times are ns per step."""
+    """For each resource, how much a step would gain if the resource took no time, by replay. Times are ns per step."""
 
     step_ns: float
     gains: Mapping[str, float]  # by resource
@@ -98,7 +98,7 @@ class Freed:
         return [name for name in ranked if name not in best and self.gains[name] >= least]
 
     def share(self, name: str) -> str:
-        """Returns the gain as a percentage of a step."""
+        """Returns the gain of the resource `name` as a percentage of a step."""
         return share(round(self.gains[name]), round(self.step_ns))
 
 
@@ -107,7 +107,7 @@ def judge(run: Run, freed: Freed | None = None) -> Verdict:
 
     Args:
         run: The run, with or without the recorder's overhead.
-        freed: The gain if a resource took no time. If None, the largest share of the time decides.
+        freed: The gains if a resource took no time, which decide. If None, the largest share of the time decides.
     """
     if not len(run.timeline.device):
         return _no_device_work(run)
@@ -192,7 +192,7 @@ def _by_share(run: Run, bound: str) -> str:
 
 
 def _of_shares(run: Run) -> str:
-    """How busy the device is with what, and what it mostly waits for."""
+    """Returns a sentence on how busy the device is, with which work, and what it mostly waits for."""
     wall, busy = _wall_without_set_up(run), run.accounts.busy_ns
     total = _busy(run.accounts)
     kinds = (
@@ -265,7 +265,7 @@ def _mostly(run: Run) -> str:
 
 
 def _set_up_ns(run: Run) -> int:
-    """ns in which the recorder set itself up; 0 if they are too few to mention."""
+    """The time in ns in which the recorder set itself up; 0 if it is too short to mention."""
     recorder = _recorder_share(run)
     return recorder if recorder >= _NOTABLE * run.wall else 0
 
@@ -305,8 +305,10 @@ def _busy(accounts: Accounts) -> int:
 
 
 def parts(accounts: Accounts) -> dict[str, int]:
-    """Returns ns by candidate for `bound_by`. Time with both a kernel and a copy counts for computing or for copying,
-    whichever takes longer in all."""
+    """Returns the time in ns of each candidate for `bound_by`.
+
+    Time with both a kernel and a copy counts as computing or as copying, whichever takes longer in all.
+    """
     busy, idle = accounts.busy_ns, accounts.idle_ns
     shares: dict[str, int] = {"device": busy.compute}
     shares |= {cause: int(getattr(idle, cause)) for cause in IDLE_CAUSES}

@@ -51,7 +51,7 @@ def what_if(
         source: a trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
         edits: one edit, or several in the order to make them, such as "remove-syncs", "graph:train.py:step" or
             "host-speed:2".
-        plain_step_ns: the step time measured without recording, in ns. By default, the one in the file.
+        plain_step_ns: the step time measured without recording, in ns. By default, the step time in the file.
         as_recorded: keep the recorder's overhead in all times.
         step, user, progress: as in `explain`.
 

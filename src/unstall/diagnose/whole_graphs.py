@@ -1,5 +1,5 @@
 """Chooses which function around a launch-bound stretch to capture: a whole step rather than a part of it, unless a
-framework stands around the model."""
+framework calls the model."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _moved(run: Run, function: int, findings: list[Finding]) -> list[Finding]:
 
 
 def _only_the_model(run: Run) -> int:
-    """Returns the model's forward, a row of Stacks, if no more than that can be captured; else -1."""
+    """Returns the row of Stacks of the model's `forward` if nothing larger can be captured, or else -1."""
     (late,) = divide(run)[0]
     option = run.framework_code.option_for("launch-bound", late.group.place, late.group.rows)
     return model_forward(run) if option is not None and option[1].of_model else -1
@@ -72,6 +72,6 @@ def _edit(run: Run, function: int) -> str | None:
 
 
 def _with(model: Model, edit: str) -> tuple[float, int]:
-    """Returns (ns per step, graphs in all steps) with the edit made."""
+    """Returns (ns per step, number of graphs in all steps) after the edit."""
     edited = parse(edit).apply(model.subject)
     return steady_step_ns(edited.program), len(edited.graphs)

@@ -34,7 +34,7 @@ RECORDING = (
 
 
 class _Slot:
-    """Holds the recording. Fork callbacks cannot be unregistered, so one is registered for good."""
+    """Holds the recording. Registers one fork callback for good, because it cannot be unregistered."""
 
     def __init__(self) -> None:
         self.recording: Active | None = None
@@ -82,12 +82,12 @@ def current() -> Active | None:
 
 
 def refuse_recordings(why: str) -> None:
-    """Refuses recordings of blocks in this process from now on. `why` is the error message."""
+    """Refuses recordings of `with` blocks in this process from now on. `why` is the error message."""
     _slot.refusal = why
 
 
 def refusal() -> str | None:
-    """If this process refuses recordings of blocks, returns the error message; otherwise None."""
+    """Returns the error message if this process refuses recordings of `with` blocks, or None if it allows them."""
     return _slot.refusal
 
 

@@ -1,4 +1,4 @@
-"""Waits for batches that a thread of a helper fetches. Recordings show them as data loading."""
+"""Waits for batches that a helper of `unstall.fix` fetches on another thread. Recordings show them as data loading."""
 
 from __future__ import annotations
 

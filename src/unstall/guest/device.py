@@ -44,7 +44,7 @@ def cuda() -> Any | None:
 
 
 def when_initialised(act: Callable[[], None]) -> Callable[[], None]:
-    """Calls `act` when CUDA is initialised, or at once if CUDA already is. torch must be imported; `act` must not
+    """Calls `act` when CUDA is initialised, or immediately if it already is. torch must be imported; `act` must not
     raise.
 
     Returns a function that cancels the callback.
@@ -61,8 +61,8 @@ def when_initialised(act: Callable[[], None]) -> Callable[[], None]:
 
 
 def may_be_in_use() -> bool:
-    """Returns whether the program's work may be on a device. True if CUDA is initialised, or if this machine has no
-    NVIDIA driver.
+    """Returns whether the program's work may be on a device. True if CUDA is initialised. Also True without an
+    NVIDIA driver, because the device may then be of another kind.
     """
     return cuda() is not None or not has_driver()
 
@@ -137,7 +137,7 @@ def grad_enabled() -> bool:
 
 def memory() -> dict[str, int]:
     """Returns counters of the current device's caching allocator, or {} without CUDA. The peak of reserved memory is
-    that of the device with the highest one.
+    that of the device with the highest peak.
     """
     module = cuda()
     if module is None:
@@ -157,7 +157,7 @@ def allocations() -> int:
 
 
 def machine() -> dict[str, object]:
-    """Returns the machine and software of a recording: versions, devices in use and this process's rank."""
+    """Returns facts on the machine and its software for a recording: versions, devices in use, this process's rank."""
     torch = sys.modules.get("torch")
     module = cuda()
     return {
@@ -171,7 +171,7 @@ def machine() -> dict[str, object]:
 
 
 def _devices(module: Any) -> list[int]:
-    """Returns the devices on which this process has a context. A query of any other device would create one."""
+    """Returns the devices on which this process has a context. A query of any other device would create a context."""
     has_context = getattr(sys.modules["torch"]._C, "_cuda_hasPrimaryContext", None)
     if has_context is None:
         return [module.current_device()]

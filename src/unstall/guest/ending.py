@@ -1,8 +1,8 @@
 """Ends the program as `sys.exit()` would: `with` and `finally` blocks end in order, and exit handlers run.
 
 SystemExit is raised at a step boundary, in the program's own call of `optimizer.step()`, `next(loader)`, `model(...)`
-or `unstall.step()`. Raised anywhere else, SystemExit might cut off a file that the program is writing. A program that
-catches SystemExit goes on.
+or `unstall.step()`. Raised anywhere else, SystemExit might cut off a file that the program is writing. If the
+program catches SystemExit, it continues.
 """
 
 from __future__ import annotations

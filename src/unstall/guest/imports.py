@@ -18,7 +18,7 @@ Cancel = Callable[[], None]
 
 
 def when_imported(name: str, act: Callable[[], None]) -> Cancel:
-    """Calls `act` once the module `name` has been executed, or at once if the module is already imported.
+    """Calls `act` after the module `name` was executed, or immediately if the module is already imported.
 
     Returns a function that cancels the callback. If the import fails, it raises as usual, and the callback is
     cancelled.
@@ -32,7 +32,7 @@ def when_imported(name: str, act: Callable[[], None]) -> Cancel:
 
 
 def around_import(name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
-    """Calls `before` right before the module `name` is created, and `after` once the module has run.
+    """Calls `before` right before the module `name` is created, and `after` right after its code has run.
 
     The module must not have been imported. A mere query for the module's spec changes nothing. If `before` raises, the
     import raises, and the next import tries again. If `before` calls `when_imported` for the same module, that callback
@@ -54,7 +54,7 @@ def _finders_behind(own: object) -> list[MetaPathFinderProtocol]:
 
 
 class _Finder:
-    """Finds one module through all other finders, and makes its loader call back once the module has been executed."""
+    """Finds one module through all other finders, and makes its loader call back after the module was executed."""
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self.name = name
@@ -75,12 +75,12 @@ class _Finder:
         return None
 
     def remove(self) -> None:
-        """Stops waiting."""
+        """Cancels the callback: `act` is not called at the import."""
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(self)
 
     def listen(self, spec: ModuleSpec) -> None:
-        """Calls `act` once the module with this spec has been executed."""
+        """Makes the loader call `act` after the module with this spec was executed."""
         loader = spec.loader
         if loader is None:
             return

@@ -20,6 +20,6 @@ def remember_interrupt() -> None:
 
 
 def _is_of_the_program() -> bool:
-    """Returns whether the last exception has ended the program. At a prompt, which continues after it, it has not."""
+    """Returns whether the last exception has ended the program. False at a prompt, which continues after exceptions."""
     traceback = getattr(sys, "last_traceback", None)
     return traceback is not None and traceback.tb_frame.f_back is None and not hasattr(sys, "ps1")

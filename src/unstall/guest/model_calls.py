@@ -1,4 +1,4 @@
-"""Step boundaries at the calls of a program's outermost module, by sys.monitoring (Python 3.12 and newer)."""
+"""Detects calls of a program's outermost module as step boundaries, by sys.monitoring (Python 3.12 and newer)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ assert sys.version_info >= (3, 12)
 
 
 class ModelCallHooks:
-    """Watches the calls of every module, which costs a few tenths of a microsecond per call. After `follow`, once two
-    calls of the module were alike, watches only the `forward` of the module's class.
+    """Calls `on_boundary` at each call of an outermost module.
+
+    Watching every module costs a few tenths of a microsecond per module call. After `follow`, if two calls of the
+    followed module run its `forward` equally often, only this `forward` is watched.
     """
 
     def __init__(self, on_boundary: Callable[[str, int], None]) -> None:

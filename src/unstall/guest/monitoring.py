@@ -14,7 +14,7 @@ _IDS = (5, 4, 3)
 
 
 def take(name: str) -> int:
-    """Takes a tool id. Raises UnstallError if none is free."""
+    """Takes a free tool id for the tool `name`, and returns the id. Raises UnstallError if none is free."""
     if sys.version_info < (3, 12):
         raise UnstallError("sys.monitoring is there from Python 3.12 on")
     for tool in _IDS:
@@ -25,7 +25,7 @@ def take(name: str) -> int:
 
 
 def let_go(tool: int, watched: Iterable[CodeType]) -> None:
-    """Frees a tool id. Removes its events first, including those of the code objects in `watched`."""
+    """Frees the tool id `tool`, after removing its events, also the local events of the code objects in `watched`."""
     if sys.version_info < (3, 12):
         return
     monitoring = sys.monitoring

@@ -14,7 +14,7 @@ from unstall.guest.patching import wrap
 
 
 class OwnProfiler:
-    """Reports the program's profilers from `watch` to `remove`, except those within `steps.ignoring_steps()`."""
+    """Calls `begins` before the program starts a profiler. Ignores profilers within `steps.ignoring_steps()`."""
 
     def __init__(self, begins: Callable[[], None]) -> None:
         """`begins` is called before a profiler begins, even just its warm-up; it must not raise."""

@@ -86,7 +86,7 @@ def in_turn(*calls: Callable[..., object]) -> Callable[..., Any]:
 
 
 def _put(wrapper: Any, owner: Any, name: str, disarm: Callable[[], None]) -> Callable[[], None]:
-    """Installs the wrapper. Returns a function that undoes this, unless someone has replaced the wrapper since."""
+    """Installs the wrapper. Returns a function that removes it, unless other code has replaced the wrapper since."""
     original = getattr(owner, name)
     setattr(owner, name, wrapper)
 
@@ -114,7 +114,7 @@ def _keep_from_compilers(*functions: Any) -> None:
 
 
 def unwrapped(function: object) -> FunctionType | None:
-    """Removes the wrappers from a function, following `functools.wraps`. Returns None if the result is not a Python
+    """Returns the original function inside the wrappers that `functools.wraps` made, or None if it is not a Python
     function.
     """
     seen = set()

@@ -14,8 +14,9 @@ HOST = frozenset(("torch", "random", "numpy.random"))
 
 
 def random_states() -> dict[str, Any]:
-    """Returns, by name of a host generator, a value that changes when the generator is used. Takes 30 to 90 µs, mostly
-    for NumPy.
+    """Returns {name of a generator on the host: value that changes when the generator is used}.
+
+    Takes 30 to 90 µs, mostly for NumPy.
     """
     states: dict[str, Any] = {"random": random.getstate()}
     torch, numpy_random = _torch(), sys.modules.get("numpy.random")
@@ -28,7 +29,7 @@ def random_states() -> dict[str, Any]:
 
 
 def drawn_from(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
-    """Returns the names of the generators that were used or seeded."""
+    """Returns the names of the generators that were used or seeded between two results of `random_states`."""
     return {name for name, state in after.items() if before.get(name, state) != state}
 
 
@@ -65,12 +66,12 @@ def devices_in_use() -> list[Any]:
 
 
 def _torch() -> Any | None:
-    """Returns torch; None if it is not imported, or still being imported."""
+    """Returns torch, or None if torch is not yet fully imported."""
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "get_rng_state") else None
 
 
 def _module_of(device: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Returns the module with its generators, and the arguments that select the device: MPS has only one."""
+    """Returns torch's module for this kind of device, and the arguments that select the device: none for MPS."""
     module = sys.modules["torch"].get_device_module(device)
     return module, () if device.type == "mps" else (device,)

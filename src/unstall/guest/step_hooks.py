@@ -17,21 +17,21 @@ from unstall.guest.patching import wrap_after
 from unstall.guest.step_source import FORWARD, LOADER, OPTIMIZER, StepSource
 
 OnBoundary = Callable[[str, int], None]
-"""Called at each step boundary with its kind and the `id` of what set it. Never raises."""
+"""Called at each step boundary with its kind, and the `id` of its optimizer, data set or module. Never raises."""
 
 
 class StepHooks(Protocol):
-    """Installed hooks."""
+    """The hooks that `install` has installed in torch."""
 
     def follow(self, source: StepSource | None) -> None:
-        """Watches only this source, as cheaply as possible, or all sources if None."""
+        """Watches only the boundaries of this source, which costs less. If None, watches those of all sources."""
 
     def remove(self) -> None:
         """Removes the hooks from torch."""
 
 
 def install(on_boundary: OnBoundary) -> StepHooks:
-    """Calls `on_boundary` at every step boundary of the program. torch must have been imported."""
+    """Installs hooks in torch that call `on_boundary` at every step boundary. torch must have been imported."""
 
     def pass_on(kind: str, who: int) -> None:
         if not steps.steps_are_ignored():

@@ -36,7 +36,7 @@ class StepSources:
         self._since_optimizer = dict.fromkeys((LOADER, FORWARD), 0)
 
     def add(self, source: StepSource, *, may_train: bool = False) -> bool:
-        """Counts a boundary. Returns whether this is the first boundary of its source that counts."""
+        """Counts a boundary of `source`. Returns whether it is the first one of this source that counts."""
         if source.kind == OPTIMIZER:
             self._since_optimizer = dict.fromkeys(self._since_optimizer, 0)
         elif source.kind in self._since_optimizer:
@@ -49,11 +49,11 @@ class StepSources:
         return self._counts[source] == 1
 
     def count(self, source: StepSource) -> int:
-        """Returns the number of boundaries of the source that counted."""
+        """Returns how many boundaries of this source counted."""
         return self._counts.get(source, 0)
 
     def counts(self) -> dict[StepSource, int]:
-        """Returns, by source, the number of boundaries that counted."""
+        """Returns for each source how many of its boundaries counted."""
         return dict(self._counts)
 
     def silent(self, source: StepSource) -> bool:
@@ -63,11 +63,11 @@ class StepSources:
         return self._total - self._last[source] > _PATIENCE[source.kind] * max(2, len(self._counts))
 
     def leader(self, latest: StepSource | None = None) -> StepSource | None:
-        """Returns the source of the program's steps by the counts, or None before any boundary counts.
+        """Returns the source whose boundaries are the program's steps, by the counts; None if no boundary counted.
 
-        Among optimizers, returns the one that steps least often. In a GAN with two optimizers, that is once per step of
-        the program. Among loaders or models, returns the most frequent one. In a tie, returns `latest`, because all
-        others have then had their turn.
+        Of several optimizers, returns the one that steps least often: in a GAN, it steps once per step of the program.
+        Of several loaders or models, returns the most frequent one. If counts are equal, returns `latest`, because all
+        other sources have then had a boundary in this step.
         """
         for kind in KINDS:
             live = [source for source in self._counts if source.kind == kind and not self.silent(source)]

@@ -18,8 +18,8 @@ from unstall.guest.step_source import EXPLICIT, LOADER
 class HandedOn:
     """An iterator whose items a helper passes to the program, one per step.
 
-    When the helper passes an item, it sets the step boundary (`item_handed_on`). The iterator that it takes items from
-    sets none, even if that prefetches on other threads.
+    When the helper passes an item, it sets the step boundary (`item_handed_on`). The inner iterator, from which the
+    helper takes the items, sets no boundaries, even if it prefetches on other threads.
     """
 
     def __init__(self, items: Iterator[Any]) -> None:
@@ -44,7 +44,7 @@ def is_fetching() -> bool:
 
 
 def item_handed_on(source: object) -> None:
-    """Begins a step: the program received its next item from this loader or mapped function."""
+    """Sets a step boundary, because the program received its next item from `source`, a loader or mapped function."""
     recording = active.current()
     if recording is not None and not is_fetching():  # otherwise the outer iterator sets the boundary
         recording.step_boundary(LOADER, id(source))
@@ -98,7 +98,10 @@ def steps_are_ignored() -> bool:
 
 @contextmanager
 def proving() -> Iterator[None]:
-    """Marks a block in which a helper proves what later calls use. Recordings wait for steps without such blocks."""
+    """Marks a block in which a helper of `unstall.fix` checks what later calls reuse, such as a captured graph.
+
+    Recordings wait for steps without such blocks.
+    """
     global _proofs
     _proofs += 1
     try:
@@ -108,7 +111,7 @@ def proving() -> Iterator[None]:
 
 
 def proofs() -> int:
-    """Returns a number that changes whenever a helper proves something."""
+    """Returns a number that changes at the start and at the end of each `proving()` block."""
     return _proofs
 
 

@@ -1,4 +1,4 @@
-"""Starts threads of our own in the program's process."""
+"""Starts unstall's own threads in the program's process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 def start_thread(run: Callable[[], None]) -> None:
     """Runs `run` in a daemon thread. If no thread can be started, does nothing.
 
-    Python 3.12 starts no thread once the main thread has ended, although other threads of the program may run for
+    Python 3.12 starts no thread after the main thread has ended, although other threads of the program may run for
     hours.
     """
     with suppress(RuntimeError):

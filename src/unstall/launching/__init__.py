@@ -1,1 +1,1 @@
-"""Starts a program as a child process that is armed before its first line."""
+"""Starts a program as a child process, in which unstall's code runs before the program's first line (it is armed)."""

@@ -12,9 +12,10 @@ _BOOTSTRAP = str(Path(__file__).parent.absolute() / "_bootstrap")
 
 
 def armed(environ: Mapping[str, str], module: str, settings: str, path0: str) -> dict[str, str]:
-    """Returns the environment of a process that `arm(settings)` of `module` arms. Its child processes are plain Python.
+    """Returns an environment in which a Python process calls `arm(settings)` of `module` before its first line.
 
-    If `environ` already arms all processes (`arming_children`), the module named there gets the settings instead.
+    The children of this process are not armed. If `environ` already arms all processes (`arming_children`), the module
+    named in `environ` gets the settings instead.
     `path0` is the first entry of the program's `sys.path`.
     """
     path = environ.get("PYTHONPATH")
@@ -35,11 +36,11 @@ def _with_bootstrap(path: str | None) -> str:
 
 
 class arming_children(ExitStack):  # noqa: N801 - used like a function
-    """A context in which every Python process that starts is armed by `arm(None)` of `module`, and so are its children.
+    """A context manager. Every Python process that starts within calls `arm(None)` of `module`, and so do its children.
 
-    `environment` has the variables that `module` reads. `optional`: a process that cannot be armed runs as it is, as do
-    all of another version of Python than ours, and one that is armed by a module of its own is not armed by this one.
-    The context restores all variables at its end.
+    `environment` has variables for these processes, which `module` reads. `optional`: a process runs without being
+    armed if it cannot be armed, uses another version of Python, or is already armed by another module. At the end of
+    the block, all environment variables are restored.
     """
 
     def __init__(self, module: str, environment: Mapping[str, str], *, optional: bool = False) -> None:

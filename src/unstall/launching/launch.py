@@ -42,8 +42,8 @@ def launch(
     """Runs `program` in plain Python, armed by `arm(settings)` of `module`, and waits until the program has ended.
 
     `program` is the command line after `python`: SCRIPT ARGS…, or -m MODULE ARGS…. The program gets our streams, our
-    interpreter flags, and the signals that are sent to us. `stderr` is a file descriptor that it gets in place of our
-    stderr. `variables` are added to its environment. `meanwhile` is called about five times per second.
+    interpreter flags, and the signals that are sent to us. `stderr` is a file descriptor that the program gets
+    instead of our stderr. `variables` are added to its environment. `meanwhile` is called about five times per second.
 
     Raises:
         UsageError: The program cannot be started, or could not be armed.
@@ -89,9 +89,7 @@ def leave_as(ended: Exit) -> int:
 
 
 def check_interpreter() -> None:
-    """Raises UsageError if Python ignores PYTHONPATH or sitecustomize because of its flags, since nothing can be armed
-    then.
-    """
+    """Raises UsageError if a flag makes Python ignore PYTHONPATH or sitecustomize, because arming needs both."""
     if sys.flags.isolated or sys.flags.ignore_environment or sys.flags.no_site:
         raise UsageError("a program cannot be recorded under python's -I, -E or -S: leave that flag out")
 
@@ -129,10 +127,10 @@ def first_on_path(program: Sequence[str]) -> str:
 
 @contextmanager
 def _told_of_children() -> Iterator[None]:
-    """Lets this process wait for its children, even if it was started with SIGCHLD ignored.
+    """Makes SIGCHLD reach this process during the block, even if the process was started with SIGCHLD ignored.
 
-    This resets SIGCHLD only after the program was started, so SIGCHLD is ignored in the program, too. The program takes
-    longer to start than this process takes to get here.
+    Must be entered after the program was started, so that the program still ignores SIGCHLD. The program cannot end
+    before that, because starting it takes longer.
     """
     before = signal.getsignal(signal.SIGCHLD)
     if before is signal.SIG_IGN:
@@ -146,10 +144,10 @@ def _told_of_children() -> Iterator[None]:
 
 @contextmanager
 def _caught_elsewhere() -> Iterator[list[int]]:
-    """Yields a list of the signals that another thread of ours was given, since it blocks none: numpy's threads do not.
+    """Yields a list, to which signals are added that reach another thread of ours, such as one of numpy.
 
-    That happens while the main thread does not wait for signals, and would end this process. Ctrl-C is not among them:
-    the program has received it too.
+    Such threads do not block signals. Without this, a signal that comes while the main thread is not waiting for
+    signals would end this process. Ctrl-C is not added, because the program has received it too.
     """
     caught: list[int] = []
     numbers = _FORWARDED - {signal.SIGINT, signal.SIGQUIT}

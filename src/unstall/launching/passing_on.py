@@ -1,4 +1,4 @@
-"""Passes a program's stderr on as it comes, and lets somebody read it on the way."""
+"""Passes a program's stderr to ours while the program runs, and calls a function with each piece of it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _CHUNK = 1 << 16
 
 @contextmanager
 def passed_on(see: Callable[[bytes], None]) -> Iterator[int]:
-    """Yields a file descriptor for the program's stderr. What comes there goes to our stderr, and then to `see`.
+    """Yields a file descriptor for the program's stderr. What is written to it goes to our stderr, then to `see`.
 
-    It is a terminal if ours is one, so that the program finds what it would find without us. At the end of the context
-    all that the program wrote has been passed on; its own children that still run lose their stderr.
+    The file descriptor is a terminal if our stderr is one, so that the program behaves as without us. At the end of the
+    block, everything that the program wrote has been passed on. If the program has left child processes running, they
+    lose their stderr.
     """
     reads, writes = _terminal() if os.isatty(2) else os.pipe()
     thread = threading.Thread(target=_pass_on, args=(reads, see), daemon=True)
@@ -35,7 +36,7 @@ def passed_on(see: Callable[[bytes], None]) -> Iterator[int]:
 
 
 def _terminal() -> tuple[int, int]:
-    """Returns both ends of a terminal as wide as ours, which changes no byte."""
+    """Returns both ends (read, write) of a raw terminal that has the size of ours, and passes all bytes unchanged."""
     reads, writes = pty.openpty()
     tty.setraw(writes)
     with suppress(OSError, termios.error):

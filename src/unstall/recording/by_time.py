@@ -14,7 +14,10 @@ _FOR_S = 2.0
 
 
 class ByTime:
-    """Calls `begin` when it is time, and then `end`. If `is_wanted` returns False at the start, calls neither."""
+    """Calls `begin` after `after_s` seconds, and `end` another `for_s` seconds later, on a thread of its own.
+
+    If `is_wanted` returns False when the timer starts, calls neither.
+    """
 
     def __init__(
         self,
@@ -27,8 +30,8 @@ class ByTime:
         begin: Callable[[], bool],
         end: Callable[[], None],
     ) -> None:
-        """`passed_s` returns how much of `after_s` has passed, `may_begin` whether there is nothing left to wait for.
-        `begin` returns whether it began."""
+        """`passed_s` returns how many seconds of `after_s` have passed. `may_begin` returns whether the window may
+        begin now. `begin` returns whether it began. If `after_s` is None, waits until the device seems to be in use."""
         self._after_s, self._for_s = after_s, for_s
         self._passed_s = passed_s
         self._is_wanted, self._may_begin = is_wanted, may_begin
@@ -37,20 +40,21 @@ class ByTime:
 
     @property
     def is_due(self) -> bool:
-        """Whether nothing is left to wait for."""
+        """Whether `after_s` has passed, and the window may begin now. False if `after_s` is None."""
         after_s = self._after_s
         return after_s is not None and self._passed_s() >= after_s and self._is_wanted() and self._may_begin()
 
     def start(self, *, begun: bool = False) -> None:
-        """Starts the timer. Call this only once CUDA is initialised. `begun`: the window has begun, as it was due.
+        """Starts the timer's thread. `begun`: the window has already begun, so only its end is timed.
 
-        Before that, a program may fork its workers, and a thread of ours must not run then.
+        Call this only after CUDA was initialised. Before that, a program may fork its workers, and no thread of ours
+        may run during a fork.
         """
         if begun or self._is_wanted():
             start_thread(lambda: self._watch(begun))
 
     def stop(self) -> None:
-        """Cancels the timer, since there is nothing left to wait for."""
+        """Cancels the timer. If the window has begun, the timer calls `end` now."""
         self._over.set()
 
     def _watch(self, begun: bool) -> None:
@@ -70,7 +74,7 @@ class ByTime:
         return self._begin()
 
     def _wait_for_work(self) -> None:
-        """Returns once two checks in a row saw memory being allocated: a program may prepare its data for a long time.
+        """Waits until two checks in a row saw memory being allocated: a program may prepare its data for a long time.
 
         A program that replays CUDA graphs allocates none, so the wait is limited.
         """

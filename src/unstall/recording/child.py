@@ -82,5 +82,5 @@ class Chosen:
         return recorder
 
     def line_clock(self) -> Recorder | None:
-        """Returns the line clock for the recorder of `recorder`, or None."""
+        """Returns the separate line clock for the recorder that `recorder()` returns, or None if it needs none."""
         return self._lines

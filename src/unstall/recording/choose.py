@@ -35,7 +35,7 @@ def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
 
 
 def _lines_with_cupti(settings: Settings, folder: Path) -> Recorder | None:
-    """Returns the recorder of stacks at calls, which costs next to nothing, else a line clock; None for no lines."""
+    """Returns `CallStacks`, which costs next to nothing, or else a line clock. None if no lines are wanted."""
     if settings.lines == "none":
         return None
     if settings.lines == "calls" or (settings.lines == "auto" and unavailable() is None):
@@ -46,8 +46,8 @@ def _lines_with_cupti(settings: Settings, folder: Path) -> Recorder | None:
 def _torch(settings: Settings, folder: Path, instead: str | None) -> tuple[Recorder, Recorder | None]:
     """Returns torch's recorder and its line clock.
 
-    Without sys.monitoring, the profiler's own stacks cost less than sys.settrace. But they would replace a profiler
-    that the program runs, such as cProfile, and sys.settrace would replace its debugger.
+    Without sys.monitoring, the stacks of torch.profiler cost less than sys.settrace. But they would replace a profiler
+    that the program runs, such as cProfile, and sys.settrace would replace a debugger.
     """
     auto = settings.lines == "auto" and available() == "settrace"
     stacks = auto and not _is_profiled()

@@ -91,7 +91,7 @@ def read_clocks(library: str | Path = _LIBRARY) -> list[GpuClocks]:
 def throttled(before: Sequence[GpuClocks], after: Sequence[GpuClocks]) -> list[str]:
     """Returns a sentence for each device that was throttled, or whose SM clock changed by more than 5 %.
 
-    If a device was idle at either moment, its change does not count, since an idle device lowers its clock.
+    If a device was idle at either moment, its change does not count, because an idle device lowers its clock.
     """
     earlier = {_identity(device): device for device in before}
     pairs = ((earlier[_identity(device)], device) for device in after if _identity(device) in earlier)
@@ -150,7 +150,7 @@ def _reasons(nvml: ctypes.CDLL, device: ctypes.c_void_p) -> list[str] | None:
 
 
 def _reason(bit: int) -> str:
-    """Returns the name of a throttling reason; for one of a newer driver, its bit."""
+    """Returns the name of a throttling reason, or its bit if only newer drivers know the reason."""
     return _REASONS[bit] if bit < len(_REASONS) else f"reason_{bit}"
 
 

@@ -1,4 +1,4 @@
-"""Counts a program's steps by the source of their boundaries, in all and since a helper last proved a graph."""
+"""Counts a program's step boundaries by source: all of them, and those after a helper last checked a graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MOST_PROVING = 200  # boundaries by which proofs put off a recording; a program
 
 
 class CountedSteps(StepSources):
-    """Counts boundaries by source, as `StepSources` does, and also only those since the last proof."""
+    """Counts step boundaries by source like `StepSources`, and also those since the last proof (`steps.proving`)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,18 +21,20 @@ class CountedSteps(StepSources):
         return self.count(source) - self._proving.get(source, 0)
 
     def proved(self) -> bool:
-        """Returns whether a helper proved something since the last call."""
+        """Returns whether a helper has checked a graph (`steps.proving`) since the last call of this method."""
         proofs, before = steps.proofs(), self._proofs
         self._proofs = proofs
         return proofs != before
 
     def note_proofs(self, source: StepSource) -> bool:
-        """Returns whether a helper proved something since the last call, and `since_proof` therefore counts from here
-        on."""
+        """If a helper has proved something since the last check, restarts the counts of `since_proof`.
+
+        Returns whether the counts were restarted.
+        """
         return self.proved() and self.begin_again(source)
 
     def begin_again(self, source: StepSource) -> bool:
-        """Lets `since_proof` count from here on. After 200 boundaries of the source, returns False instead."""
+        """Restarts the counts of `since_proof`. After 200 boundaries of the source, does nothing and returns False."""
         if self.count(source) > _MOST_PROVING:
             return False
         self._proving = self.counts()

@@ -1,10 +1,11 @@
 """A recording of a program's first steps, for a report if the program ends before the recording proper begins.
 
-It begins when CUDA is initialised. It ends after as many steps as are recorded, with some for warm-up. Then the session
-continues. It is a separate recording, in a folder within the session's folder. The modules `session` and `window`
-describe its journal entries.
+This recording begins when CUDA is initialised. It has as many steps as the recording proper, and a few for warm-up.
+When it has ended, the session continues. It is separate, in a folder within the session's folder. The modules
+`session` and `window` describe its journal entries.
 
-The recorder torch begins only at a step. Until there is one, a stand-in records with cupti, in a folder of its own.
+The recorder `torch` can begin only at a step. Until the first step, the recorder `cupti` records instead (the
+stand-in), in a folder of its own.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ class FirstSteps:
         stand_in: FirstSteps | None = None,
         now: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """`settings` are those of `settings_of`, as are the recorders that are made.
+        """`settings` come from `settings_of`. `make_recorder` and `make_line_clock` must use the same settings.
 
-        `stand_in` records until the first step boundary, if the recorder cannot begin before.
+        `stand_in` records until the first step boundary, if the recorder itself can begin only there.
         """
         self._settings = settings
         self._open_journal = open_journal
@@ -63,7 +64,11 @@ class FirstSteps:
         self._warmup = _warmup_of(settings)
 
     def begin(self, *, at_a_step: bool) -> None:
-        """Begins, unless it began before. If the recorder can begin only at a step, the stand-in begins elsewhere."""
+        """Begins to record. Does nothing if a recording has begun before, or has failed to begin.
+
+        `at_a_step`: whether this is a step boundary. If not, and if the recorder can begin only at a step boundary, the
+        stand-in begins instead.
+        """
         if self._tried:
             return
         try:
@@ -90,7 +95,7 @@ class FirstSteps:
         return self._window is None or self._window.may_stop_here
 
     def goes_on(self, source: StepSource, at_ns: int, *, may_train: bool, asked_to_end: str | None = None) -> bool:
-        """Takes a step boundary. Returns whether the first steps are still being recorded, so that the session waits.
+        """Notes a step boundary. Returns whether the first steps are being recorded; if so, the session must wait.
 
         `asked_to_end`: the reason why another thread waits for the end, or None.
         """
@@ -112,7 +117,7 @@ class FirstSteps:
         return True
 
     def end(self, why: str, wait: Callable[[], None] | None = None) -> None:
-        """Stops recording, if it has begun. `wait` waits for the device."""
+        """Stops the recording, if it has begun. `wait` is called to wait for the device."""
         if self._stand_in is not None:
             self._stand_in.end(why, wait)
         window, self._window, self._tried = self._window, None, True
@@ -132,7 +137,7 @@ class FirstSteps:
             self._journal.close()
 
     def forked(self) -> None:
-        """Called in a forked child, which is not recorded."""
+        """Stops the recording in a forked child, which is not recorded."""
         if self._stand_in is not None:
             self._stand_in.forked()
         window, self._window, self._tried = self._window, None, True
@@ -142,7 +147,7 @@ class FirstSteps:
             self._journal.close()
 
     def _tell(self, ended_ns: int | None) -> None:
-        """Writes which boundaries are those of steps. `ended_ns` is when the program ended, if it did."""
+        """Writes the boundaries of the steps to the journal. `ended_ns`: when the program ended, or None."""
         assert self._journal is not None
         leader = self._sources.leader() or self._leader_without_optimizer()
         if leader is None:
@@ -156,7 +161,7 @@ class FirstSteps:
         self._journal.write("recorded", by=leader.kind, steps=len(boundaries) - 1 - settling, settling=settling)
 
     def _leader_without_optimizer(self) -> StepSource | None:
-        """Returns the leader if no batch and no call of a model was a part of a training step: no optimizer stepped."""
+        """Returns the source of the steps if no optimizer stepped: a loader or a model."""
         sources = StepSources()
         for source, _, _ in self._marks:
             sources.add(source)
@@ -168,18 +173,18 @@ def _warmup_of(settings: Settings) -> int:
 
 
 def boundaries_of_first_steps(settings: Settings) -> int:
-    """Returns the number of step boundaries after which the first steps end, unless steps are long."""
+    """Returns after how many step boundaries the recording of the first steps ends, unless steps are very long."""
     return _warmup_of(settings) + settings.steps + 1
 
 
 def steps_among(
     kind: str, times_ns: Sequence[int], begun_ns: int, ended_ns: int | None, warmup: int
 ) -> tuple[list[int], int]:
-    """Returns the times of the steps' boundaries in ns, and how many of these steps are for warm-up.
+    """Returns the times of the step boundaries in ns, and how many of the first steps between them are for warm-up.
 
-    The time before the first step ends contains the program's set-up. The time after the last step begins contains its
-    clean-up. Both count as steps only if there are no other steps. Steps for warm-up, too, count only if there are no
-    others.
+    `kind` says whether `times_ns` are ends or starts of steps. Before the first end of a step, the program also sets
+    itself up. After the last start of a step, it also cleans up. These two stretches count as steps only if there are
+    no other steps. In the same way, warm-up steps count only if there are no others.
     """
     if kind in AT_THE_END:
         before = 1 if len(times_ns) > 1 else 0
@@ -197,14 +202,13 @@ def settings_of(settings: Settings) -> Settings:
 
 
 def stand_in_settings_of(settings: Settings) -> Settings:
-    """Returns the settings for recording what the program does before its first step, if the recorder torch is to
-    record its steps."""
+    """Returns the settings of the stand-in, which records with cupti what the program does before its first step."""
     folder = Path(settings.folder) / BEFORE_STEPS
     return replace(settings, folder=str(folder), recorder="cupti", shapes=False)
 
 
 def recorded_beginnings(folder: Path) -> list[Path]:
-    """Returns the folders, within a recording's folder, of the program's first steps and of what it did before, if they
-    were recorded."""
+    """Returns those folders in a recording's folder that hold a recording of the program's first steps, or of the time
+    before them."""
     folders = (folder / FIRST_STEPS, folder / BEFORE_STEPS)
     return [each for each in folders if any(event["event"] == "window" for event in read(each))]

@@ -46,7 +46,7 @@ def record(
         shapes: Also record the shapes of operators' inputs. Only the recorder `torch` can do this.
 
     Returns:
-        The recording, to be entered as a context manager once.
+        The recording, a context manager that can be entered once.
 
     Raises:
         UsageError: If a number makes no sense, or choices exclude each other.
@@ -89,8 +89,8 @@ class Recording:
         """Begin to record.
 
         Raises:
-            UsageError: If it was used before, if another recording of this process is active, or if the process has a
-                virtual GPU.
+            UsageError: If this recording was used before, if another recording of this process is active, or if the
+                process has a virtual GPU.
         """
         if self._running is not None or self._ended:
             raise UsageError("a recording is of one block: call unstall.record() again for the next")
@@ -174,8 +174,10 @@ class Recording:
         return explain(self.timeline())
 
     def _missing(self) -> str | None:
-        """Returns why there is only a recording of how the block began; None if there is more. Raises UsageError if
-        there is no recording yet, or none any more."""
+        """Returns the reason why only the first steps of the block were recorded, or None if more was recorded.
+
+        Raises UsageError if the block has not ended, if nothing was recorded, or if the recording's files are gone.
+        """
         if not self._ended:
             raise UsageError("the recording has not ended: ask for it after its `with` block")
         if not self.close.alive:

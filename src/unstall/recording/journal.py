@@ -33,7 +33,7 @@ class Journal:
         append_json_lines(self._path, [{"event": event, "at": time.perf_counter_ns() if at is None else at, **fields}])
 
     def close(self) -> None:
-        """Ignores all later writes."""
+        """Closes the journal: all later calls of `write` do nothing."""
         self._closed = True
 
 
@@ -45,7 +45,7 @@ class Follower:
         self._read_bytes = 0
 
     def events(self) -> list[Event]:
-        """Returns the events written since the last call, in order. An incomplete line is returned once it is
+        """Returns the events written since the last call, in order. An incomplete line is returned when it is
         complete."""
         try:
             with self._path.open("rb") as file:
@@ -63,7 +63,7 @@ def read(folder: str | Path) -> list[Event]:
 
 
 def _parse(line: bytes) -> Event | None:
-    """Returns the event of one line; None if a killed program left only a part of it before others wrote on."""
+    """Returns the event of one line. None if the line is incomplete, because its program was killed as it wrote."""
     try:
         event = json.loads(line)
     except ValueError:

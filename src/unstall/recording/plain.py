@@ -1,6 +1,6 @@
 """Plain steps: stretches of steps that are timed before and after the recording, while nothing is recorded.
 
-What they are good for (medians of six recordings by `python -m benchmarks.recorder_mechanisms`): if plain steps are
+Their benefit (medians of six recordings by `python -m benchmarks.recorder_mechanisms`): if plain steps are
 timed, predicted gains are wrong by 1.8 % of a step; otherwise by 5.3 %, and the step time itself is wrong by 4.6 %.
 With the recorder `torch`, the step time would be wrong by 21 % (`benchmarks/results/recording_undistorted_h200.json`).
 """
@@ -15,7 +15,7 @@ from unstall.recording.journal import Journal
 
 LEAST_STEPS, LEAST_NS = 3, 300_000_000
 _SETTLING_STEPS, _SETTLING_NS = 8, 150_000_000
-"""Steps of 0.75 to 19 ms are timed anew after this long; of shorter ones, _MOST_STEPS come first. On an H100, a loop
+"""After this long, steps of 0.75 to 19 ms are timed anew. Shorter steps reach _MOST_STEPS before. On an H100, a loop
 that replays a graph took 1.2 to 1.9 ms a step for the first 100 ms after each recording, and then 0.76."""
 _MOST_STEPS = 200
 _MOST_NS = 5_000_000_000
@@ -24,8 +24,11 @@ _LOOK_AGAIN_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """One measured stretch. `host_ns` and `device_ns` are per step. `device_ns` is None without CUDA. `marks_ns`: the
-    times of the step boundaries."""
+    """The measured time of one stretch. `which`: "before" or "after" the recording.
+
+    `host_ns` and `device_ns` are the mean times per step, by the clock of the host and of the device. `device_ns` is
+    None without CUDA. `marks_ns`: the host's times of the step boundaries.
+    """
 
     which: str
     steps: int
@@ -36,7 +39,7 @@ class Plain:
 
 @dataclass(slots=True)
 class _Timed:
-    """Boundaries of steps, and events of the device at the first and at the last that may count."""
+    """The times of step boundaries, and device events at the first boundary and at the last one that may end it."""
 
     marks_ns: list[int]
     first: device.TimingEvent | None
@@ -45,11 +48,11 @@ class _Timed:
 
 
 class Stretch:
-    """Consecutive steps without recording. The host's time is taken at every boundary, the device's at the first and
-    last."""
+    """Times consecutive steps without recording: by the host's clock at every step boundary, and by the device's clock
+    at the first and the last one."""
 
     def __init__(self, which: str, at_ns: int, *, by_count: bool = False) -> None:
-        """`by_count`: no clock decides how many steps are enough."""
+        """`by_count`: a number of steps is enough, however short the steps are."""
         self._which = which
         self._by_count = by_count
         self._timed = _Timed([at_ns], device.timing_event())
@@ -78,7 +81,7 @@ class Stretch:
         return enough
 
     def cut(self) -> None:
-        """Ends the stretch where it was last long enough to be worth something, if it ever was."""
+        """Ends the stretch early. Keeps the steps up to the last boundary at which the device was timed, if any."""
         if not self.finished:
             self._timed = self._timed if self._timed.steps or self._settling is None else self._settling
             self.finished = self._timed.steps > 0
@@ -103,7 +106,7 @@ class Stretch:
 
 
 class PlainSteps:
-    """Times a stretch before and after a session's recording, and writes both to the journal."""
+    """Times a stretch of steps before a session's recording, and another one after it. Writes both to the journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -111,7 +114,7 @@ class PlainSteps:
         self._spoilt = False
 
     def begin(self, which: str, at_ns: int, *, by_count: bool) -> None:
-        """Starts a stretch here. `by_count`: no clock decides how many steps are enough."""
+        """Starts a stretch at a step boundary. `by_count`: a number of steps is enough, however short they are."""
         self._stretch, self._spoilt = Stretch(which, at_ns, by_count=by_count), False
 
     def spoil(self) -> None:
@@ -119,7 +122,7 @@ class PlainSteps:
         self._spoilt = True
 
     def drop(self) -> None:
-        """Discards the stretch."""
+        """Discards the stretch without writing it to the journal."""
         self._stretch = None
 
     @property
@@ -142,7 +145,7 @@ class PlainSteps:
         return self._stretch is not None and self._stretch.add(at_ns, least_steps)
 
     def cut(self) -> None:
-        """Ends the stretch early, as the program ends. The steps timed so far are kept if they are enough."""
+        """Ends the stretch early, because the program ends. If enough steps were timed, the stretch is still kept."""
         if self._stretch is not None:
             self._stretch.cut()
 

@@ -100,10 +100,10 @@ class Session:
         self._said: set[str] = set()
         self._stopping = Stopping(settings)
         self.seen = False
-        """Whether any boundary has come."""
+        """Whether the program has made any step boundary."""
 
     def begin(self) -> None:
-        """Registers as the process's recording, and watches for step boundaries once torch is imported.
+        """Registers as the process's recording, and watches for step boundaries after torch is imported.
 
         Raises UsageError if another recording is active.
         """
@@ -150,15 +150,17 @@ class Session:
         self._journal.close()
 
     def start_by_time(self) -> bool:
-        """Starts to record from a thread of our own, because no boundaries came. Returns whether a recording has begun,
-        which ends by `stop_by_time`."""
+        """If no step boundary has come, starts to record. Called by the timer's thread (`ByTime`).
+
+        Returns whether a recording has begun, so that the timer must call `stop_by_time`.
+        """
         if not self._waits_for_a_boundary():  # asked before, too: during our turn a boundary is lost
             return False
         with self._turn.waited_for():
             return self._waits_for_a_boundary() and self._begin_by_time()
 
     def stop_by_time(self) -> None:
-        """Ends what `start_by_time` began, or left to the first steps' stand-in."""
+        """Ends the recording that `start_by_time` began, or that the stand-in of the first steps began in its place."""
         if self.phase is Phase.RECORDING and self._chosen is None:
             self.end("done")
         elif self._waits_for_a_boundary():
@@ -218,7 +220,7 @@ class Session:
             self._leave()
 
     def _give_way(self) -> None:
-        """Ends what is recorded, since the program's own torch.profiler begins and only one is possible."""
+        """Ends the recording, because the program's own torch.profiler begins, and only one profiler is possible."""
         if self.phase is Phase.OVER:
             return
         with self._turn.to_end("profiler"):
@@ -424,6 +426,6 @@ class Session:
             self._journal.close()
 
     def _leave(self) -> None:
-        """Undoes what `begin` did: no boundary is needed any more."""
+        """Undoes what `begin` did, because no more step boundaries are needed."""
         active.deactivate(self)
         self._watching.end()

@@ -19,8 +19,10 @@ FOLDER_PREFIX = "unstall-"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of one recording. `warmup` and `steps` are numbers of steps. In seconds, `after_s` and `for_s` replace
-    them.
+    """Settings of one recording.
+
+    `warmup` and `steps` are numbers of steps. If given, `after_s` (in seconds) replaces `warmup`, and `for_s` replaces
+    `steps`.
 
     `folder` is where the program's process writes the recording. `keep_arguments` also stores the program's arguments
     and environment, which may hold secrets. `stop` ends the program after the recording. `step` and `user` are for
@@ -50,7 +52,7 @@ class Settings:
         return {name: value for name, value in asdict(self).items() if name != "folder"}
 
     def to_json(self) -> str:
-        """Returns one line of ASCII, which an environment variable can hold."""
+        """Returns the settings as one line of ASCII text, which an environment variable can hold."""
         return json.dumps(asdict(self))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Ends the program at one of its step boundaries, once it is recorded (`unstall run --stop`).
+"""Ends the program at a step boundary when its recording is done (`unstall run --stop`).
 
 All ranks of a distributed program end after the same number of steps, whatever becomes of their recordings. Otherwise
 the remaining ranks would wait for the others forever.
@@ -26,12 +26,12 @@ class Stopping:
 
     @property
     def by_count(self) -> bool:
-        """Whether the program ends after a number of steps that no clock decides."""
+        """Whether the program is to end after a fixed number of steps, so that all ranks end after the same step."""
         return self._asked and is_one_of_several()
 
     @property
     def pending(self) -> bool:
-        """Whether the program is still to be ended, at this step boundary or a later one."""
+        """Whether the program is to be ended, at this step boundary or a later one."""
         return self._due or (self.by_count and not self._by_time)
 
     def recorded(self) -> None:
@@ -39,27 +39,27 @@ class Stopping:
         self._due = self._due or (self._asked and not self.by_count)
 
     def count(self, steps: CountedSteps, source: StepSource) -> None:
-        """Notes that a boundary of this source has been counted."""
+        """Called when `steps` has counted a boundary of `source`. Decides whether the program has made enough steps."""
         if self.pending and source == steps.leader(source) and steps.since_proof(source) >= self._boundaries:
             self._due = True
 
     @property
     def may_end_here(self) -> bool:
-        """Whether the program is to be ended, and this thread can."""
+        """Whether the program is to be ended now, and this thread can end it."""
         return self._due and may_end_here()
 
     def end_here(self) -> None:
-        """Raises SystemExit, once."""
+        """Ends the program by SystemExit. If the program catches it, the program is not ended again."""
         self.cancel()
         end_here()
 
     def cancel(self) -> None:
-        """Never ends the program from now on."""
+        """Lets the program run to its own end."""
         self._asked = self._due = False
 
 
 def boundaries_until_recorded(settings: Settings) -> int:
-    """Returns after how many step boundaries a recording is over, if no clock prolongs it."""
+    """Returns how many step boundaries a recording needs from start to end, if it goes by counts and not by time."""
     warm = max(settings.warmup, boundaries_of_first_steps(settings)) + 1
     window = 1 + settings.steps  # a step for warm-up
     return warm + max(LEAST_STEPS, settings.steps) + window + 1 + LEAST_STEPS

@@ -33,7 +33,7 @@ class TorchProfiler:
     any_thread = False
 
     def __init__(self, folder: Path, *, shapes: bool = False, stacks: bool = False, instead: str | None = None) -> None:
-        """`instead` is the reason why it replaces the recorder cupti, if it does.
+        """`instead`: if this recorder replaces the recorder `cupti`, the reason.
 
         Raises UnstallError if the program has not imported torch.
         """
@@ -75,7 +75,7 @@ class TorchProfiler:
         self._tell_time()
 
     def stop(self) -> None:
-        """Stops recording and writes the profile to the folder. Raises UnstallError on another thread than `start`."""
+        """Stops recording and writes the profile to the folder. Raises UnstallError if not on the thread of `start`."""
         if self._stopped:  # it stopped when its thread ended
             return
         if threading.get_ident() != self._thread:
@@ -91,7 +91,7 @@ class TorchProfiler:
         self._profile.export_chrome_trace(str(self._path))
 
     def flush(self) -> None:
-        """Stops recording, since torch's profiler writes only after it has stopped."""
+        """Stops recording, because torch's profiler writes its data only after it has stopped."""
         self.stop()
 
     def forked(self) -> None:
@@ -108,19 +108,18 @@ class TorchProfiler:
             sys.setprofile(None)
 
     def facts(self) -> dict[str, object]:
-        """Returns nothing: the profile has all facts."""
+        """Returns {}, because the profile itself has all facts."""
         return {}
 
     def _tell_time(self) -> None:
-        """Makes annotations whose names hold our clock's time just before each. They align the trace's clock with
-        ours."""
+        """Makes annotations whose names hold the time of our clock. They align the trace's clock with ours."""
         for _ in range(_CLOCKS):
             with self._torch.profiler.record_function(f"{CLOCK}{time.perf_counter_ns()}"):
                 pass
 
 
 class _AtTheEnd:
-    """Kept in a `threading.local`: acts when that thread ends, on that thread."""
+    """Kept in a `threading.local` of a thread. Calls a function on this thread when the thread ends."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act

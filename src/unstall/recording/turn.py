@@ -1,4 +1,4 @@
-"""Takes turns: one thread at a time changes a recording, and only some threads may stop it."""
+"""A lock on a recording: one thread at a time may change the recording, and only some threads may stop it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _WRITING_WAITS_S = 60.0  # wait for that thread to write the recording
 
 
 class Turn:
-    """A lock that never keeps the program from ending."""
+    """A lock on a recording. At the program's end, a thread waits for it only for a limited time."""
 
     def __init__(self, may_stop_here: Callable[[], bool]) -> None:
-        """`may_stop_here` returns whether this thread may stop what is recorded."""
+        """`may_stop_here` returns whether the calling thread may stop the recording."""
         self._may_stop_here = may_stop_here
         self._lock = threading.Lock()
         self.asked_to_end: str | None = None
-        """Why another thread waits for the end; None if none does."""
+        """If another thread waits to end the recording, its reason; otherwise None."""
 
     @contextmanager
     def if_free(self) -> Iterator[bool]:
-        """Yields whether this thread got the turn, without waiting. Nobody gets it while any thread has it."""
+        """Tries to take the lock without waiting, and yields whether it was taken. Fails if any thread holds it."""
         got = self._lock.acquire(blocking=False)
         try:
             yield got
@@ -34,14 +34,17 @@ class Turn:
 
     @contextmanager
     def waited_for(self) -> Iterator[None]:
-        """Waits until it is this thread's turn. Used by a thread of our own."""
+        """Waits for the lock and holds it during the block. Only for threads of our own, which may wait."""
         with self._lock:
             yield
 
     @contextmanager
     def to_end(self, why: str) -> Iterator[None]:
-        """Waits until it is this thread's turn. If only another thread may stop the recording, also waits for that
-        thread's next step boundary. If a wait takes too long, goes on without the turn."""
+        """Waits for the lock and holds it during the block, in which the recording is ended for the reason `why`.
+
+        If only another thread may stop the recording, waits for that thread's next step boundary, too. If a wait takes
+        too long, runs the block without the lock.
+        """
         self.asked_to_end = why
         got = self._lock.acquire(timeout=_END_WAITS_S)
         if got and not self._may_stop_here():

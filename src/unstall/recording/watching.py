@@ -1,4 +1,4 @@
-"""Watches the program for a recording, once the program has imported torch."""
+"""Watches the program for the sake of a recording, from the time that the program imports torch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Watching:
         self._forget_cuda: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
-        """Watches torch, now or once it is imported."""
+        """Starts to watch: at once if torch is imported, otherwise when the program imports torch."""
         self._forget_import = when_imported("torch", self._watch)
 
     @property

@@ -81,7 +81,7 @@ class Whole:
             self._fail(error)
 
     def forked(self) -> None:
-        """Called in a forked child, which is not recorded."""
+        """Stops the recording in a forked child, which is not recorded."""
         self._over = True
         if self._window is not None:
             self._window.forked()  # first, because it wrapped functions after the hooks did
@@ -124,5 +124,5 @@ class Whole:
 
 
 def step_boundaries(kind: str, times_ns: Sequence[int], begun_ns: int, ended_ns: int) -> list[int]:
-    """Returns the boundaries of a block's steps in ns: those of the source, and the begin or end of the block."""
+    """Returns the times of the step boundaries of a block: `times_ns`, and the start or the end of the block."""
     return [begun_ns, *times_ns] if kind in AT_THE_END else [*times_ns, ended_ns]

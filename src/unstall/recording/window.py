@@ -19,7 +19,7 @@ MakeLineClock = Callable[[], Recorder | None]
 
 
 class RecordedWindow:
-    """The recording window of a recorder and, if there is one, a line clock."""
+    """Starts and stops a recorder together with a line clock, if there is one."""
 
     def __init__(self, journal: Journal, recorder: Recorder, lines: Recorder | None) -> None:
         self._journal = journal
@@ -64,15 +64,16 @@ class RecordedWindow:
             self._undo = undo.pop_all()
 
     def warmed_up(self) -> None:
-        """Writes the descriptions of lines that the warm-up step ran. Otherwise they are written half a second later,
-        which takes milliseconds of some step."""
+        """Writes the descriptions of the lines that the warm-up step ran. Call this after the warm-up step.
+
+        Otherwise they would be written half a second later, and lengthen a recorded step by milliseconds.
+        """
         if self._lines is not None:
             with suppress(OSError):  # the disk may be full now but not at the end
                 self._lines.flush()
 
     def stop(self, wait: Callable[[], None] = device.synchronize) -> None:
-        """Waits for the device by calling `wait`, then stops recording. Undoes all that `start` did, even if a part of
-        that raises."""
+        """Waits for the device by `wait()`, then stops recording. If a part of this fails, the rest is still done."""
         self._wait = wait
         self._undo.close()
         with suppress(Exception):

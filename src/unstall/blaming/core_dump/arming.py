@@ -1,8 +1,8 @@
-"""Lets CUDA's driver write a core dump when a kernel fails.
+"""Sets the environment variables by which CUDA's driver writes a core dump when a kernel fails.
 
-The driver reads variables of the program's environment when the program initialises CUDA. A dump has no memory, so it
-is small, and the process goes on after it. If the user has set such variables, these count. The driver writes no dump
-of a process in which CUPTI is subscribed.
+The driver reads these variables when the program initialises CUDA. The dump does not contain the device's memory, so it
+is small. The process continues after the dump is written. If the user has set variables for core dumps, unstall sets
+none. The driver writes no dump of a process in which CUPTI is subscribed.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ _WITHOUT_MEMORY = (  # from this version of CUDA on, as cuDriverGetVersion tells
 
 
 def arm(folder: str | None) -> None:
-    """Notes the number of this process, which is in its dump's name. Its environment does the rest."""
+    """Writes the process id to `folder`: the name of the core dump contains it. The environment asks for the dump."""
     (Path(folder or ".") / PROCESS).write_text(str(os.getpid()))
 
 
 def is_armed(environment: Mapping[str, str]) -> bool:
-    """Returns whether a process with these variables writes a dump when a kernel fails."""
+    """Returns whether a process with this environment writes a core dump when a kernel fails."""
     return environment.get(ENABLE) == "1"
 
 
 def variables(environment: Mapping[str, str], folder: Path, driver: Any = None) -> tuple[dict[str, str], str]:
-    """Returns the variables by which a process with this environment writes its dump to `folder`.
+    """Returns (variables, reason). A process that gets the variables writes its core dump to `folder`.
 
-    Returns none if the user has set some himself, or if the driver cannot; then also why no dump will be written, or ""
-    if the user's variables ask for one. `driver`: its library, by default this machine's.
+    The variables are {} if the user has set variables for core dumps, or if the driver cannot write a small dump. The
+    reason says why no dump will be written; it is "" if one will be. `driver`: the driver's library, by default this
+    machine's.
     """
     if any(name.startswith("CUDA_") and "COREDUMP" in name for name in environment):
         why = f"{ENABLE} is not 1 in your environment, which has other variables of CUDA's core dumps"

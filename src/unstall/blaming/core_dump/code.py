@@ -1,4 +1,4 @@
-"""The machine code that was loaded: which function an address is in, and which line of source."""
+"""Finds the GPU function and the source line of an address, in the machine code that was loaded on the device."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ _LONGEST_TABLE = 1 << 28
 
 @dataclass(frozen=True)
 class Function:
-    """A function of a module. `linked` is its name as it is linked."""
+    """A GPU function. `linked` is its linker symbol. `at` is its first address."""
 
     module: Module
     linked: str
     at: int
 
     def instruction(self, address: int, warps: int = 0) -> Instruction:
-        """Returns the instruction at this address, which is in this GPU function."""
+        """Returns the instruction at `address`, which must be in this function. `warps` is copied into the result."""
         source = self.module.lines.lines_at(self.at, address)
         name, offset = demangled(self.linked), address - self.at
         return Instruction(function=name, offset=offset, address=address, source=source, warps=warps)
 
 
 class Module:
-    """Machine code as it was loaded, so that its addresses are those of the device."""
+    """One module of machine code, as it was loaded on the device. Its addresses are addresses on the device."""
 
     def __init__(self, content: Bytes, what: str, steps: Steps) -> None:
         self._elf, self._steps = Elf(content, what), steps
 
     def functions(self) -> Iterator[tuple[NDArray[Any], Bytes]]:
-        """Yields the symbols of functions that are loaded, and the table that has their names."""
+        """Yields pairs: the symbols of loaded functions, and the table of strings that has their names."""
         for number in self._elf.filled(SYMBOLS):
             data, link = self._elf.data(number), int(self._elf.sections[number]["link"])
             symbols = data[: len(data) // _SYMBOL.itemsize * _SYMBOL.itemsize].view(_SYMBOL)
@@ -64,7 +64,7 @@ class Module:
 
 
 class Code:
-    """The functions of all modules. A module that is broken has none."""
+    """The functions of all modules. Broken modules are left out."""
 
     def __init__(self, modules: Iterable[tuple[Bytes, str]]) -> None:
         tables: list[NDArray[Any]] = [np.zeros(0, _SYMBOL)]
@@ -82,7 +82,7 @@ class Code:
         self._owner = np.repeat(np.arange(len(tables)) - 1, [len(table) for table in tables])[order]
 
     def function(self, address: int) -> Function | None:
-        """Returns the function that an address is in."""
+        """Returns the function that contains this address, or None."""
         at = int(np.searchsorted(self._symbols["value"], np.uint64(address), side="right")) - 1
         if at < 0 or address - int(self._symbols[at]["value"]) >= int(self._symbols[at]["size"]):
             return None

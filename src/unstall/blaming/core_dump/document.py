@@ -1,4 +1,4 @@
-"""What a core dump tells, in words."""
+"""The report of a GPU core dump."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _UNNAMED = "(anonymous namespace)"
 
 
 class ShownCoreDump(Shown):
-    """A core dump. `print` shows it, and `save` writes it in the format of a file's ending."""
+    """The report of a core dump. `print` shows it. `save` writes it to a file, in the format of the file's ending."""
 
     def __init__(self, dump: CoreDump) -> None:
         self.dump = dump
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the document of the dump."""
+        """Returns the report as a document, which can be written in several formats."""
         summary = _summary(self.dump)
         level: Literal["error", "notice"] = "error" if self.dump.exception else "notice"
         source = _source_of(self.dump.exception)
@@ -38,7 +38,7 @@ class ShownCoreDump(Shown):
 
 
 def facts(dump: CoreDump) -> Iterator[Words]:
-    """Yields lines on the exception of a dump: for the report of a run, which names the kernel itself."""
+    """Yields lines on the dump's exception, for the report of the run that wrote the dump."""
     if dump.failed is not None:
         yield from _of_grid(dump.failed)
     for exception in dump.elsewhere if dump.failed is None else ():

@@ -1,7 +1,7 @@
 """The sections of an ELF file. Core dumps are ELF files, and so are the modules of machine code in them.
 
-The file is untrusted: each offset and size in it is checked against the file's own size before use. The work is linear
-in that size.
+The file is untrusted, so each offset and size in it is checked against the file's own size before use. The time to
+read a file is linear in its size.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _SECTION = np.dtype(
 _MOST_SECTIONS, _MOST_READ = 1 << 22, 1 << 17
 _LONGEST_TEXT = 1 << 14
 _BIG_COUNT = 0xFFFF
-"""In the header: the number stands in section 0, since it is too large for here."""
+"""In the header, this value says that the number is in section 0, because it is too large for the header."""
 
 
 class Elf:
-    """An ELF file of 64 bits. `sections` has a row for each section; its number is its index."""
+    """A 64-bit ELF file. `sections` has a row for each section. A section's number is the index of its row."""
 
     def __init__(self, content: Bytes, what: str) -> None:
-        """`what` is the file's name in errors. Raises TraceError if it is no such file, or is cut off."""
+        """`what` is the file's name in errors. Raises TraceError if `content` is no 64-bit ELF file, or is cut off."""
         self.content, self.what = content, what
         if len(content) < _HEADER.size or bytes(content[:6]) != b"\x7fELF\x02\x01":
             raise TraceError(f"{what}: no ELF file of 64 bits")
@@ -59,14 +59,14 @@ class Elf:
         return self.content[at : at + count * _SECTION.itemsize].view(_SECTION)
 
     def of_type(self, kind: int) -> NDArray[np.intp]:
-        """Returns the numbers of the sections of a type."""
+        """Returns the numbers of the sections of type `kind`."""
         return np.flatnonzero(self.sections["type"] == kind)
 
     def filled(self, kind: int) -> list[int]:
-        """Returns the numbers of the sections of a type that have something in them.
+        """Returns the numbers of the non-empty sections of type `kind`.
 
-        Raises TraceError if together they are larger than the file. So they overlap, and reading each would take too
-        long.
+        Raises TraceError if these sections together are larger than the file: then they overlap, and it would take too
+        long to read each of them.
         """
         numbers = self.of_type(kind)
         numbers = numbers[self.sections["size"][numbers] > 0]
@@ -76,7 +76,7 @@ class Elf:
         return [int(number) for number in numbers]
 
     def data(self, number: int) -> Bytes:
-        """Returns what is in a section."""
+        """Returns the bytes of the section with this number."""
         section = self.sections[number]
         at, size = int(section["at"]), int(section["size"])
         if section["type"] in (NULL, NO_BITS):
@@ -86,7 +86,7 @@ class Elf:
         return self.content[at : at + size]
 
     def named(self, name: str) -> Bytes:
-        """Returns what is in the first section of this name; nothing if there is none."""
+        """Returns the bytes of the first section with this name, or an empty array if there is none."""
         if not 0 < self._names < len(self.sections):
             return self.content[:0]
         names = self.data(self._names)
@@ -99,6 +99,6 @@ class Elf:
 
 
 def text(strings: Bytes, at: int) -> str:
-    """Returns the text at an offset of a table of strings; "" if that is outside."""
+    """Returns the text at offset `at` of a table of strings, or "" if the offset is outside of the table."""
     piece = bytes(strings[at : at + _LONGEST_TEXT]) if 0 <= at < len(strings) else b""
     return piece.partition(b"\0")[0].decode(errors="replace")

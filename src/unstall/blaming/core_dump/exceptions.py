@@ -1,4 +1,4 @@
-"""Exceptions of a device: CUDBGException_t in NVIDIA's cudadebugger.h, in words."""
+"""Names and explanations of a GPU's exceptions: the values of CUDBGException_t in NVIDIA's cudadebugger.h."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Meaning(NamedTuple):
-    """NVIDIA's name of an exception, what it means, and the CUresult that CUDA's calls return for it."""
+    """An exception: NVIDIA's name for it, what it means, and the CUresult that CUDA calls return after it."""
 
     name: str
     words: str
@@ -43,5 +43,5 @@ _MEANINGS = {
 
 
 def meaning(code: int) -> Meaning:
-    """Returns what an exception means; of one that is not known, its number."""
+    """Returns what the exception with this code means. An unknown exception is named by its code."""
     return _MEANINGS.get(code, Meaning(f"Exception {code}", "an exception that this version of unstall does not know"))

@@ -15,12 +15,12 @@ from unstall.errors import TraceError
 
 _USUAL_FILE = "core_%t_%h_%p.nvcudmp"
 _CLOCKS_DIFFER_S = 2.0
-"""A file system's times may be that much coarser than ours."""
+"""The times of files may be wrong by this much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The core dump of a process. `why`: why it is not read."""
+    """The core dump of a process, as far as one was found. `why`: if it was not read, the reason."""
 
     file: Path | None = None
     dump: CoreDump | None = None
@@ -28,10 +28,10 @@ class Found:
 
 
 def find(environment: Mapping[str, str], process: int, since_s: float) -> Found:
-    """Reads the dump that a process has written since then. `environment` is the process's.
+    """Finds and reads the core dump that a process has written since `since_s`, given its `environment`.
 
-    Processes that it starts inherit that. If only one of those has written a dump, that is not read: it may be of
-    another fault.
+    Child processes inherit the environment, and may write dumps too. A dump of a child is not read, because it may be
+    of another fault.
     """
     if not is_armed(environment):
         return Found()

@@ -1,4 +1,4 @@
-"""Joins a core dump to the saved result of a run: which of its lines launched the kernels that were running."""
+"""Adds to a core dump the lines that launched its kernels, from the saved result of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unstall.blaming.ring import name_in_results
 
 
 def launched_by(dump: CoreDump, result: BlameResult) -> CoreDump:
-    """Returns the dump with the lines whose work had not finished and that launched each of its kernels."""
+    """Returns a copy of the dump. Each kernel gets the lines of `result` whose unfinished work contains it."""
     lines = list(_lines(result))
 
     def joined(grid: Grid) -> Grid:

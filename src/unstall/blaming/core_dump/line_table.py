@@ -1,8 +1,8 @@
-"""From an instruction to a line of source: the `.debug_line` of a module, in DWARF 2 to 5.
+"""Finds the source line of an instruction in the `.debug_line` section of a module, in DWARF 2 to 5.
 
-NVIDIA's compilers put a function's rows in one sequence, which begins with the function's address, and extend the table
-by an instruction for inlined code: it names the row of the call, counted from 1 within the sequence. That is why this
-is no general reader of DWARF. Only the sequence of the wanted function is run.
+This is not a general reader of DWARF. It relies on two properties of the tables that NVIDIA's compilers write. All rows
+of a function are in one sequence, which begins with the function's address. For inlined code, an additional instruction
+names the row of the call, counted from 1 within the sequence. Only the sequence of the wanted function is decoded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unstall.blaming.core_dump.result import SourceLine
 
 _MOST_STEPS, _DEEPEST = 1_000_000, 16
 _SEARCHED_IN_A_STEP = 1 << 10
-"""So many bytes of a table are searched in the time of one step."""
+"""The number of bytes of a table that are searched in the time of one step."""
 _NAMED_IN_A_STEP, _LONGEST_NAME = 1 << 6, 1 << 14
 _END, _SET_ADDRESS, _INLINED = 1, 2, 0x90
 _COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _CONST_ADD_PC, _FIXED_ADVANCE_PC = 1, 2, 3, 4, 8, 9
@@ -34,7 +34,7 @@ class _Row(NamedTuple):
 
 
 class _Cursor:
-    """Reads numbers of a unit in turn. Beyond its end it raises ValueError."""
+    """Reads the numbers of a unit one after another. Raises ValueError at the end of the unit."""
 
     def __init__(self, content: bytes, at: int, end: int) -> None:
         self.content, self.at, self.end = content, at, min(end, len(content))
@@ -78,7 +78,7 @@ class _Cursor:
 
 @dataclass(frozen=True)
 class _Unit:
-    """What the head of a unit says. `files` counts from 1 up to version 4, and from 0 in version 5."""
+    """The header of a unit. The first file has number 1 up to version 4, and number 0 in version 5."""
 
     shortest: int
     line_base: int
@@ -89,13 +89,13 @@ class _Unit:
 
 
 class Steps:
-    """How much work is left for the line tables of one dump: they are untrusted, and functions may share bytes."""
+    """Limits the work on the line tables of one dump, because untrusted tables could otherwise take forever to read."""
 
     def __init__(self, left: int = _MOST_STEPS) -> None:
         self._left = left
 
     def take(self, count: int) -> None:
-        """Raises ValueError if that is more than is left."""
+        """Subtracts `count` steps of work from those left. Raises ValueError if fewer are left."""
         self._left -= count
         if self._left < 0:
             raise ValueError("the line tables are too long")
@@ -103,7 +103,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class _Sequence:
-    """The rows of a function. `addresses` has theirs."""
+    """The rows of a function. `addresses` has the address of each row."""
 
     unit: _Unit
     rows: list[_Row]
@@ -111,19 +111,19 @@ class _Sequence:
 
 
 class LineTable:
-    """The lines of a module. A function's rows are read once."""
+    """Finds the source lines of a module's instructions. The rows of a function are read once and kept."""
 
     def __init__(self, content: bytes, strings: bytes = b"", steps: Steps | None = None) -> None:
-        """`content` is a `.debug_line`, and `strings` the `.debug_line_str` of the same module."""
+        """`content` is the `.debug_line` section, and `strings` the `.debug_line_str` section of the same module."""
         self._content, self._strings, self._steps = content, strings, steps or Steps()
         self._heads: dict[int, _Unit] = {}
         self._sequences: dict[int, _Sequence | None] = {}
 
     def lines_at(self, function: int, address: int) -> tuple[SourceLine, ...]:
-        """Returns the line that an instruction was made from, then the lines at which that was inlined.
+        """Returns the source line of the instruction at `address`, then the calls at which this line was inlined.
 
-        `function` is where the instruction's function begins. Returns nothing if the table has no row for it, or is
-        broken.
+        `function` is the first address of the instruction's function. Returns () if the table has no row for the
+        instruction, or is broken.
         """
         if function not in self._sequences:
             try:
@@ -189,7 +189,7 @@ def _head(cursor: _Cursor, strings: bytes, offset_bytes: int, steps: Steps) -> _
 
 
 def _old_files(cursor: _Cursor, steps: Steps) -> tuple[str, ...]:
-    """Up to version 4. Folder 0 is that of the compiler, which the table does not have."""
+    """Returns the files of a table up to version 4. Folder 0 is the compiler's, which the table does not name."""
     folders = [""]
     while folder := cursor.string():
         steps.take(1)
@@ -209,7 +209,7 @@ def _files(cursor: _Cursor, strings: bytes, offset_bytes: int, steps: Steps) -> 
 
 
 def _entries(cursor: _Cursor, strings: bytes, offset_bytes: int, steps: Steps) -> Iterator[tuple[str, int]]:
-    """Yields name and folder of the folders or files of version 5."""
+    """Yields (name, number of the folder) for each folder or file of a table of version 5."""
     form_of = [(cursor.leb(), cursor.leb()) for _ in range(cursor.byte())]
     for _ in range(cursor.leb()):
         steps.take(1 + len(form_of))
@@ -244,7 +244,7 @@ def _path(folder: str, name: str, steps: Steps) -> str:
 
 
 def _rows(cursor: _Cursor, unit: _Unit, left: Steps) -> Iterator[_Row]:
-    """Runs the instructions up to the end of the sequence. The last row ends it."""
+    """Yields the rows of a sequence. The last row is the sequence's end and has no line."""
     address, file, line, inlined_at = 0, 1, 1, 0
     while True:
         left.take(1)

@@ -1,4 +1,4 @@
-"""Reads a GPU core dump. The file is untrusted: its sizes are checked, and nothing that it names is opened."""
+"""Reads a GPU core dump. The file is untrusted, so its sizes are checked, and files that it names are not opened."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _MOST_GRIDS, _MOST_DEVICES, _MOST_PLACES = 256, 64, 4
 
 
 def read_core_dump(path: Path) -> CoreDump:
-    """Reads a dump of CUDA's driver.
+    """Reads a core dump that CUDA's driver wrote.
 
     Raises:
-        TraceError: The file is none, or it is broken.
-        OSError: It cannot be read.
+        TraceError: The file is not a GPU core dump, or it is broken.
+        OSError: The file cannot be read.
     """
     if not path.is_file():
         raise TraceError(f"{path}: no file")
@@ -42,7 +42,7 @@ def read_core_dump(path: Path) -> CoreDump:
 
 
 class _Reader:
-    """The tables of one dump, joined: a thread is of a warp, of a block, of a multiprocessor, of a device."""
+    """The tables of one dump, joined from threads to warps, blocks, multiprocessors and devices."""
 
     def __init__(self, elf: Elf) -> None:
         self._elf = elf
@@ -127,20 +127,20 @@ class _Reader:
         )
 
     def _of_processors(self) -> Iterator[DeviceException]:
-        """Yields the exceptions that multiprocessors remember, although their warps have ended."""
+        """Yields the exceptions that multiprocessors report after the warps that caused them have ended."""
         rows = self._processors.rows
         for code in np.unique(rows["exception"][rows["exception"] > 0])[:_MOST_PLACES]:
             known = rows["pc"][(rows["exception"] == code) & (rows["knows_pc"] > 0)]
             yield _exception(int(code), at=next(iter(self._most(known)), None))
 
     def _pcs(self, threads: NDArray[np.intp]) -> NDArray[np.uint64]:
-        """Returns where the first of these threads stood, of each warp."""
+        """Returns for each warp the program counter of the first of these threads."""
         _, first = np.unique(self._threads.parent[threads], return_index=True)
         pcs: NDArray[np.uint64] = self._threads.rows["pc"][threads[first]]
         return pcs
 
     def _most(self, pcs: NDArray[np.uint64]) -> tuple[Instruction, ...]:
-        """Returns the instructions at which most warps stood, that of most first."""
+        """Returns the most frequent instructions, given a program counter per warp. The most frequent comes first."""
         most = Counter(map(int, pcs)).most_common(_MOST_PLACES)
         found = ((self._code.function(address), address, warps) for address, warps in most)
         return tuple(function.instruction(address, warps) for function, address, warps in found if function)

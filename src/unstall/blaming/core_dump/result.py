@@ -1,4 +1,4 @@
-"""`CoreDump`: what a dump tells, as data. Its JSON form is `unstall.core-dump/1`."""
+"""`CoreDump`: the contents of a GPU core dump, as data. Its JSON form is `unstall.core-dump/1`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Index: TypeAlias = tuple[int, int, int]
 
 
 class SourceLine(msgspec.Struct, frozen=True):
-    """A line of a kernel's source, as the compiler noted it."""
+    """A line of a kernel's source, as the compiler wrote it into the machine code."""
 
     file: str
     line: int
 
 
 class Instruction(msgspec.Struct, frozen=True, kw_only=True):
-    """An instruction of a function on the device. `address`: where it was loaded.
+    """An instruction of a GPU function. `address`: its address on the device.
 
-    `source`: the line that it was made from, then the lines at which that line's function was inlined; empty if the
-    kernel was compiled without lines. `warps`: how many stood there.
+    `source`: the source line of the instruction, then the calls at which this line was inlined; empty if the kernel was
+    compiled without line information. `warps`: how many warps were at this instruction.
     """
 
     function: str
@@ -32,10 +32,11 @@ class Instruction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceException(msgspec.Struct, frozen=True, kw_only=True):
-    """What the device reported. `name` is NVIDIA's, `error` the number of CUDA's error for it.
+    """An exception that the device reported. `name` is NVIDIA's name for it. `error` is the CUresult that CUDA returns.
 
-    `at`: the instruction, if the device knows it. `block` and `thread`: the first of those that it happened in. The
-    counts are 0, and these None, if the warps had already ended.
+    `at`: the instruction that caused the exception, if the device knows it. `block` and `thread`: the first block and
+    thread that had the exception. `blocks`, `warps` and `threads`: how many had it. If the warps had already ended,
+    `block` and `thread` are None, and the counts are 0.
     """
 
     code: int
@@ -51,11 +52,11 @@ class DeviceException(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
-    """A kernel that was running. `linked` is its name as it is linked.
+    """A launch of a kernel that was running. `linked` is the kernel's linker symbol.
 
-    `number`: the driver's own. `resident_blocks`, `resident_warps`: how many were on the device; the others had ended
-    or had not begun. `standing`: the instructions at which most warps stood. `launched_by`: lines of a saved result
-    whose work had not finished, and that launched this kernel, as FILE:LINE.
+    `number`: the driver's number of the launch. `resident_blocks`, `resident_warps`: how many were on the device; the
+    others had ended or had not begun. `standing`: the instructions at which most warps were. `launched_by`: the lines
+    of a saved result that launched this kernel and whose work had not finished, as FILE:LINE.
     """
 
     kernel: str
@@ -81,8 +82,10 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CoreDump(msgspec.Struct, frozen=True, kw_only=True):
-    """What ran when the dump was written. `grids`: those with an exception first. `elsewhere`: exceptions of which the
-    device did not say in which grid they were. Drivers before 565 do not tell `driver`, `cuda` and `written_s`.
+    """What ran on the device when the dump was written.
+
+    `grids`: the running kernels; those with an exception come first. `elsewhere`: exceptions of unknown kernels. The
+    dumps of drivers before 565 lack `driver`, `cuda` and `written_s`.
     """
 
     schema: Literal["unstall.core-dump/1"] = "unstall.core-dump/1"
@@ -96,10 +99,10 @@ class CoreDump(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> Grid | None:
-        """The first grid that had an exception."""
+        """The first grid that had an exception, or None."""
         return next((grid for grid in self.grids if grid.exception), None)
 
     @property
     def exception(self) -> DeviceException | None:
-        """The first exception."""
+        """The exception of `failed`, or else the first one of `elsewhere`."""
         return self.failed.exception if self.failed else next(iter(self.elsewhere), None)

@@ -1,7 +1,7 @@
-"""Runs a program once more for a core dump of its fault, and joins the dump to what the first run told.
+"""Runs a program a second time to get a core dump of its fault, and adds the dump to the first run's result.
 
-The first run is not asked for a dump: with one the program notices a fault later, and a failed assertion as another
-error.
+The first run writes no core dump, because core dumps change what the program sees: it notices a fault later, and gets
+another error for a failed assertion.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ def run_for_dump(
     *,
     stdout_to_stderr: bool = False,
 ) -> Found:
-    """Runs the program with these variables (`arming.variables`), and reads the dump that it wrote.
+    """Runs the program with these environment variables (`arming.variables`), and reads the core dump that it writes.
 
-    `folder` is for the run's own use; a dump is there unless the user's variables say where. `first`: how the first run
-    ended.
+    The dump is written to `folder`, unless the user's variables name another place. `first`: how the first run ended.
 
     Raises:
         UsageError: The program cannot be started.
@@ -68,7 +67,7 @@ def run_for_dump(
 
 
 def joined(first: Ended, found: Found) -> BlameResult | None:
-    """Returns the first run's result with the dump, and of its suspects only those that launched the failed kernel."""
+    """Returns the first run's result with the dump, but only with the suspects that launched the failed kernel."""
     result, dump = first.result, found.dump
     if result is None or first.ring is None:
         return result

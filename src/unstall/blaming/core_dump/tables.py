@@ -1,8 +1,8 @@
 """The tables of a core dump, in the rows of NVIDIA's cudacoredump.h.
 
-A newer driver's rows are longer: their first fields are these. An older driver's lack the last fields, which are 0
-then. Sections of one type are read together, as one table. A section says by its link and its number of which row of
-which section it is about.
+Newer drivers write longer rows, which begin with the fields listed here. Older drivers write shorter rows; the fields
+that these lack are 0. All sections of one type are read as one table. The rows of a section belong to one row of
+another section: `link` is the number of that section, and `info` the number of that row.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _ROWS: dict[int, tuple[np.dtype[Any], str]] = {  # the fields that are read, and
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of all sections of a type. `parent`: for each row, the row of the other table that it belongs to."""
+    """The rows of all sections of a type. `parent`: for each row, the index of the row in the parent table."""
 
     rows: NDArray[Any]
     parent: NDArray[np.intp]
@@ -70,13 +70,12 @@ class Table:
 
 
 def table(elf: Elf, kind: int, parent: Table | None = None) -> Table:
-    """Reads all sections of a type.
+    """Reads all sections of type `kind` as one table.
 
-    `parent` is the table that the sections are linked to: a section's number is that of a row in the linked section.
-    Without it, `parent` of the result has the sections' numbers.
+    `parent` is the table whose rows these rows belong to. Without it, `parent` of the result has each section's `info`.
 
     Raises:
-        TraceError: A section is cut off, has other rows, or belongs to nothing.
+        TraceError: A section is cut off, has rows of another size, or belongs to a row that does not exist.
     """
     dtype, last = _ROWS[kind]
     assert dtype.fields is not None
@@ -100,7 +99,7 @@ def table(elf: Elf, kind: int, parent: Table | None = None) -> Table:
 
 
 def _rows(elf: Elf, number: int, wanted_bytes: int, least_bytes: int) -> Bytes:
-    """Returns the first bytes of each row of a section; zeros stand for those that its driver did not have."""
+    """Returns the first `wanted_bytes` bytes of each row of a section. Shorter rows are filled with zeros."""
     data = elf.data(number)
     row_bytes = int(elf.sections[number]["row_bytes"]) or len(data)
     if row_bytes < least_bytes or len(data) % row_bytes:

@@ -1,4 +1,4 @@
-"""Asks the agent of a process (`_agent.c`) which of its streams are done, and where its Python threads are."""
+"""Asks a process which of its streams are done, and where its Python threads are. Its agent (`_agent.c`) answers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ _MOST_STACKS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """By row of the ring's streams: a CUresult or NOT_ASKED, and the number of the last work before it was asked.
-    `stacks`: what faulthandler wrote."""
+    """The answer of one process. `results` and `last` have a value for each row of the ring's table of streams.
+
+    `results`: the driver's answer whether the stream is done, as a CUresult, or NOT_ASKED. `last`: the number of the
+    stream's last work at that time. `stacks`: the text that faulthandler wrote.
+    """
 
     results: tuple[int, ...] = ()
     last: tuple[int, ...] = ()
@@ -29,7 +32,7 @@ class Answer:
 
 
 def ask(folders: Sequence[Path], wait_s: float = 2.0) -> list[Answer | None]:
-    """Asks the processes of these folders all at once. None stands for one that does not answer in time."""
+    """Asks the processes of these folders at the same time. Returns None for a process that does not answer in time."""
     questions = {folder: _question(folder) for folder in folders}
     until = time.monotonic() + wait_s
     open_ones = {folder: number for folder, number in questions.items() if number is not None}
@@ -39,7 +42,7 @@ def ask(folders: Sequence[Path], wait_s: float = 2.0) -> list[Answer | None]:
 
 
 def _question(folder: Path) -> int | None:
-    """Increases the number of questions. Returns it, or None if there is no agent."""
+    """Asks the process of this folder. Returns the number of the question, or None if the process has no agent."""
     try:
         with (folder / ANSWERS).open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
             asked = (struct.unpack_from("<I", memory, _ASKED_AT)[0] + 1) % 2**32

@@ -1,6 +1,6 @@
-"""Arms the Python processes that a blamed program starts, such as its ranks.
+"""Starts an agent in each Python process that a program run with `--blame` starts, such as its ranks.
 
-It imports next to nothing before torch is there.
+This module imports next to nothing until the process imports torch.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from unstall.guest.imports import when_imported
 
 MODULE = "unstall.blaming.hangs.arming"
 FOLDER = "UNSTALL_BLAME_FOLDER"
-"""The variable that names the folder to them; each has a folder of its own in it, named by its process id."""
+"""The environment variable that names the folder. In it, each process makes a folder named by its process id."""
 
 
 def arm(settings: str | None) -> None:
-    """Lets a child process of the program be asked. Does nothing if the supervisor has ended."""
+    """Starts the agent of this child process, which tells where the process is. Does nothing if the run has ended."""
     del settings  # a child is given none
     above = Path(os.environ.get(FOLDER, ""))
     if not os.environ.get(FOLDER) or not above.is_dir() or not can_attend():
@@ -39,7 +39,7 @@ def _take(folder: Path) -> None:
 
 
 def _follow_work(folder: Path) -> None:
-    """Notes work once CUDA is initialised: the tables take 22 MiB."""
+    """Notes the work of this process from the time that CUDA is initialised, not earlier: the tables take 22 MiB."""
     from unstall.guest.device import when_initialised
 
     process = os.getpid()

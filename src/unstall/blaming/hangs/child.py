@@ -1,6 +1,6 @@
-"""What runs in a process that can be asked where it hangs: an agent in C, and a file that says who the process is.
+"""Makes a process able to answer where it hangs: starts an agent in C, and writes a file that identifies the process.
 
-It runs in all Python processes of a program, so it imports next to nothing.
+This module runs in all Python processes of a program, so it imports next to nothing.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _GROUP = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
 
 
 def can_attend() -> bool:
-    """Returns whether there is an agent for this process."""
+    """Returns whether an agent can run in this process."""
     return _blame is not None and _blame.frames_supported()
 
 
 def attend(folder: Path) -> Callable[[], None]:
-    """Starts the agent of this process, and says in `folder` who it is. Returns a function that undoes all."""
+    """Starts the agent of this process, and describes the process in `folder`. Returns a function that ends this."""
     undo = ExitStack()
     process = os.getpid()
     stacks = os.open(folder / STACKS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -59,7 +59,7 @@ def _free_signal() -> int:
 
 
 def _follow_ranks(folder: Path, undo: ExitStack) -> None:
-    """Says which rank this process is, once it knows."""
+    """Writes the rank of this process to `folder` when `init_process_group` has returned."""
     distributed = sys.modules["torch.distributed.distributed_c10d"]
     process = os.getpid()
 

@@ -1,4 +1,4 @@
-"""The report of a hang, or of where a program is."""
+"""The report of a hang, or of where a running program is."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _MOST_OTHERS, _MOST_THREADS = 8, 8
 
 
 class HangReport(Shown):
-    """A hang. `print` shows it, and `save` writes it in the format of a file's ending."""
+    """The report of a hang. `print` shows it. `save` writes it to a file, in the format of the file's ending."""
 
     def __init__(self, result: BlameResult) -> None:
         self.result = result
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the document of the report."""
+        """Returns the report as a document, which can be written in several formats."""
         hang = self.result.hang
         assert hang is not None
         summary = " ".join(_sentences(hang))
@@ -45,7 +45,7 @@ class HangReport(Shown):
 
 
 def _first(hang: Hang) -> Process:
-    """Returns the process that says most of a hang: one that waits, first of all for its device."""
+    """Returns the process that explains the hang best: if possible, one that waits for its device."""
     return min(hang.processes, key=lambda each: (not _sure(each), not each.collective, each.state != "waits"))
 
 
@@ -154,7 +154,7 @@ def _circular(standing: Standing, is_called: bool) -> str:
 
 
 def _standing(standing: Standing) -> str:
-    """Says where a stream stands, without a capital."""
+    """Returns a sentence on what a stream is doing. It begins with a small letter."""
     work = standing.work
     if work is None or work.where is None:
         return f"{standing.stream} has work that is not done; its line is not known"
@@ -183,7 +183,7 @@ def _sure(process: Process) -> list[Standing]:
 
 
 def _line_of(process: Process) -> Line | None:
-    """Returns the line that a process is told by: of its device if that waits, else of its host."""
+    """Returns the line of the work that the device is at, or else the line that the host is at."""
     sure = _sure(process)
     work = next((each.work for each in sure if each.work and each.work.where), None)
     return work.where if work else process.at

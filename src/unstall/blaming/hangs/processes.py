@@ -1,6 +1,6 @@
-"""Finds the processes that run with `unstall run --blame`, by the private folders in which they say who they are.
+"""Finds the processes that run with `unstall run --blame`. Each writes a file about itself to a private folder.
 
-Only folders of this user that nobody else may open are looked at, and what is in them is bounded and checked.
+Reads only folders of this user that nobody else may open. The size and form of the files in them are checked.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 class Who(msgspec.Struct, frozen=True):
-    """What a process says of itself (`child.py`).
+    """What a process writes about itself (`child.py`).
 
-    `started`: when, in clock ticks since the machine did: another process may have got the number `pid` since. `group`:
-    the same for all ranks that were started together.
+    `started`: its start in clock ticks after the machine's start, because a later process may get the same `pid`.
+    `group`: a text that is the same for all ranks that were started together.
     """
 
     pid: int
@@ -44,7 +44,7 @@ class Who(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A process, and its folder. `main`: whether `unstall run` started it; the others are its children."""
+    """A process, and its folder. `main`: whether `unstall run` started it. If not, the program started it."""
 
     folder: Path
     who: Who
@@ -52,7 +52,7 @@ class Found:
 
 
 def processes_in(folder: Path) -> list[Found]:
-    """Returns the processes that say in the folder of an `unstall run` who they are, also those that have ended."""
+    """Returns the processes that described themselves in this folder of an `unstall run`, even if they have ended."""
     found = [Found(folder, who, main=True)] if (who := _who(folder)) else []
     try:
         inner = sorted(path for path in folder.iterdir() if path.name.isdecimal())
@@ -62,8 +62,8 @@ def processes_in(folder: Path) -> list[Found]:
 
 
 def group_of(folder: Path) -> list[Found]:
-    """Returns the processes that use this folder, and the program's other ranks, each of which may have an
-    `unstall run` of its own."""
+    """Returns the processes of this folder, and the other ranks of the program, also if another `unstall run` started
+    them."""
     found = processes_in(folder)
     groups = {each.who.group for each in found if each.who.group}
     for other in _folders() if groups else ():
@@ -73,7 +73,7 @@ def group_of(folder: Path) -> list[Found]:
 
 
 def folder_of(pid: int) -> Path | None:
-    """Returns the folder of the `unstall run` that this process is, or that it runs with."""
+    """Returns the folder of an `unstall run`, given the pid of the `unstall run` or of one of its processes."""
     for folder in _folders():
         for each in processes_in(folder):
             if state_of(each.who.pid, each.who.started) and pid in (each.who.pid, each.who.parent if each.main else 0):
@@ -82,14 +82,14 @@ def folder_of(pid: int) -> Path | None:
 
 
 def state_of(pid: int, started: int = 0) -> str:
-    """Returns the letter of a process's state, as ps shows it; "" if it has ended, or if another one has its number."""
+    """Returns the letter that ps shows for a process's state; "" if the process that began at `started` has ended."""
     fields = _stat(pid)
     is_it = len(fields) > _STARTED and (not started or fields[_STARTED] == str(started))
     return fields[0] if is_it and fields[0] not in "ZX" else ""
 
 
 def effort_of(pid: int) -> tuple[float, int, int]:
-    """Returns what a process has done: seconds of CPU time, pages read from disk, pieces of 64 KiB read from files."""
+    """Returns for a process: CPU time in seconds, pages read from disk, and blocks of 64 KiB read from files."""
     fields = _stat(pid)
     if len(fields) <= _STARTED:
         return 0.0, 0, 0

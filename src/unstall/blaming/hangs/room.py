@@ -1,4 +1,4 @@
-"""Where the rings of the processes lie that a blamed program starts: not in shared memory that the program may need."""
+"""Places for the ring files of child processes: outside of shared memory if the program may need that memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHARE = 10
 
 @contextmanager
 def spare_room(folder: Path) -> Iterator[None]:
-    """Makes room outside shared memory for rings of the processes of a folder, and removes it with them."""
+    """Makes a temporary folder outside of shared memory for ring files, and links to it from `folder`."""
     try:
         room = tempfile.TemporaryDirectory(prefix="unstall-rings-", ignore_cleanup_errors=True)
     except OSError:
@@ -29,7 +29,7 @@ def spare_room(folder: Path) -> Iterator[None]:
 
 
 def place_for_ring(folder: Path) -> Path:
-    """Returns where the ring of the process of this folder is to be made; the folder then has a link to it."""
+    """Returns where to make the ring of this folder's process. If that is not in the folder, makes a link in it."""
     about = os.statvfs(folder)
     spare = folder.parent / _SPARE
     if about.f_bavail * about.f_frsize >= _SHARE * RING_BYTES or not spare.is_dir():
@@ -41,7 +41,7 @@ def place_for_ring(folder: Path) -> Path:
 
 
 def remove_ring(folder: Path) -> None:
-    """Removes a ring wherever it is, if there is one."""
+    """Removes the ring of this folder, if there is one, also if the folder only links to it."""
     ring = folder / RING
     ring.resolve().unlink(missing_ok=True)
     ring.unlink(missing_ok=True)

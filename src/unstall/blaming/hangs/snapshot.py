@@ -1,4 +1,4 @@
-"""Where the processes of a program are now."""
+"""Finds where the processes of a program are now."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from unstall.errors import TraceError
 
 
 def snapshot(processes: Sequence[Found], quiet_s: Mapping[int, float], stuck: frozenset[int]) -> tuple[Process, ...]:
-    """Asks all processes at once where they are.
+    """Asks all processes at the same time where they are, and returns what each one is doing.
 
-    `quiet_s`: by process, for how long nothing has moved, if that is known. `stuck`: those for which that is too long.
+    `quiet_s`: by pid, the seconds without progress, as far as known. `stuck`: the pids of processes that count as
+    hanging.
     """
     states = {each.who.pid: state_of(each.who.pid, each.who.started) for each in processes}
     alive = [each for each in processes if states[each.who.pid] not in ("", "T", "t")]
@@ -47,7 +48,7 @@ def _process(found: Found, state: str, answer: Answer | None, quiet_s: float | N
 
 
 def ring_in(folder: Path) -> Ring | None:
-    """Returns the tables of a process, if it has any."""
+    """Returns the ring of the process of this folder, or None if it has none that can be read."""
     try:
         return read_ring(folder / RING)
     except (OSError, TraceError):

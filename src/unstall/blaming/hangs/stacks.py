@@ -1,4 +1,4 @@
-"""Reads the stacks of Python's threads as faulthandler writes them."""
+"""Reads the stacks of Python threads from the text that faulthandler writes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Stack:
 
 
 def parse(text: str) -> list[Stack]:
-    """Returns the stacks of the threads that run Python."""
+    """Returns the stacks of the threads in a text that faulthandler wrote."""
     found: list[tuple[int, list[Line]]] = []
     for line in text.splitlines():
         if thread := _THREAD.match(line):
@@ -39,12 +39,12 @@ def parse(text: str) -> list[Stack]:
 
 
 def users_line(frames: Sequence[Line]) -> Line | None:
-    """Returns the innermost line that is the user's."""
+    """Returns the innermost of these frames that is in the user's code, or None."""
     return next((frame for frame in frames if is_users(frame.file)), None)
 
 
 def collective_in(frames: Sequence[Line]) -> str:
-    """Returns the function of `torch.distributed` that a thread is in, by which ranks wait for each other; else ""."""
+    """Returns the function of `torch.distributed` in which the thread may wait for other ranks; "" if there is none."""
     for frame in frames:
         if frame.file.endswith(_DISTRIBUTED) and not frame.function.startswith("_") and frame.function != "wrapper":
             return frame.function

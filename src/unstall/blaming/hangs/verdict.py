@@ -1,4 +1,4 @@
-"""From the tables of a process, what its agent answered and its stacks to where each stream and the host stand."""
+"""Works out what each stream and the host of a process are doing, from its ring and the answer of its agent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_FRAMES, _MOST_THREADS = 60, 16
 
 
 def standing(ring: Ring, answer: Answer) -> tuple[Standing, ...]:
-    """Returns where each stream stands that is not done, those first of which that is sure."""
+    """Returns what each unfinished stream is doing. Streams that the driver says are not done come first."""
     pending = _Pending(_with_answers(ring, answer))
     results = [*answer.results, *[NOT_ASKED] * len(ring.tables["streams"])]
     found = {row: each for row in range(len(ring.tables["streams"])) if (each := _on(pending, row, results[row]))}
@@ -45,7 +45,7 @@ def standing(ring: Ring, answer: Answer) -> tuple[Standing, ...]:
 
 
 def described(process: Process, answer: Answer, main_thread: int, ring: Ring | None) -> Process:
-    """Returns a process with its stacks, and with where its streams stand."""
+    """Returns a copy of `process` with its stacks, and with what its streams are doing."""
     streams = standing(ring, answer) if ring is not None else ()
     main: tuple[Any, ...] = ()
     threads: list[Thread] = []
@@ -70,7 +70,7 @@ def described(process: Process, answer: Answer, main_thread: int, ring: Ring | N
 
 
 def _with_answers(ring: Ring, answer: Answer) -> Ring:
-    """Returns the ring with the work settled of which the driver says that it is done."""
+    """Returns a copy of the ring in which the work that the driver says is done counts as done."""
     streams = ring.tables["streams"].copy()
     for row, (result, last) in enumerate(zip(answer.results, answer.last, strict=True)):
         if row < len(streams) and result == DONE:
@@ -79,14 +79,17 @@ def _with_answers(ring: Ring, answer: Answer) -> Ring:
 
 
 class _Pending:
-    """What streams have not done."""
+    """Finds the work that streams have not done."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         self._held: dict[int, bool] = {}
 
     def rows(self, stream: int, before: int | None = None) -> Rows:
-        """Returns the entries of a stream that are not known to be done, from the first that holds the stream up."""
+        """Returns the entries of a stream that are not known to be done, from the first one that can block the stream.
+
+        If `before` is given, returns only entries with lower numbers.
+        """
         rows = self.ring.of_stream(stream)
         until = len(rows) if before is None else int(np.searchsorted(rows["number"], np.uint64(before)))
         rows = rows[int(np.searchsorted(rows["number"], np.uint64(self.ring.done[stream]), side="right")) : until]
@@ -95,14 +98,14 @@ class _Pending:
         return held
 
     def window(self, stream: int) -> Rows:
-        """Returns the entries at one of which the stream is: up to the next mark."""
+        """Returns the entries, up to the next mark, one of which the stream is working on or waiting at."""
         rows = self.rows(stream)
         rows = rows[: next_mark(rows, 0)]
         window: Rows = rows[np.array([self._holds_up(each) for each in rows], bool)]
         return window
 
     def write_of(self, wait: Any) -> Any | None:
-        """Returns a write to the address of this wait that stands behind something that is not done."""
+        """Returns an unfinished write to the address at which `wait` waits for a value, or None."""
         entries = self.ring.entries
         writes = entries[(entries["kind"] == WRITE_VALUE) & (entries["event"] == wait["event"])]
         held = [each for each in writes if len(self.rows(int(each["stream"]), int(each["number"])))]
@@ -120,7 +123,7 @@ class _Pending:
 
 
 def _on(pending: _Pending, stream: int, result: int) -> tuple[Standing, int | None] | None:
-    """Returns where a stream stands, and the row of the stream that it waits for."""
+    """Returns what a stream is doing, and the row of the stream that it waits for. Returns None if it is done."""
     if result not in (NOT_READY, NOT_ASKED):
         return None
     ring, rows = pending.ring, pending.window(stream)
@@ -152,7 +155,7 @@ def _work(ring: Ring, stream: int, rows: Rows) -> Suspect:
 
 
 def _likeliest_first(ring: Ring, rows: Rows) -> Rows:
-    """Returns the entries, first those of kernels that are neither torch's nor NVIDIA's: only these may loop."""
+    """Sorts the entries: kernels of unknown origin come first, because torch's and NVIDIA's kernels always end."""
     if rows["kind"][0] >= RECORD:
         return rows
     ends = [bool(_ENDS.search(ring.kernel(int(each["kernel"])))) or each["kind"] != KERNEL for each in rows]
@@ -161,8 +164,10 @@ def _likeliest_first(ring: Ring, rows: Rows) -> Rows:
 
 
 def _may_be_of_others(ring: Ring, stream: int, found: Mapping[int, tuple[Standing, int | None]]) -> bool:
-    """Returns whether the driver may call this stream not done for the work of others: the legacy default stream waits
-    for streams that block it. If others wait for its events, it is at work itself."""
+    """Returns whether this stream may only be waiting for the work of other streams, as the legacy default stream does.
+
+    If another stream waits for an event of this stream, this stream has work of its own.
+    """
     row = ring.tables["streams"][stream]
     is_legacy = not row["handle"] and not row["thread"]
     others = [each for other, each in found.items() if other != stream and each[0].is_sure]
@@ -181,7 +186,7 @@ def _leads_to_itself(row: int, waits_for: dict[int, int | None]) -> bool:
 
 
 def _of_nccl(streams: Sequence[Standing]) -> str:
-    """Returns the kernel of NCCL's that a stream is at."""
+    """Returns the name of the collective of the first NCCL kernel that one of these streams is at, or ""."""
     for stream in streams:
         for name in stream.work.work if stream.work and stream.is_sure else ():
             if found := _NCCL.search(name):

@@ -1,4 +1,4 @@
-"""Watches a program from outside. If nothing moves, finds out where it stands, and ends it if asked."""
+"""Watches a program from outside. If the program hangs, finds out where, and ends the program if asked to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from unstall.blaming.result import Hang
 from unstall.blaming.ring import pulse
 
 LEAST_S, MOST_S, PAUSES = 60.0, 1800.0, 20
-"""Without a time-out of the user's: so many times the longest pause, but at least and at most so long."""
+"""If the user gives no time-out, it is PAUSES times the longest pause, but at least LEAST_S and at most MOST_S."""
 _TICK_S, _LONGEST_TICK_S = 0.5, 2.0
 _BUSY = 0.1  # of a core: a process whose threads only poll uses less
 _GRACE_S = 5.0
@@ -34,10 +34,10 @@ _TOLD = "told"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the user asks for.
+    """The user's settings for hangs.
 
-    `after_s`: the time-out in seconds. Infinity: there is none. None: it is derived from the pauses that the program
-    makes. `end`: whether a program that hangs is ended.
+    `after_s`: the time-out in seconds. If infinity, nobody looks for hangs. If None, the time-out is derived from the
+    program's pauses. `end`: whether to end a program that hangs.
     """
 
     after_s: float | None = None
@@ -45,21 +45,21 @@ class Wanted:
 
     @property
     def never(self) -> bool:
-        """Whether nobody is to look for hangs."""
+        """Whether the user has turned off the search for hangs."""
         return self.after_s == math.inf
 
 
 def time_out_s(after_s: float | None, longest_s: float) -> float:
-    """Returns the time-out: the user's, or that of a program with this longest pause."""
+    """Returns the user's time-out `after_s` or, if that is None, one derived from the program's longest pause."""
     return after_s if after_s is not None else min(max(LEAST_S, PAUSES * longest_s), MOST_S)
 
 
 @dataclass(slots=True)
 class _Watched:
-    """A process. `own`: this `unstall run` has started it; others are the program's other ranks.
+    """A process that is watched. `own`: whether this `unstall run` started it. If not, it is another rank.
 
-    `quiet_s`: since it or another process moved. `idle_s`: since it computed. `paused_s`: its last pause. `longest_s`:
-    its longest one since its first work.
+    `quiet_s`: the time since any watched process made progress. `idle_s`: the time since this process computed.
+    `paused_s`: its last pause. `longest_s`: its longest pause after it first put work on a device.
     """
 
     found: Found
@@ -78,7 +78,7 @@ class _Watched:
         return _runs(self.found)
 
     def moved(self, passed_s: float) -> bool:
-        """Returns whether it has moved since it was asked last."""
+        """Returns whether the process has made progress since the last call, which was `passed_s` ago."""
         before, had_worked = self.pulse, self.worked
         used, self.effort = self.effort, effort_of(self.found.who.pid)
         self.pulse, self.worked, self.failed = _pulse(self.found.folder)
@@ -91,12 +91,12 @@ class _Watched:
         return computed or self.effort[1:] != used[1:]  # a program that still starts computes or reads
 
     def go_on(self) -> None:
-        """Ends its pause."""
+        """Ends the pause of the process, because something has made progress."""
         self.paused_s, self.quiet_s = self.quiet_s, 0.0
         self.longest_s = max(self.longest_s, self.paused_s) if self.worked else 0.0
 
     def limit_s(self, wanted: Wanted) -> float | None:
-        """Returns the time-out; None if it cannot hang, or nothing can be said of that."""
+        """Returns the time-out of this process. None if it cannot hang, or if a hang cannot be told from a pause."""
         who = self.found.who
         if self.failed or not (self.worked or self.found.main or who.rank is not None):
             return None
@@ -105,10 +105,10 @@ class _Watched:
 
 @dataclass
 class Watcher:
-    """A context in which a thread looks at the processes of a folder.
+    """A context manager that watches the processes of a folder for hangs, in a thread of its own.
 
-    `tell` gets the hang when it is found, and `say` a sentence if the program moves again. `hang` is the last one. In a
-    thread, so that the program gets signals while it reports.
+    Calls `tell(hang)` when it finds a hang, and `say(sentence)` if the program continues after it. `hang` is the last
+    hang that was found. The thread lets signals reach the program while a report is made.
     """
 
     folder: Path
@@ -131,7 +131,7 @@ class Watcher:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Ends it, once it has reported what it has found."""
+        """Ends the thread, after it has reported the hang that it has found, if any."""
         self._ends.set()
         self._thread.join()
 
@@ -180,7 +180,7 @@ class Watcher:
                 each.quiet_s += passed_s
 
     def _computes(self, within_s: float) -> bool:
-        """Returns whether a process has computed within this time, while the device had nothing to do for it."""
+        """Returns whether any process has computed within this time, and has no unfinished work on the device."""
         idle = {pid: each.idle_s for pid, each in self._watched.items() if each.worked and each.idle_s < within_s}
         if not idle:
             return False
@@ -191,7 +191,7 @@ class Watcher:
         return bool(computed)
 
     def _forget(self, pid: int) -> None:
-        """Removes what a child that has ended leaves. Of a rank, that it was there is kept: others may wait for it."""
+        """Removes the files of a process that has ended. Keeps the folder of a rank, for which others may wait."""
         gone = self._watched.pop(pid)
         if gone.own:
             remove_ring(gone.found.folder)
@@ -230,7 +230,7 @@ class Watcher:
                 self._kill_at = time.monotonic() + _GRACE_S
 
     def _is_first_to_tell(self, group: Sequence[Found]) -> bool:
-        """Returns whether no other `unstall run` has told this hang: torchrun may have started one for each rank."""
+        """Returns whether no other `unstall run` has reported this hang: torchrun may start one for each rank."""
         self._told = next((each.folder for each in group if each.main and _runs(each)), self.folder) / _TOLD
         with suppress(OSError, ValueError):
             if not state_of(int(self._told.read_text())):
@@ -264,14 +264,14 @@ class Watcher:
 
 
 def look_now(folder: Path) -> Hang:
-    """Returns where the processes of a folder are, and whether any of them moves now."""
+    """Returns where the processes of a folder are now, and which of them make progress."""
     group = group_of(folder)
     quiet = _quiet(group)
     return Hang(after_ns=None, processes=snapshot(group, quiet, frozenset(quiet)))
 
 
 def _quiet(group: Sequence[Found]) -> dict[int, float]:
-    """Returns how long it looked at these processes, for those of them that did not move meanwhile."""
+    """Watches the processes for a second. Returns {pid: 1.0} for those that made no progress in this second."""
     watched = [_Watched(found) for found in group]
     for each in watched:
         each.moved(_LOOK_S)
@@ -285,7 +285,7 @@ def _runs(found: Found) -> bool:
 
 
 def _pulse(folder: Path) -> tuple[bytes, bool, bool]:
-    """Returns what changes in the ring of a process as it moves, whether it has any work, and whether that failed."""
+    """Returns `ring.pulse` for the ring in this folder, or (b"", False, False) if it cannot be read."""
     try:
         return pulse(folder / RING)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The device's memory: who used which bytes last, also before they were given to another tensor."""
+"""Finds races in device memory: remembers the last uses of its bytes, even after they were given to another tensor."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from unstall.blaming.races.stacks import Stack
 from unstall.timeline.columns import RaceKind
 
 _MOST_USES = 64
-"""Uses of one block that are kept: of the parts of a large tensor, say."""
+"""How many uses of one block are kept, for example of the parts of a large tensor."""
 _MOST_FREED = 20_000
 
 Ordered = Callable[[Work, Work], bool]
-"""Whether the first has ended before the second begins."""
+"""Returns whether the first work has surely ended before the second work begins."""
 
 
 class Use(NamedTuple):
-    """Bytes that an operation read, or also wrote."""
+    """The bytes that an operation used. `write`: whether it wrote them. If not, it only read them."""
 
     span: Span
     write: bool
@@ -49,7 +49,7 @@ class _Freed(NamedTuple):
 
 
 class DeviceMemory:
-    """Compares each use with earlier ones of the same bytes."""
+    """Compares each use of device memory with earlier uses of the same bytes, and notes the races."""
 
     def __init__(self, ordered: Ordered, noted: NotedRaces) -> None:
         self._ordered, self._noted = ordered, noted
@@ -58,16 +58,19 @@ class DeviceMemory:
         self._starts: list[int] = []  # sorted keys of the same
 
     def allocated(self, start: int, stream: int | None) -> None:
-        """Notes that a block was given out for work on this stream."""
+        """Notes that torch's allocator gave out the block at `start` for work on this stream."""
         self._blocks[start] = _Block(start, stream)
 
     def record_stream(self, start: int, stream: int) -> None:
-        """If the block at `start` is freed, it will be given out again only after this stream has caught up."""
+        """Notes a call of `Tensor.record_stream`.
+
+        If the block at `start` is freed, torch's allocator reuses it only after this stream's work is done.
+        """
         if start in self._blocks:
             self._blocks[start].recorded.add(stream)
 
     def freed(self, start: int, stack: Stack) -> None:
-        """Notes that a block was freed: its home stream may have it at once."""
+        """Notes that the block at `start` was freed, at `stack`. The block's own stream may reuse it at once."""
         block = self._blocks.pop(start, None)
         if block is None or block.home is None or not block.end:
             return
@@ -81,7 +84,7 @@ class DeviceMemory:
         self._keep(_Freed(block.start, block.end, block.home, tuple(_last(uses))))
 
     def used(self, start: int, end: int, use: Use) -> None:
-        """Compares a use of the block from `start` to `end` with earlier ones, and keeps it."""
+        """Notes a use of the block from `start` to `end`. Compares it with earlier uses, and notes the races."""
         block = self._blocks.get(start)
         if block is None:
             block = self._blocks[start] = _Block(start, None)
@@ -122,7 +125,7 @@ class DeviceMemory:
         return [self._freed[at] for at in self._starts[first : bisect_left(self._starts, end)]]
 
     def _keep(self, freed: _Freed) -> None:
-        """Puts in a freed block, instead of those that lie where it lies. What sticks out of them stays."""
+        """Stores a freed block. Of older freed blocks that overlap with it, only the parts outside of it are kept."""
         older = self._overlapping(freed.start, freed.end)
         for each in older:
             self._remove(each.start)
@@ -146,7 +149,7 @@ class DeviceMemory:
 
 
 def _last(uses: Iterable[tuple[Use, Stack]]) -> list[tuple[Use, Stack]]:
-    """Returns the last use of each stream, since it comes after the others of that stream."""
+    """Returns only the last use by each stream, because it comes after all others by that stream."""
     last: dict[int | None, tuple[Use, Stack]] = {}
     for use, stack in uses:
         known = last.get(use.work.stream)
@@ -156,7 +159,7 @@ def _last(uses: Iterable[tuple[Use, Stack]]) -> list[tuple[Use, Stack]]:
 
 
 def _still_matters(earlier: Use, use: Use) -> list[Use]:
-    """Returns what is left of an earlier use: whatever comes after `use` comes after the rest of it, too."""
+    """Returns the parts of `earlier` that later uses must still be compared with, now that `use` has followed it."""
     if use.work.stream != earlier.work.stream or (earlier.write and not use.write):
         return [earlier]
     return [earlier._replace(span=span) for span in earlier.span.without(use.span)]

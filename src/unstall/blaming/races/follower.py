@@ -1,4 +1,4 @@
-"""Follows what each operator reads and writes, on torch's stream sanitizer's model of streams and events."""
+"""Follows what each operator reads and writes, and its order, by the model of streams of torch's CUDA sanitizer."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _NO_WORK = re.compile(
 _LIKE = re.compile(r"aten::(new_\w+|\w+_like)")  # they read no value of their first argument
 _NO_DISPATCH = torch._C._disabled_torch_dispatch_impl
 Guard = Callable[..., Any]
-"""Calls a function with arguments, and returns None if it fails: its errors are never the program's."""
+"""Calls a function of ours with arguments. If it fails, returns None, so that the program gets no error of ours."""
 _CALLED = {"aten::_to_copy": "aten::to", "aten::_local_scalar_dense": "aten::item"}
-"""What a program calls, by what torch makes of it."""
+"""By an operator that torch dispatches, the operator that the program called."""
 _MEETING = -1  # no pointer of an event
 _COPIES = {"aten::copy_", "aten::_to_copy", "aten::_foreach_copy_"}
 
 
 class _Schema(NamedTuple):
-    """What an operator does with its arguments, by place and by name: whether it writes them; None: it only looks."""
+    """Whether an operator writes each argument, by position and by name. None: it does not even read the values."""
 
     name: str
     called: str
@@ -71,13 +71,13 @@ class _Call:
 
 @dataclass(eq=False, slots=True)
 class Captured:
-    """What a CUDA graph does whenever it is replayed."""
+    """The work that was captured into a CUDA graph, and that each replay repeats."""
 
     parts: list[tuple[_Part, str, Stack]] = field(default_factory=list)
 
 
 class Follower(EventHandler):
-    """Notes the races of a program. It is told of its operators, of its graphs and, by torch, of streams and memory."""
+    """Finds the races of a program, given its operators and graphs. torch itself reports streams, events and memory."""
 
     def __init__(self, noted: NotedRaces) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Follower(EventHandler):
     # What the program does.
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
-        """Notes that an operator is about to be called. Returns what `returned` needs, or None if it uses no memory."""
+        """Notes an operator before its call. Returns the argument for `returned`, or None if it uses no memory."""
         schema = _schema_of(func)
         if schema is None or not schema.works or (schema.name == "aten::copy_" and args[0] is args[1]):
             return None
@@ -140,7 +140,7 @@ class Follower(EventHandler):
         return call
 
     def returned(self, call: _Call, outputs: Any) -> None:
-        """Compares what an operator used with what was used before."""
+        """Notes that an operator has returned. Compares the memory that it used with earlier uses to find races."""
         schema = call.schema
         values = outputs if isinstance(outputs, tuple | list) and len(schema.returns) > 1 else (outputs,)
         for write, value in zip(schema.returns, values, strict=False):
@@ -162,12 +162,12 @@ class Follower(EventHandler):
             self._copied(call, outputs, work)
 
     def reads_host(self, tensor: Any, operator: str) -> None:
-        """Notes that the host reads a tensor by other means than an operator."""
+        """Notes that the host reads a tensor without a torch operator, for example by `numpy()`."""
         if self.host.is_used and tensor.device.type == "cpu" and (span := span_of(tensor)):
             self.host.used(span, Work(None, 0, operator, user_stack()), write=False)
 
     def replayed(self, captured: Captured) -> None:
-        """Notes the work of a graph."""
+        """Notes the replay of a graph, and compares its work with earlier uses of the memory."""
         stream = self._current_stream(_device())
         number, at = self._next_number(stream), user_stack()
         for part, name, stack in captured.parts:
@@ -175,7 +175,7 @@ class Follower(EventHandler):
                 self._work(Work(stream, number, name, stack, replayed=at), [part])
 
     def recorded(self, tensor: Any, stream: Any) -> None:
-        """Notes a call of record_stream()."""
+        """Notes a call of `tensor.record_stream(stream)`."""
         if tensor.is_cuda:
             raw = getattr(stream, "cuda_stream", None)
             if raw is None:
@@ -185,7 +185,7 @@ class Follower(EventHandler):
             self.device.record_stream(tensor.untyped_storage().data_ptr(), self._stream(stream.device_index, raw))
 
     def _stream(self, device: int, pointer: int) -> int:
-        """Returns the number of a stream: its pointer, or minus its device if that is 0, as of a default stream."""
+        """Returns the number of a stream: its pointer, or minus its device for a default stream (pointer 0)."""
         stream = pointer or -device
         self._device_of.setdefault(stream, device)
         return stream
@@ -199,7 +199,7 @@ class Follower(EventHandler):
                 self.syncs.stream_wait_for_event(waits, _MEETING)
 
     def _current_stream(self, device: int) -> int:
-        """torch.cuda.current_stream() takes ten times as long."""
+        """Returns the current stream of a device, ten times as fast as torch.cuda.current_stream()."""
         return self._stream(device, int(torch._C._cuda_getCurrentRawStream(device)))
 
     def _next_number(self, stream: int) -> int:
@@ -218,13 +218,13 @@ class Follower(EventHandler):
                 call.hosts.append((span, write))
 
     def _work(self, work: Work, parts: list[_Part]) -> None:
-        """Compares what a piece of work uses, each part once, with what was used before."""
+        """Compares the memory that this work uses with earlier uses. A part that is read and written counts once."""
         once = {part.span: part for part in sorted(parts, key=lambda part: part.write)}
         for part in once.values():
             self.device.used(part.start, part.end, Use(part.span, part.write, work))
 
     def _copied(self, call: _Call, outputs: Any, work: Work) -> None:
-        """Notes which of a copy's host memory is still in use, now that the call has returned."""
+        """Notes the host memory that a copy may still use although its call has returned."""
         args, kwargs = call.args, call.kwargs
         into_first = call.schema.name != "aten::_to_copy"
         blocks = not (kwargs.get("non_blocking") or (into_first and len(args) > 2 and args[2]))
@@ -251,7 +251,7 @@ class Follower(EventHandler):
 
 
 class FollowingMode(TorchDispatchMode):
-    """Tells a follower of every operator of this thread, and of the threads of autograd that work for it."""
+    """Reports to `follower` every operator that this thread calls, and those of autograd's threads that work for it."""
 
     supports_higher_order_operators = True
 

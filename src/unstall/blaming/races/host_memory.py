@@ -1,4 +1,4 @@
-"""Pinned host memory that a copy may still read or write, although the call that asked for it has returned."""
+"""Finds races in pinned host memory, which a copy may still use after the call that started the copy has returned."""
 
 from __future__ import annotations
 
@@ -19,20 +19,23 @@ class _Copy(NamedTuple):
 
 
 class HostMemory:
-    """Compares uses of host memory with the copies that may still run."""
+    """Compares uses of host memory with copies that may still be running, and notes the races."""
 
     def __init__(self, ordered: Ordered, has_ended: Callable[[Work], bool], noted: NotedRaces) -> None:
-        """`ordered` is asked for uses by the host, too. `has_ended`: whether the host has waited for it."""
+        """`ordered` must also take work of the host. `has_ended(work)`: whether the host has waited for this work."""
         self._ordered, self._has_ended, self._noted = ordered, has_ended, noted
         self._copies: list[_Copy] = []
 
     @property
     def is_used(self) -> bool:
-        """Whether copies may run."""
+        """Whether any copy may still be running."""
         return bool(self._copies)
 
     def copies(self, span: Span, work: Work, storage: Any, *, write: bool) -> None:
-        """Notes a copy that was put on a stream. `storage` is a weak reference to that of the host's tensor."""
+        """Notes a copy that was put on a stream. `write`: whether it writes the host's memory.
+
+        `storage` is a weak reference to the storage of the host's tensor.
+        """
         self._drop_ended()
         left = []
         for copy in self._copies:  # whatever waits for this copy waits for those before it on its stream, too
@@ -41,7 +44,7 @@ class HostMemory:
         self._copies = [*left, _Copy(span, write, work, storage)]
 
     def used(self, span: Span, work: Work, *, write: bool) -> None:
-        """Compares a use by the host, or by another copy, with the copies that may still run."""
+        """Compares a use, by the host or by another copy, with the copies that may still be running."""
         self._drop_ended()
         for copy in self._copies:
             if not (write or copy.write) or not copy.span.touches(span) or self._ordered(copy.work, work):

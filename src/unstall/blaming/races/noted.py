@@ -1,4 +1,4 @@
-"""The races that were found: those of one pair of lines are one."""
+"""Collects the races that are found. All races between the same two lines count as one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unstall.race_words import TITLES, fix_of, name_of
 from unstall.timeline.columns import RaceKind
 
 _MOST = 1000
-"""Pairs of lines that are kept."""
+"""How many pairs of lines are kept."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,7 +20,7 @@ class Work:
     """One operation, on a stream or by the host.
 
     Attributes:
-        stream: The stream's handle; for the default stream of device N, which has no handle, -N; None for the host.
+        stream: The stream's handle. -N for the default stream of device N, which has no handle. None for the host.
         number: How many operations came before this one, on all streams.
         operator: The operator's name.
         stack: The line that launched the operation. For one in a graph, the line that captured it.
@@ -48,14 +48,14 @@ class _Pair:
 
 
 class NotedRaces:
-    """Collects races. `changed` is called whenever a new pair of lines is found."""
+    """Collects races. Calls `changed` whenever it gets a race between two new lines."""
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self._pairs: dict[tuple[object, object], _Pair] = {}
         self._changed = changed
 
     def note(self, kind: RaceKind, earlier: Work, later: Work, size_bytes: int, freed: Stack = ()) -> None:
-        """Notes two operations that nothing orders. `freed`: where the memory was freed in between."""
+        """Adds a race: two operations that nothing orders. `freed`: the line that freed the memory in between."""
         key = earlier.stack[:1] or earlier.operator, later.stack[:1] or later.operator
         pair = self._pairs.get(key)
         if pair is None:

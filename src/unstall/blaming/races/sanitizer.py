@@ -1,4 +1,4 @@
-"""Whether torch's stream sanitizer is what races are built on: it is private, and may change with torch."""
+"""Uses torch's CUDA sanitizer, which reports streams and memory. It is private, so this checks that it fits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MODEL = (
 
 
 def why_not() -> str | None:
-    """Returns what races need and this torch has not, or None if it has all."""
+    """Returns the reason why races cannot be found with this version of torch, or None if they can."""
     torch = sys.modules["torch"]
     for name in ("_activate_gpu_trace", "_cuda_getCurrentRawStream", "_current_graph_task_id"):
         if not hasattr(getattr(torch, "_C", None), name):
@@ -39,9 +39,10 @@ def why_not() -> str | None:
 
 
 def listen(callback: Callable[[str], Callable[..., object]]) -> Callable[[], None]:
-    """Lets torch tell of events, waits and memory from now on: it calls `callback(name)` of each method's name.
+    """Registers handlers for torch's reports of streams, events, waits and memory.
 
-    Returns a function that ends this.
+    Calls `callback(name)` once for the name of each handler method of torch's sanitizer. The function that `callback`
+    returns is then called at each report of this kind. Returns a function that removes all handlers.
     """
     sanitizer, trace = _import()
     put_back = _set_aside(sanitizer, trace)
@@ -60,7 +61,7 @@ def listen(callback: Callable[[str], Callable[..., object]]) -> Callable[[], Non
 
 
 def _import() -> tuple[ModuleType, ModuleType]:
-    """Imports torch's sanitizer. If only we do, its own handler is told nothing until it is enabled."""
+    """Imports torch's sanitizer. If the program has not imported it, keeps the sanitizer's own handler switched off."""
     is_new = "torch.cuda._sanitizer" not in sys.modules
     trace = importlib.import_module("torch.cuda._gpu_trace")
     sanitizer = importlib.import_module("torch.cuda._sanitizer")
@@ -70,9 +71,9 @@ def _import() -> tuple[ModuleType, ModuleType]:
 
 
 def _set_aside(sanitizer: ModuleType, trace: ModuleType) -> Callable[[], None]:
-    """Takes torch's own handler, which keeps a stack of each allocation, out of torch's callbacks if it is not in use.
+    """Removes the sanitizer's own handler from torch's callbacks if it is not enabled: it keeps a stack per allocation.
 
-    Enabling torch's sanitizer puts it back. Returns a function that puts it back, too, if this has taken it out.
+    If the program enables the sanitizer later, the handler is put back. Returns a function that puts it back, too.
     """
     whole: Any = getattr(sanitizer, "cuda_sanitizer", None)
     own = getattr(getattr(whole, "dispatch", None), "event_handler", None)

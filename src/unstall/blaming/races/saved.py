@@ -1,4 +1,4 @@
-"""The races of a program, in a file that its own process writes whenever it finds one."""
+"""Saves the races of a program to a file whenever the program's process finds a new one, and reads that file."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ FILE = "races.json"
 
 
 class RacesSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of races. `missing`: why some or all may be missing."""
+    """The races that were found. `missing`: the reason why some or all races may be missing."""
 
     races: tuple[Race, ...] = ()
     missing: str = ""
 
 
 def keep_races(folder: Path) -> Callable[[], None]:
-    """Looks for races from the import of torch on, and keeps them in `folder`.
+    """Looks for races from the time that torch is imported, and saves the races to `folder`.
 
-    Returns a function that ends this. The last counts are there after that, or after the end of the process.
+    Returns a function that ends the search. The counts of the races are final after this function was called, or after
+    the process has ended.
     """
     process = os.getpid()
     ends: list[Callable[[], None]] = []

@@ -1,4 +1,4 @@
-"""Which bytes a tensor has."""
+"""The bytes of memory that a tensor covers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 
 class Span(NamedTuple):
-    """The bytes of a tensor: runs of `run` bytes from `start` on. `end` is behind the last one.
+    """The bytes of a tensor: contiguous runs of `run` bytes each, between the addresses `start` and `end` (excluded).
 
-    `steps` has (how many, bytes from one to the next) of the runs, outermost first; it is empty if there is one run.
+    `steps` has for each dimension (number of runs, bytes from one run to the next), outermost first. It is empty if
+    there is only one run.
     """
 
     start: int
@@ -17,8 +18,8 @@ class Span(NamedTuple):
     steps: tuple[tuple[int, int], ...] = ()
 
     def touches(self, other: Span) -> bool:
-        """Returns whether the two share bytes. False for two patterns of runs whose steps differ and that start apart,
-        since that is not known."""
+        """Returns whether the two spans share bytes. Returns False if that is not known, for example because both have
+        several runs, at different distances."""
         if self.start >= other.end or other.start >= self.end:
             return False
         if self.start == other.start:
@@ -33,7 +34,7 @@ class Span(NamedTuple):
         return False
 
     def without(self, other: Span) -> list[Span]:
-        """Returns what is left of it without the other's bytes. A pattern of runs is left as it is, unless all goes."""
+        """Returns this span without the bytes of `other`. If this span has several runs, returns all of it or none."""
         if self == other:
             return []
         if other.steps or self.start >= other.end or other.start >= self.end:
@@ -45,7 +46,7 @@ class Span(NamedTuple):
 
 
 def span_of(tensor: Any) -> Span | None:
-    """Returns the bytes of a tensor, or None if it has none."""
+    """Returns the bytes that a tensor covers, or None if it has no memory."""
     count = tensor.numel()
     start = tensor.data_ptr() if count else 0
     if not start:

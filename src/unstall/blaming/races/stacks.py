@@ -1,4 +1,4 @@
-"""The lines of the user's that lead to a call."""
+"""Finds the lines of the user's code that lead to a call."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from unstall.frameworks import is_users
 Place: TypeAlias = tuple[str, int, str]
 """The file, the line and the function of a frame."""
 Stack: TypeAlias = tuple[Place, ...]
-"""Places of the user's, innermost first."""
+"""Places in the user's code, innermost first."""
 
 _DEPTH = 3
 
 
 def user_stack() -> Stack:
-    """Returns the innermost lines of the user's in the calling thread."""
+    """Returns the innermost lines of the user's code in the stack of the calling thread, at most three."""
     found: list[Place] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(found) < _DEPTH:
@@ -31,5 +31,5 @@ def user_stack() -> Stack:
 
 
 def lines_of(stack: Stack) -> tuple[Line, ...]:
-    """Returns the same as data, with what stands there."""
+    """Returns the places of a stack as `Line` objects, with their source text."""
     return tuple(Line(file, line, function, linecache.getline(file, line).strip()) for file, line, function in stack)

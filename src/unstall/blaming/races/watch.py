@@ -1,4 +1,4 @@
-"""Looks for races in this process, from now on."""
+"""Looks for races in this process while it runs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from unstall.guest.patching import wrap
 
 
 class RaceWatch:
-    """Notes races until it is stopped. torch must be imported. It sees the operators of the thread that made it."""
+    """Finds races until `stop` is called. torch must be imported. Sees only operators of the thread that creates it."""
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
-        """Raises UnstallError if this torch has not what it needs. `changed` is called when a race is found."""
+        """Calls `changed` when it finds a race. Raises UnstallError if this version of torch does not fit."""
         if why := sanitizer.why_not():
             raise UnstallError(why)
         from unstall.blaming.races.follower import Captured, Follower, FollowingMode
@@ -46,12 +46,12 @@ class RaceWatch:
         _WATCHES.add(self)
 
     def stop(self) -> None:
-        """Ends it."""
+        """Ends the search for races, and removes all patches from torch."""
         self.turn_off()
         self._undo.close()
 
     def _patches(self, torch: Any) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-        """Yields what neither torch's GPU trace nor the mode tells: where it is, its name, and what is called."""
+        """Yields (owner, name, replacement) for the functions of torch that nothing else reports."""
         cuda = torch.cuda
         yield cuda.Event, "query", self._if_true(self._follower.event_has_ended)
         yield cuda.Event, "elapsed_time", self._elapsed
@@ -70,13 +70,13 @@ class RaceWatch:
         return lambda *args: self._guarded(act, *args)
 
     def turn_off(self) -> None:
-        """Notes nothing any more."""
+        """Notes no more races from now on. The patches stay."""
         self._on = False
 
     def _guarded(self, act: Callable[..., Any], *args: Any) -> Any:
-        """Calls a function of ours. Its errors are never the program's: after one, nothing is noted any more.
+        """Calls `act(*args)`, a function of ours. If it raises, hides the error, and notes no more races.
 
-        If it is called from within such a function, as when a tensor is collected meanwhile, it is called after that.
+        If another function of ours is running, for example because a tensor was freed in it, `act` is called after it.
         """
         if not self._on:
             return None
@@ -148,7 +148,7 @@ class RaceWatch:
 
 
 def _function(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function, which can be marked for torch.compile, as a method cannot."""
+    """Wraps a method as a function, because torch.compile can mark only functions."""
     return lambda *args, **kwargs: call(*args, **kwargs)
 
 

@@ -16,7 +16,7 @@ NO_RACE = "no race was seen"
 
 
 def sentence(races: Sequence[Race]) -> str:
-    """Returns the races in one sentence."""
+    """Returns a sentence on how many races there are, and between which lines the first one is."""
     first = races[0]
     sides = f"{_at(first.earlier.where)} and {_at(first.later.where)}"
     return (
@@ -25,13 +25,13 @@ def sentence(races: Sequence[Race]) -> str:
 
 
 def blocks_of(races: Sequence[Race]) -> Iterator[Block]:
-    """Returns an entry for each race."""
+    """Yields the part of the report on races, with an entry for each race. Yields nothing without races."""
     if races:
         yield Entries(words(f"Races: {WRONG}"), (), tuple(_entry(race) for race in races))
 
 
 def annotations_of(races: Sequence[Race]) -> Iterator[Annotation]:
-    """Returns a message for each race, at the line of the later of its two operations."""
+    """Yields a message for each race, at the line of the race's later operation."""
     for race in races:
         where = race.later.where
         yield Annotation(
@@ -52,7 +52,7 @@ def _entry(race: Race) -> Entry:
 
 
 def saw_of(race: Race) -> str:
-    """Returns which two operations use the same memory, in a sentence."""
+    """Returns a sentence that names the two operations of a race, and the memory that both use."""
     first, second = (
         f"{short(each.operator)} at {_at(each.where)} on {_on(each)}" for each in (race.earlier, race.later)
     )

@@ -50,7 +50,7 @@ def calls_for_device_memory(run: Run) -> I64:
 
 
 def _fix(run: Run, rows: I64) -> str:
-    """Returns what to change, by who gives memory back. `rows` are calls for device memory."""
+    """Returns the advice, which depends on who frees the memory. `rows` are calls for device memory."""
     freed = run.timeline.host.kind[rows] == HostKind.FREE
     if not freed.any():
         return _GROWS

@@ -12,7 +12,7 @@ from unstall.timeline.columns import HostMemory
 
 
 def blocking_copy(run: Run) -> list[Finding]:
-    """Returns one finding per line that waited for uploads from unknown memory. Without a wait nothing can be said."""
+    """Returns one finding per line that waited for uploads from unknown memory. Copies without a wait get none."""
     copies = uploads(run, HostMemory.UNKNOWN)
     findings = []
     for group in run.groups(with_waits(run, copies)):

@@ -97,8 +97,10 @@ def _ahead(run: Run, group: Group) -> bool:
 
 
 def _is_short_in_prefetch(run: Run, group: Group) -> bool:
-    """Returns whether these are waits for a thread of `unstall.prefetch`, no longer than it takes to fetch a batch that
-    workers have ready. That thread fetches beside the program, so what workers would gain is not known."""
+    """Returns whether these are waits for `unstall.prefetch`, too short to show that workers would gain anything.
+
+    A wait is too short if it takes no longer than fetching a batch that workers have ready.
+    """
     waits = bool(is_prefetch_wait(run.timeline)[group.rows].all())
     return waits and int(run.host_length[group.rows].mean()) <= FETCH_NS
 

@@ -1,4 +1,4 @@
-"""Kernels that could take less time: what to try and measure if the device's own work holds a step up."""
+"""Kernels that could take less time: changes to try and measure if a step is limited by the device's own work."""
 
 from __future__ import annotations
 
@@ -43,8 +43,10 @@ _OPTIMIZER_FILE = re.compile(r"(?:.*/)?torch/optim/")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One change to try: its texts, and the kernels that suggest it. `saw` is said of them instead of their number and
-    their share of the time."""
+    """One change to try: the texts of its finding, and `ops`, the kernels that suggest the change.
+
+    If `saw` is "", the finding says how many kernels there are, and their share of the time.
+    """
 
     rule: str
     title: str
@@ -119,8 +121,8 @@ def _trials(run: Run) -> Iterator[Trial]:
 def _larger_batch(run: Run, kernels: Bool) -> Iterator[Trial]:
     """Yields a trial if kernels that leave half of the SMs without a block take most of the busy time.
 
-    With few blocks less than there are SMs, a kernel may well fill the device: matrix products that loop over their
-    tiles have about a block per SM at any size. With half, all blocks of twice the batch run at once.
+    A kernel with only a few blocks less than there are SMs may still fill the device: matrix products that loop over
+    their tiles have about one block per SM at any size. If half of the SMs have no block, twice the batch fits at once.
     """
     device = run.timeline.device
     sms = _multiprocessors(run)
@@ -154,7 +156,7 @@ def _multiprocessors(run: Run) -> I64:
 
 
 def _alone(run: Run, ops: I64) -> int:
-    """Returns ns of the window in which these device rows run and no other does."""
+    """Returns the ns of the window in which these device rows run and no other device row does."""
     others = run.ops_inside.copy()
     others[ops] = False
     return run.alone(ops, run.work(others))
@@ -197,7 +199,7 @@ def _costliest(run: Run, ops: I64) -> Group:
 
 
 def _mostly(run: Run, ops: I64) -> str:
-    """Returns the name of the kernel that takes longest of these, and its time in a step, or in the run."""
+    """Returns the name of the kernel in these device rows that takes longest, and its time in a step or in the run."""
     device = run.timeline.device
     names, which = np.unique(device.name[ops], return_inverse=True)
     taken = np.bincount(which, (device.end - device.start)[ops])

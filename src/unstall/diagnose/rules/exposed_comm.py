@@ -1,4 +1,4 @@
-"""Collectives with no computation beside them."""
+"""Collectives that run while the device does no other work."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def exposed_comm(run: Run) -> list[Finding]:
 
 
 def _kinds(run: Run, ops: I64, beside: dict[int, Intervals]) -> str:
-    """Returns what these collectives are, by kind and group; those that are alone for longest stand first."""
+    """Returns a text on these collectives by kind and group. Those that run alone for longest come first."""
     found = sorted(
         ((run.alone(part.ops, beside), part) for part in alike(run.timeline, ops)), key=lambda pair: -pair[0]
     )

@@ -32,8 +32,8 @@ def host_wait(run: Run) -> list[Finding]:
 
 
 def waits_by_way(run: Run) -> Iterator[tuple[Way, Group]]:
-    """Yields the waits of each way, by line and operator, without those of the recorder, of `empty_cache` and of
-    unstall's helpers."""
+    """Yields (way of waiting, waits), grouped by line and operator. Leaves out the waits of the recorder, of
+    `empty_cache` and of unstall's helpers."""
     rows = other_waits(run)
     rows = rows[run.inside[rows]]
     ways = _ways(run, rows)
@@ -88,7 +88,7 @@ def _in_library(run: Run, group: Group) -> str:
 
 
 def _distinct(keys: NDArray[np.integer]) -> tuple[list[list[int]], list[int]]:
-    """Returns the distinct columns, and the count of each."""
+    """Returns the distinct columns of `keys`, and how often each occurs."""
     distinct, counts = np.unique(keys, axis=1, return_counts=True)
     return distinct.T.tolist(), counts.tolist()
 
@@ -121,7 +121,7 @@ def _reads_data(run: Run, way: Way, group: Group) -> bool:
 
 
 def _for_what(run: Run, way: Way, group: Group) -> str:
-    """Returns what is read on the host, if the way of waiting was recognised by that."""
+    """Returns words for what the host reads, if the way of waiting was recognised by what the host reads."""
     if way.read is None:
         return ""
     sizes = np.unique(_bytes_read(run, group.rows))

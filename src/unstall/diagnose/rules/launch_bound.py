@@ -63,7 +63,7 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
     """Returns the lines at which most of the idle time ends, except the finding's own line, and the functions that are
     called there.
 
-    Of two functions of one name, only exact lines tell that they are one.
+    Two functions with the same name in a file can be told apart only if exact lines are known.
     """
     exposed, own = int(lost[group.rows].sum()), run.where(group)
     parts = sorted(

@@ -1,4 +1,4 @@
-"""Work on another stream that never overlaps with anything: the second stream gains nothing."""
+"""Work on a second stream that hardly overlaps with other work, so that the second stream saves no time."""
 
 from __future__ import annotations
 

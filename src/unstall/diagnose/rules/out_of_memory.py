@@ -1,4 +1,4 @@
-"""Memory of a device that was full, which ended the program: what holds it, by line."""
+"""The program ended because a device's memory was full. The finding says which lines hold the memory."""
 
 from __future__ import annotations
 

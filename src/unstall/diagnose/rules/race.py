@@ -20,7 +20,7 @@ _SAFE_IF = "always: the program then computes what its code says"
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One of the two accesses, on all streams on which that line makes it."""
+    """One of the two accesses of a race, with all streams on which its line makes this access."""
 
     place: int
     op: str

@@ -4,9 +4,10 @@ When the program begins, the environment, `sys.path` and `sys.modules` are the p
 plain Python.
 
 An environment variable names the module whose function `arm(settings)` arms the program: UNSTALL_ARM for this process
-only, or UNSTALL_ARM_ALL for its children too. With UNSTALL_ARM_ALL, this variable and PYTHONPATH stay set. So they do
-with UNSTALL_ARM_CHILDREN, which names the module for processes that no other variable names one for; if that module
-fails, the process runs as it is.
+only, or UNSTALL_ARM_ALL for its children too. With UNSTALL_ARM_ALL, this variable and PYTHONPATH stay set.
+
+UNSTALL_ARM_CHILDREN stays set, too. It names the module for processes for which the other variables name none. If that
+module fails, the process runs without being armed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def _arm(module: str, settings: str | None) -> None:
 
 
 def _arm_all(module: str, settings: str | None) -> None:
-    """Arms this process as its parent was armed. If that fails, the program ends, since it must not run unarmed."""
+    """Arms this process like its parent. If that fails, ends the program, because it must not run without it."""
     try:
         _arm_by(module, settings)
     except Exception as error:
@@ -56,7 +57,7 @@ def _arm_all(module: str, settings: str | None) -> None:
 
 
 def _arm_child(module: str, before: set[str]) -> None:
-    """Arms a child of the program. If that fails, it runs as it is, and nothing is said."""
+    """Arms a child process of the program. If that fails, the child runs without being armed, and without a message."""
     try:
         _arm_by(module, None)
         _hand_over(before, _first_on_path())
@@ -85,7 +86,7 @@ def _import_own_unstall() -> None:
 
 
 def _hand_over(before: set[str], folder: str | None) -> None:
-    """Forgets our modules that the program has one of that name of. Otherwise its imports would find ours.
+    """Removes our modules from `sys.modules` if the program has modules of the same names, which it must import.
 
     Our modules were imported before the program's folder was on the path. Our code still refers to them.
     """
@@ -112,7 +113,7 @@ def _first_on_path() -> str | None:
 
 
 def _die_with(supervisor: int) -> None:
-    """Makes Linux kill this process when the supervisor is killed, since then nothing forwards signals to it."""
+    """Makes Linux kill this process if the supervisor is killed, because then nothing forwards signals to it."""
     try:
         import ctypes
         import signal
@@ -137,7 +138,7 @@ def _interrupted() -> None:
 
 
 def arm_this_process() -> None:
-    """Arms it by what the environment says, and forgets what the program must not find."""
+    """Arms this process as the environment says, and removes from it what the program must not find."""
     own, everyones, settings, supervisor, first = _restore()
     childrens = os.environ.get("UNSTALL_ARM_CHILDREN")
     before = set(sys.modules)

@@ -1,10 +1,10 @@
-"""Lets `_unstall_arms.py` arm this process before the program's first line, and then Python go on as it would have.
+"""Lets `_unstall_arms.py` arm this process before the program's first line. After that, Python continues as usual.
 
 Python imports this module by its name as Python starts, because the module's folder is first on PYTHONPATH
 (`children.py`). The module then removes itself. If it hides another sitecustomize, the hidden one runs instead.
 
-A child may be of any version of Python, so this file has to run in all of them. UNSTALL_CHILDREN_PYTHON is the version
-whose processes UNSTALL_ARM_CHILDREN is for; a process of another one is left as it is.
+A child process may use any version of Python, so this file has to run in all of them. UNSTALL_ARM_CHILDREN is only for
+processes of the version UNSTALL_CHILDREN_PYTHON. Processes of other versions are not armed.
 """
 
 import os

@@ -1,1 +1,1 @@
-"""A recording's folder → a trace file."""
+"""Makes a trace file of a recording's folder."""

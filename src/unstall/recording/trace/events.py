@@ -113,7 +113,7 @@ def _sync_of(call: str) -> str | None:
 
 
 def _records_waited_for(waits: np.ndarray, records: np.ndarray) -> I64:
-    """Returns for each wait the row of the last record of its event before it, or -1."""
+    """Returns for each wait the row in `records` that last recorded the wait's event before the wait, or -1."""
     found = np.full(len(waits), -1, np.int64)
     events = np.unique(records["event"])
     for event in events[np.isin(events, waits["event"])]:

@@ -1,4 +1,4 @@
-"""The device ops of a recording, and how long the device alone needs for them."""
+"""Computes from the device ops of a recording how long the device alone needs for them."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class PlainStep:
 
     @property
     def notes(self) -> list[str]:
-        """Notes for the report."""
+        """Sentences on the plain step time for the report."""
         notes = []
         if self.paused:
             steps = sum(each.steps for each in self.with_pauses)

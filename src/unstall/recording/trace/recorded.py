@@ -39,12 +39,12 @@ _BEGINS = ("threading.py", "_bootstrap")  # outermost frame of a thread
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A recording, read from its folder. It is written once."""
+    """A recording, read from its folder. Call `write` at most once, because it consumes `events`."""
 
     recorder: str
     device_ops: int
     failed: str | None
-    """Why the recording is not whole, if something failed."""
+    """If something failed, the reason why the recording is incomplete."""
     head: dict[str, Any]  # the trace's fields before its events
     events: Iterator[str]
 
@@ -61,8 +61,8 @@ class Recorded:
 def read_recorded(folder: Path, session: Path | None = None) -> Recorded:
     """Reads a recording's folder, even if the recording was cut short.
 
-    `session`: the folder of the session that this recording began. The session may have timed steps of the same kind
-    without recording.
+    `session`: if `folder` holds the first steps of a session, the session's folder. The session may have timed steps of
+    the same kind without recording.
 
     Raises TraceError if nothing was recorded.
     """
@@ -206,7 +206,7 @@ def _loading(activity: Activity, places: LinePlaces, process: int, text: Text) -
 
 
 def _head(story: _Story, activity: Activity) -> dict[str, object]:
-    """Returns the fields before the events, in Kineto's form."""
+    """Returns the fields that a trace in Kineto's form has before its events."""
     cuda = str(story.machine.get("cuda") or "").split(".")
     devices: list[dict[str, object]] = story.machine.get("devices") or []
     head: dict[str, object] = {
@@ -239,7 +239,7 @@ class _Story:
     events: list[Event]
 
     def with_plain_steps(self, session: list[Event]) -> _Story:
-        """Returns the same story with the plain steps of a session, if its boundaries are of the same kind."""
+        """Returns a copy with the plain steps in the journal `session`, if its step boundaries are of the same kind."""
         timed = _Story(session)
         begun = [event.get("by") for event in timed.all("phase") if event["phase"] == "plain_before"]
         if begun[-1:] != [self._last("recorded").get("by")]:
@@ -252,7 +252,7 @@ class _Story:
 
     @property
     def failed(self) -> str | None:
-        """Why the recording is not whole, if something failed."""
+        """If something failed, the reason why the recording is incomplete."""
         return next((str(event.get("why")) for event in self.all("failed")), None)
 
     @property

@@ -48,10 +48,12 @@ def of_calls(
     """Makes slices from the stacks of calls. `calls` are sorted by thread and start. `stack` is -1 for a call without a
     stack.
 
-    The user's frames count, frameworks' frames inside the innermost user frame, and torch's outermost call of a module,
-    which tells the model from the modules that it is made of. If a call has frames that the previous call did not have,
-    the new frames begin 200 µs before the call. They begin later if the previous call ended later, or if something else
-    on the thread began or ended later, at one of the `moments` (threads, times in ns).
+    Makes slices of the user's frames, of frameworks' frames inside the innermost user frame, and of torch's outermost
+    call of a module, which tells the model from the modules that it is made of.
+
+    If a call has frames that the previous call did not have, the new frames begin 200 µs before the call. They begin
+    later if the previous call ended later, or if something else on the thread began or ended later, at one of the
+    `moments` (threads, times in ns).
     """
     frames: dict[Frame, int] = {}
     known = sorted(places.stacks)
@@ -94,7 +96,7 @@ def _entered(thread: I64, start: I64, end: I64, moments: tuple[I64, I64]) -> I64
 
 
 def _chain(stack: tuple[Frame, ...], frames: dict[Frame, int]) -> list[int]:
-    """Returns the numbers of the frames in a stack that count, outermost first."""
+    """Returns the numbers of those frames of a stack that become slices, outermost first."""
     users = [not is_framework(file) for file, _, _ in stack]
     innermost = users.index(True) if True in users else len(stack)
     model = next((row for row in reversed(range(len(stack))) if not users[row] and _calls_a_module(stack[row])), -1)
@@ -151,7 +153,7 @@ def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 
 
 
 def _beside(time: I64, calls: np.ndarray, off_ns: int) -> I64:
-    """Returns the times, in order, that are not inside an outermost call within `off_ns` of its start or end."""
+    """Returns the times, in order. A time inside a call, within `off_ns` of its start or end, is moved to that."""
     calls = outermost(calls)
     start, end = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
     at = np.searchsorted(start, time, side="right") - 1

@@ -1,4 +1,4 @@
-"""Reads the output of the recorder `torch`: its events as text, and its calls in our clock."""
+"""Reads the output of the recorder `torch`: its events as text, and its calls with times in unstall's clock."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _times(event: _Event, zero_ns: int) -> tuple[int, int]:
 
 
 def _zero_ns(clocks: list[tuple[int, int, int]]) -> int:
-    """Returns our clock's time at the profile's time 0, from annotations: (our time before it, its start, its end).
+    """Returns our clock's time at the profile's time 0. `clocks` has (our time before it, start, end) per annotation.
 
     Each annotation begins after the time in its name and ends before the time in the name of the next. The tightest of
     these bounds are some 2 µs apart; the result is their middle.

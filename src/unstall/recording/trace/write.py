@@ -1,4 +1,4 @@
-"""Writes the trace of a run: of its recording or, if that holds no work of the device, of how the program began."""
+"""Writes the trace of a run. If the recording has no device work, writes the trace of the program's first steps."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def write_trace(folder: Path, path: Path, *, missing: str | None = None, of: str
     Args:
         folder: The recording's folder.
         path: The trace's file.
-        missing: Why the recording did not begin, if it did not. How the program began may have been recorded.
-        of: A word for what was recorded.
+        missing: If the recording did not begin, the reason. The program's first steps may still have been recorded.
+        of: A word for what was recorded, such as "program".
 
     Returns:
-        The trace's shortfall: if the trace is of how the program began, a clause that says so, and why. Else None.
+        None if the trace is that of the recording. If it is that of the program's first steps, a clause that says why.
 
     Raises:
         TraceError: Nothing was recorded.
