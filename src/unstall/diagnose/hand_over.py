@@ -18,7 +18,7 @@ _LONG_AGO = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HandOver:
-    """How each idle interval ends, and when the device had a launch that could end it."""
+    """How each interval in which the device idles ends, and when the launch that ended it had reached the device."""
 
     op: I32  # device row of the op that ends the interval, or -1 at the window's end
     launch: I32  # host row of the launch of the next op, which at the window's end comes after it; or -1

@@ -20,8 +20,8 @@ assert sys.version_info >= (3, 12)
 class ModelCallHooks:
     """Calls `on_boundary` at each call of an outermost module.
 
-    Watching every module costs a few tenths of a microsecond per module call. After `follow`, if two calls of the
-    followed module run its `forward` equally often, only this `forward` is watched.
+    Watching every module costs a few tenths of a microsecond per module call. `follow` chooses one module. If two of
+    its calls run its `forward` the same number of times, only that `forward` is watched from then on.
     """
 
     def __init__(self, on_boundary: Callable[[str, int], None]) -> None:

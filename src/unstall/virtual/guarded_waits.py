@@ -81,7 +81,7 @@ class GuardedWaits:
         """Does nothing, because each wait is reported when it ends."""
 
     def begins(self, begun: Begun) -> None:
-        """Called when the wait begins, if that is later than the call that returned `begun`."""
+        """Sets the start of a wait that `begun` stands for. It is called only if the wait starts after `begun` was made."""
         begun.start_ns = self._simulator.here_ns()
 
     def after(self, begun: Begun) -> None:
