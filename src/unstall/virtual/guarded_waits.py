@@ -81,7 +81,7 @@ class GuardedWaits:
         """Does nothing, because each wait is reported when it ends."""
 
     def begins(self, begun: Begun) -> None:
-        """Sets the start of a wait that `begun` stands for. It is called only if the wait starts after `begun` was made."""
+        """Sets when the wait of `begun` starts. It is called only if that is after `begun` was made."""
         begun.start_ns = self._simulator.here_ns()
 
     def after(self, begun: Begun) -> None:
