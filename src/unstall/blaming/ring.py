@@ -197,7 +197,7 @@ class Ring:
 
 
 def name_in_results(linked: str) -> str:
-    """Returns the name in results of the kernel with this linker symbol. The ring keeps only the first 1024 bytes."""
+    """Returns how results name a kernel: its linker symbol, demangled. Of the symbol, the first 1024 bytes are used."""
     return demangled(linked.encode()[:_LONGEST_NAME].decode(errors="replace"))
 
 

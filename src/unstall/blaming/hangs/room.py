@@ -41,7 +41,7 @@ def place_for_ring(folder: Path) -> Path:
 
 
 def remove_ring(folder: Path) -> None:
-    """Removes the ring of this folder, if there is one, also if the folder only links to it."""
+    """Removes the ring file of this folder, if any. Of a symbolic link, the file that it points to is removed, too."""
     ring = folder / RING
     ring.resolve().unlink(missing_ok=True)
     ring.unlink(missing_ok=True)
