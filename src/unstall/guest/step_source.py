@@ -36,7 +36,10 @@ class StepSources:
         self._since_optimizer = dict.fromkeys((LOADER, FORWARD), 0)
 
     def add(self, source: StepSource, *, may_train: bool = False) -> bool:
-        """Counts a boundary of `source`. Returns whether it is the first one of this source that counts."""
+        """Counts a boundary of `source`. Returns whether this is the first one counted of that source.
+
+        With `may_train`, the first 50 boundaries of a loader or a model after an optimizer's step are not counted.
+        """
         if source.kind == OPTIMIZER:
             self._since_optimizer = dict.fromkeys(self._since_optimizer, 0)
         elif source.kind in self._since_optimizer:

@@ -108,8 +108,8 @@ class Timer:
     def blocked_autorange(
         self, callback: Callable[[int, float], object] | None = None, min_run_time: float = 0.2
     ) -> Timing:
-        """Times blocks for at least `min_run_time` seconds in all. Blocks are so long that the clock and the wait do
-        not matter.
+        """Times blocks for at least `min_run_time` seconds in all. Blocks are so long that the time for reading the
+        clock and for waiting for the device does not matter.
 
         Args:
             callback: Called after each block with its number of runs and its seconds.

@@ -38,7 +38,7 @@ class PlainStep:
 
     @cached_property
     def ns(self) -> float:
-        """The mean ns per step, by the device's clock if it timed all stretches."""
+        """The mean time of a step in ns: of the device's clock if all `stretches` have that, else of the host's."""
         return float(np.mean(_times(self.stretches)))
 
     @property
