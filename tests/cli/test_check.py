@@ -288,7 +288,7 @@ def test_every_option_of_run_is_one_of_check_or_left_alone() -> None:
     assert set(_NOT_CONFIGURED) <= of_run
 
 
-@pytest.mark.parametrize("options", [["--gpu", "h200"], ["--steps", "3"], ["--races"], ["--for", "2"]])
+@pytest.mark.parametrize("options", [["--gpu", "h200"], ["--steps", "3"], ["--for", "2"]])
 def test_options_of_a_run_are_refused_for_one_that_is_over(unstall: Cli, options: list[str]) -> None:
     outcome = unstall("check", *options, WAITS, "--max-idle", "10%")
     assert outcome.code == 2
@@ -442,9 +442,15 @@ def test_a_module_is_checked() -> None:
 
 @pytest.mark.gpu
 def test_races_are_looked_for_on_a_real_gpu() -> None:
-    outcome = _check("--races", "--no-races", "--max-idle", "10%", "--json", str(EXAMPLES.parent / "race.py"))
+    outcome = _check("--no-races", "--json", str(EXAMPLES.parent / "race.py"))
     assert outcome.code == 1
-    assert _states(outcome) == {"max-idle": "unknown", "no-races": "exceeded"}
+    assert _states(outcome) == {"no-races": "exceeded"}
+
+
+@pytest.mark.gpu
+def test_races_are_not_looked_for_beside_other_budgets_on_a_real_gpu() -> None:
+    outcome = _check("--no-races", "--max-idle", "100%", "--json", str(EXAMPLES.parent / "race.py"))
+    assert _states(outcome)["no-races"] == "unknown"
 
 
 @pytest.mark.gpu

@@ -25,7 +25,6 @@ _LOOKS: Mapping[Limit, Look] = {
     RESERVED: reserved,
     RACES: races_in,
 }
-_ONLY_RACES = "a run that looks for races on a real GPU records no steps: check this in a run without --races"
 
 
 def check(result: Result, budget: Budget, *, path: str | None = None) -> CheckResult:
@@ -46,20 +45,19 @@ def check(result: Result, budget: Budget, *, path: str | None = None) -> CheckRe
 
 
 def check_races(races: Iterable[OutcomeLine], missing: str, budget: Budget, *, path: str) -> CheckResult:
-    """Returns the outcomes of a run that looked for races only.
+    """Returns the outcome of a run that looked for races only.
 
     Args:
         races: A line for each race.
         missing: Why `races` may be incomplete; "" if it is complete.
-        budget: The budget. Its other limits cannot be checked.
+        budget: A budget of races, and of nothing else.
         path: The program that ran.
     """
     found = seen_races(races)
     seen = CannotTell(f"races may be missing: {missing}") if missing and not found.value else found
-    outcomes = (
-        _outcome(limit, value, seen if limit is RACES else CannotTell(_ONLY_RACES)) for limit, value in budget.limits()
+    return CheckResult(
+        version=__version__, path=path, outcomes=tuple(_outcome(limit, value, seen) for limit, value in budget.limits())
     )
-    return CheckResult(version=__version__, path=path, outcomes=tuple(outcomes))
 
 
 def _cannot_be_judged(result: Result) -> str:

@@ -10,7 +10,8 @@ from unstall.budgets.seen import CannotTell, Seen
 from unstall.result import Result
 
 NOT_LOOKED_FOR = (
-    "nothing looked for races in this run: use a virtual GPU (--gpu h200), or `unstall check --races` on a real one"
+    "nothing looked for races in this run: use a virtual GPU (--gpu h200), or check them without other budgets, with "
+    "`unstall check --no-config --no-races`"
 )
 
 

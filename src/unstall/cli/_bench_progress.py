@@ -14,7 +14,9 @@ _SOON_S = 2.0  # before this, the elapsed time is not shown
 
 @contextmanager
 def shown(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Yields a function to call with the current activity. No thread counts seconds, because it would be timed too."""
+    """Yields a function that shows an activity and the time since the start. The time is shown only at each call: a
+    thread that updated it would slow down what is timed.
+    """
     if quiet or not sys.stderr.isatty():
         yield _unseen
         return

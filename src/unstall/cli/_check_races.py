@@ -1,4 +1,4 @@
-"""`unstall check --races`: a run on a real GPU that looks for races, and records no steps."""
+"""`unstall check --no-races` on a real GPU: a run that looks for races, and records no steps."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def races_of(args: argparse.Namespace, program: Sequence[str], budget: Budget, name: str) -> tuple[Exit, CheckResult]:
-    """Runs the program, and returns how it ended, and the outcomes of its budgets. `name` is the program's name in
-    reports.
-    """
+    """Runs the program. Returns how it ended, and the outcome of its budget of races. `name` is its name in reports."""
     ended = supervised(args, program)
     found = ended.result.races if ended.result else None
     missing = ended.result.races_missing if ended.result else ended.missing

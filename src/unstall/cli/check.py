@@ -27,6 +27,7 @@ from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unstall.budgets.limits import RACES
 from unstall.cli._budget_options import add_budget_options, budget_of, budgets_in, is_of_budget, tell
 from unstall.cli._config import budgets, given_in
 from unstall.cli._inputs import looks_recorded, name_of, read_report
@@ -61,11 +62,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.usage = f"{USAGE}\n       {USAGE_OF_MODULE}\n       %(prog)s [options] TRACE|RESULT"
     add_program(parser, "SOURCE", "the program and its arguments, or a trace or a saved result; - for stdin")
     add_budget_options(parser)
-    add_recording_options(parser).add_argument(
-        "--races",
-        action="store_true",
-        help="on a real GPU, look for races and record no steps; on a virtual one races are always looked for",
-    )
+    add_recording_options(parser)
     add_virtual_options(parser)
     add_output_options(
         parser,
@@ -78,6 +75,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         not_configured=_NOT_CONFIGURED,
         against=None,
         blame=False,
+        races=False,
         pin_down=False,
         core_dump=False,
         core_dump_to=None,
@@ -137,7 +135,8 @@ def _check_program(args: argparse.Namespace, budget: Budget, name: str) -> int:
     """Runs the program, which reports call `name`, and checks what was recorded of it."""
     from unstall.cli.run import explained, run_program
 
-    args.blame = args.races
+    # A virtual GPU always looks for races. On a real one, a run that does records no steps.
+    args.blame = args.races = not args.gpu and [limit for limit, _ in budget.limits()] == [RACES]
     codes: list[int] = []
     """What is known of the exit code, the latest last."""
 

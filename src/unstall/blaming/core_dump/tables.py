@@ -1,8 +1,8 @@
 """The tables of a core dump, in the rows of NVIDIA's cudacoredump.h.
 
 Newer drivers write longer rows, which begin with the fields listed here. Older drivers write shorter rows; the fields
-that these lack are 0. All sections of one type are read as one table. The rows of a section belong to one row of
-another section: `link` is the number of that section, and `info` the number of that row.
+that these lack are 0. All sections of one type are read as one table. Each section also has a parent, which is a row
+of some other section: its fields `link` and `info` are the number of that other section, and of the row in it.
 """
 
 from __future__ import annotations
