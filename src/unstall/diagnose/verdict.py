@@ -285,11 +285,11 @@ def _of_waits(run: Run) -> str:
     wall, idle = run.wall, run.accounts.idle_ns
     cost = idle.sync + idle.copy
     left = (
-        "which costs the device next to nothing"
+        ", which costs the device next to nothing."
         if run.negligible(cost)
-        else f"and because of that the device idles for {share(cost, wall)} of the time"
+        else f". Then the device idles until the host goes on: for {share(cost, wall)} of the time."
     )
-    return f"The host waits for the device for {share(run.waiting, wall)} of the time, {left}."
+    return f"The host waits for the device for {share(run.waiting, wall)} of the time{left}"
 
 
 def _recorder_share(run: Run) -> int:

@@ -17,7 +17,7 @@ _CLOCKS = (
 
 
 def without_empty_cache(module: Module, line: int) -> tuple[list[Edit], str] | str:
-    """Returns edits that remove the statement `torch.cuda.empty_cache()` at a line, and an empty note.
+    """Returns two things: edits that remove the statement `torch.cuda.empty_cache()` at a line, and an empty string.
 
     If there can be no such edit, returns a phrase that says why.
     """

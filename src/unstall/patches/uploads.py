@@ -51,7 +51,7 @@ def uploaded(module: Module, line: int) -> tuple[list[Edit], str] | str:
 
 
 def made_on_device(module: Module, line: int) -> tuple[list[Edit], str] | str:
-    """Returns edits of a line that makes constants by `torch.tensor(0.5, device=…)`, and an empty note.
+    """Returns two things: edits of a line that makes constants by `torch.tensor(0.5, device=…)`, and an empty string.
 
     The edited line calls `torch.full`, which makes the same tensor on the device without a copy. If there can be no
     such edit, returns a phrase that says why.
