@@ -98,8 +98,7 @@ def test_waits_for_uploads_count_with_what_they_leave_idle() -> None:
             trace.launch("gemm", 1_000)
         trace.work(1_000)
     assert (
-        "The host waits for the device for 9.4 % of the time. Then the device idles until the host goes on: for 5.7 % "
-        "of the time."
+        "The host waits for the device for 9.4 % of the time. These waits make the device idle for 5.7 % of the time."
     ) in verdict(trace)
 
 

@@ -1,4 +1,4 @@
-"""Rows of both runs in common groups."""
+"""Puts rows of two runs into groups, so that a group has what both runs have of the same thing."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ returns a second function, which is called once for each step.
 Each entry runs in a process of its own, for at most --timeout seconds. The table begins with the entries that would
 gain most. An entry that fails or takes too long is listed with its reason and its log.
 
-The exit code is 0 if all entries ran, whatever they would gain; 1 if an entry failed or took too long.
+The exit code is 0 if all entries ran, and 1 if an entry failed or took too long.
 """
 
 from __future__ import annotations

@@ -287,7 +287,7 @@ def _of_waits(run: Run) -> str:
     left = (
         ", which costs the device next to nothing."
         if run.negligible(cost)
-        else f". Then the device idles until the host goes on: for {share(cost, wall)} of the time."
+        else f". These waits make the device idle for {share(cost, wall)} of the time."
     )
     return f"The host waits for the device for {share(run.waiting, wall)} of the time{left}"
 

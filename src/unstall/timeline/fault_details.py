@@ -40,7 +40,7 @@ class FaultDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 def packed(details: FaultDetails) -> str:
-    """Returns the details as the text that a column holds."""
+    """Returns the details as JSON, which is how a `Timeline` keeps them."""
     return msgspec.json.encode(details).decode()
 
 

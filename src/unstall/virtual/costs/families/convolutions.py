@@ -96,7 +96,7 @@ def with_bias(variant: str) -> bool:
 
 
 def turns(variant: str) -> bool:
-    """Returns whether no tensor of a variant is NHWC. Many cuDNN kernels need a transpose of NCHW tensors first."""
+    """Returns whether all tensors of a variant are NCHW: for many of cuDNN's kernels they are transposed first."""
     return "l" not in variant.split()[3]
 
 
