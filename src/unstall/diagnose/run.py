@@ -102,7 +102,7 @@ class Run:
 
     @cached_property
     def blamed(self) -> I64:
-        """By host row: ns for which the device was idle because of this event, int64."""
+        """For each row of the host events, the ns for which the device was idle because of that event (int64)."""
         return self._blamed(np.ones(len(self.gaps), dtype=np.bool_))
 
     @cached_property
