@@ -20,7 +20,7 @@ _CLOCKS_DIFFER_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The core dump of a process, as far as one was found. `why`: if it was not read, the reason."""
+    """The core dump of a process, if one was found. If it could not be read, `dump` is None, and `why` says why not."""
 
     file: Path | None = None
     dump: CoreDump | None = None
