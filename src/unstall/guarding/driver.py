@@ -104,8 +104,8 @@ class DriverWaits:
         self._lock = threading.Lock()
 
     def switch(self, on: bool) -> None:
-        """Makes the hooks ask about each wait from now on, or stops that. Raises UsageError if the hooks cannot see
-        waits.
+        """Makes the hooks call `before` at each wait from now on; with `on` False, they no longer do. Raises UsageError
+        if the hooks cannot see waits.
         """
         if on:
             self._install()

@@ -106,7 +106,7 @@ def is_asleep(timeline: Timeline) -> Bool:
 
 
 def is_waiting_for_thread(timeline: Timeline) -> Bool:
-    """Returns which host events wait for another thread: at a lock or a queue, as futures do."""
+    """Returns which host events wait for another thread: for its lock, its item in a queue, or its future."""
     frames: Bool = timeline.host.kind == HostKind.PYTHON
     return frames & named(timeline, _OF_THREADS, timeline.host.name)
 
