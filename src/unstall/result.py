@@ -238,9 +238,9 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         mean_step_ns: Step time of the replayed run.
         error: How far `mean_step_ns` is from the measured step time, as a fraction of the measured step time.
-        error_ns: The error that this fraction makes of `undistorted_mean_step_ns`, in ns; never negative. A gain that is
-            smaller than it may be 0.
-        undistorted_mean_step_ns: Step time without the recorder's overhead, once many steps have run in a row.
+        error_ns: The same fraction of `undistorted_mean_step_ns`, in ns; never negative. A gain that is smaller than
+            this may be 0.
+        undistorted_mean_step_ns: Step time in a long run without the recorder's overhead.
         undistorted_by: How the overhead was determined.
         usual_error: Usual error of the estimate, as a fraction, if `undistorted_by` is "usual cost".
         plain_step_ns: Step time measured without recording.
