@@ -135,9 +135,7 @@ def is_guarded() -> bool:
 
 def enter(guard: Guard | None) -> Region:
     """Begins a region inside the innermost one. Raises UsageError if waits cannot be seen here."""
-    entered, outer = _here.entered, _innermost.get()
-    while outer is not None and not (outer.active and outer.siblings is entered):
-        outer = outer.outer
+    entered, outer = _here.entered, _own()
     region = Region(guard, outer, entered, _task())
     _innermost.set(region)
     entered.append(weakref.ref(region))
