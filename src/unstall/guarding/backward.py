@@ -7,8 +7,10 @@ too, and torch only knows threads.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType, ModuleType
 from typing import Any
@@ -40,6 +42,7 @@ def carry(torch: ModuleType) -> None:
     torch_c: Any = torch._C
     if not hasattr(torch_c, "_stash_obj_in_tls"):
         return
+    stash = _stash(torch_c)
 
     class Engine(torch_c._ImperativeEngine):  # type: ignore[misc]
         """torch's engine, whose backward passes carry the guard of their caller."""
@@ -49,13 +52,13 @@ def carry(torch: ModuleType) -> None:
             if region is None:
                 return super().run_backward(*args, **kwargs)
             before, caller = _caller(), Caller(region, sys._getframe(1))
-            torch_c._stash_obj_in_tls(_KEY, caller)
+            stash(caller)
             _running.append(caller)
             try:
                 return super().run_backward(*args, **kwargs)
             finally:
                 _running.remove(caller)
-                torch_c._stash_obj_in_tls(_KEY, before)
+                stash(before)
 
     variable: Any = torch.autograd.Variable
     ours, torchs = Engine(), variable._execution_engine
@@ -70,6 +73,27 @@ def carry(torch: ModuleType) -> None:
 
     regions.caller = _region
     regions.when_switched(switch)
+
+
+def _stash(torch_c: Any) -> Callable[[object], None]:
+    """Returns a function that stashes an object for this thread, under our key.
+
+    torch releases what was stashed once nobody can get it any more. Some versions, such as 2.11, do so without having
+    taken a reference before. The object would then be freed while it is in use, so a reference is taken for them.
+    """
+    probe = object()
+    before = sys.getrefcount(probe)
+    torch_c._stash_obj_in_tls(_KEY, probe)
+    is_taken = sys.getrefcount(probe) > before
+    take: Callable[[object], object] = (lambda kept: None) if is_taken else ctypes.pythonapi.Py_IncRef
+    take(ctypes.py_object(probe))
+
+    def stash(kept: object) -> None:
+        take(ctypes.py_object(kept))
+        torch_c._stash_obj_in_tls(_KEY, kept)
+
+    stash(None)
+    return stash
 
 
 def caller_of(thread: int) -> Caller | None:
