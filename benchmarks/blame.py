@@ -1,16 +1,17 @@
 """What `unstall run --blame` names and what it costs: planted faults, and steps with and without it. On a GPU.
 
-    python -m benchmarks.blame [--only cost|faults] [--seconds 60] [--parts] [--late] [--out FILE]
+    python -m benchmarks.blame [--only cost|faults] [--seconds 60] [--sets 5] [--parts] [--late] [--out FILE]
 
 Faults: each program of tests/blaming/programs has one line with the comment `# the fault`. It is run as it is, for the
 line in the traceback of Python, and with --blame. With --late it is run with --blame only, as if the first marks, which
 are put whatever they cost, had been put long before.
 
-Cost: one process for each way to run (as it is, with --blame, with CUDA_LAUNCH_BLOCKING=1), all with the same
+Cost: sets of one process for each way to run (as it is, with --blame, with CUDA_LAUNCH_BLOCKING=1), all with the same
 programs: an inference that is bound by launches, a training and a chain of elementwise operators that are bound by the
-device, and that inference as replays of a CUDA graph. They time a few steps in turns, on the same two cores. Figures
-are medians of the ratios of neighbours, and ratios of medians. Results must be equal bit for bit. With --parts there
-are parts of --blame, too: calls that are only handed on, the ring without marks, marks for 1 % of the time, all marks.
+device, and that inference as replays of a CUDA graph. They time a few steps in turns, on the same two cores. Processes
+that run the same differ by up to 4 %. So the figure of a set is the median of its ratios of neighbours, and the result
+is the median of the sets, with the least and the greatest. Results must be equal bit for bit. With --parts there are
+parts of --blame, too: calls that are only handed on, the ring without marks, marks for 1 % of the time, all marks.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", choices=("cost", "faults", "one", "worker"), help="one part")
     parser.add_argument("--seconds", type=float, default=60.0, help="for the cost")
     parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
+    parser.add_argument("--sets", type=int, default=5, help="of processes, for the cost")
     parser.add_argument("--parts", action="store_true", help="the cost of the parts of --blame")
     parser.add_argument("--late", action="store_true", help="faults without the first marks")
     parser.add_argument("--rings", type=Path, help="a folder for the rings of the faults")
@@ -75,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
         result["faults"] = rows = faults(args.rings, late=args.late)
         result["named"] = {way: sum(row[way] == row["true"] for row in rows) for way in ("line", "python")}
     if args.only != "faults":
-        result["cost"] = cost(args.seconds, (*_WAYS, *_PARTS) if args.parts else _WAYS)
+        result["cost"] = cost(args.seconds, (*_WAYS, *_PARTS) if args.parts else _WAYS, args.sets)
     if args.out:
         args.out.write_text(json.dumps(result, indent=1) + "\n")
     return 0
@@ -171,57 +173,60 @@ def _dump(folder: Path, to: Path) -> None:
     to.write_text("\n".join(lines) + "\n")
 
 
-def cost(seconds: float, ways: Sequence[str]) -> Row:
+def cost(seconds: float, ways: Sequence[str], sets: int) -> Row:
     """Returns what a step takes by that of a plain run, for each program and way. The first way is the plain one."""
-    workers = {way: _Worker(way) for way in ways}
+    workers = {(way, n): _Worker(way) for n in range(sets) for way in ways}
     try:
         rows = {name: _in_turns(workers, name, seconds * share) for name, share in _SHARES.items()}
-        sums = {name: {way: worker.ask(f"sum {name}") for way, worker in workers.items()} for name in _STEPS}
-        over = {way: worker.ask("end") for way, worker in workers.items()}
+        sums = {name: {worker.ask(f"sum {name}") for worker in workers.values()} for name in _STEPS}
+        over = {way: workers[way, 0].ask("end") for way in ways}
     finally:
         for worker in workers.values():
             worker.process.kill()
     result: Row = {"over": over}
     for name, times in rows.items():
-        equal = len(set(sums[name].values())) == 1
         result[name] = {
-            "equal": equal,
-            "sums": sums[name],
-            "step_ms": {w: statistics.median(t) for w, t in times.items()},
+            "equal": len(sums[name]) == 1,
+            "sums": sorted(sums[name]),
+            "rounds": len(times["plain", 0]),
+            "step_ms": {way: statistics.median(t for n in range(sets) for t in times[way, n]) for way in ways},
         }
         for way in ways[1:]:
-            ratios = sorted(mine / plain for mine, plain in zip(times[way], times["plain"], strict=True))
-            result[name][way] = {
-                "ratio": statistics.median(ratios),
-                "of_medians": statistics.median(times[way]) / statistics.median(times["plain"]),
-                "rounds": len(ratios),
-                "quartiles": [ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]],
-            }
+            of_sets = [
+                statistics.median(mine / plain for mine, plain in zip(times[way, n], times["plain", n], strict=True))
+                for n in range(sets)
+            ]
+            result[name][way] = {"ratio": statistics.median(of_sets), "sets": sorted(of_sets)}
     print(json.dumps(result), flush=True)
     print(_shown(result, ways[1:]), flush=True)
     return result
 
 
 def _shown(cost: Row, ways: Sequence[str]) -> str:
-    """Returns the cost as a table: medians of the ratios of neighbours, and their quartiles."""
+    """Returns the cost as a table: the median of the sets, the least and the greatest."""
     lines = ["".join(f"{text:>24}" for text in ("a step, by a plain one", *ways))]
     for name in _STEPS:
         ratios = [
-            f"{row['ratio']:.3f} ({row['quartiles'][0]:.3f}-{row['quartiles'][1]:.3f})"
-            for row in map(cost[name].get, ways)
+            f"{row['ratio']:.3f} ({row['sets'][0]:.3f}-{row['sets'][-1]:.3f})" for row in map(cost[name].get, ways)
         ]
         lines.append("".join(f"{text:>24}" for text in (name, *ratios)))
     return "\n".join(lines)
 
 
-def _in_turns(workers: Mapping[str, _Worker], name: str, seconds: float) -> dict[str, list[float]]:
-    times: dict[str, list[float]] = {way: [] for way in workers}
+def _in_turns(
+    workers: Mapping[tuple[str, int], _Worker], name: str, seconds: float
+) -> dict[tuple[str, int], list[float]]:
+    """Returns the times of each process. A set's processes take turns one after the other."""
+    times: dict[tuple[str, int], list[float]] = {key: [] for key in workers}
     for worker in workers.values():
         worker.ask(f"time {name}")
     chance, end = random.Random(1), time.monotonic() + seconds
+    sets = sorted({n for _, n in workers})
+    ways = list(dict.fromkeys(way for way, _ in workers))
     while time.monotonic() < end:
-        for way in chance.sample(list(workers), len(workers)):
-            times[way].append(workers[way].ask(f"time {name}"))
+        for n in chance.sample(sets, len(sets)):
+            for way in chance.sample(ways, len(ways)):
+                times[way, n].append(workers[way, n].ask(f"time {name}"))
     return times
 
 
