@@ -100,7 +100,9 @@ for draws in (False, True):
     for depth in ("auto", 3):
         plain, prefetched = run(False, draws, depth), run(True, draws, depth)
         assert plain[:2] == prefetched[:2], (draws, depth)
-        assert (prefetched[2].stats().depth > 0) == (not draws), prefetched[2].stats()
+        stats = prefetched[2].stats()
+        is_slower = depth == "auto" and "slower" in stats.note  # on a busy machine it can be
+        assert (stats.depth > 0 or is_slower) == (not draws), stats
         assert len(prefetched[2]) == 75 and prefetched[2].batch_size == 4
 print("SAME")
 """
