@@ -25,7 +25,8 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--pin-down",
         action="store_true",
-        help="if several lines may have failed, start a second run that waits for the GPU after each of these lines",
+        help="if it is not clear which of several lines failed, start a second run that waits for the GPU after each "
+        "of them",
     )
     group.add_argument(
         "--core-dump",

@@ -1,8 +1,8 @@
 """Predict what changes would gain: replay a recorded run with the changes made.
 
 TRACE is a trace or a saved timeline. The plan of `unstall explain TRACE` names the edits worth trying. Several edits
-add up: each is made on top of those before it. Without an edit, it shows how well the replay agrees with the recorded
-run.
+add up: each is made on top of those before it. Without an edit, the command shows how well the replay agrees with the
+recorded run.
 
 These edits can be limited to a place, by :FILE:LINE, :FILE:LINE:OP or :OP after the name:
 

@@ -49,9 +49,7 @@ def named_functions(timeline: Timeline, pattern: re.Pattern[str]) -> Bool:
 
 @remembered
 def functions(timeline: Timeline) -> Functions:
-    """Returns the function of each row of Stacks. Rows share a function if they are of the same function, called from
-    the same function.
-    """
+    """Returns the function of each row of Stacks. Calls of a function from two callers count as two functions."""
     stacks, lines, function = timeline.stacks, timeline.lines, function_of(timeline)
     row = np.arange(len(stacks), dtype=np.int32)
     depth = depths(stacks.parent)

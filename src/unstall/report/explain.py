@@ -129,8 +129,13 @@ def _findings(result: Result) -> list[Block]:
         return [Prose((words("No finding that costs anything."),))]
     gains = any(gain_of(result, finding) for finding in findings)
     names = (*(("gain",) if gains else ()), "exposed", "host waits")
-    title = words(f"Findings, {over(result)}")
-    return [Entries(title, names, _entries(result, findings, names)), Prose(_meaning(result), small=True)]
+    return [Entries(words(_title(result, gains=gains)), names, _entries(result, findings, names)), Prose(_meaning(result), small=True)]
+
+
+def _title(result: Result, *, gains: bool) -> str:
+    """Returns the findings' title. If the columns are of two runs, it says so."""
+    of_two = gains and without_recorder(result)
+    return f"Findings, {over(result)}{' (gain: without the recorder; the rest: with it)' if of_two else ''}"
 
 
 def _meaning(result: Result) -> tuple[Words, ...]:

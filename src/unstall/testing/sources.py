@@ -93,7 +93,7 @@ class OfVirtualGpu:
 
 
 class OfRealGpu:
-    """Counts on real GPUs, if there are any."""
+    """The counts of a test on a real GPU. There are none if no GPU is found."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._memory = wanted.memory

@@ -29,7 +29,7 @@ def test_a_permuted_image_is_dense_and_lies_as_nhwc() -> None:
     image = TensorSpec("float32", (2, 3, 4, 5), (60, 1, 15, 3))
 
     assert image.dense
-    assert image.lies == "l"
+    assert image.layout == "l"
     assert not image.contiguous
 
 

@@ -67,15 +67,15 @@ def in_one_format(signature: Signature) -> tuple[Piece, ...]:
     if x is None or weight is None or gradient is None:
         return (Piece(signature),)
     instead = {}
-    if backward and gradient.lies != x.lies:
+    if backward and gradient.layout != x.layout:
         instead[0] = TensorSpec(
             gradient.dtype,
             gradient.sizes,
-            _nhwc(gradient.sizes) if x.lies == "l" else contiguous_strides(gradient.sizes),
+            _nhwc(gradient.sizes) if x.layout == "l" else contiguous_strides(gradient.sizes),
         )
-    if x.lies == "l" and len(weight.sizes) == 4 and weight.lies == "c":
+    if x.layout == "l" and len(weight.sizes) == 4 and weight.layout == "c":
         turned = TensorSpec(weight.dtype, weight.sizes, _nhwc(weight.sizes))
-        if turned.lies == "l":  # with one channel or one tap, both layouts are the same
+        if turned.layout == "l":  # with one channel or one tap, both layouts are the same
             instead[first + 1] = turned
     return _copied(signature, instead)
 
@@ -127,7 +127,7 @@ def _convolved(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
         laid = {}
         for position in positions:
             x = signature.tensor(position)
-            if x is not None and x.lies == "s":
+            if x is not None and x.layout == "s":
                 laid[position] = _laid_out(x)
         return _copied(signature, laid)
 

@@ -67,7 +67,7 @@ class TensorSpec:
         return _side_by_side(zip(reversed(self.strides), reversed(self.sizes), strict=True))
 
     @property
-    def lies(self) -> str:
+    def layout(self) -> str:
         """The layout: "c" for NCHW (contiguous), "l" for NHWC (channels last), "s" for any other (strided)."""
         return "c" if self.contiguous else "l" if self.channels_last else "s"
 

@@ -39,8 +39,8 @@ def describe(signature: Signature) -> CallShape | None:
         kind = f"backward-{gradients or 'xw'}"
     else:
         kind = "forward-bias" if signature.tensor(2) is not None else "forward"
-    lies = x.lies + weight.lies + (out.lies if backward else "")
-    usual = "lcl"[: len(lies)] if "l" in lies else "ccc"[: len(lies)]
+    layouts = x.layout + weight.layout + (out.layout if backward else "")
+    usual = "lcl"[: len(layouts)] if "l" in layouts else "ccc"[: len(layouts)]
     taps = prod(weight.sizes[2:])
     depthwise = groups > 1 and groups == x.sizes[1]
     step = _step(x, out)
@@ -77,14 +77,14 @@ def describe(signature: Signature) -> CallShape | None:
     if backward:
         kinds += ["backward-xw", "backward-xwb"]
     looked = [
-        (dtype, kind, shape, lies),
-        *((dtype, at, shape, lies) for at in kinds),
+        (dtype, kind, shape, layouts),
+        *((dtype, at, shape, layouts) for at in kinds),
         *((dtype, at, shape, usual) for at in kinds),
     ]
-    looked += [(dtype, at, shape, "c" * len(lies)) for at in kinds] + [
-        (dtype, at, other, "c" * len(lies)) for at in kinds
+    looked += [(dtype, at, shape, "c" * len(layouts)) for at in kinds] + [
+        (dtype, at, other, "c" * len(layouts)) for at in kinds
     ]
-    looked += [("float32", at, form, "c" * len(lies)) for form in (shape, other, "dense") for at in kinds]
+    looked += [("float32", at, form, "c" * len(layouts)) for form in (shape, other, "dense") for at in kinds]
     variants = [" ".join(parts) for parts in looked]
     return CallShape(tuple(dict.fromkeys(variants)), dims)
 

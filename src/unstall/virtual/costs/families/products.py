@@ -29,7 +29,7 @@ def describe(signature: Signature) -> CallShape | None:
     batch = left.sizes[0] if len(left.sizes) == 3 else 1
     rows, deep, columns = left.sizes[-2], left.sizes[-1], right.sizes[-1]
     kind = "batched" if name in ("bmm", "baddbmm") else "bias" if with_bias else "plain"
-    lies = layout(left) + layout(right)
+    layouts = layout(left) + layout(right)
     unaligned = 0
     for tensor in (left, right, TensorSpec(left.dtype, (rows, columns), (columns, 1))):
         if max(tensor.strides[-2:]) * tensor.item_bytes % _ALIGNED_BYTES:
@@ -37,10 +37,10 @@ def describe(signature: Signature) -> CallShape | None:
     dims = (batch, rows, columns, deep, 1 << unaligned)
     usual = {"plain": "bias", "bias": "plain", "batched": "plain"}
     variants = (
-        f"{left.dtype} {kind} {lies}",
-        f"{left.dtype} {usual[kind]} {lies}",
+        f"{left.dtype} {kind} {layouts}",
+        f"{left.dtype} {usual[kind]} {layouts}",
         f"{left.dtype} {kind} nn",
-        f"bfloat16 {kind} {lies}" if left.item_bytes == 2 else f"float32 {kind} {lies}",
+        f"bfloat16 {kind} {layouts}" if left.item_bytes == 2 else f"float32 {kind} {layouts}",
         f"float32 {kind} nn",
         "float32 plain nn",
     )

@@ -28,7 +28,7 @@ class Shape:
     groups: int = 1
     bias: bool = False
     dtype: torch.dtype = torch.float32
-    lies: str = "cc"
+    layouts: str = "cc"
     """The layouts of the input and of the output's gradient: "c" is NCHW, "l" is NHWC. Weights are NCHW."""
 
 
@@ -39,11 +39,11 @@ def cases() -> Iterator[Case]:
     for batch in (1, 8, 32):
         for shape in _shapes(batch):
             if shape.kernel == shape.stride > 1 or (shape.groups > 1 and shape.kernel == 7):
-                for lies in ("lc", "cl", "ll"):
-                    yield from _both(replace(shape, lies=lies), 0)
+                for layouts in ("lc", "cl", "ll"):
+                    yield from _both(replace(shape, layouts=layouts), 0)
             elif shape.groups == 1 and shape.channels in (3, 64, 128, 256, 512):
-                for lies in ("lc", "cl", "ll"):
-                    yield from _both(replace(shape, lies=lies), 3 if lies != "ll" else 2)
+                for layouts in ("lc", "cl", "ll"):
+                    yield from _both(replace(shape, layouts=layouts), 3 if layouts != "ll" else 2)
     for batch in (8, 32):
         for shape in _shapes(batch):
             if shape.groups == 1 and shape.channels in (3, 64, 128, 256, 512):
@@ -162,7 +162,7 @@ def _both(shape: Shape, rank: int) -> Iterator[Case]:
     gflop = 2e-9 * shape.batch * area * shape.filters * shape.channels // shape.groups * shape.kernel**2
     if shape.batch * max(shape.channels * shape.height * shape.width, shape.filters * area) > 1 << 27:
         return
-    if shape.lies[1] == "c":
+    if shape.layouts[1] == "c":
         yield Case("convolution.default", partial(_forward, shape), rank=rank, hot=(0,), gflop=gflop)
     if shape.batch in (8, 16, 32):
         needs_input = (True,) if shape.channels not in (3, 80) else (False,)
@@ -179,7 +179,7 @@ def _tensors(shape: Shape, pool: TensorPool) -> tuple[torch.Tensor, torch.Tensor
     weight = pool(
         shape.filters, shape.channels // shape.groups, 1 if flat else shape.kernel, shape.kernel, dtype=shape.dtype
     )
-    if shape.lies[0] == "l":
+    if shape.layouts[0] == "l":
         x = x.contiguous(memory_format=torch.channels_last)
     side = (shape.kernel - 1) // 2 if shape.stride != shape.kernel else 0
     padding = [0 if flat else side, side]
@@ -203,7 +203,7 @@ def _backward(shape: Shape, needs_input: bool, pool: TensorPool) -> Arguments:
         flat, torch.empty(weight.shape, device="meta"), None, stride, padding, 1, shape.groups
     )
     gradient = pool(*like.shape, dtype=shape.dtype)
-    if shape.lies[1] == "l":
+    if shape.layouts[1] == "l":
         gradient = gradient.contiguous(memory_format=torch.channels_last)
     wanted = [needs_input, True, shape.bias]
     sizes = [shape.filters] if shape.bias else [0]

@@ -43,12 +43,12 @@ def cases() -> Iterator[Case]:
         for rows in _ROWS:
             for width in _WIDTHS:
                 if rows * width <= MAX_ELEMENTS // 4:
-                    for lies in ("ss", "st", "ts", "tt"):
-                        later = rank + (lies != "ss" and rows * width < 1 << 16)
-                        if lies[0] == "s":
-                            turned = partial(_layer, rows, width, dtype, lies[1] == "t")
+                    for layouts in ("ss", "st", "ts", "tt"):
+                        later = rank + (layouts != "ss" and rows * width < 1 << 16)
+                        if layouts[0] == "s":
+                            turned = partial(_layer, rows, width, dtype, layouts[1] == "t")
                             yield Case("native_layer_norm.default", turned, later)
-                        build = partial(_layer_backward, rows, width, dtype, lies)
+                        build = partial(_layer_backward, rows, width, dtype, layouts)
                         yield Case("native_layer_norm_backward.default", build, later, hot=(0,))
                     yield Case("_fused_rms_norm.default", partial(_rms, rows, width, dtype), rank + 2)
         for outer in (
@@ -149,10 +149,10 @@ def _layer(rows: int, width: int, dtype: torch.dtype, turned: bool, pool: Tensor
     return _rows(rows, width, dtype, turned, pool), [width], pool(width, dtype=dtype), pool(width, dtype=dtype), 1e-5
 
 
-def _layer_backward(rows: int, width: int, dtype: torch.dtype, lies: str, pool: TensorPool) -> Arguments:
-    x, sizes, weight, bias, eps = _layer(rows, width, dtype, lies[1] == "t", pool)
+def _layer_backward(rows: int, width: int, dtype: torch.dtype, layouts: str, pool: TensorPool) -> Arguments:
+    x, sizes, weight, bias, eps = _layer(rows, width, dtype, layouts[1] == "t", pool)
     _, mean, rstd = aten.native_layer_norm.default(x, sizes, weight, bias, eps)
-    return _rows(rows, width, dtype, lies[0] == "t", pool), x, sizes, mean, rstd, weight, bias, [True, True, True]
+    return _rows(rows, width, dtype, layouts[0] == "t", pool), x, sizes, mean, rstd, weight, bias, [True, True, True]
 
 
 def _rows(rows: int, width: int, dtype: torch.dtype, turned: bool, pool: TensorPool) -> torch.Tensor:
