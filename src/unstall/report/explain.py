@@ -129,7 +129,10 @@ def _findings(result: Result) -> list[Block]:
         return [Prose((words("No finding that costs anything."),))]
     gains = any(gain_of(result, finding) for finding in findings)
     names = (*(("gain",) if gains else ()), "exposed", "host waits")
-    return [Entries(words(_title(result, gains=gains)), names, _entries(result, findings, names)), Prose(_meaning(result), small=True)]
+    return [
+        Entries(words(_title(result, gains=gains)), names, _entries(result, findings, names)),
+        Prose(_meaning(result), small=True),
+    ]
 
 
 def _title(result: Result, *, gains: bool) -> str:
