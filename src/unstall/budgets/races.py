@@ -10,8 +10,8 @@ from unstall.budgets.seen import CannotTell, Seen
 from unstall.result import Result
 
 NOT_LOOKED_FOR = (
-    "nothing looked for races in this run: use a virtual GPU (--gpu h200), or check them without other budgets, with "
-    "`unstall check --no-config --no-races`"
+    "nothing looked for races in this run. A virtual GPU does (--gpu h200). On a real one, races are looked for if "
+    "they are the only budget: `unstall check --no-config --no-races`"
 )
 
 

@@ -20,7 +20,7 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--blame",
         action="store_true",
-        help="name the line whose work failed on the GPU; on a real GPU, no steps are recorded then",
+        help="name the line whose work failed on the GPU. On a real GPU, this option records no steps",
     )
     group.add_argument(
         "--pin-down",

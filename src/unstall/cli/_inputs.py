@@ -86,8 +86,8 @@ def read_report(path: str, *, quiet: bool, step: str | None = None, user: Sequen
 
 
 def looks_recorded(word: str) -> bool:
-    """Returns whether a word of the command line names a recorded run rather than a program, by its name, else by how
-    the file begins."""
+    """Returns whether a word of the command line is the path of a recorded run, not of a program. The path's ending
+    decides, or else how the file begins."""
     if word == STDIN or word.lower().endswith((*TRACES, *_OTHER_ENDINGS)):
         return True
     path = Path(word)

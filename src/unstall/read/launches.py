@@ -25,8 +25,8 @@ class Joined:
 def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool) -> Joined:
     """Join device ops to the host calls that launched them.
 
-    `recorded`: for each op, whether the file has the operator that launched the op. `complete`: whether exactly the ops
-    launched during the recording have a correlation id.
+    `recorded`: for each op, whether the file has the operator that launched the op. `complete`: whether all ops
+    that were launched during the recording have a correlation id, and no others have one.
     """
     damage: list[str] = []
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL) & (host.correlation >= 0))

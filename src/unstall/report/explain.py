@@ -130,15 +130,20 @@ def _findings(result: Result) -> list[Block]:
     gains = any(gain_of(result, finding) for finding in findings)
     names = (*(("gain",) if gains else ()), "exposed", "host waits")
     return [
-        Entries(words(_title(result, gains=gains)), names, _entries(result, findings, names)),
+        *(_two_steps(result) if gains and without_recorder(result) else ()),
+        Entries(words(f"Findings, {over(result)}"), names, _entries(result, findings, names)),
         Prose(_meaning(result), small=True),
     ]
 
 
-def _title(result: Result, *, gains: bool) -> str:
-    """Returns the findings' title. If the columns are of two runs, it says so."""
-    of_two = gains and without_recorder(result)
-    return f"Findings, {over(result)}{' (gain: without the recorder; the rest: with it)' if of_two else ''}"
+def _two_steps(result: Result) -> tuple[Prose, ...]:
+    """Says that gains are parts of another step than the other figures are."""
+    if result.replay is None:
+        return ()
+    without, recorded = duration(result.replay.undistorted_mean_step_ns), duration(result.steps.mean_ns)
+    unit = result.steps.unit
+    said = f"Gains are of {unit} without the recorder, which takes {without}. All other figures of findings are as "
+    return (Prose((words(f"{said}recorded, of {unit} that takes {recorded}."),)),)
 
 
 def _meaning(result: Result) -> tuple[Words, ...]:
@@ -152,15 +157,10 @@ def _meaning(result: Result) -> tuple[Words, ...]:
     unknown = ", or - if not known" if "" in gains else ""
     said = (
         f"gain: time {result.steps.unit} saves if only this is fixed{unknown}{beyond}{own}" if any(gains) else "",
-        f"exposed: device time lost because of it{'' if result.source.simulated else _as_recorded(result)}",
+        "exposed: device time lost because of it",
         f"saw: counted over all {steps:,} steps" if steps > 1 else "",
     )
     return tuple(words(text) for text in said if text)
-
-
-def _as_recorded(result: Result) -> str:
-    """Says which step `exposed` and `host waits` are parts of. With the recorder it is longer than without."""
-    return f", as recorded (of the {duration(result.steps.mean_ns)} {over(result)})"
 
 
 def _entries(

@@ -20,7 +20,9 @@ def apply(subject: Subject, factor: float) -> Subject:
 
 
 def loading_faster(subject: Subject, loading: Bool, factor: float) -> Subject:
-    """Returns the run with the host events in `loading`, and threads that only get batches, `factor` times as fast."""
+    """Returns the run as if batches were got `factor` times as fast: by the host events in `loading`, and by threads
+    that do nothing else.
+    """
     timeline, do = subject.timeline, subject.program.instructions
     feeding = np.isin(do.thread, subject.program.thread_of[feeding_threads(timeline, np.flatnonzero(loading))])
     work, call = subject.share_of_work(loading), subject.share_of_call(loading)
