@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from unstall.measuring.compare import compare
     from unstall.measuring.stopwatch import Stopwatch
     from unstall.measuring.timer import Timer
+    from unstall.numbers.compare_numbers import compare_numbers
     from unstall.read import load
     from unstall.recording.in_process import record
     from unstall.result import Finding
@@ -50,6 +51,7 @@ __all__ = [
     "bench",
     "blame",
     "compare",
+    "compare_numbers",
     "diff",
     "errors",
     "explain",
@@ -79,6 +81,7 @@ _HOMES = {
     "bench": "unstall.measuring.benchmark",
     "blame": "unstall.blaming.in_process",
     "compare": "unstall.measuring.compare",
+    "compare_numbers": "unstall.numbers.compare_numbers",
     "diff": "unstall.answers.difference",
     "explain": "unstall.answers.explain",
     "graphed": "unstall.fix.graphed",

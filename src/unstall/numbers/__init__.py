@@ -1,0 +1,1 @@
+"""Where two ways to run a function part by more than the arithmetic explains."""

@@ -1,0 +1,194 @@
+"""What `compare_numbers` returns."""
+
+from __future__ import annotations
+
+import linecache
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from unstall._version import __version__
+from unstall.document.document import Document, Entries, Entry, Prose, Span, Words, words
+from unstall.document.shown import Shown
+from unstall.numbers.judge import Compared, Pair
+from unstall.numbers.operators import Place
+
+_FINE = ("equal", "rounding", "nondeterministic")
+_BARS = "▁▂▃▄▅▆▇█"
+_WIDTH = 60  # of the picture, in characters
+_MOST_ADDED = 3  # operators that are shown
+_DECADES = 4  # that it shows, up to the limit
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A way, compared with the function as it is.
+
+    Attributes:
+        way: Its name.
+        found: What was compared.
+        kind: "equal" (the same bits), "rounding", "nondeterministic" (rounding that varies from run to run), or of what
+            kind the difference is: "random", "type", "TF32", "factor", "different".
+        sentence: What that means.
+    """
+
+    way: str
+    found: Compared
+    kind: str
+    sentence: str
+
+    @property
+    def agrees(self) -> bool:
+        """Whether rounding explains all differences."""
+        return self.kind in _FINE
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Numbers(Shown):
+    """A row for each way. `tensors`: how many tensors were seen in the function as it is."""
+
+    rows: tuple[Row, ...]
+    tensors: int
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __getitem__(self, way: str) -> Row:
+        """Returns the row of a way. Raises KeyError if there is none."""
+        for row in self.rows:
+            if row.way == way:
+                return row
+        raise KeyError(way)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether rounding explains all differences of all ways."""
+        return all(row.agrees for row in self.rows)
+
+    def document(self, *, scrub_paths: bool = False) -> Document:
+        """Returns the verdicts, and where each way parts first."""
+        entries = tuple(_entry(row, scrub_paths=scrub_paths) for row in self.rows)
+        meaning = (
+            words(
+                "of limit: the largest difference of a result or a gradient, by the difference up to which it is "
+                "rounding, at a confidence of 99.9 % for each way"
+            ),
+            words(f"run: the same of each tensor along the run, on a logarithmic scale from 10⁻{_DECADES} to 1"),
+        )
+        return Document(
+            title="Numbers",
+            about=(words(f"{self.tensors:,} tensors, of each way up to 64 elements"),),
+            blocks=(
+                Entries(words("Ways, compared with the function as it is"), ("is", "of limit", "tensors"), entries),
+                Prose(meaning, small=True),
+            ),
+            data=self._data(),
+        )
+
+    def _data(self) -> dict[str, Any]:
+        return {
+            "unstall": __version__,
+            "schema": 1,
+            "tensors": self.tensors,
+            "ways": [
+                {
+                    "way": row.way,
+                    "is": row.kind,
+                    "sentence": row.sentence,
+                    "most_of_limit": _json(_most(row.found)),
+                    "tensors": len(row.found.pairs),
+                    "first": _first_data(row.found.first),
+                    "added": [{"name": each.name, **_place_data(each.place)} for each in row.found.added],
+                }
+                for row in self.rows
+            ],
+        }
+
+
+def _first_data(first: Pair | None) -> dict[str, Any] | None:
+    if first is None:
+        return None
+    seen = first.before
+    return {
+        "kind": seen.kind,
+        "name": seen.name,
+        **_place_data(seen.place),
+        "shape": list(seen.shape),
+        "difference": _json(first.difference),
+        "rounding": first.rounding,
+        "size": first.size,
+    }
+
+
+def _place_data(place: Place) -> dict[str, Any]:
+    return {"file": place.file, "line": place.line, "function": place.function, "backward": place.backward}
+
+
+def _json(figure: float) -> float | None:
+    return figure if math.isfinite(figure) else None
+
+
+def _entry(row: Row, *, scrub_paths: bool) -> Entry:
+    most = _most(row.found)
+    details = [("so", words(row.sentence))]
+    if row.found.first is not None:
+        details += _where(row.found, scrub_paths=scrub_paths)
+    if picture := _picture(row.found):
+        details.append(("run", words(Span(picture, "dim"))))
+    of_limit = f"{most:.2g}" if math.isfinite(most) else "∞"
+    return Entry(words(row.way), (row.kind, of_limit, f"{len(row.found.pairs):,}"), tuple(details))
+
+
+def _where(found: Compared, *, scrub_paths: bool) -> list[tuple[str, Words]]:
+    first = found.first
+    assert first is not None
+    seen = first.before
+    what = f"{seen.kind} {seen.name}" if seen.kind in ("given", "gradient") else seen.name
+    sizes = f"differs by {_figure(first.difference)}, of {_figure(first.size)} (root mean squares)"
+    details = [("first", words(Span(what, "name"), f" {sizes}; rounding explains {_figure(first.rounding)}"))]
+    details += _at("at", seen.place, scrub_paths=scrub_paths)
+    for each in found.added[:_MOST_ADDED]:
+        details.append(("before", words(Span(each.name, "name"), " is called before it, in this way only")))
+        details += _at("at", each.place, scrub_paths=scrub_paths)
+    return details
+
+
+def _at(label: str, place: Place, *, scrub_paths: bool) -> list[tuple[str, Words]]:
+    if not place.file:
+        return []
+    file = Path(place.file).name if scrub_paths else place.file
+    text = linecache.getline(place.file, place.line).strip()
+    of = ", backward" if place.backward else ""
+    return [(label, words(Span(f"{file}:{place.line}", "place"), f"{of}  {text}"))]
+
+
+def _figure(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _of_limit(pair: Pair, limit: float) -> float:
+    if pair.difference == 0:
+        return 0.0
+    return pair.difference / (limit * pair.rounding) if pair.rounding else math.inf
+
+
+def _most(found: Compared) -> float:
+    return max((_of_limit(pair, found.limit) for pair in found.pairs if pair.is_end), default=0.0)
+
+
+def _picture(found: Compared) -> str:
+    """Returns a bar for each stretch of the run: the largest difference in it, on a scale of its limit."""
+    of_limit = [_of_limit(pair, found.limit) for pair in found.pairs if pair.before.kind != "given"]
+    count = min(_WIDTH, len(of_limit))
+    edges = [len(of_limit) * at // count for at in range(count + 1)] if count else []
+    return "".join(_bar(max(of_limit[one:other])) for one, other in pairwise(edges))
+
+
+def _bar(share: float) -> str:
+    if share <= 0:
+        return " "
+    level = 1 + math.log10(min(share, 1.0)) / _DECADES
+    return _BARS[max(0, min(len(_BARS) - 1, int(level * (len(_BARS) - 1))))]

@@ -1,0 +1,81 @@
+"""Watches the operators of a function, forward and backward, in the order in which they ran."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, TypeAlias
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from unstall.frameworks import is_users
+
+_ENGINE = "_engine_run_backward"  # torch's function that calls a backward pass
+_NO_NODE = 1 << 63  # from here on, a node has no number
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the user's code. `backward`: whether the operator is of the backward pass of that line."""
+
+    file: str
+    line: int
+    function: str
+    backward: bool = False
+
+
+NOWHERE = Place("", 0, "")
+Hook: TypeAlias = Callable[[Any, Place, Any], None]
+"""Called with an operator, its place and what it returned."""
+Run: TypeAlias = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
+"""Calls an operator."""
+
+
+class Operators(TorchDispatchMode):
+    """While it is entered, `run` calls each operator, and `hook` sees what it returned.
+
+    Operators of a backward pass have the place of the forward operator whose gradient they compute, or their own if the
+    backward function is written in Python. They are seen in the thread of autograd that calls them.
+    """
+
+    def __init__(self, hook: Hook, run: Run | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._hook = hook
+        self._run = run or _as_it_is
+        self._places: dict[int, Place] = {}  # of forward operators, by the number of their autograd node
+
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        place = self._place()
+        result = self._run(func, args, kwargs or {})
+        self._hook(func, place, result)
+        return result
+
+    def _place(self) -> Place:
+        torch_c: Any = torch._C
+        node = torch_c._current_autograd_node()
+        if node is None:
+            place = _users_line(sys._getframe(2))
+            self._places[torch_c._autograd._get_sequence_nr() - 1] = place
+            return place
+        own = _users_line(sys._getframe(2), until=_ENGINE)  # of a backward that is written in Python
+        number = node._sequence_nr()
+        at = own if own.file else self._places.get(number, NOWHERE) if number < _NO_NODE else NOWHERE
+        return Place(at.file, at.line, at.function, backward=True)
+
+
+def _as_it_is(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    return func(*args, **kwargs)
+
+
+def _users_line(frame: FrameType | None, until: str = "") -> Place:
+    """Returns the innermost line of the user's code, among the calls within the function `until`."""
+    while frame is not None and frame.f_code.co_name != until:
+        if is_users(frame.f_code.co_filename):
+            return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
+        frame = frame.f_back
+    return NOWHERE
