@@ -39,7 +39,7 @@ def compare_numbers(
             - "batch": each half of the batch on its own. All tensors whose first dimension is as long as that of the
               first tensor have a batch. Only results and gradients are compared.
             - "graph": by `unstall.graphed`. "compiled": by `torch.compile`. Only results and gradients are compared.
-            - a function: called with the same arguments.
+            - another function or module: called with the same arguments; if it is a module, on its device.
 
     Returns:
         A row for each way. `str()` is a report for a terminal; `save()` writes it to a file.

@@ -4,11 +4,13 @@ What rounding does to a result is found by running again with rounding errors th
 "Monte Carlo arithmetic" (UCLA, 1997). Here, they are added to each operator's result, by a model of that operator:
 
 - Operators that move or choose values are exact.
-- A result of independent elements, such as a product by element, has a relative error of a unit roundoff or two.
-- A result that adds up n terms has the errors of its partial sums. In any order, the sum of their squares is at most
-  that of one after the other, which grows like n: so the result is that of inputs that differ by sqrt(n / 6) roundoffs,
-  and itself differs by sqrt(n / 9), all of them random (N. J. Higham and T. Mary, "A new approach to probabilistic
-  rounding error analysis", SIAM J. Sci. Comput. 41, 2019).
+- One rounding has an error that is spread evenly, up to a unit roundoff in either direction: a standard deviation of
+  1 / sqrt(3) roundoffs.
+- A result of independent elements, such as a product by element, has the error of two roundings.
+- A result that adds up n terms has the errors of n partial sums. If they are added one after the other, which is the
+  worst order, the squares of the partial sums of random terms grow to n / 6 times those of the terms, and n / 9 times
+  those of the result: so the inputs get errors of sqrt(n / 6) roundings, and the result of sqrt(n / 9) (N. J. Higham
+  and T. Mary, "A new approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019).
 
 Errors that earlier operators made come on top by themselves, since the operators run on results that have them.
 """
@@ -29,6 +31,7 @@ UNIT = {
     torch.bfloat16: 2.0**-8,
 }
 """The unit roundoff of each type: half of the distance from 1 to the next larger value."""
+_ROUNDING = 1 / math.sqrt(3)  # standard deviation of the error of a rounding, in unit roundoffs
 _ROUNDINGS = 2.0  # of an operator without sums: functions such as exp are good to that many roundoffs
 _DEEPER = {torch.float16: torch.float32, torch.bfloat16: torch.float32}  # the type in which sums are added up
 
@@ -141,19 +144,19 @@ class Noise:
         disturbed = tree_map_only(torch.Tensor, lambda each: self._disturbed(each, math.sqrt(n / 6)), (args, kwargs))
         return self._of_outputs(func(*disturbed[0], **disturbed[1]), 1, _ROUNDINGS + math.sqrt(n / 9))
 
-    def _disturbed(self, given: torch.Tensor, roundoffs: float) -> torch.Tensor:
+    def _disturbed(self, given: torch.Tensor, roundings: float) -> torch.Tensor:
         if given.dtype not in UNIT or given.dtype in _DEEPER:  # sums of those are added up in a type that is finer
             return given
-        return self._with_errors(given, UNIT[given.dtype] * roundoffs)
+        return self._with_errors(given, UNIT[given.dtype] * roundings)
 
-    def _of_outputs(self, outputs: Any, roundoffs: float, of_sums: float) -> Any:
-        """Adds errors to results: `roundoffs` of their type, and `of_sums` of the type in which sums are added up."""
+    def _of_outputs(self, outputs: Any, roundings: float, of_sums: float) -> Any:
+        """Adds errors to results: of `roundings` to their type, and of `of_sums` to that in which sums are added up."""
 
         def with_errors(each: torch.Tensor) -> torch.Tensor:
             if each.dtype not in UNIT:
                 return each
             inner = UNIT[_DEEPER.get(each.dtype, each.dtype)]
-            size = math.hypot(UNIT[each.dtype] * roundoffs, inner * of_sums)
+            size = math.hypot(UNIT[each.dtype] * roundings, inner * of_sums)
             each.copy_(self._with_errors(each, size))
             return each
 
@@ -165,7 +168,7 @@ class Noise:
         if generator is None:
             generator = self._generators[given.device] = torch.Generator(given.device).manual_seed(self._seed)
         drawn = torch.randn(given.shape, dtype=torch.float64, device=given.device, generator=generator)
-        return (wide + wide * drawn * size).to(given.dtype)
+        return (wide + wide * drawn * (size * _ROUNDING)).to(given.dtype)
 
 
 def is_view(func: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from unstall.frameworks import is_users
+from unstall.frameworks import OURS, is_framework
 
 _ENGINE = "_engine_run_backward"  # torch's function that calls a backward pass
 _NO_NODE = 1 << 63  # from here on, a node has no number
@@ -19,7 +19,9 @@ _NO_NODE = 1 << 63  # from here on, a node has no number
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of the user's code. `backward`: whether the operator is of the backward pass of that line."""
+    """The innermost line that called an operator and is neither torch's nor ours. `backward`: whether the operator is
+    of the backward pass of that line.
+    """
 
     file: str
     line: int
@@ -59,10 +61,10 @@ class Operators(TorchDispatchMode):
         torch_c: Any = torch._C
         node = torch_c._current_autograd_node()
         if node is None:
-            place = _users_line(sys._getframe(2))
+            place = _line_of(sys._getframe(2))
             self._places[torch_c._autograd._get_sequence_nr() - 1] = place
             return place
-        own = _users_line(sys._getframe(2), until=_ENGINE)  # of a backward that is written in Python
+        own = _line_of(sys._getframe(2), until=_ENGINE)  # of a backward that is written in Python
         number = node._sequence_nr()
         at = own if own.file else self._places.get(number, NOWHERE) if number < _NO_NODE else NOWHERE
         return Place(at.file, at.line, at.function, backward=True)
@@ -72,10 +74,11 @@ def _as_it_is(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> An
     return func(*args, **kwargs)
 
 
-def _users_line(frame: FrameType | None, until: str = "") -> Place:
-    """Returns the innermost line of the user's code, among the calls within the function `until`."""
+def _line_of(frame: FrameType | None, until: str = "") -> Place:
+    """Returns the innermost line that is neither torch's nor ours, among the calls within the function `until`."""
     while frame is not None and frame.f_code.co_name != until:
-        if is_users(frame.f_code.co_filename):
-            return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
+        file = frame.f_code.co_filename
+        if not file.startswith(OURS) and not is_framework(file):
+            return Place(file, frame.f_lineno, frame.f_code.co_qualname)
         frame = frame.f_back
     return NOWHERE

@@ -40,9 +40,10 @@ def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:
     Raises:
         UsageError: there is no such way, or it is not possible here.
     """
+    if isinstance(which, torch.nn.Module):
+        return Way(type(which).__name__, *_copies(which, inputs, device=_device_of(which)))
     if callable(which):
-        name = getattr(which, "__name__", type(which).__name__)
-        return Way(name, *_copies(which, inputs))
+        return Way(getattr(which, "__name__", type(which).__name__), *_copies(which, inputs))
     if which not in NAMES:
         raise UsageError(f"no way of running is called {which!r}: give a function, or one of {', '.join(NAMES)}")
     if which == "cuda" and not torch.cuda.is_available():
@@ -61,6 +62,10 @@ def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:
 
         return Way(which, graphed(called), copied, module, operators=False)
     return Way(which, called, copied, module)
+
+
+def _device_of(module: torch.nn.Module) -> torch.device | None:
+    return next((each.device for each in module.parameters()), None)
 
 
 def as_given(fn: Function, inputs: Sequence[object]) -> Way:

@@ -1,0 +1,144 @@
+"""What `compare_numbers` says of models of transformers on the CPU and on a GPU, and of planted differences. On a GPU.
+
+    python -m benchmarks.numbers [--out FILE]
+
+Models have random weights. On the CPU and on the GPU in float32 all must be within rounding. With TF32, the first
+product must be named. With one weight matrix scaled by 1.001, that matrix must be named. Then come ways that are equal:
+graphs, compiled functions, other orders of sums; and kernels that add up in varying order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.on_device import measured_on, why_skipped
+
+Row = dict[str, Any]
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, help="where the rows go, as JSON")
+    args = parser.parse_args(argv)
+    if skipped := why_skipped():
+        print(skipped)
+        return 0
+    rows = []
+    for row in _rows():
+        rows.append(row)
+        print(f"{row['case']:32} {row['right']!s:6} {row['is']:18} {row['first']}", flush=True)
+    result = {**measured_on(), "right": sum(row["right"] for row in rows), "of": len(rows), "rows": rows}
+    print(f"{result['right']} of {result['of']} right")
+    if args.out:
+        args.out.write_text(json.dumps(result, indent=1) + "\n")
+    return 0
+
+
+def _rows() -> Iterator[Row]:
+    import torch
+
+    for name, model, inputs in _models():
+        torch.set_float32_matmul_precision("highest")
+        yield _row(f"{name}, CPU and GPU", model, inputs, "cuda", "rounding")
+        torch.set_float32_matmul_precision("high")
+        yield _row(f"{name}, TF32", model, inputs, "cuda", "TF32")
+        torch.set_float32_matmul_precision("highest")
+        scaled = copy.deepcopy(model).cuda()
+        which = [each for each, value in scaled.named_parameters() if value.dim() == 2 and "embed" not in each][3]
+        with torch.no_grad():
+            scaled.get_parameter(which).mul_(1.001)
+        yield _row(f"{name}, {which} x 1.001", model, inputs, scaled, "factor", which)
+    for case, fn, inputs, which, known in _functions():
+        yield _row(case, fn, inputs, which, known)
+
+
+def _row(case: str, fn: Any, inputs: tuple[Any, ...], which: Any, known: str, place: str = "") -> Row:
+    import unstall
+
+    found = unstall.compare_numbers(fn, *inputs, across=[which])
+    told = json.loads(found.to_json())["ways"][0]
+    first = told["first"] or {}
+    at = f"{first.get('kind', '')} {first.get('name', '')} {Path(first.get('file', '')).name}:{first.get('line', '')}"
+    right = told["is"] == known or (known == "rounding" and told["is"] == "equal")
+    return {
+        "case": case,
+        "known": known,
+        "right": right and place in first.get("name", place),
+        "is": told["is"],
+        "of_limit": told["most_of_limit"],
+        "tensors": told["tensors"],
+        "first": at if first else "",
+        "sentence": told["sentence"],
+    }
+
+
+def _models() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    import torch
+    import transformers as t
+
+    torch.manual_seed(0)
+    words = torch.randint(0, 1000, (2, 32))
+    sizes = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 256}
+    yield "BERT", t.BertModel(t.BertConfig(vocab_size=1000, **sizes)).eval(), (words,)
+    gpt2 = t.GPT2Config(vocab_size=1000, n_embd=128, n_layer=4, n_head=4, n_positions=64, use_cache=False)
+    yield "GPT-2", t.GPT2LMHeadModel(gpt2).eval(), (words,)
+    llama = t.LlamaConfig(vocab_size=1000, use_cache=False, **sizes)
+    yield "Llama", t.LlamaForCausalLM(llama).eval(), (words,)
+    vit = t.ViTConfig(image_size=64, patch_size=8, **sizes)
+    yield "ViT", t.ViTModel(vit).eval(), (torch.randn(2, 3, 64, 64),)
+
+
+def _functions() -> Iterator[tuple[str, Callable[..., Any], tuple[Any, ...], Any, str]]:
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    x = torch.randn(64, 512, device="cuda")
+    layers = nn.Sequential(nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 512)).cuda()
+    where = torch.randint(0, 8, (1 << 16,), device="cuda")
+    many = torch.randn(1 << 16, device="cuda")
+
+    def softmax(value: torch.Tensor) -> torch.Tensor:
+        return (value @ value.t() / 20).softmax(-1)
+
+    def by_hand(value: torch.Tensor) -> torch.Tensor:
+        scores = value @ value.t() / 20
+        weights = (scores - scores.amax(-1, keepdim=True)).exp()
+        return weights / weights.sum(-1, keepdim=True)
+
+    def added(value: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(8, device="cuda").index_add(0, index, value)
+
+    def scattered(value: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(8, device="cuda").scatter_add(0, index, value)
+
+    def summed(value: torch.Tensor) -> torch.Tensor:
+        return value.sum(-1)
+
+    def summed_backwards(value: torch.Tensor) -> torch.Tensor:
+        return value.flip(-1).cumsum(-1)[..., -1]
+
+    image = torch.randn(2, 16, 32, 32, device="cuda")
+    convolved = nn.Sequential(nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Conv2d(32, 16, 3)).cuda()
+    yield "graph of layers", layers, (x,), "graph", "rounding"
+    yield "graph of softmax", softmax, (x,), "graph", "rounding"
+    yield "graph of a convolution", convolved, (image,), "graph", "rounding"
+    yield "graph of a sum", summed, (x,), "graph", "rounding"
+    yield "compiled layers", layers, (x,), "compiled", "rounding"
+    yield "compiled softmax", softmax, (x,), "compiled", "rounding"
+    yield "softmax by hand", softmax, (x,), by_hand, "rounding"
+    yield "a sum from its end", summed, (x,), summed_backwards, "rounding"
+    yield "half batches", layers, (x,), "batch", "rounding"
+    yield "index_add, again", added, (many, where), "repeat", "nondeterministic"
+    yield "scatter_add, again", scattered, (many, where), "repeat", "nondeterministic"
+    yield "float64", convolved, (image,), "float64", "rounding"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

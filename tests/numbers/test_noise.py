@@ -1,0 +1,58 @@
+"""The errors that noise adds are those of real roundings: not smaller, and not much larger."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from unstall.numbers.judge import CONFIDENCE, RUNS, compared, student
+from unstall.numbers.noise import Noise
+from unstall.numbers.run import Seen, run
+from unstall.numbers.ways import as_given
+
+_MOST = 30  # times what is seen
+_MADE = {"positive": torch.rand, "of both signs": torch.randn}
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    return a @ b
+
+
+def result(seen: list[Seen]) -> Seen:
+    return next(each for each in seen if each.kind == "result")
+
+
+def exact(a: Tensor, b: Tensor, like: Seen) -> Seen:
+    """The product in long double, at the places that were kept."""
+    wide = a.double().numpy().astype(np.longdouble) @ b.double().numpy().astype(np.longdouble)
+    seen = result(run(as_given(lambda value: value * 1, [torch.from_numpy(wide.astype(np.float64))])))
+    assert seen.shape == like.shape
+    return seen
+
+
+@pytest.mark.parametrize("made", _MADE)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("n", [8, 32, 100, 180])
+def test_the_limit_of_a_product_holds_and_is_not_far_off(n: int, dtype: torch.dtype, made: str) -> None:
+    seeds = torch.Generator().manual_seed(n)
+    shares = []
+    for _ in range(3):
+        a, b = (_MADE[made](n, n, generator=seeds).to(dtype) for _ in range(2))
+        seen = run(as_given(product, [a, b]))
+        noisy = [[result(run(as_given(product, [a, b]), Noise(seed).run))] for seed in range(RUNS)]
+        found = compared([result(seen)], [exact(a, b, result(seen))], noisy)
+        assert found.first is None
+        (pair,) = found.pairs
+        shares.append(pair.difference / (found.limit * pair.rounding))
+    assert max(shares) > 1 / _MOST
+
+
+@pytest.mark.parametrize(("freedom", "probability", "value"), [(8, 0.05, 2.306), (2, 0.001, 31.599), (4, 0.01, 4.604)])
+def test_students_distribution_is_that_of_the_tables(freedom: int, probability: float, value: float) -> None:
+    assert student(probability, freedom) == pytest.approx(value, abs=5e-4)
+
+
+def test_the_confidence_is_for_all_tensors_together() -> None:
+    assert student((1 - CONFIDENCE) / 500, RUNS) > student(1 - CONFIDENCE, RUNS)
