@@ -13,12 +13,15 @@ from typing import Any
 from unstall._version import __version__
 from unstall.document.document import Document, Entries, Entry, Prose, Span, Words, words
 from unstall.document.shown import Shown
+from unstall.lines.places import Shortened
 from unstall.numbers.judge import Compared, Pair
 from unstall.numbers.operators import Place
+from unstall.numbers.run import SAMPLES
 
 _FINE = ("equal", "rounding", "nondeterministic")
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 60  # of the picture, in characters
+_MANY = 10  # from here on, figures are shown without decimals
 _MOST_ADDED = 3  # operators that are shown
 _DECADES = 4  # that it shows, up to the limit
 
@@ -73,14 +76,14 @@ class Numbers(Shown):
         entries = tuple(_entry(row, scrub_paths=scrub_paths) for row in self.rows)
         meaning = (
             words(
-                "of limit: the largest difference of a result or a gradient, by the difference up to which it is "
-                "rounding, at a confidence of 99.9 % for each way"
+                "limit: the largest difference that is still rounding, at a confidence of 99.9 % for each way; of "
+                "limit: how many times that a result or a gradient differs, at most"
             ),
-            words(f"run: the same of each tensor along the run, on a logarithmic scale from 10⁻{_DECADES} to 1"),
+            words(f"run: the same of each tensor, in order, on a logarithmic scale from 10⁻{_DECADES} to 1"),
         )
         return Document(
             title="Numbers",
-            about=(words(f"{self.tensors:,} tensors, of each way up to 64 elements"),),
+            about=(words(f"{self.tensors:,} tensors, up to {SAMPLES} elements of each"),),
             blocks=(
                 Entries(words("Ways, compared with the function as it is"), ("is", "of limit", "tensors"), entries),
                 Prose(meaning, small=True),
@@ -138,7 +141,7 @@ def _entry(row: Row, *, scrub_paths: bool) -> Entry:
         details += _where(row.found, scrub_paths=scrub_paths)
     if picture := _picture(row.found):
         details.append(("run", words(Span(picture, "dim"))))
-    of_limit = f"{most:.2g}" if math.isfinite(most) else "∞"
+    of_limit = "∞" if math.isinf(most) else f"{most:,.0f}" if most >= _MANY else f"{most:.2g}"
     return Entry(words(row.way), (row.kind, of_limit, f"{len(row.found.pairs):,}"), tuple(details))
 
 
@@ -159,7 +162,7 @@ def _where(found: Compared, *, scrub_paths: bool) -> list[tuple[str, Words]]:
 def _at(label: str, place: Place, *, scrub_paths: bool) -> list[tuple[str, Words]]:
     if not place.file:
         return []
-    file = Path(place.file).name if scrub_paths else place.file
+    file = Path(place.file).name if scrub_paths else Shortened(str(Path.cwd()))[place.file]
     text = linecache.getline(place.file, place.line).strip()
     of = ", backward" if place.backward else ""
     return [(label, words(Span(f"{file}:{place.line}", "place"), f"{of}  {text}"))]
