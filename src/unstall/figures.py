@@ -37,8 +37,8 @@ def duration(ns: int) -> str:
 
 
 def in_one_unit(*times_ns: int) -> list[str]:
-    """Returns durations to be compared, all in the unit of step times: ["0.653 ms", "12.4 ms"]. If one is below 1 µs or
-    at least 1 s, or if all are below 100 µs, each has its own unit."""
+    """Returns durations that will be read side by side, all in ms: ["0.653 ms", "12.4 ms"]. If one is below 1 µs or at
+    least 1 s, or if all are below 100 µs, each has its own unit."""
     if all(1_000 <= ns < 1_000_000_000 for ns in times_ns) and max(times_ns) >= 100_000:
         return [f"{_three_digits(ns / 1e6)} ms" if ns >= 1_000_000 else f"{ns / 1e6:.3f} ms" for ns in times_ns]
     return [duration(ns) for ns in times_ns]

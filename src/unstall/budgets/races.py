@@ -11,7 +11,7 @@ from unstall.result import Result
 
 NOT_LOOKED_FOR = (
     "nothing looked for races in this run. A virtual GPU does (--gpu h200). On a real one, races are looked for if "
-    "they are the only budget: `unstall check --no-config --no-races`"
+    "--no-races is the only budget: `unstall check --no-config --no-races`"
 )
 
 

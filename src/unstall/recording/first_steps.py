@@ -1,7 +1,7 @@
 """A recording of a program's first steps, for a report if the program ends before the recording proper begins.
 
 This recording begins when CUDA is initialised. It has as many steps as the recording proper, and a few for warm-up.
-When it has ended, the session continues. It is separate, in a folder within the session's folder. The modules
+When it has ended, the session continues. This recording has its own folder, within the session's folder. The modules
 `session` and `window` describe its journal entries.
 
 The recorder `torch` can begin only at a step. Until the first step, the recorder `cupti` records instead (the

@@ -142,8 +142,8 @@ def _two_steps(result: Result) -> tuple[Prose, ...]:
         return ()
     without, recorded = duration(result.replay.undistorted_mean_step_ns), duration(result.steps.mean_ns)
     unit = result.steps.unit
-    said = f"Gains are of {unit} without the recorder, which takes {without}. All other figures of findings are as "
-    return (Prose((words(f"{said}recorded, of {unit} that takes {recorded}."),)),)
+    said = f"Without the recorder {unit} takes {without}; gains are parts of that. As recorded it takes {recorded}; "
+    return (Prose((words(f"{said}all other figures of findings are parts of that."),)),)
 
 
 def _meaning(result: Result) -> tuple[Words, ...]:
