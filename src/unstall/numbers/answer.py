@@ -137,6 +137,11 @@ def _json(figure: float) -> float | None:
 def _entry(row: Row, *, scrub_paths: bool) -> Entry:
     most = _most(row.found)
     details = [("so", words(row.sentence))]
+    if row.found.first is None and most:
+        largest = max(
+            (pair for pair in row.found.pairs if pair.is_end), key=lambda pair: _of_limit(pair, row.found.limit)
+        )
+        details.append(("most", words(_differs(largest, row.found.limit))))
     if row.found.first is not None:
         details += _where(row.found, scrub_paths=scrub_paths)
     if picture := _picture(row.found):
@@ -148,15 +153,20 @@ def _entry(row: Row, *, scrub_paths: bool) -> Entry:
 def _where(found: Compared, *, scrub_paths: bool) -> list[tuple[str, Words]]:
     first = found.first
     assert first is not None
-    seen = first.before
-    what = f"{seen.kind} {seen.name}" if seen.kind in ("given", "gradient") else seen.name
-    sizes = f"differs by {_figure(first.difference)}, of {_figure(first.size)} (root mean squares)"
-    details = [("first", words(Span(what, "name"), f" {sizes}; rounding explains {_figure(first.rounding)}"))]
-    details += _at("at", seen.place, scrub_paths=scrub_paths)
+    details = [("first", words(_differs(first, found.limit)))]
+    details += _at("at", first.before.place, scrub_paths=scrub_paths)
     for each in found.added[:_MOST_ADDED]:
         details.append(("before", words(Span(each.name, "name"), " is called before it, in this way only")))
         details += _at("at", each.place, scrub_paths=scrub_paths)
     return details
+
+
+def _differs(pair: Pair, limit: float) -> Words:
+    """Says by how much a tensor differs, of which size its elements are, and how much of that is rounding."""
+    seen = pair.before
+    what = f"{seen.kind} {seen.name}" if seen.kind in ("given", "gradient") else seen.name
+    sizes = f"differs by {_figure(pair.difference)}, of {_figure(pair.size)} (root mean squares)"
+    return words(Span(what, "name"), f" {sizes}; up to {_figure(limit * pair.rounding)} is rounding")
 
 
 def _at(label: str, place: Place, *, scrub_paths: bool) -> list[tuple[str, Words]]:

@@ -120,7 +120,7 @@ class _Sampler:
 
     def see(self, kind: str, name: str, place: Place, tensor: object) -> None:
         if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and not tensor.is_sparse:
-            picked = tensor.detach()[_positions(tuple(tensor.shape), tensor.device)]
+            picked = tensor.detach()[positions(tuple(tensor.shape), tensor.device)]
             self._seen.append((kind, name, place, tuple(tensor.shape), tensor.dtype, picked.to(torch.float64)))
 
     def seen(self) -> list[Seen]:
@@ -131,7 +131,8 @@ class _Sampler:
 
 
 @lru_cache(4096)
-def _positions(shape: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor, ...]:
+def positions(shape: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor, ...]:
+    """Returns the places of the elements that are kept, as one index for each dimension."""
     count = math.prod(shape)
     chance = np.random.default_rng(count)
     flat = np.arange(count) if count <= SAMPLES else np.sort(chance.choice(count, SAMPLES, replace=False))
