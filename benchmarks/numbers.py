@@ -25,6 +25,7 @@ from benchmarks.on_device import measured_on, why_skipped
 
 Row = dict[str, Any]
 _SIZES = (32, 128, 512, 1024, 3000)
+_KEPT = 256  # elements of a product whose true values are computed
 _EACH = 5  # matrices of each size and type
 _COURSE = 5000
 
@@ -75,7 +76,7 @@ def _share_of_limit(size: int, dtype: Any, number: int) -> float:
 
     from unstall.numbers.judge import CONFIDENCE, RUNS, student
     from unstall.numbers.noise import Noise
-    from unstall.numbers.run import positions, run
+    from unstall.numbers.run import ENDS, positions, run
     from unstall.numbers.ways import as_given
 
     seeds = torch.Generator("cuda").manual_seed(size + number)
@@ -83,15 +84,15 @@ def _share_of_limit(size: int, dtype: Any, number: int) -> float:
     a, b = (make(size, size, generator=seeds, device="cuda").to(dtype) for _ in range(2))
 
     def values(noise: Noise | None = None) -> Any:
-        seen = run(as_given(torch.matmul, [a, b]), noise.run if noise else None)
-        return next(each for each in seen if each.kind == "result").values
+        return run(as_given(torch.matmul, [a, b]), noise).ends["result", "1"].values
 
     got = values()
     noisy = np.concatenate([values(Noise(seed)) - got for seed in range(RUNS)])
-    rows, columns = (each.cpu().numpy() for each in positions((size, size), a.device))
+    rows, columns = (each.cpu().numpy() for each in positions((size, size), a.device, ENDS))
+    picked = np.random.default_rng(number).choice(len(rows), min(_KEPT, len(rows)), replace=False)
     left, right = (each.double().cpu().numpy().astype(np.longdouble) for each in (a, b))
-    true = (left[rows] * right[:, columns].T).sum(-1)
-    error = float(np.sqrt(np.mean(np.square(got - true), dtype=np.float64)))
+    true = (left[rows[picked]] * right[:, columns[picked]].T).sum(-1)
+    error = float(np.sqrt(np.mean(np.square(got[picked] - true), dtype=np.float64)))
     limit = student(1 - CONFIDENCE, RUNS) * float(np.sqrt(np.mean(np.square(noisy)))) * 2**0.5
     return error / limit
 

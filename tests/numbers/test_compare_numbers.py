@@ -6,38 +6,57 @@ import copy
 import json
 import linecache
 import math
+import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from planted_numbers import PLANTED, Dropped, DroppedElsewhere, Plain, Reordered, made
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 import unstall
 from unstall.errors import UsageError
+from unstall.numbers.judge import Compared, Pair
+
+Function = Callable[..., Any]
+
+
+def generated(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(3))
 
 
 @pytest.fixture(scope="module")
 def x() -> Tensor:
-    return torch.randn(4, 12, 48, generator=torch.Generator().manual_seed(3))
+    return generated(4, 12, 48)
+
+
+def kind_of(fn: Function, *inputs: object, across: str | Function) -> str:
+    (row,) = unstall.compare_numbers(fn, *inputs, across=[across])
+    return row.kind
+
+
+def found_of(fn: Function, *inputs: object, across: str | Function) -> tuple[Compared, Pair]:
+    (row,) = unstall.compare_numbers(fn, *inputs, across=[across])
+    assert row.found is not None
+    assert row.found.first is not None
+    return row.found, row.found.first
 
 
 @pytest.mark.parametrize(("kind", "named"), PLANTED, ids=[kind.__name__ for kind, _ in PLANTED])
 def test_a_planted_difference_is_beyond_rounding(kind: type[Plain], named: str, x: Tensor) -> None:
-    row = unstall.compare_numbers(made(Plain), x, across=[made(kind)])[kind.__name__]
+    (row,) = unstall.compare_numbers(made(Plain), x, across=[made(kind)])
     assert not row.agrees
-    assert row.found.first is not None
     assert row.kind == named, row
 
 
 @pytest.mark.parametrize("kind", [kind for kind, _ in PLANTED])
 def test_the_planted_line_is_named(kind: type[Plain], x: Tensor) -> None:
     """It is the line that differs, or that of an operator that only the other way has before that."""
-    found = unstall.compare_numbers(made(Plain), x, across=[made(kind)])[kind.__name__].found
-    assert found.first is not None
-    lines = {
-        linecache.getline(each.place.file, each.place.line).strip()
-        for each in (found.first.before, found.first.after, *found.added)
-    }
+    found, first = found_of(made(Plain), x, across=made(kind))
+    seen = [each for each in (first.before, first.after, *found.added) if each is not None]
+    lines = {linecache.getline(each.place.file, each.place.line).strip() for each in seen}
     assert any(line.endswith("# planted") for line in lines), lines
 
 
@@ -45,11 +64,11 @@ def test_one_changed_weight_is_named_with_its_factor(x: Tensor) -> None:
     other = made(Plain)
     with torch.no_grad():
         other.down.weight.mul_(1.001)
-    row = unstall.compare_numbers(made(Plain), x, across=[other])["Plain"]
+    (row,) = unstall.compare_numbers(made(Plain), x, across=[other])
     assert row.kind == "factor"
     assert "1.001" in row.sentence
-    assert row.found.first is not None
-    assert (row.found.first.before.kind, row.found.first.before.name) == ("given", "down.weight")
+    _, first = found_of(made(Plain), x, across=other)
+    assert (first.seen.kind, first.seen.name) == ("given", "down.weight")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -62,48 +81,169 @@ def test_equal_ways_are_equal(dtype: torch.dtype, x: Tensor) -> None:
     assert found["Reordered"].kind == "rounding"
 
 
+def tail_missing(value: Tensor) -> Tensor:
+    result = value * 2
+    result[-1] = 0
+    return result
+
+
+class WithoutGradient(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.linear(input, self.weight.detach(), self.bias)
+
+
+def linear(kind: type[nn.Linear]) -> nn.Linear:
+    torch.manual_seed(1)
+    return kind(16, 4)
+
+
+def trained(rate: float) -> Function:
+    def step(model: nn.Module, value: Tensor) -> Tensor:
+        loss: Tensor = model(value).square().mean()
+        loss.backward()
+        torch.optim.SGD(model.parameters(), lr=rate).step()
+        return loss.detach()
+
+    return step
+
+
+LARGE = torch.cat([torch.tensor([1e6]), generated(63)])
+DIFFERENT: dict[str, tuple[Function, tuple[object, ...], Function, str]] = {
+    "transposed": (lambda v: v * 2, (generated(8, 16),), lambda v: (v * 2).t(), "shape"),
+    "a result is missing": (lambda v: (v * 2, v.sum()), (generated(8),), lambda v: v * 2, "shape"),
+    "no gradient": (linear(nn.Linear), (generated(8, 16),), linear(WithoutGradient), "shape"),
+    "not a number": (lambda v: v.sqrt(), (generated(8),), lambda v: v.abs().sqrt(), "different"),
+    "beside not a number": (
+        lambda v: (v / v).acos() + v,
+        (generated(64),),
+        lambda v: (v / v).acos() + v + 1,
+        "different",
+    ),
+    "a tail": (lambda v: v * 2, (generated(1000, 64),), tail_missing, "different"),
+    "an index": (lambda v: v.argmax(1), (generated(8, 16),), lambda v: v.argmax(1) + 1, "different"),
+    "small elements": (lambda v: v * 2, (LARGE,), lambda v: torch.cat([v[:1] * 2, v[1:] * 2.02]), "factor"),
+    "statistics": (
+        nn.BatchNorm1d(16, momentum=0.1),
+        (generated(8, 16),),
+        nn.BatchNorm1d(16, momentum=0.9),
+        "different",
+    ),
+    "a learning rate": (trained(0.1), (linear(nn.Linear), generated(8, 16)), trained(0.5), "different"),
+    "a coarser result": (lambda v: v * 2, (generated(64),), lambda v: (v * 2.0).bfloat16(), "type"),
+    "terms of a long sum": (lambda v: v.sum(), (generated(1 << 20).abs(),), lambda v: v[:-64].sum(), "different"),
+}
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_what_differs_is_never_called_rounding(case: str) -> None:
+    fn, inputs, other, known = DIFFERENT[case]
+    (row,) = unstall.compare_numbers(fn, *inputs, across=[other])
+    assert not row.agrees
+    assert row.kind == known or known == "different", row
+
+
+BIG = generated(200_000)
+BINS = torch.zeros(200_000, dtype=torch.int64)
+SAME: dict[str, tuple[Function, tuple[object, ...]]] = {
+    "clamp": (lambda v: v.clamp(min=0.1), (generated(64),)),
+    "masked_fill": (lambda v: v.masked_fill(v > 0, 0.1), (generated(64),)),
+    "where": (lambda v: torch.where(v > 0, v, 0.1), (generated(64),)),
+    "full_like": (lambda v: torch.full_like(v, 0.1) + v, (generated(64),)),
+    "index_add_": (lambda v, i: torch.zeros(1, dtype=v.dtype).index_add_(0, i, v), (BIG, BINS)),
+    "index_put_": (lambda v, i: torch.zeros(1, dtype=v.dtype).index_put_((i,), v, accumulate=True), (BIG, BINS)),
+    "batch norm": (nn.BatchNorm1d(4), (torch.rand(50_000, 4) + 10,)),
+    "attention": (functional.scaled_dot_product_attention, (generated(1, 1, 16, 8), *[generated(1, 1, 8192, 8)] * 2)),
+    "complex": (lambda v, w: torch.view_as_real(torch.view_as_complex(v) * w), (generated(8, 2), generated(8) + 0j)),
+    "gelu's tail": (functional.gelu, (-5 - generated(64).abs(),)),
+    "drawn": (lambda v: v + torch.randn_like(v), (generated(64),)),
+    "a scalar": (lambda v: v.sum(0).softmax(0).cumsum(0), (torch.tensor(1.5),)),
+    "its own backward": (trained(0.1), (linear(nn.Linear), generated(8, 16))),
+    "a constant of the default type": (lambda v: v @ torch.full((16, 4), 0.3), (generated(8, 16),)),
+    "LSTM": (nn.LSTM(16, 8), (generated(5, 2, 16),)),
+    "in place": (lambda v: v.mul_(3).add_(1), (generated(64),)),
+    "empty": (lambda v: v * 2, (torch.zeros(0, 3),)),
+    "inference": (torch.inference_mode()(lambda v: v.exp()), (generated(64),)),
+    "no data": (lambda v: v, (generated(64),)),
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_rounding_is_never_called_a_difference(case: str) -> None:
+    fn, inputs = SAME[case]
+    found = unstall.compare_numbers(fn, *inputs)
+    assert found.agrees, found
+    assert found["repeat"].kind == "equal"
+
+
+def test_a_branch_that_rounding_may_take_leaves_only_the_ends_to_compare() -> None:
+    def branches(value: Tensor) -> Tensor:
+        return value.sin().cos() if bool((value / value == 1).all()) else value.sin()
+
+    (row,) = unstall.compare_numbers(branches, generated(16), across=["repeat"])
+    assert row.found is not None
+    assert {pair.seen.kind for pair in row.found.pairs} == {"given", "result", "after"}
+
+
 def test_random_numbers_are_the_same_in_all_ways_and_told_if_others(x: Tensor) -> None:
     found = unstall.compare_numbers(made(Dropped), x, across=["repeat", "float64", made(DroppedElsewhere)])
-    assert found["repeat"].kind == "equal"
-    assert found["DroppedElsewhere"].kind == "random"
+    assert [row.kind for row in found] == ["equal", "rounding", "random"]
+
+
+def test_what_depends_on_more_than_arguments_is_no_rounding() -> None:
+    calls = []
+
+    def counts(value: Tensor) -> Tensor:
+        calls.append(1)
+        return value.exp() * len(calls)
+
+    assert kind_of(counts, generated(8), across="repeat") == "state"
 
 
 def test_nothing_of_the_users_is_changed(x: Tensor) -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(48, 48), torch.nn.BatchNorm1d(12))
+    model = nn.Sequential(nn.Linear(48, 48), nn.BatchNorm1d(12))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model(x).sum().backward()
-    before, grads = copy.deepcopy(model.state_dict()), [each.grad.clone() for each in model.parameters()]  # type: ignore[union-attr]
+    before, grads = copy.deepcopy(model.state_dict()), [copy.deepcopy(each.grad) for each in model.parameters()]
     torch.manual_seed(8)
-    state = torch.get_rng_state()
-    unstall.compare_numbers(model, x)
+    state, python = torch.get_rng_state(), random.getstate()
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, value: Tensor) -> Tensor:
+        loss: Tensor = model(value).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach() * random.random()
+
+    assert unstall.compare_numbers(step, model, optimizer, x, across=["repeat"])["repeat"].kind == "equal"
     assert torch.equal(state, torch.get_rng_state())
+    assert python == random.getstate()
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert all(torch.equal(grad, each.grad) for grad, each in zip(grads, model.parameters(), strict=True))  # type: ignore[arg-type]
+    for grad, each in zip(grads, model.parameters(), strict=True):
+        assert grad is not None
+        assert each.grad is not None
+        assert torch.equal(grad, each.grad)
+
+
+def test_what_arguments_share_is_shared_by_copies() -> None:
+    y = torch.zeros(3)
+
+    def adds(a: Tensor, b: Tensor) -> Tensor:
+        a.add_(1)
+        return b * 1
+
+    found = unstall.compare_numbers(adds, y, y, across=[lambda a, b: a + 1])
+    assert found.rows[0].kind != "different"
+    assert y.sum() == 0
 
 
 def test_a_function_of_modules_and_tensors(x: Tensor) -> None:
-    def loss(model: Plain, value: Tensor) -> Tensor:
-        result: Tensor = model(value)
+    def loss(models: list[Plain], value: Tensor) -> Tensor:
+        result: Tensor = models[0](value)
         return result.square().mean()
 
-    found = unstall.compare_numbers(loss, made(Plain), x)
-    assert found.agrees, found
-    names = {pair.before.name for pair in found["float64"].found.pairs if pair.before.kind == "gradient"}
-    assert "up.weight" in names
-
-
-def test_not_a_number_is_a_difference_unless_both_are(x: Tensor) -> None:
-    def root(value: Tensor) -> Tensor:
-        return value.sqrt()
-
-    def absolute(value: Tensor) -> Tensor:
-        return value.abs().sqrt()
-
-    found = unstall.compare_numbers(root, x, across=["repeat", "float64", absolute])
-    assert found["repeat"].kind == "equal"
-    assert found["float64"].agrees
-    first = found["absolute"].found.first
-    assert first is not None
-    assert math.isinf(first.difference) or first.difference > 0
+    (row,) = unstall.compare_numbers(loss, [made(Plain)], x, across=["float64"])
+    assert row.agrees, row
+    assert row.found is not None
+    assert "up.weight" in {pair.seen.name for pair in row.found.pairs if pair.seen.kind == "gradient"}
 
 
 def test_its_report_names_the_line_and_its_json_is_plain(x: Tensor) -> None:
@@ -116,15 +256,62 @@ def test_its_report_names_the_line_and_its_json_is_plain(x: Tensor) -> None:
     assert ways[1]["first"]["name"] == "add"
 
 
+def test_what_cannot_run_is_a_row_of_its_own() -> None:
+    found = unstall.compare_numbers(lambda value: value.sum(), generated(8), across=["batch", "float64"])
+    assert [row.kind for row in found] == ["failed", "rounding"]
+    assert "no batch dimension" in found["batch"].sentence
+    assert not found.agrees
+
+
+def test_two_ways_of_one_name_are_numbered() -> None:
+    found = unstall.compare_numbers(torch.sin, generated(8), across=["repeat", "repeat"])
+    assert [row.way for row in found] == ["repeat", "repeat 2"]
+
+
+MODEL = nn.Linear(2, 2)
+
+
 @pytest.mark.parametrize(
-    ("across", "inputs", "says"),
+    ("fn", "across", "inputs", "says"),
     [
-        (["half"], torch.ones(2), "no way of running is called 'half'"),
-        ("repeat", torch.ones(2), "a sequence"),
-        (["batch"], torch.ones(1), "a batch of one"),
-        (["repeat"], torch.arange(3), "returns no tensor of floating point numbers"),
+        (torch.sin, ["half"], torch.ones(2), "no way of running is called 'half'"),
+        (torch.sin, "repeat", torch.ones(2), "a list of ways"),
+        (torch.sin, torch.cos, torch.ones(2), "a list of ways"),
+        (torch.sin, ["batch"], torch.ones(1), "a batch of one"),
+        (lambda _: None, ["repeat"], 3, "nothing can be compared"),
+        (lambda value: MODEL(value), ["repeat"], torch.ones(2), "uses MODEL"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(across: list[str], inputs: Tensor, says: str) -> None:
+def test_what_cannot_be_compared_is_refused(fn: Function, across: Any, inputs: object, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        unstall.compare_numbers(lambda value: value * 2, inputs, across=across)
+        unstall.compare_numbers(fn, inputs, across=across)
+
+
+def test_a_backward_operator_has_the_line_of_its_forward_one() -> None:
+    def chain(value: Tensor, weight: Tensor) -> Tensor:
+        a = value * weight
+        b = a.sin()
+        torch.arange(3)
+        return b * 2
+
+    def other(value: Tensor, weight: Tensor) -> Any:
+        return Wrong.apply(value * weight) * 2  # type: ignore[no-untyped-call]
+
+    inputs = generated(8).requires_grad_(), generated(8).requires_grad_()
+    _, first = found_of(chain, *inputs, across=other)
+    assert math.isfinite(first.size)
+    assert linecache.getline(first.seen.place.file, first.seen.place.line).strip() in (
+        "b = a.sin()",
+        "a = value * weight",
+    )
+
+
+class Wrong(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        ctx.save_for_backward(value)
+        return value.sin()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return gradient * ctx.saved_tensors[0].cos() * 1.01

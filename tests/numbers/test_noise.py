@@ -7,29 +7,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from unstall.numbers.judge import CONFIDENCE, RUNS, compared, student
+from unstall.numbers.judge import CONFIDENCE, RUNS, Judge, student
 from unstall.numbers.noise import Noise
-from unstall.numbers.run import Seen, run
+from unstall.numbers.run import run
 from unstall.numbers.ways import as_given
 
 _MOST = 30  # times what is seen
 _MADE = {"positive": torch.rand, "of both signs": torch.randn}
 
 
+def exact(a: Tensor, b: Tensor) -> Tensor:
+    """The product in long double."""
+    wide = a.double().numpy().astype(np.longdouble) @ b.double().numpy().astype(np.longdouble)
+    return torch.from_numpy(wide.astype(np.float64))
+
+
 def product(a: Tensor, b: Tensor) -> Tensor:
     return a @ b
-
-
-def result(seen: list[Seen]) -> Seen:
-    return next(each for each in seen if each.kind == "result")
-
-
-def exact(a: Tensor, b: Tensor, like: Seen) -> Seen:
-    """The product in long double, at the places that were kept."""
-    wide = a.double().numpy().astype(np.longdouble) @ b.double().numpy().astype(np.longdouble)
-    seen = result(run(as_given(lambda value: value * 1, [torch.from_numpy(wide.astype(np.float64))])))
-    assert seen.shape == like.shape
-    return seen
 
 
 @pytest.mark.parametrize("made", _MADE)
@@ -40,12 +34,11 @@ def test_the_limit_of_a_product_holds_and_is_not_far_off(n: int, dtype: torch.dt
     shares = []
     for _ in range(3):
         a, b = (_MADE[made](n, n, generator=seeds).to(dtype) for _ in range(2))
-        seen = run(as_given(product, [a, b]))
-        noisy = [[result(run(as_given(product, [a, b]), Noise(seed).run))] for seed in range(RUNS)]
-        found = compared([result(seen)], [exact(a, b, result(seen))], noisy)
+        judge = Judge(run(as_given(product, [a, b])), [run(as_given(product, [a, b]), Noise(k)) for k in range(RUNS)])
+        found = judge.compare(run(as_given(exact, [a, b])))
         assert found.first is None
-        (pair,) = found.pairs
-        shares.append(pair.difference / (found.limit * pair.rounding))
+        (result,) = (pair for pair in found.pairs if pair.seen.kind == "result")
+        shares.append(result.share / found.limit)
     assert max(shares) > 1 / _MOST
 
 

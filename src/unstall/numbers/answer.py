@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from unstall.document.shown import Shown
 from unstall.lines.places import Shortened
 from unstall.numbers.judge import Compared, Pair
 from unstall.numbers.operators import Place
-from unstall.numbers.run import SAMPLES
+from unstall.numbers.run import ENDS, SAMPLES
 
 _FINE = ("equal", "rounding", "nondeterministic")
 _BARS = "▁▂▃▄▅▆▇█"
@@ -32,16 +32,20 @@ class Row:
 
     Attributes:
         way: Its name.
-        found: What was compared.
-        kind: "equal" (the same bits), "rounding", "nondeterministic" (rounding that varies from run to run), or of what
-            kind the difference is: "random", "type", "TF32", "factor", "different".
+        found: What was compared. None if it could not run.
+        kind: "equal" (the same bits), "rounding", "nondeterministic" (rounding that varies from run to run), "failed",
+            or of what kind the difference is: "random", "state", "type", "shape", "TF32", "factor", "different".
         sentence: What that means.
     """
 
     way: str
-    found: Compared
+    found: Compared | None
     kind: str
     sentence: str
+
+    def renamed(self, way: str) -> Row:
+        """Returns this row under another name."""
+        return replace(self, way=way)
 
     @property
     def agrees(self) -> bool:
@@ -76,14 +80,15 @@ class Numbers(Shown):
         entries = tuple(_entry(row, scrub_paths=scrub_paths) for row in self.rows)
         meaning = (
             words(
-                "limit: the largest difference that is still rounding, at a confidence of 99.9 % for each way; of "
-                "limit: how many times that a result or a gradient differs, at most"
+                "limit: the largest difference that is still rounding, at a confidence of 99.9 % for each way. of "
+                "limit: the largest difference of an end, divided by its limit. ends: results, gradients, and the "
+                "arguments after the run"
             ),
-            words(f"run: the same of each tensor, in order, on a logarithmic scale from 10⁻{_DECADES} to 1"),
+            words(f"run: this ratio for each tensor in order, on a logarithmic scale from 10⁻{_DECADES} to 1"),
         )
         return Document(
             title="Numbers",
-            about=(words(f"{self.tensors:,} tensors, up to {SAMPLES} elements of each"),),
+            about=(words(f"{self.tensors:,} tensors: up to {ENDS:,} elements of an end, {SAMPLES} of an operator"),),
             blocks=(
                 Entries(words("Ways, compared with the function as it is"), ("is", "of limit", "tensors"), entries),
                 Prose(meaning, small=True),
@@ -102,9 +107,12 @@ class Numbers(Shown):
                     "is": row.kind,
                     "sentence": row.sentence,
                     "most_of_limit": _json(_most(row.found)),
-                    "tensors": len(row.found.pairs),
-                    "first": _first_data(row.found.first),
-                    "added": [{"name": each.name, **_place_data(each.place)} for each in row.found.added],
+                    "tensors": len(row.found.pairs) if row.found else 0,
+                    "first": _first_data(row.found.first) if row.found else None,
+                    "added": [
+                        {"name": each.name, **_place_data(each.place)}
+                        for each in (row.found.added if row.found else ())
+                    ],
                 }
                 for row in self.rows
             ],
@@ -114,15 +122,15 @@ class Numbers(Shown):
 def _first_data(first: Pair | None) -> dict[str, Any] | None:
     if first is None:
         return None
-    seen = first.before
+    seen = first.seen
     return {
         "kind": seen.kind,
         "name": seen.name,
         **_place_data(seen.place),
         "shape": list(seen.shape),
         "difference": _json(first.difference),
-        "rounding": first.rounding,
-        "size": first.size,
+        "rounding": _json(first.rounding),
+        "size": _json(first.size),
     }
 
 
@@ -135,26 +143,27 @@ def _json(figure: float) -> float | None:
 
 
 def _entry(row: Row, *, scrub_paths: bool) -> Entry:
-    most = _most(row.found)
     details = [("so", words(row.sentence))]
-    if row.found.first is None and most:
-        largest = max(
-            (pair for pair in row.found.pairs if pair.is_end), key=lambda pair: _of_limit(pair, row.found.limit)
-        )
-        details.append(("most", words(_differs(largest, row.found.limit))))
-    if row.found.first is not None:
-        details += _where(row.found, scrub_paths=scrub_paths)
-    if picture := _picture(row.found):
+    found = row.found
+    if found is None:
+        return Entry(words(row.way), (row.kind, "", ""), tuple(details))
+    most = _most(found)
+    if found.first is None and most:
+        largest = max((pair for pair in found.pairs if pair.is_end), key=lambda pair: pair.share)
+        details.append(("most", words(_differs(largest, found.limit))))
+    if found.first is not None:
+        details += _where(found, scrub_paths=scrub_paths)
+    if picture := _picture(found):
         details.append(("run", words(Span(picture, "dim"))))
     of_limit = "∞" if math.isinf(most) else f"{most:,.0f}" if most >= _MANY else f"{most:.2g}"
-    return Entry(words(row.way), (row.kind, of_limit, f"{len(row.found.pairs):,}"), tuple(details))
+    return Entry(words(row.way), (row.kind, of_limit, f"{len(found.pairs):,}"), tuple(details))
 
 
 def _where(found: Compared, *, scrub_paths: bool) -> list[tuple[str, Words]]:
     first = found.first
     assert first is not None
     details = [("first", words(_differs(first, found.limit)))]
-    details += _at("at", first.before.place, scrub_paths=scrub_paths)
+    details += _at("at", first.seen.place, scrub_paths=scrub_paths)
     for each in found.added[:_MOST_ADDED]:
         details.append(("before", words(Span(each.name, "name"), " is called before it, in this way only")))
         details += _at("at", each.place, scrub_paths=scrub_paths)
@@ -163,8 +172,10 @@ def _where(found: Compared, *, scrub_paths: bool) -> list[tuple[str, Words]]:
 
 def _differs(pair: Pair, limit: float) -> Words:
     """Says by how much a tensor differs, of which size its elements are, and how much of that is rounding."""
-    seen = pair.before
-    what = f"{seen.kind} {seen.name}" if seen.kind in ("given", "gradient") else seen.name
+    seen = pair.seen
+    what = seen.name if seen.kind == "operator" else f"{seen.kind} {seen.name}"
+    if math.isinf(pair.difference):
+        return words(Span(what, "name"), " cannot be compared, or is not finite in one of the ways")
     sizes = f"differs by {_figure(pair.difference)}, of {_figure(pair.size)} (root mean squares)"
     return words(Span(what, "name"), f" {sizes}; up to {_figure(limit * pair.rounding)} is rounding")
 
@@ -182,19 +193,13 @@ def _figure(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _of_limit(pair: Pair, limit: float) -> float:
-    if pair.difference == 0:
-        return 0.0
-    return pair.difference / (limit * pair.rounding) if pair.rounding else math.inf
-
-
-def _most(found: Compared) -> float:
-    return max((_of_limit(pair, found.limit) for pair in found.pairs if pair.is_end), default=0.0)
+def _most(found: Compared | None) -> float:
+    return max((pair.share / found.limit for pair in found.pairs if pair.is_end), default=0.0) if found else 0.0
 
 
 def _picture(found: Compared) -> str:
     """Returns a bar for each stretch of the run: the largest difference in it, on a scale of its limit."""
-    of_limit = [_of_limit(pair, found.limit) for pair in found.pairs if pair.before.kind != "given"]
+    of_limit = [pair.share / found.limit for pair in found.pairs if pair.seen.kind != "given"]
     count = min(_WIDTH, len(of_limit))
     edges = [len(of_limit) * at // count for at in range(count + 1)] if count else []
     return "".join(_bar(max(of_limit[one:other])) for one, other in pairwise(edges))

@@ -8,13 +8,12 @@ from contextlib import contextmanager
 import torch
 
 from unstall.errors import UsageError
+from unstall.guest.rng import RandomStates
 from unstall.numbers.answer import Numbers, Row
-from unstall.numbers.judge import RUNS, Compared, Pair, compared, factor_of, is_random
-from unstall.numbers.noise import UNIT, Noise
-from unstall.numbers.run import Seen, run
+from unstall.numbers.judge import RUNS, Compared, Judge, factor_of
+from unstall.numbers.noise import UNIT, Noise, adds_up, is_drawn
+from unstall.numbers.run import Ran, run
 from unstall.numbers.ways import Function, Way, as_given, way
-
-_PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "convolution", "convolution_backward"}
 
 
 def compare_numbers(
@@ -23,106 +22,131 @@ def compare_numbers(
     """Runs a function in several ways, and finds the first operator at which a way differs by more than rounding.
 
     All ways run on copies of the arguments, from the same random state, and also the backward pass if a result needs
-    gradients. What rounding explains is measured: the function runs 8 times more, with random errors of the size of
-    each operator's rounding errors (Monte Carlo arithmetic, see `noise.py`). A difference of a tensor is beyond
-    rounding if Student's test says so, at a confidence of 99.9 % for all tensors of a way together.
+    gradients. Results, gradients and the arguments after the run are compared; and between them, operators. What
+    rounding explains is measured: the function runs 8 times more, with random errors of the size of each operator's
+    rounding errors (Monte Carlo arithmetic, see `noise.py`). A difference is beyond rounding if it is larger than those
+    errors by Student's factor, at a confidence of 99.9 % for all tensors of a way together.
 
     Args:
-        fn: A function or a module. Modules and tensors that it uses should be among `inputs`, since these are what a
-            way copies or moves.
-        inputs: Its arguments: modules, tensors, and containers of tensors.
+        fn: A function, a module, or a method of a module. Modules that it uses must be among `inputs`, since these are
+            what a way copies or moves.
+        inputs: Its arguments: modules, tensors, and containers of both.
         across: The ways:
 
             - "repeat": once more.
             - "cpu", "cuda": on that device.
-            - "float64": in that type.
+            - "float64": in that type. Random numbers are drawn as in float32.
             - "batch": each half of the batch on its own. All tensors whose first dimension is as long as that of the
-              first tensor have a batch. Only results and gradients are compared.
-            - "graph": by `unstall.graphed`. "compiled": by `torch.compile`. Only results and gradients are compared.
+              first tensor have a batch, and all results must have one. Operators are not compared.
+            - "graph": by `unstall.graphed`. "compiled": by `torch.compile`. Operators are not compared.
             - another function or module: called with the same arguments; if it is a module, on its device.
 
     Returns:
         A row for each way. `str()` is a report for a terminal; `save()` writes it to a file.
 
     Raises:
-        UsageError: a way is unknown, or is not possible here.
+        UsageError: a way is unknown; the function uses a module that is not among its arguments; nothing can be
+            compared.
     """
-    if isinstance(across, str):
-        raise UsageError(f'`across` is a sequence of ways: across=("{across}",)')
-    with _kept_random_state():
-        before = _seen(as_given(fn, inputs))
-        if not any(seen.kind == "result" for seen in before):
-            raise UsageError("the function returns no tensor of floating point numbers, so nothing can be compared")
-        noisy = [_seen(as_given(fn, inputs), Noise(seed)) for seed in range(RUNS)]
-        return Numbers(tuple(_row(way(which, fn, inputs), before, noisy) for which in across), len(before))
+    if isinstance(across, str) or callable(across):
+        raise UsageError('`across` is a list of ways, such as across=["float64"]')
+    with _kept_random_states():
+        before = run(as_given(fn, inputs))
+        if not before.ends:
+            raise UsageError("the function returns no tensor and is given none, so nothing can be compared")
+        again = run(as_given(fn, inputs))
+        judge = Judge(before, [run(as_given(fn, inputs), Noise(seed)) for seed in range(RUNS)])
+        names: dict[str, int] = {}
+        rows = []
+        for which in across:
+            row = _row(which, fn, inputs, judge, again)
+            names[row.way] = names.get(row.way, 0) + 1
+            rows.append(row.renamed(f"{row.way} {names[row.way]}") if names[row.way] > 1 else row)
+        return Numbers(tuple(rows), len(before))
 
 
-def _row(taken: Way, before: Sequence[Seen], noisy: Sequence[Sequence[Seen]]) -> Row:
-    after = _seen(taken)
-    if not taken.operators:
-        before, noisy = _ends(before), [_ends(each) for each in noisy]
-    found = compared(before, after, noisy)
-    return Row(taken.name, found, *_class_of(found, taken, before, noisy))
+def _row(which: str | Function, fn: Function, inputs: Sequence[object], judge: Judge, again: Ran) -> Row:
+    taken = way(which, fn, inputs)
+    try:
+        found = judge.compare(again if taken.name == "repeat" else run(taken))
+        return Row(taken.name, found, *_class_of(found, taken, fn, inputs, judge))
+    except Exception as error:  # of this way; the others may run
+        return Row(taken.name, None, "failed", f"It cannot run: {type(error).__name__}: {error}")
 
 
-def _class_of(found: Compared, taken: Way, before: Sequence[Seen], noisy: Sequence[Sequence[Seen]]) -> tuple[str, str]:
+def _class_of(found: Compared, taken: Way, fn: Function, inputs: Sequence[object], judge: Judge) -> tuple[str, str]:
     """Returns a difference's class, and a sentence about it."""
     first = found.first
+    if taken.name == "repeat" and not found.equal:
+        return _of_repeat(found)
     if first is None:
         if found.equal:
             return "equal", "The same bits."
-        if taken.name == "repeat":
-            return "nondeterministic", _nondeterministic(found)
-        return "rounding", "Sums in another order, or other roundings: harmless."
-    if is_random(first):
-        return "random", "Random numbers differ: the ways draw from different generators, or draw in another order."
-    rounded = [each.dtype for each in (first.after, *found.added) if UNIT[each.dtype] > UNIT[first.before.dtype]]
+        return "rounding", "All that differs is rounding: sums in another order, for example."
+    if first.before is None or first.after is None or first.before.shape != first.after.shape:
+        return "shape", _shapes(
+            first.before.shape if first.before else None, first.after.shape if first.after else None
+        )
+    seen = first.before
+    if is_drawn(seen.name):
+        return "random", "Other random numbers are drawn: by another generator, in another order, or of another range."
+    tensors = (first.after, *found.added)
+    rounded = [each.dtype for each in tensors if UNIT.get(each.dtype, 0) > UNIT.get(seen.dtype, 0)]
     if rounded:
-        types = f"{rounded[0]} instead of {first.before.dtype}".replace("torch.", "")
+        types = f"{rounded[0]} instead of {seen.dtype}".replace("torch.", "")
         return "type", f"A coarser type: {types}."
-    if first.before.name in _PRODUCTS and _is_tf32(taken, before, noisy):
-        return "TF32", 'It rounds its factors to TF32. torch.set_float32_matmul_precision("highest") turns that off.'
+    if _is_tf32(taken, fn, inputs):
+        return "TF32", 'One way rounds factors to TF32. torch.set_float32_matmul_precision("highest") turns that off.'
     factor = factor_of(found)
     if factor is not None:
         return "factor", f"All elements differ by a factor of {factor:.6g}: no rounding does that."
     return "different", "No rounding explains that: it computes something else."
 
 
-def _nondeterministic(found: Compared) -> str:
-    other: Pair | None = next((pair for pair in found.pairs if pair.difference > 0), None)
-    name = other.before.name if other else "an operator"
-    return (
-        f"{name} gives other bits each time, within rounding: it adds up in an order that varies. "
+def _of_repeat(found: Compared) -> tuple[str, str]:
+    other = next((pair for pair in found.pairs if pair.difference > 0), None)
+    if other is None:
+        return "state", "It calls other operators each time, so it depends on more than its arguments."
+    if found.first is not None or not adds_up(other.seen.name):
+        return "state", f"{other.seen.name} differs each time by more than rounding: it depends on more than arguments."
+    return "nondeterministic", (
+        f"{other.seen.name} gives other bits each time, within rounding: it adds up in an order that varies. "
         "torch.use_deterministic_algorithms(True) forbids that."
     )
 
 
-def _is_tf32(taken: Way, before: Sequence[Seen], noisy: Sequence[Sequence[Seen]]) -> bool:
-    """Returns whether the way is within rounding once products are not rounded to TF32."""
-    precision = torch.get_float32_matmul_precision()
-    convolutions = torch.backends.cudnn.allow_tf32
+def _shapes(before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> str:
+    if before is None or after is None:
+        return f"Only {'this way' if before is None else 'the function as it is'} has this tensor."
+    return f"Its shape is {after} instead of {before}."
+
+
+def _is_tf32(taken: Way, fn: Function, inputs: Sequence[object]) -> bool:
+    """Returns whether both ways are within rounding of each other once products are not rounded to TF32."""
+    if not torch.cuda.is_available():
+        return False
+    try:
+        precision, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    except RuntimeError:  # the program sets fp32_precision, which does not go together with these
+        return False
     if precision == "highest" and not convolutions:
         return False
     try:
         torch.set_float32_matmul_precision("highest")
         torch.backends.cudnn.allow_tf32 = False
-        return compared(before, _seen(taken), noisy).first is None
+        noisy = [run(as_given(fn, inputs), Noise(seed)) for seed in range(RUNS)]
+        return Judge(run(as_given(fn, inputs)), noisy).compare(run(taken)).first is None
     finally:
         torch.set_float32_matmul_precision(precision)
         torch.backends.cudnn.allow_tf32 = convolutions
 
 
-def _seen(taken: Way, noise: Noise | None = None) -> list[Seen]:
-    call = noise.run if noise is not None else None
-    return run(taken, call)
-
-
-def _ends(seen: Sequence[Seen]) -> list[Seen]:
-    return [each for each in seen if each.kind != "operator"]
-
-
 @contextmanager
-def _kept_random_state() -> Iterator[None]:
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices):
-        yield
+def _kept_random_states() -> Iterator[None]:
+    states = RandomStates()
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        states.put_back()

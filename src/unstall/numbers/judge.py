@@ -3,48 +3,60 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.numbers.noise import UNIT, is_drawn
-from unstall.numbers.run import Seen
+from unstall.numbers.noise import UNIT
+from unstall.numbers.run import Ran, Seen
 
 RUNS = 8
 """Runs with random errors. An even number, since Student's distribution then has a closed form."""
 CONFIDENCE = 0.999
 """The probability that no tensor of two runs is said to differ if all that differs is rounding."""
 _FACTOR_FITS = 0.02  # of a difference, what may be left of it once it is explained by a factor
+_BIN = 16.0  # elements whose sizes are within this factor are judged together
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A tensor in two runs.
+    """A tensor in two runs, or a part of its elements: those of similar size that differ most.
 
     Attributes:
-        before, after: What was seen of it.
-        difference: The root mean square of the difference of its elements. inf if only one is finite.
-        rounding: The difference that rounding explains: the root mean square of that of two runs with random errors.
-        size: The root mean square of its elements in the first run.
+        before, after: What was seen of it. Either is None if its run has no such tensor.
+        difference: The root mean square of the differences of these elements. inf if the tensors cannot be compared, or
+            only one is finite.
+        rounding: The difference that rounding explains: that of runs with random errors.
+        size: The root mean square of these elements in the first run.
     """
 
-    before: Seen
-    after: Seen
+    before: Seen | None
+    after: Seen | None
     difference: float
     rounding: float
     size: float
 
     @property
-    def is_end(self) -> bool:
-        """Whether it is a result or a gradient."""
-        return self.before.kind in ("result", "gradient")
+    def seen(self) -> Seen:
+        """The tensor in the first run that has it."""
+        found = self.before or self.after
+        assert found is not None
+        return found
 
-    def is_beyond(self, limit: float) -> bool:
-        """Returns whether the difference is more than `limit` times what rounding explains."""
-        return self.difference > limit * self.rounding
+    @property
+    def is_end(self) -> bool:
+        """Whether it is a result, a gradient, or an argument after the run."""
+        return self.seen.kind not in ("given", "operator")
+
+    @property
+    def share(self) -> float:
+        """The difference by that which rounding explains."""
+        return self.difference / self.rounding if self.rounding else math.inf if self.difference else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +64,9 @@ class Compared:
     """Two runs.
 
     Attributes:
-        pairs: The tensors that both have, in the order of the first run.
-        first: The first one that differs by more than rounding; None if all results and gradients agree. Then what
-            differs on the way is computed otherwise, such as sums of another layout.
+        pairs: The tensors that both have, in the order of the first run, and ends that only one has.
+        first: The first one that differs by more than rounding; None if all ends agree. Then what differs on the way is
+            computed otherwise, such as sums of another layout.
         last: The last one before `first` that both runs have. None if there is none.
         added: What only the second run has between `last` and `first`: operators that the first one did not call there.
         limit: How many times the difference that rounding explains is still rounding.
@@ -69,81 +81,155 @@ class Compared:
     equal: bool
 
 
-def compared(before: Sequence[Seen], after: Sequence[Seen], noisy: Sequence[Sequence[Seen]]) -> Compared:
-    """Compares two runs. `noisy`: runs as the first one, with random errors."""
-    limit = student((1 - CONFIDENCE) / max(len(before), 1), RUNS)
+class Judge:
+    """Compares runs with the first one. `noisy`: runs as the first one, with random errors."""
 
-    def pair(one: int, other: int) -> Pair:
-        return _pair(before[one], after[other], [run[one] for run in noisy])
+    def __init__(self, before: Ran, noisy: Sequence[Ran]) -> None:
+        self.before = before
+        keys = [seen.key for seen in before.operators]
+        # With errors, the function may call other operators: then only its ends can be judged.
+        self.follows = all([seen.key for seen in ran.operators] == keys for ran in noisy)
+        self._errors = [
+            _errors(seen, [ran.operators[at] for ran in noisy]) if self.follows else None
+            for at, seen in enumerate(before.operators)
+        ]
+        self._end_errors = {
+            name: _errors(seen, [ran.ends[name] for ran in noisy if name in ran.ends])
+            for name, seen in before.ends.items()
+        }
+        self._limit = student((1 - CONFIDENCE) / max(2 * len(before), 1), RUNS)
 
-    def agrees(one: int, other: int) -> bool:
-        return before[one].loose_key == after[other].loose_key and not pair(one, other).is_beyond(limit)
+    def compare(self, after: Ran) -> Compared:
+        """Compares a run."""
+        ends = list(self._ends(after))
+        differs = any(pair.share > self._limit for pair in ends)
+        matched = list(self._matched(after.operators)) if self.follows else []
+        inside = [self._pair(one, after.operators[other]) for one, other in matched]
+        pairs = [*self._given(after.given), *inside, *ends]
+        first = next((at for at, pair in enumerate(pairs) if differs and pair.share > self._limit), None)
+        start = len(pairs) - len(ends) - len(inside)
+        added: tuple[Seen, ...] = ()
+        if first is not None and start <= first <= start + len(inside):
+            at = first - start
+            last = matched[at - 1][1] + 1 if at else 0
+            added = after.operators[last : matched[at][1] if at < len(matched) else None]
+        return Compared(
+            pairs=tuple(pairs),
+            first=pairs[first] if first is not None else None,
+            last=pairs[first - 1] if first else None,
+            added=added,
+            limit=self._limit,
+            equal=len(self.before.operators) == len(inside) == len(after.operators) and all(map(_is_equal, pairs)),
+        )
 
-    matched = list(_matched(before, after, agrees))
-    pairs = [pair(*places) for places in matched]
-    differs = any(each.is_end and each.is_beyond(limit) for each in pairs)
-    first = next((at for at, each in enumerate(pairs) if differs and each.is_beyond(limit)), None)
-    added: tuple[Seen, ...] = ()
-    if first is not None:
-        start = matched[first - 1][1] + 1 if first else 0
-        added = tuple(after[start : matched[first][1]])
-    return Compared(
-        pairs=tuple(pairs),
-        first=pairs[first] if first is not None else None,
-        last=pairs[first - 1] if first else None,
-        added=added,
-        limit=limit,
-        equal=len(pairs) == len(before) == len(after) and all(_same_bits(each) for each in pairs),
-    )
+    def _given(self, after: Mapping[str, Seen]) -> Iterator[Pair]:
+        for name, seen in self.before.given.items():
+            if name in after:
+                yield _pair(seen, after[name], None)
+
+    def _ends(self, after: Ran) -> Iterator[Pair]:
+        names = self.before.given.keys() & after.given.keys()  # another function may have other parameters
+        alike = names or not self.before.given
+        for key, seen in {**after.ends, **self.before.ends}.items():
+            before, other = self.before.ends.get(key), after.ends.get(key)
+            if before is not None and other is not None:
+                yield _pair(before, other, self._end_errors[key])
+            elif key[0] == "result" or (alike and key[1] in names):
+                yield Pair(before, other, math.inf, 0.0, _rms(seen.values))
+
+    def _pair(self, at: int, after: Seen) -> Pair:
+        return _pair(self.before.operators[at], after, self._errors[at])
+
+    def _matched(self, after: Sequence[Seen]) -> Iterator[tuple[int, int]]:
+        """Yields the places of operators that both runs have.
+
+        Where they differ, as kernels of attention on the CPU and on a GPU do, or a product with and without a sum, only
+        results that agree are known to be the same.
+        """
+        before = self.before.operators
+        keys = [seen.key for seen in before], [seen.key for seen in after]
+        same = next(
+            (at for at, (one, other) in enumerate(zip(*keys, strict=False)) if one != other), min(map(len, keys))
+        )
+        yield from ((at, at) for at in range(same))
+        matcher = SequenceMatcher(None, keys[0][same:], keys[1][same:], autojunk=False)
+        for tag, start, end, other, other_end in matcher.get_opcodes():
+            if tag == "equal":
+                yield from zip(range(same + start, same + end), range(same + other, same + other_end), strict=True)
+            elif tag == "replace":
+                yield from self._loosely(range(same + start, same + end), range(same + other, same + other_end), after)
+
+    def _loosely(self, ones: range, others: range, after: Sequence[Seen]) -> Iterator[tuple[int, int]]:
+        start = others.start
+        for at in ones:
+            for other in range(start, others.stop):
+                is_like = self.before.operators[at].loose_key == after[other].loose_key
+                if is_like and self._pair(at, after[other]).share <= self._limit:
+                    start = other + 1
+                    yield at, other
+                    break
 
 
-def _matched(
-    before: Sequence[Seen], after: Sequence[Seen], agrees: Callable[[int, int], bool]
-) -> Iterator[tuple[int, int]]:
-    """Yields the places of tensors that both runs have.
-
-    Where operators differ, as kernels of attention on the CPU and on a GPU do, or a product with and without a sum,
-    only tensors that agree are known to be the same.
-    """
-    keys = [seen.key for seen in before], [seen.key for seen in after]
-    for tag, start, end, other, other_end in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
-        if tag == "equal":
-            yield from zip(range(start, end), range(other, other_end), strict=True)
-        elif tag == "replace":
-            next_one = other
-            for at in range(start, end):
-                found = next((each for each in range(next_one, other_end) if agrees(at, each)), None)
-                if found is not None:
-                    next_one = found + 1
-                    yield at, found
+def _errors(seen: Seen, noisy: Sequence[Seen]) -> Floats | None:
+    """Returns the root mean square of each element's errors in runs with random errors, nan where none is finite."""
+    alike = [each.values for each in noisy if each.shape == seen.shape]
+    if not alike:
+        return None
+    with np.errstate(invalid="ignore"):
+        squares = np.square(np.stack(alike) - seen.values)
+    finite = np.isfinite(squares)
+    count = finite.sum(axis=0)
+    total = np.where(finite, squares, 0.0).sum(axis=0)
+    errors: Floats = np.sqrt(np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0))
+    return errors
 
 
-def _pair(before: Seen, after: Seen, noisy: Sequence[Seen]) -> Pair:
+def _pair(before: Seen, after: Seen, errors: Floats | None) -> Pair:
+    if before.shape != after.shape:
+        return Pair(before, after, math.inf, 0.0, _rms(before.values))
     one, other = before.values, after.values
-    finite = np.isfinite(one) & np.isfinite(other)
-    alike = finite | (one == other) | (np.isnan(one) & np.isnan(other))
-    errors = [run.values[finite] - one[finite] for run in noisy if len(run.values) == len(one)]
-    units = UNIT[after.dtype] / UNIT[before.dtype]  # errors are those of both runs
-    of_noise = _rms(np.concatenate(errors)) * math.hypot(1, max(units, 2.0**-29)) if errors else 0.0
-    return Pair(
-        before, after, _rms(one[finite] - other[finite]) if alike.all() else math.inf, of_noise, _rms(one[finite])
+    with np.errstate(invalid="ignore"):
+        difference = np.where((one == other) | (np.isnan(one) & np.isnan(other)), 0.0, one - other)
+    if not np.isfinite(difference).all():
+        return Pair(before, after, math.inf, 0.0, _rms(one[np.isfinite(one)]))
+    # Errors are those of both runs. A constant may have been rounded, too, but not in what both are given.
+    unit = 0.0 if errors is None else UNIT.get(before.dtype, 0.0)
+    known = np.zeros(len(one)) if errors is None else errors
+    finer = UNIT.get(after.dtype, 0.0) <= UNIT.get(before.dtype, 0.0)
+    rounding = np.hypot(known * math.sqrt(2 if finer else 1), unit * np.abs(np.where(np.isfinite(one), one, 0.0)))
+    judged = np.isfinite(known) & np.isfinite(one)
+    pairs = (
+        Pair(before, after, _rms(difference[part]), _rms(rounding[part]), _rms(one[part]))
+        for part in _parts(one, judged)
     )
+    return max(pairs, key=lambda pair: (pair.share, pair.difference), default=Pair(before, after, 0.0, 0.0, 0.0))
+
+
+def _parts(values: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
+    """Yields the elements that are judged together: those of similar size."""
+    if not judged.any():
+        return
+    sizes = np.abs(values)
+    least = max(float(np.max(sizes[judged])) * _BIN**-20, 1e-300)
+    numbers = np.floor(np.log(np.maximum(sizes, least), where=judged, out=np.zeros(len(values))) / math.log(_BIN))
+    for number in np.unique(numbers[judged]):
+        yield judged & (numbers == number)
 
 
 def factor_of(found: Compared) -> float | None:
     """Returns the factor by which all elements of the first tensor that differs do so, or by which an added operator
     multiplies the last one that does not; None if there is no such factor.
     """
-    if found.first is None:
+    if found.first is None or found.first.before is None or found.first.after is None:
         return None
-    changes = [(found.first.before.values, found.first.after.values)]
-    if found.last is not None:
-        last = found.last.before
-        changes += [(last.values, each.values) for each in found.added if each.shape == last.shape]
-    return next((factor for factor in map(_factor, *zip(*changes, strict=True)) if factor is not None), None)
+    changes = [(found.first.before, found.first.after)]
+    if found.last is not None and found.last.before is not None:
+        changes += [(found.last.before, each) for each in found.added]
+    factors = (_factor(one.values, other.values) for one, other in changes if one.shape == other.shape)
+    return next((factor for factor in factors if factor is not None), None)
 
 
-def _factor(one: NDArray[np.float64], other: NDArray[np.float64]) -> float | None:
+def _factor(one: Floats, other: Floats) -> float | None:
     if not np.isfinite(one).all() or not np.isfinite(other).all() or not one.any():
         return None
     factor = float(one @ other / (one @ one))
@@ -151,18 +237,16 @@ def _factor(one: NDArray[np.float64], other: NDArray[np.float64]) -> float | Non
     return factor if left < _FACTOR_FITS * difference else None
 
 
-def is_random(pair: Pair) -> bool:
-    """Returns whether a tensor is drawn at random."""
-    return pair.before.kind == "operator" and is_drawn(pair.before.name)
-
-
-def _same_bits(pair: Pair) -> bool:
-    return pair.before.dtype == pair.after.dtype and np.array_equal(
-        pair.before.values, pair.after.values, equal_nan=True
+def _is_equal(pair: Pair) -> bool:
+    return (
+        pair.before is not None
+        and pair.after is not None
+        and pair.difference == 0
+        and (pair.before.dtype == pair.after.dtype)
     )
 
 
-def _rms(values: NDArray[np.float64]) -> float:
+def _rms(values: Floats) -> float:
     return float(np.sqrt(np.mean(np.square(values)))) if len(values) else 0.0
 
 

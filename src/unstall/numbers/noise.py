@@ -29,6 +29,8 @@ UNIT = {
     torch.float32: 2.0**-24,
     torch.float16: 2.0**-11,
     torch.bfloat16: 2.0**-8,
+    torch.complex128: 2.0**-53,
+    torch.complex64: 2.0**-24,
 }
 """The unit roundoff of each type: half of the distance from 1 to the next larger value."""
 _ROUNDING = 1 / math.sqrt(3)  # standard deviation of the error of a rounding, in unit roundoffs
@@ -36,14 +38,12 @@ _ROUNDINGS = 2.0  # of an operator without sums: functions such as exp are good 
 _DEEPER = {torch.float16: torch.float32, torch.bfloat16: torch.float32}  # the type in which sums are added up
 
 _EXACT_NAMES = """
-    alias as_strided cat chunk clone constant_pad_nd copy_ detach diagonal embedding empty empty_like empty_strided
-    expand expand_as eye fill_ fill flatten flip full full_like gather index index_select lift_fresh masked_fill
-    masked_fill_ masked_select max_pool2d_with_indices movedim narrow neg new_empty new_empty_strided new_full new_ones
-    new_zeros ones ones_like permute relu relu_ repeat reshape roll scalar_tensor scatter select slice slice_scatter
-    sort split split_with_sizes squeeze stack t threshold_backward topk transpose tril triu unbind unfold unsqueeze
-    view where zero_ zeros zeros_like _unsafe_view _reshape_alias _local_scalar_dense max min amax amin argmax argmin
-    maximum minimum abs sign clamp clamp_min clamp_max eq ne lt le gt ge select_backward slice_backward
-    arange linspace
+    cat clone constant_pad_nd copy copy_ embedding eye fill fill_ flip full full_like gather index index_select
+    lift_fresh masked_fill masked_fill_ masked_select max_pool2d_with_indices neg new_full new_ones new_zeros ones
+    ones_like relu relu_ repeat roll scalar_tensor scatter select_backward select_scatter slice_backward slice_scatter
+    sort stack threshold_backward topk tril triu where zero zero_ zeros zeros_like _unsafe_view _local_scalar_dense
+    max min amax amin argmax argmin maximum minimum abs sign clamp clamp_ clamp_min clamp_max eq ne lt le gt ge arange
+    linspace view_as_real view_as_complex _conj _reshape_alias
 """
 _EXACT = frozenset(_EXACT_NAMES.split())
 """Operators that compute no value anew."""
@@ -52,6 +52,10 @@ _ROUNDED = frozenset(
     ("_to_copy", "native_dropout", "native_dropout_backward", "addcmul", "addcdiv", "lerp", "gelu_backward")
 )
 """Operators without sums that torch does not tag as pointwise."""
+_COMPOSITE = frozenset(("gelu", "silu", "mish", "softplus", "log_sigmoid_forward", "remainder", "fmod", "erfc"))
+"""Functions by element that subtract numbers as large as their argument: those are rounded, too."""
+_TREE = 128
+"""Terms that a sum of floats adds one after the other. Then it adds up such sums as a tree (pairwise summation)."""
 _DRAWN_NAMES = """
     rand randn rand_like randn_like randint randint_like randperm normal normal_ uniform_ bernoulli bernoulli_
     exponential_ multinomial
@@ -65,14 +69,24 @@ def is_drawn(name: str) -> bool:
     return name in _DRAWN or name.startswith("native_dropout")
 
 
+def _size(given: torch.Tensor, dim: int) -> int:
+    return int(given.shape[dim]) if given.dim() else 1
+
+
 def _last(args: tuple[Any, ...]) -> int:
-    return int(args[0].shape[-1])
+    return _size(args[0], -1)
 
 
 def _reduced(args: tuple[Any, ...]) -> int:
     given, dims = args[0], args[1] if len(args) > 1 else None
     dims = [dims] if isinstance(dims, int) else dims
-    return int(math.prod(given.shape[dim] for dim in dims)) if dims else int(given.numel())
+    count = math.prod(_size(given, dim) for dim in dims) if isinstance(dims, list | tuple) and dims else given.numel()
+    return _in_tree(int(count))
+
+
+def _in_tree(count: int) -> int:
+    """Returns how many terms, one after the other, have the errors of a sum as a tree."""
+    return count if count <= _TREE else _TREE + math.ceil(math.log2(count / _TREE))
 
 
 def _kernel(args: tuple[Any, ...]) -> int:
@@ -81,6 +95,15 @@ def _kernel(args: tuple[Any, ...]) -> int:
 
 def _all_of(position: int) -> Callable[[tuple[Any, ...]], int]:
     return lambda args: int(args[position].numel())
+
+
+def _per_channel(args: tuple[Any, ...]) -> int:
+    given = max((each for each in args if isinstance(each, torch.Tensor)), key=lambda each: each.numel())
+    return int(given.numel() // max(1, given.shape[1])) if given.dim() > 1 else int(given.numel())
+
+
+def _keys(args: tuple[Any, ...]) -> int:
+    return max(_size(each, -2) if each.dim() > 1 else 1 for each in args[:3]) + _last(args)
 
 
 _TERMS: dict[str, Callable[[tuple[Any, ...]], int]] = {
@@ -100,25 +123,48 @@ _TERMS: dict[str, Callable[[tuple[Any, ...]], int]] = {
     "std": _reduced,
     "prod": _reduced,
     "linalg_vector_norm": _all_of(0),
-    "cumsum": lambda args: int(args[0].shape[args[1]]),
+    "cumsum": lambda args: _size(args[0], args[1]),
     "logsumexp": _reduced,
-    "_softmax": lambda args: int(args[0].shape[args[1]]),
-    "_log_softmax": lambda args: int(args[0].shape[args[1]]),
-    "_softmax_backward_data": lambda args: int(args[0].shape[args[2]]),
-    "_log_softmax_backward_data": lambda args: int(args[0].shape[args[2]]),
+    "_softmax": lambda args: _size(args[0], args[1]),
+    "_log_softmax": lambda args: _size(args[0], args[1]),
+    "_softmax_backward_data": lambda args: _size(args[0], args[2]),
+    "_log_softmax_backward_data": lambda args: _size(args[0], args[2]),
     "embedding_dense_backward": _all_of(1),
+    "embedding_bag": _all_of(1),
+    "_embedding_bag": _all_of(1),
     "index_add": _all_of(2),
+    "index_put": lambda args: max(int(each.numel()) for each in args[1] if each is not None),
     "scatter_add": _all_of(2),
+    "scatter_reduce": _all_of(2),
 }
 """How many terms each element of a result adds up, from the operator's arguments."""
+_FAMILIES: tuple[tuple[str, Callable[[tuple[Any, ...]], int]], ...] = (
+    ("attention", _keys),
+    ("norm", _per_channel),
+    ("loss", _all_of(0)),
+)
+"""The same for operators that have this in their names."""
 
 
 def terms_of(name: str, args: tuple[Any, ...]) -> int:
-    """Returns how many terms an element of this operator's result adds up, at most. Unknown operators: all elements."""
-    if name in _TERMS:
-        return max(1, _TERMS[name](args))
+    """Returns how many terms an element of this operator's result adds up, at most. For unknown operators it is the
+    largest last dimension of an argument.
+    """
     given = [each for each in args if isinstance(each, torch.Tensor)]
-    return max((_last((each,)) if each.dim() else 1 for each in given), default=1)
+    count = _TERMS.get(name) or _TERMS.get(name.removesuffix("_"))
+    count = count or next((count for part, count in _FAMILIES if part in name and "layer" not in name), None)
+    try:
+        return max(1, count(args)) if count else max((_size(each, -1) for each in given), default=1)
+    except (AttributeError, IndexError, TypeError, ValueError):  # other arguments than are known
+        return max((int(each.numel()) for each in given), default=1)
+
+
+def adds_up(name: str) -> bool:
+    """Returns whether an operator may add up in an order that varies. Operators by element and exact ones cannot."""
+    if name in _EXACT or name in _ROUNDED:
+        return False
+    packet = getattr(torch.ops.aten, name, None)
+    return packet is None or not any(torch.Tag.pointwise in getattr(packet, each).tags for each in packet.overloads())
 
 
 def base_name(func: Any) -> str:
@@ -133,16 +179,25 @@ class Noise:
         self._seed = seed
         self._generators: dict[torch.device, torch.Generator] = {}
 
-    def run(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Calls an operator, and returns its result with errors."""
         name = base_name(func)
         if name in _EXACT or name in _DRAWN or is_view(func):
             return func(*args, **kwargs)
-        if torch.Tag.pointwise in func.tags or name in _ROUNDED or _writes(func):
-            return self._of_outputs(func(*args, **kwargs), _ROUNDINGS, _ROUNDINGS)
+        by_element = torch.Tag.pointwise in func.tags or name in _ROUNDED
+        if by_element:
+            outputs = self._of_outputs(func(*args, **kwargs), _ROUNDINGS, _ROUNDINGS)
+            if name in _COMPOSITE and isinstance(outputs, torch.Tensor) and outputs.shape == args[0].shape:
+                outputs += self._disturbed(args[0], _ROUNDINGS) - args[0]
+            return outputs
         n = terms_of(name, args)
-        disturbed = tree_map_only(torch.Tensor, lambda each: self._disturbed(each, math.sqrt(n / 6)), (args, kwargs))
-        return self._of_outputs(func(*disturbed[0], **disturbed[1]), 1, _ROUNDINGS + math.sqrt(n / 9))
+        if "batch_norm" in name:  # it writes the statistics among its arguments
+            args = (self._disturbed(args[0], math.sqrt(n / 6)), *args[1:])
+        elif not _writes(func):
+            args, kwargs = tree_map_only(
+                torch.Tensor, lambda each: self._disturbed(each, math.sqrt(n / 6)), (args, dict(kwargs))
+            )
+        return self._of_outputs(func(*args, **kwargs), 1, _ROUNDINGS + math.sqrt(n / 9))
 
     def _disturbed(self, given: torch.Tensor, roundings: float) -> torch.Tensor:
         if given.dtype not in UNIT or given.dtype in _DEEPER:  # sums of those are added up in a type that is finer
@@ -153,7 +208,7 @@ class Noise:
         """Adds errors to results: of `roundings` to their type, and of `of_sums` to that in which sums are added up."""
 
         def with_errors(each: torch.Tensor) -> torch.Tensor:
-            if each.dtype not in UNIT:
+            if each.dtype not in UNIT or each.layout != torch.strided:
                 return each
             inner = UNIT[_DEEPER.get(each.dtype, each.dtype)]
             size = math.hypot(UNIT[each.dtype] * roundings, inner * of_sums)
@@ -163,12 +218,36 @@ class Noise:
         return tree_map_only(torch.Tensor, with_errors, outputs)
 
     def _with_errors(self, given: torch.Tensor, size: float) -> torch.Tensor:
+        if given.is_complex():
+            return torch.view_as_complex(self._with_errors(torch.view_as_real(given).contiguous(), size))
         wide = given.to(torch.float64)
         generator = self._generators.get(given.device)
         if generator is None:
             generator = self._generators[given.device] = torch.Generator(given.device).manual_seed(self._seed)
         drawn = torch.randn(given.shape, dtype=torch.float64, device=given.device, generator=generator)
         return (wide + wide * drawn * (size * _ROUNDING)).to(given.dtype)
+
+
+def drawn_in_float32(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Calls an operator of a function in float64. If it draws random numbers, it draws them as in float32."""
+    if base_name(func) not in _DRAWN:
+        return func(*args, **kwargs)
+    narrow, named = tree_map_only(torch.Tensor, _narrowed, (args, dict(kwargs)))
+    if named.get("dtype") == torch.float64:
+        named["dtype"] = torch.float32
+    drawn = func(*narrow, **named)
+    if _writes(func):
+        return args[0].copy_(drawn)
+    return tree_map_only(torch.Tensor, lambda each: each.double() if each.is_floating_point() else each, drawn)
+
+
+def _narrowed(given: torch.Tensor) -> torch.Tensor:
+    return given.float() if given.dtype == torch.float64 else given
+
+
+def real_parts(given: torch.Tensor) -> torch.Tensor:
+    """Returns a complex tensor's real and imaginary parts, and any other tensor as it is."""
+    return torch.view_as_real(given.resolve_conj()) if given.is_complex() else given
 
 
 def is_view(func: Any) -> bool:

@@ -32,28 +32,32 @@ class Place:
 NOWHERE = Place("", 0, "")
 Hook: TypeAlias = Callable[[Any, Place, Any], None]
 """Called with an operator, its place and what it returned."""
-Run: TypeAlias = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
+Call: TypeAlias = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
 """Calls an operator."""
 
 
 class Operators(TorchDispatchMode):
-    """While it is entered, `run` calls each operator, and `hook` sees what it returned.
+    """While it is entered, `call` calls each operator, and `hook` sees what it returned. It can be entered again.
 
     Operators of a backward pass have the place of the forward operator whose gradient they compute, or their own if the
     backward function is written in Python. They are seen in the thread of autograd that calls them.
     """
 
-    def __init__(self, hook: Hook, run: Run | None = None) -> None:
+    supports_higher_order_operators = True  # they are called as they are
+
+    def __init__(self, hook: Hook, call: Call | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._hook = hook
-        self._run = run or _as_it_is
+        self._call = call or _as_it_is
         self._places: dict[int, Place] = {}  # of forward operators, by the number of their autograd node
 
     def __torch_dispatch__(
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if not isinstance(func, torch._ops.OpOverload):
+            return func(*args, **(kwargs or {}))
         place = self._place()
-        result = self._run(func, args, kwargs or {})
+        result = self._call(func, args, kwargs or {})
         self._hook(func, place, result)
         return result
 
@@ -62,7 +66,8 @@ class Operators(TorchDispatchMode):
         node = torch_c._current_autograd_node()
         if node is None:
             place = _line_of(sys._getframe(2))
-            self._places[torch_c._autograd._get_sequence_nr() - 1] = place
+            # The operator's node was made last, or it has none: then the last node has its place already.
+            self._places.setdefault(torch_c._autograd._get_sequence_nr() - 1, place)
             return place
         own = _line_of(sys._getframe(2), until=_ENGINE)  # of a backward that is written in Python
         number = node._sequence_nr()

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from types import FunctionType, MethodType
 from typing import Any, TypeAlias
 
 import torch
 
 from unstall.errors import UsageError
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
+from unstall.numbers.noise import drawn_in_float32
+from unstall.numbers.operators import Call, Operators
 
 Function: TypeAlias = Callable[..., Any]
 NAMES = ("repeat", "cpu", "cuda", "float64", "batch", "graph", "compiled")
+_WIDER = {torch.float64: torch.complex128}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +32,8 @@ class Way:
         fn, inputs: What is called with what: copies, so that the user's own keep their values and gradients.
         module: The module that `fn` is, or is a method of, if any.
         operators: Whether the operators are those that the function calls. Graphs and compiled functions have others.
+        dtype: The type that takes the place of the default one.
+        call: Calls each operator.
     """
 
     name: str
@@ -32,6 +41,31 @@ class Way:
     inputs: tuple[object, ...]
     module: torch.nn.Module | None
     operators: bool = True
+    dtype: torch.dtype | None = None
+    call: Call | None = None
+
+    @staticmethod
+    def modules_in(value: object) -> list[torch.nn.Module]:
+        """Returns the modules that an argument is or contains."""
+        if isinstance(value, torch.nn.Module):
+            return [value]
+        values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+        return [module for each in values for module in Way.modules_in(each)]
+
+    @contextmanager
+    def around(self, watch: Operators | None) -> Iterator[None]:
+        """While it is entered, the function runs in this way."""
+        usual = torch.get_default_dtype()
+        torch.set_default_dtype(self.dtype or usual)
+        random.seed(0)
+        numpy_random: Any = sys.modules.get("numpy.random")
+        if numpy_random is not None:
+            numpy_random.seed(0)
+        try:
+            with watch if watch is not None else nullcontext():
+                yield
+        finally:
+            torch.set_default_dtype(usual)
 
 
 def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:
@@ -41,7 +75,8 @@ def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:
         UsageError: there is no such way, or it is not possible here.
     """
     if isinstance(which, torch.nn.Module):
-        return Way(type(which).__name__, *_copies(which, inputs, device=_device_of(which)))
+        device = next((each.device for each in which.parameters()), None)
+        return Way(type(which).__name__, *_copies(which, inputs, device=device))
     if callable(which):
         return Way(getattr(which, "__name__", type(which).__name__), *_copies(which, inputs))
     if which not in NAMES:
@@ -51,7 +86,8 @@ def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:
     if which in ("cpu", "cuda"):
         return Way(which, *_copies(fn, inputs, device=torch.device(which)))
     if which == "float64":
-        return Way(which, *_copies(fn, inputs, dtype=torch.float64))
+        copies = _copies(fn, inputs, dtype=torch.float64)
+        return Way(which, *copies, dtype=torch.float64, call=drawn_in_float32)
     called, copied, module = _copies(fn, inputs)
     if which == "batch":
         return Way(which, _in_halves(called, copied), copied, module, operators=False)
@@ -64,36 +100,63 @@ def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:
     return Way(which, called, copied, module)
 
 
-def _device_of(module: torch.nn.Module) -> torch.device | None:
-    return next((each.device for each in module.parameters()), None)
-
-
 def as_given(fn: Function, inputs: Sequence[object]) -> Way:
-    """Returns the way in which the user runs the function."""
+    """Returns the way in which the user runs the function.
+
+    Raises:
+        UsageError: the function uses modules that are not among its arguments, so they cannot be copied.
+    """
+    for name, value in _used_by(fn):
+        if isinstance(value, torch.nn.Module) or (isinstance(value, torch.Tensor) and value.requires_grad):
+            raise UsageError(f"the function uses {name}, which has parameters: pass it as an argument, to be copied")
     return Way("as given", *_copies(fn, inputs))
+
+
+def _used_by(fn: Function) -> Iterator[tuple[str, object]]:
+    """Yields the variables of the functions around a function that it uses, and the global ones."""
+    if isinstance(fn, FunctionType):
+        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+            try:
+                yield name, cell.cell_contents
+            except ValueError:  # it is not set yet
+                continue
+        for name in fn.__code__.co_names:
+            yield name, fn.__globals__.get(name)
 
 
 def _copies(
     fn: Function, inputs: Sequence[object], device: torch.device | None = None, dtype: torch.dtype | None = None
 ) -> tuple[Function, tuple[object, ...], torch.nn.Module | None]:
-    """Returns copies of a function and its arguments, and of the module that it is or belongs to."""
+    """Returns copies of a function and its arguments, and of the module that it is or belongs to.
 
+    They are copied at once, so what they share is shared by the copies, too.
+    """
+    owner = fn if isinstance(fn, torch.nn.Module) else fn.__self__ if isinstance(fn, MethodType) else None
+    memo: dict[int, Any] = {}
+    for tensor in tensors_in(list(inputs)):
+        if not isinstance(tensor, torch.nn.Parameter):
+            memo[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+    copied_owner, copied = copy.deepcopy((owner, tuple(inputs)), memo)
+    changed = _changed_to(device, dtype)
+    modules = [*Way.modules_in(list(copied)), *Way.modules_in(copied_owner)]
+    if device is not None or dtype is not None:
+        for module in modules:
+            module.to(device=device, dtype=dtype)
+        copied = tuple(each if isinstance(each, torch.nn.Module) else map_tensors(each, changed) for each in copied)
+    whole = copied_owner if isinstance(copied_owner, torch.nn.Module) else None
+    if owner is None:
+        return fn, copied, None
+    return (whole if whole is not None and owner is fn else getattr(copied_owner, fn.__name__)), copied, whole
+
+
+def _changed_to(device: torch.device | None, dtype: torch.dtype | None) -> Callable[[torch.Tensor], torch.Tensor]:
     def changed(tensor: torch.Tensor) -> torch.Tensor:
-        to = dtype if tensor.is_floating_point() else None
-        return tensor.detach().clone().to(device=device, dtype=to).requires_grad_(tensor.requires_grad)
+        if isinstance(tensor, torch.nn.Parameter):  # of a module, or with it
+            return tensor
+        to = dtype if tensor.is_floating_point() else _WIDER.get(dtype) if dtype and tensor.is_complex() else None
+        return tensor.detach().to(device=device, dtype=to).requires_grad_(tensor.requires_grad)
 
-    def moved(module: torch.nn.Module) -> torch.nn.Module:
-        return copy.deepcopy(module).to(device=device, dtype=dtype)
-
-    copied = tuple(moved(each) if isinstance(each, torch.nn.Module) else map_tensors(each, changed) for each in inputs)
-    owner = getattr(fn, "__self__", None)
-    if isinstance(fn, torch.nn.Module):
-        module = moved(fn)
-        return module, copied, module
-    if isinstance(owner, torch.nn.Module):
-        module = moved(owner)
-        return getattr(module, fn.__name__), copied, module
-    return fn, copied, None
+    return changed
 
 
 def _in_halves(fn: Function, inputs: Sequence[object]) -> Function:
@@ -116,7 +179,10 @@ def _in_halves(fn: Function, inputs: Sequence[object]) -> Function:
         parts = [
             tensors_in(fn(*(part(value, of) for value in values))) for of in (slice(0, middle), slice(middle, None))
         ]
-        return [torch.cat(each) if each[0].dim() else sum(each) for each in zip(*parts, strict=True)]
+        for one in parts[0]:
+            if not one.dim() or len(one) != middle:
+                raise UsageError("a result has no batch dimension, so results of half batches cannot be joined")
+        return [torch.cat(each) for each in zip(*parts, strict=True)]
 
     return halves
 
