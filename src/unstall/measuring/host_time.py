@@ -33,7 +33,7 @@ def _reading_ns(clock: Callable[[], int]) -> int:
 class Alone:
     """Times each call on an idle device: ns until it returns (`host`) and until its results are there (`wall`).
 
-    `machine_s`: the time of the last call by the machine's clock, in s.
+    `machine_s`: how long the last call took by the machine's clock, in s.
     """
 
     def __init__(self, run: Callable[[], object], adapter: Adapter) -> None:

@@ -142,8 +142,10 @@ def _two_steps(result: Result) -> tuple[Prose, ...]:
         return ()
     without, recorded = duration(result.replay.undistorted_mean_step_ns), duration(result.steps.mean_ns)
     unit = result.steps.unit
-    said = f"Without the recorder {unit} takes {without}; gains are parts of that. As recorded it takes {recorded}; "
-    return (Prose((words(f"{said}all other figures of findings are parts of that."),)),)
+    said = (
+        f"In the findings, gains are parts of {unit} without the recorder ({without}). Exposed time and host waits are "
+    )
+    return (Prose((words(f"{said}parts of {unit} as recorded ({recorded})."),)),)
 
 
 def _meaning(result: Result) -> tuple[Words, ...]:

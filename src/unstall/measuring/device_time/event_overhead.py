@@ -1,13 +1,14 @@
 """Finds the overhead of events around a call. The device's own time is the time by events less the overhead.
 
-The simple estimate is the overhead for one short kernel, plus the gap between short kernels for each further op. But
-gaps depend on the kernels (on an H200 1.06 µs in one chain, 0.74 in others), and a long kernel hides a part of the
+The simple estimate is the overhead for one short kernel, and for each op after the first a gap between short kernels.
+But gaps depend on the kernels (on an H200 1.06 µs in one chain, 0.74 in others), and a long kernel hides a part of the
 overhead. If that could matter, the call itself is measured in a CUDA graph of many calls, where gaps are short and
-nearly equal. The time that one more call adds to the graph, less one such gap for each op, is the call's time without
-gaps. The overhead is the call's time by events on the stream, less its time without gaps, both with warm caches.
+nearly equal. One more call makes the graph longer by the call's time and its gaps. The overhead is the call's time by
+events on the stream, less its time without gaps, both with warm caches.
 
-With cold caches, the same overhead is subtracted. But on an H200 about 0.4 µs for each distinct kernel remain, since
-the kernel's code is fetched again after the flush, before the start that CUPTI records. Gaps are up to 0.3 µs longer.
+With cold caches, the same overhead is subtracted. But on an H200, times by events then still contain about 0.4 µs for
+each distinct kernel: its code must be fetched again, and CUPTI would record a later start. Gaps are up to 0.3 µs
+longer.
 Events cannot distinguish these delays from the ops' own time, so nothing is subtracted for the delays.
 """
 

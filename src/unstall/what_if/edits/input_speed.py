@@ -20,8 +20,8 @@ def apply(subject: Subject, factor: float) -> Subject:
 
 
 def loading_faster(subject: Subject, loading: Bool, factor: float) -> Subject:
-    """Returns the run as if batches were got `factor` times as fast: by the host events in `loading`, and by threads
-    that do nothing else.
+    """Returns the run with faster loading: the host events in `loading`, and threads that only load, take
+    1 / `factor` of their time.
     """
     timeline, do = subject.timeline, subject.program.instructions
     feeding = np.isin(do.thread, subject.program.thread_of[feeding_threads(timeline, np.flatnonzero(loading))])
