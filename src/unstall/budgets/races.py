@@ -10,8 +10,8 @@ from unstall.budgets.seen import CannotTell, Seen
 from unstall.result import Result
 
 NOT_LOOKED_FOR = (
-    "nothing looked for races in this run. A virtual GPU does (--gpu h200). On a real one, races are looked for if "
-    "--no-races is the only budget: `unstall check --no-config --no-races`"
+    "nothing looked for races in this run. A virtual GPU does (--gpu h200). A real one does if "
+    "--no-races is the only budget: `unstall check --no-config --no-races SCRIPT` ignores those of pyproject.toml"
 )
 
 

@@ -54,7 +54,7 @@ class ByTime:
             start_thread(lambda: self._watch(begun))
 
     def stop(self) -> None:
-        """Cancels the timer. If the window has begun, the timer calls `end` now."""
+        """Ends the waiting. If the window has begun, its end comes now; otherwise there will be none."""
         self._over.set()
 
     def _watch(self, begun: bool) -> None:

@@ -45,8 +45,8 @@ class Outputs:
         )
 
     def copies(self, inputs: list[torch.Tensor], through: dict[int, torch.Tensor] | None = None) -> Any:
-        """Returns the result of a call with these inputs, after the replay. `through` replaces some tensors of the
-        graph's result: tensor id → replacement."""
+        """Returns the result of a call with these inputs, which have been replayed: copies of the graph's own tensors.
+        `through` has what replaces some of these: tensor id → replacement."""
         if self._single is not None and not through:
             return copy_of(self._single)
         made: dict[int, torch.Tensor] = {}

@@ -72,10 +72,9 @@ def _with_steps_of_loops(timeline: Timeline) -> Timeline:
 def with_steps(timeline: Timeline, boundaries: Sequence[int], by: StepMarks = "explicit") -> Timeline:
     """Adds an annotation from each step boundary (ns) to the next.
 
-    If there is only one boundary, the time before it is a step. With several explicit boundaries, the time before the
-    first boundary is a step if as much was launched in that time as in other steps. With several boundaries of another
-    kind, that time is not a step, because a helper or a graph was set up in it. As in a recording, the annotations are
-    on the thread with the most calls.
+    The time before the first boundary is a step, too, if there is only one boundary, or if the boundaries are explicit
+    and as much was launched before the first as in other steps. Otherwise it is none: a helper or a graph was set up
+    before the first boundary. As in a recording, the annotations are on the thread with the most calls.
     """
     host = timeline.host
     whole = len(boundaries) == 1 or (by == EXPLICIT and begins_with_a_step(timeline, np.array(boundaries, np.int64)))
