@@ -10,8 +10,8 @@ from unstall.budgets.seen import CannotTell, Seen
 from unstall.result import Result
 
 NOT_LOOKED_FOR = (
-    "nothing looked for races in this run. A virtual GPU does (--gpu h200). A real one does if "
-    "--no-races is the only budget: `unstall check --no-config --no-races SCRIPT` ignores those of pyproject.toml"
+    "nothing looked for races in this run. A virtual GPU (--gpu h200) always looks for them. A real GPU does if "
+    "--no-races is the only budget. --no-config ignores the budgets of pyproject.toml"
 )
 
 
@@ -25,6 +25,6 @@ def races(result: Result, limit: float) -> Seen | CannotTell:
 
 
 def seen_races(lines: Iterable[OutcomeLine]) -> Seen:
-    """Returns the number of these races, with a line for each race."""
+    """Returns how many races were seen. `lines`: one for each race."""
     found = tuple(lines)
     return Seen(len(found), races_shown(len(found)), lines=found)

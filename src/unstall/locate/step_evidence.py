@@ -23,7 +23,7 @@ from unstall.timeline.columns import I64, Bool, DeviceKind, HostKind, Timeline
 
 
 class Nature(Enum):
-    """What repeats."""
+    """What a repeating stretch of a run is."""
 
     STEP = "a step"
     PART = "a part of a step"

@@ -16,7 +16,6 @@ from unstall.document.shown import Shown
 from unstall.lines.places import Shortened
 from unstall.numbers.judge import Compared, Pair
 from unstall.numbers.operators import Place
-from unstall.numbers.run import ENDS, SAMPLES
 
 _FINE = ("equal", "rounding", "nondeterministic")
 _BARS = "▁▂▃▄▅▆▇█"
@@ -80,17 +79,16 @@ class Numbers(Shown):
         entries = tuple(_entry(row, scrub_paths=scrub_paths) for row in self.rows)
         meaning = (
             words(
-                "limit: the largest difference that is still rounding, at a confidence of 99.9 % for each way. of "
-                "limit: the largest difference of an end, divided by its limit. ends: results, gradients, and the "
-                "arguments after the run"
+                "of limit: the largest difference of a result, a gradient, or an argument after the run, divided by "
+                "the largest difference that is still rounding (99.9 % confidence for each way)"
             ),
-            words(f"run: this ratio for each tensor in order, on a logarithmic scale from 10⁻{_DECADES} to 1"),
+            words(f"run: the same figure for each tensor in order, on a logarithmic scale from 10⁻{_DECADES} to 1"),
         )
         return Document(
             title="Numbers",
-            about=(words(f"{self.tensors:,} tensors: up to {ENDS:,} elements of an end, {SAMPLES} of an operator"),),
+            about=(words(f"{self.tensors:,} tensors were compared in each way."),),
             blocks=(
-                Entries(words("Ways, compared with the function as it is"), ("is", "of limit", "tensors"), entries),
+                Entries(words("Compared with the function as it is"), ("verdict", "of limit", "tensors"), entries),
                 Prose(meaning, small=True),
             ),
             data=self._data(),
@@ -176,8 +174,8 @@ def _differs(pair: Pair, limit: float) -> Words:
     what = seen.name if seen.kind == "operator" else f"{seen.kind} {seen.name}"
     if math.isinf(pair.difference):
         return words(Span(what, "name"), " cannot be compared, or is not finite in one of the ways")
-    sizes = f"differs by {_figure(pair.difference)}, of {_figure(pair.size)} (root mean squares)"
-    return words(Span(what, "name"), f" {sizes}; up to {_figure(limit * pair.rounding)} is rounding")
+    sizes = f"has elements of {_figure(pair.size)} that differ by {_figure(pair.difference)} (root mean squares)"
+    return words(Span(what, "name"), f" {sizes}. Up to {_figure(limit * pair.rounding)} is rounding")
 
 
 def _at(label: str, place: Place, *, scrub_paths: bool) -> list[tuple[str, Words]]:

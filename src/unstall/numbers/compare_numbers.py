@@ -67,6 +67,8 @@ def compare_numbers(
 
 def _row(which: str | Function, fn: Function, inputs: Sequence[object], judge: Judge, again: Ran) -> Row:
     taken = way(which, fn, inputs)
+    if taken.name == "batch" and judge.changes_arguments:
+        return Row(taken.name, None, "failed", "It changes its arguments, so half batches would not be independent.")
     try:
         found = judge.compare(again if taken.name == "repeat" else run(taken))
         return Row(taken.name, found, *_class_of(found, taken, fn, inputs, judge))
@@ -88,6 +90,8 @@ def _class_of(found: Compared, taken: Way, fn: Function, inputs: Sequence[object
             first.before.shape if first.before else None, first.after.shape if first.after else None
         )
     seen = first.before
+    if not taken.operators and any(is_drawn(each.name) for each in judge.before.operators):
+        return "random", "It draws random numbers, and this way may draw others."
     if is_drawn(seen.name):
         return "random", "Other random numbers are drawn: by another generator, in another order, or of another range."
     tensors = (first.after, *found.added)
@@ -99,7 +103,7 @@ def _class_of(found: Compared, taken: Way, fn: Function, inputs: Sequence[object
         return "TF32", 'One way rounds factors to TF32. torch.set_float32_matmul_precision("highest") turns that off.'
     factor = factor_of(found)
     if factor is not None:
-        return "factor", f"All elements differ by a factor of {factor:.6g}: no rounding does that."
+        return "factor", f"There, all elements differ by a factor of {factor:.6g}: no rounding does that."
     return "different", "No rounding explains that: it computes something else."
 
 

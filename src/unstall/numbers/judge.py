@@ -99,6 +99,13 @@ class Judge:
         }
         self._limit = student((1 - CONFIDENCE) / max(2 * len(before), 1), RUNS)
 
+    @property
+    def changes_arguments(self) -> bool:
+        """Whether the function leaves an argument other than it was given."""
+        given, ends = self.before.given, self.before.ends
+        after = ((seen, ends["after", name]) for name, seen in given.items() if ("after", name) in ends)
+        return any(not np.array_equal(one.values, other.values, equal_nan=True) for one, other in after)
+
     def compare(self, after: Ran) -> Compared:
         """Compares a run."""
         ends = list(self._ends(after))
@@ -175,20 +182,22 @@ def _errors(seen: Seen, noisy: Sequence[Seen]) -> Floats | None:
     alike = [each.values for each in noisy if each.shape == seen.shape]
     if not alike:
         return None
-    with np.errstate(invalid="ignore"):
-        squares = np.square(np.stack(alike) - seen.values)
-    finite = np.isfinite(squares)
+    with np.errstate(invalid="ignore", over="ignore"):
+        errors = np.abs(np.stack(alike) - seen.values)
+    finite = np.isfinite(errors)
     count = finite.sum(axis=0)
-    total = np.where(finite, squares, 0.0).sum(axis=0)
-    errors: Floats = np.sqrt(np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0))
-    return errors
+    errors = np.where(finite, errors, 0.0)
+    most = np.maximum(errors.max(axis=0, initial=0.0), 1e-300)  # squares of very large values would overflow
+    total = np.square(errors / most).sum(axis=0)
+    known: Floats = most * np.sqrt(np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0))
+    return known
 
 
 def _pair(before: Seen, after: Seen, errors: Floats | None) -> Pair:
-    if before.shape != after.shape:
+    if before.shape != after.shape or len(before.values) != len(after.values):
         return Pair(before, after, math.inf, 0.0, _rms(before.values))
     one, other = before.values, after.values
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         difference = np.where((one == other) | (np.isnan(one) & np.isnan(other)), 0.0, one - other)
     if not np.isfinite(difference).all():
         return Pair(before, after, math.inf, 0.0, _rms(one[np.isfinite(one)]))
@@ -225,7 +234,7 @@ def factor_of(found: Compared) -> float | None:
     changes = [(found.first.before, found.first.after)]
     if found.last is not None and found.last.before is not None:
         changes += [(found.last.before, each) for each in found.added]
-    factors = (_factor(one.values, other.values) for one, other in changes if one.shape == other.shape)
+    factors = (_factor(one.values, other.values) for one, other in changes if len(one.values) == len(other.values))
     return next((factor for factor in factors if factor is not None), None)
 
 
@@ -234,7 +243,7 @@ def _factor(one: Floats, other: Floats) -> float | None:
         return None
     factor = float(one @ other / (one @ one))
     left, difference = _rms(other - factor * one), _rms(other - one)
-    return factor if left < _FACTOR_FITS * difference else None
+    return factor if factor and left < _FACTOR_FITS * difference else None
 
 
 def _is_equal(pair: Pair) -> bool:
@@ -247,7 +256,8 @@ def _is_equal(pair: Pair) -> bool:
 
 
 def _rms(values: Floats) -> float:
-    return float(np.sqrt(np.mean(np.square(values)))) if len(values) else 0.0
+    most = float(np.max(np.abs(values))) if len(values) else 0.0  # squares of very large values would overflow
+    return most * float(np.sqrt(np.mean(np.square(values / most)))) if most else 0.0
 
 
 def student(probability: float, freedom: int) -> float:

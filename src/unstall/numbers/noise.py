@@ -182,7 +182,12 @@ class Noise:
     def call(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Calls an operator, and returns its result with errors."""
         name = base_name(func)
-        if name in _EXACT or name in _DRAWN or is_view(func):
+        if (
+            name in _EXACT
+            or name in _DRAWN
+            or is_view(func)
+            or (name == "_to_copy" and _is_exact_copy(args[0], kwargs))
+        ):
             return func(*args, **kwargs)
         by_element = torch.Tag.pointwise in func.tags or name in _ROUNDED
         if by_element:
@@ -225,7 +230,21 @@ class Noise:
         if generator is None:
             generator = self._generators[given.device] = torch.Generator(given.device).manual_seed(self._seed)
         drawn = torch.randn(given.shape, dtype=torch.float64, device=given.device, generator=generator)
-        return (wide + wide * drawn * (size * _ROUNDING)).to(given.dtype)
+        # What is an integer is taken for exact: masks, counts, and what is made of them.
+        is_exact = (wide == wide.round()) & (wide.abs() <= 1 / UNIT[given.dtype]) | ~wide.isfinite()
+        changed = (wide + wide * drawn * (size * _ROUNDING)).clamp(*_range(given.dtype))
+        return torch.where(is_exact, wide, changed).to(given.dtype)
+
+
+def _is_exact_copy(given: torch.Tensor, kwargs: Mapping[str, Any]) -> bool:
+    """Returns whether a conversion rounds nothing: of integers, or to a type that is as fine."""
+    to = kwargs.get("dtype") or given.dtype
+    return given.dtype not in UNIT or to not in UNIT or UNIT[to] <= UNIT[given.dtype]
+
+
+def _range(dtype: torch.dtype) -> tuple[float, float]:
+    limits = torch.finfo(dtype)
+    return limits.min, limits.max
 
 
 def drawn_in_float32(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

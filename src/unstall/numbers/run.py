@@ -32,7 +32,7 @@ class Seen:
             or "after" (an input, a parameter or a buffer after the run).
         name: The name of the input or the parameter, the number of the result, or the operator: "weight", "mm".
         place: The line that called the operator.
-        shape, dtype: Of the tensor.
+        shape, dtype: Of the tensor. A complex one has one dimension more, for the real and the imaginary part.
         values: The elements that are kept, as float64: at places that depend on the shape only.
     """
 
@@ -146,7 +146,7 @@ class _Kept:
         if tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_quantized:
             real = real_parts(tensor.detach())
             picked = real[positions(tuple(real.shape), real.device, most)]
-            self._kept.append((kind, name, place, tuple(tensor.shape), tensor.dtype, picked.to(torch.float64)))
+            self._kept.append((kind, name, place, tuple(real.shape), tensor.dtype, picked.to(torch.float64)))
 
     def seen(self) -> list[Seen]:
         return [

@@ -74,11 +74,12 @@ def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:
     Raises:
         UsageError: there is no such way, or it is not possible here.
     """
-    if isinstance(which, torch.nn.Module):
-        device = next((each.device for each in which.parameters()), None)
-        return Way(type(which).__name__, *_copies(which, inputs, device=device))
     if callable(which):
-        return Way(getattr(which, "__name__", type(which).__name__), *_copies(which, inputs))
+        is_compiled = which is not _eager(which)  # it would not run compiled while operators are watched
+        module = _eager(which) if isinstance(which, torch.nn.Module) else None
+        device = next((each.device for each in module.parameters()), None) if module is not None else None
+        name = type(module).__name__ if module is not None else getattr(which, "__name__", type(which).__name__)
+        return Way(name, *_copies(which, inputs, device=device), operators=not is_compiled)
     if which not in NAMES:
         raise UsageError(f"no way of running is called {which!r}: give a function, or one of {', '.join(NAMES)}")
     if which == "cuda" and not torch.cuda.is_available():
@@ -100,12 +101,18 @@ def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:
     return Way(which, called, copied, module)
 
 
+def _eager(fn: Any) -> Any:
+    """Returns the function that torch.compile was given, or the function itself."""
+    return getattr(fn, "_orig_mod", None) or getattr(fn, "_torchdynamo_orig_callable", None) or fn
+
+
 def as_given(fn: Function, inputs: Sequence[object]) -> Way:
-    """Returns the way in which the user runs the function.
+    """Returns the way in which the user runs the function, but not compiled.
 
     Raises:
         UsageError: the function uses modules that are not among its arguments, so they cannot be copied.
     """
+    fn = _eager(fn)
     for name, value in _used_by(fn):
         if isinstance(value, torch.nn.Module) or (isinstance(value, torch.Tensor) and value.requires_grad):
             raise UsageError(f"the function uses {name}, which has parameters: pass it as an argument, to be copied")

@@ -46,5 +46,5 @@ class Family:
 
 
 def item_bytes(variant: str) -> int:
-    """Returns the bytes of an element of the variant's dtype, its first word."""
+    """Returns how many bytes an element has. The first word of a variant is its dtype."""
     return ITEM_BYTES.get(variant.partition(" ")[0], 4)
