@@ -32,7 +32,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a job ended: its exit code, which is negative if a signal killed the job. None if the time limit was over."""
+    """How a job ended. `code`: its exit code, negative if a signal killed the job, None if its time limit was over."""
 
     code: int | None
     took_s: float

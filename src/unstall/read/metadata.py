@@ -199,7 +199,7 @@ def described_faults(before: bytes, after: bytes | None) -> DescribesFaults:
 
 
 def line_digests(before: bytes, after: bytes | None) -> dict[str, dict[int, int]]:
-    """Returns the digest of each source line that has one, by file and line."""
+    """Returns the digests of source lines that the metadata has: {file: {line: digest}}."""
     members, _ = _members(before, b"}" if after is None else after, 0)
     found = _value(members, "unstall", _Digests)
     return found.digests if found else {}
