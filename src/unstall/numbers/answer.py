@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ _FINE = ("equal", "rounding", "nondeterministic")
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 60  # of the picture, in characters
 _MANY = 10  # from here on, figures are shown without decimals
+_DECADES = 4  # that the picture shows, up to the limit
 _MOST_ADDED = 3  # operators that are shown
-_DECADES = 4  # that it shows, up to the limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,6 @@ class Row:
     found: Compared | None
     kind: str
     sentence: str
-
-    def renamed(self, way: str) -> Row:
-        """Returns this row under another name."""
-        return replace(self, way=way)
 
     @property
     def agrees(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 
@@ -12,7 +13,7 @@ from unstall.guest.rng import RandomStates
 from unstall.numbers.answer import Numbers, Row
 from unstall.numbers.judge import RUNS, Compared, Judge, factor_of
 from unstall.numbers.noise import UNIT, Noise, adds_up, is_drawn
-from unstall.numbers.run import Ran, run
+from unstall.numbers.run import run
 from unstall.numbers.ways import Function, Way, as_given, way
 
 
@@ -54,23 +55,22 @@ def compare_numbers(
         before = run(as_given(fn, inputs))
         if not before.ends:
             raise UsageError("the function returns no tensor and is given none, so nothing can be compared")
-        again = run(as_given(fn, inputs))
         judge = Judge(before, [run(as_given(fn, inputs), Noise(seed)) for seed in range(RUNS)])
         names: dict[str, int] = {}
         rows = []
         for which in across:
-            row = _row(which, fn, inputs, judge, again)
+            row = _row(which, fn, inputs, judge)
             names[row.way] = names.get(row.way, 0) + 1
-            rows.append(row.renamed(f"{row.way} {names[row.way]}") if names[row.way] > 1 else row)
+            rows.append(replace(row, way=f"{row.way} {names[row.way]}") if names[row.way] > 1 else row)
         return Numbers(tuple(rows), len(before))
 
 
-def _row(which: str | Function, fn: Function, inputs: Sequence[object], judge: Judge, again: Ran) -> Row:
+def _row(which: str | Function, fn: Function, inputs: Sequence[object], judge: Judge) -> Row:
     taken = way(which, fn, inputs)
     if taken.name == "batch" and judge.changes_arguments:
         return Row(taken.name, None, "failed", "It changes its arguments, so half batches would not be independent.")
     try:
-        found = judge.compare(again if taken.name == "repeat" else run(taken))
+        found = judge.compare(run(taken))
         return Row(taken.name, found, *_class_of(found, taken, fn, inputs, judge))
     except Exception as error:  # of this way; the others may run
         return Row(taken.name, None, "failed", f"It cannot run: {type(error).__name__}: {error}")
