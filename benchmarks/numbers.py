@@ -74,10 +74,11 @@ def _share_of_limit(size: int, dtype: Any, number: int) -> float:
     import numpy as np
     import torch
 
-    from unstall.numbers.judge import CONFIDENCE, RUNS, student
-    from unstall.numbers.noise import Noise
-    from unstall.numbers.run import ENDS, positions, run
+    from unstall.numbers.run import run
     from unstall.numbers.ways import as_given
+    from unstall.rounding.judge import CONFIDENCE, RUNS, student
+    from unstall.rounding.noise import Noise
+    from unstall.rounding.samples import ENDS, positions
 
     seeds = torch.Generator("cuda").manual_seed(size + number)
     make = torch.rand if number % 2 else torch.randn

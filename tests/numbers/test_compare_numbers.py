@@ -18,7 +18,7 @@ from torch.nn import functional
 
 import unstall
 from unstall.errors import UsageError
-from unstall.numbers.judge import Compared, Pair
+from unstall.rounding.judge import Compared, Pair
 
 Function = Callable[..., Any]
 

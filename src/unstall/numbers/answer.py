@@ -14,8 +14,8 @@ from unstall._version import __version__
 from unstall.document.document import Document, Entries, Entry, Prose, Span, Words, words
 from unstall.document.shown import Shown
 from unstall.lines.places import Shortened
-from unstall.numbers.judge import Compared, Pair
-from unstall.numbers.operators import Place
+from unstall.rounding.judge import Compared, Pair
+from unstall.rounding.operators import Place
 
 _FINE = ("equal", "rounding", "nondeterministic")
 _BARS = "▁▂▃▄▅▆▇█"

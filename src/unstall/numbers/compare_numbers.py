@@ -11,10 +11,10 @@ import torch
 from unstall.errors import UsageError
 from unstall.guest.rng import RandomStates
 from unstall.numbers.answer import Numbers, Row
-from unstall.numbers.judge import RUNS, Compared, Judge, factor_of
-from unstall.numbers.noise import UNIT, Noise, adds_up, is_drawn
 from unstall.numbers.run import run
 from unstall.numbers.ways import Function, Way, as_given, way
+from unstall.rounding.judge import RUNS, Compared, Judge, factor_of
+from unstall.rounding.noise import UNIT, Noise, adds_up, is_drawn
 
 
 def compare_numbers(

@@ -15,8 +15,8 @@ import torch
 
 from unstall.errors import UsageError
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
-from unstall.numbers.noise import drawn_in_float32
-from unstall.numbers.operators import Call, Operators
+from unstall.rounding.noise import drawn_in_float32
+from unstall.rounding.operators import Call, Operators
 
 Function: TypeAlias = Callable[..., Any]
 NAMES = ("repeat", "cpu", "cuda", "float64", "batch", "graph", "compiled")

@@ -10,8 +10,8 @@ from difflib import SequenceMatcher
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.numbers.noise import UNIT
-from unstall.numbers.run import Ran, Seen
+from unstall.rounding.noise import UNIT
+from unstall.rounding.samples import Ran, Seen
 
 RUNS = 8
 """Runs with random errors. An even number, since Student's distribution then has a closed form."""

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from unstall.numbers.judge import CONFIDENCE, RUNS, Judge, student
-from unstall.numbers.noise import Noise
 from unstall.numbers.run import run
 from unstall.numbers.ways import as_given
+from unstall.rounding.judge import CONFIDENCE, RUNS, Judge, student
+from unstall.rounding.noise import Noise
 
 _MOST = 30  # times what is seen
 _MADE = {"positive": torch.rand, "of both signs": torch.randn}
