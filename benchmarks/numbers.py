@@ -89,7 +89,7 @@ def _share_of_limit(size: int, dtype: Any, number: int) -> float:
 
     got = values()
     noisy = np.concatenate([values(Noise(seed)) - got for seed in range(RUNS)])
-    rows, columns = (each.cpu().numpy() for each in positions((size, size), a.device, ENDS))
+    rows, columns = np.divmod(positions(size * size, a.device, ENDS).cpu().numpy(), size)
     picked = np.random.default_rng(number).choice(len(rows), min(_KEPT, len(rows)), replace=False)
     left, right = (each.double().cpu().numpy().astype(np.longdouble) for each in (a, b))
     true = (left[rows[picked]] * right[:, columns[picked]].T).sum(-1)

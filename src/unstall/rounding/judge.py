@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A tensor in two runs, or a part of its elements: those of similar size that differ most.
+    """A tensor in two runs, or a part of its elements: those of similar size that differ most, or the sum of all.
 
     Attributes:
         before, after: What was seen of it. Either is None if its run has no such tensor.
@@ -81,22 +81,41 @@ class Compared:
     equal: bool
 
 
-class Judge:
-    """Compares runs with the first one. `noisy`: runs as the first one, with random errors."""
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """How far rounding moves what was seen in a run: root mean squares over runs with random errors.
 
-    def __init__(self, before: Ran, noisy: Sequence[Ran]) -> None:
-        self.before = before
+    Attributes:
+        operators: Of each operator's elements and of their sum, nan where they are never finite. None if the runs with
+            errors call other operators: then only ends can be judged.
+        ends: Of each end, None if no run with errors has it in this shape.
+    """
+
+    operators: tuple[Floats | None, ...] | None
+    ends: dict[tuple[str, str], Floats | None]
+
+    @staticmethod
+    def of(before: Ran, noisy: Sequence[Ran]) -> Errors:
+        """Returns the errors of runs as `before`, with random errors."""
         keys = [seen.key for seen in before.operators]
-        # With errors, the function may call other operators: then only its ends can be judged.
-        self.follows = all([seen.key for seen in ran.operators] == keys for ran in noisy)
-        self._errors = [
-            _errors(seen, [ran.operators[at] for ran in noisy]) if self.follows else None
-            for at, seen in enumerate(before.operators)
-        ]
-        self._end_errors = {
-            name: _errors(seen, [ran.ends[name] for ran in noisy if name in ran.ends])
-            for name, seen in before.ends.items()
+        follows = all([seen.key for seen in ran.operators] == keys for ran in noisy)
+        operators = (
+            tuple(_errors(seen, [ran.operators[at] for ran in noisy]) for at, seen in enumerate(before.operators))
+            if follows
+            else None
+        )
+        ends = {
+            key: _errors(seen, [ran.ends[key] for ran in noisy if key in ran.ends]) for key, seen in before.ends.items()
         }
+        return Errors(operators, ends)
+
+
+class Judge:
+    """Compares runs with the first one. `errors`: of that one, or runs as that one with random errors."""
+
+    def __init__(self, before: Ran, errors: Errors | Sequence[Ran]) -> None:
+        self.before = before
+        self.errors = errors if isinstance(errors, Errors) else Errors.of(before, errors)
         self._limit = student((1 - CONFIDENCE) / max(2 * len(before), 1), RUNS)
 
     @property
@@ -110,7 +129,7 @@ class Judge:
         """Compares a run."""
         ends = list(self._ends(after))
         differs = any(pair.share > self._limit for pair in ends)
-        matched = list(self._matched(after.operators)) if self.follows else []
+        matched = list(self._matched(after.operators)) if self.errors.operators is not None else []
         inside = [self._pair(one, after.operators[other]) for one, other in matched]
         pairs = [*self._given(after.given), *inside, *ends]
         first = next((at for at, pair in enumerate(pairs) if differs and pair.share > self._limit), None)
@@ -140,12 +159,13 @@ class Judge:
         for key, seen in {**after.ends, **self.before.ends}.items():
             before, other = self.before.ends.get(key), after.ends.get(key)
             if before is not None and other is not None:
-                yield _pair(before, other, self._end_errors[key])
+                yield _pair(before, other, self.errors.ends.get(key))
             elif key[0] == "result" or (alike and key[1] in names):
                 yield Pair(before, other, math.inf, 0.0, _rms(seen.values))
 
     def _pair(self, at: int, after: Seen) -> Pair:
-        return _pair(self.before.operators[at], after, self._errors[at])
+        assert self.errors.operators is not None
+        return _pair(self.before.operators[at], after, self.errors.operators[at])
 
     def _matched(self, after: Sequence[Seen]) -> Iterator[tuple[int, int]]:
         """Yields the places of operators that both runs have.
@@ -178,12 +198,14 @@ class Judge:
 
 
 def _errors(seen: Seen, noisy: Sequence[Seen]) -> Floats | None:
-    """Returns the root mean square of each element's errors in runs with random errors, nan where none is finite."""
-    alike = [each.values for each in noisy if each.shape == seen.shape]
+    """Returns the root mean square of each element's errors in runs with random errors, nan where none is finite, and
+    that of the sum.
+    """
+    alike = [_figures(each) for each in noisy if each.shape == seen.shape]
     if not alike:
         return None
     with np.errstate(invalid="ignore", over="ignore"):
-        errors = np.abs(np.stack(alike) - seen.values)
+        errors = np.abs(np.stack(alike) - _figures(seen))
     finite = np.isfinite(errors)
     count = finite.sum(axis=0)
     errors = np.where(finite, errors, 0.0)
@@ -193,36 +215,44 @@ def _errors(seen: Seen, noisy: Sequence[Seen]) -> Floats | None:
     return known
 
 
+def _figures(seen: Seen) -> Floats:
+    return np.append(seen.values, seen.total)
+
+
 def _pair(before: Seen, after: Seen, errors: Floats | None) -> Pair:
     if before.shape != after.shape or len(before.values) != len(after.values):
         return Pair(before, after, math.inf, 0.0, _rms(before.values))
-    one, other = before.values, after.values
+    one, other = _figures(before), _figures(after)
+    nowhere_finite = np.isnan(one) & np.isnan(other)
+    nowhere_finite[-1] |= not math.isfinite(one[-1]) and not math.isfinite(other[-1])
     with np.errstate(invalid="ignore", over="ignore"):
-        difference = np.where((one == other) | (np.isnan(one) & np.isnan(other)), 0.0, one - other)
+        difference = np.where((one == other) | nowhere_finite, 0.0, one - other)
     if not np.isfinite(difference).all():
-        return Pair(before, after, math.inf, 0.0, _rms(one[np.isfinite(one)]))
+        return Pair(before, after, math.inf, 0.0, _rms(before.values[np.isfinite(before.values)]))
+    sizes = np.abs(np.where(np.isfinite(one), one, 0.0))
+    sizes[-1] = _rms(sizes[:-1]) * math.sqrt(math.prod(before.shape))  # signs are random
     # Errors are those of both runs. A constant may have been rounded, too, but not in what both are given.
     unit = 0.0 if errors is None else UNIT.get(before.dtype, 0.0)
     known = np.zeros(len(one)) if errors is None else errors
     finer = UNIT.get(after.dtype, 0.0) <= UNIT.get(before.dtype, 0.0)
-    rounding = np.hypot(known * math.sqrt(2 if finer else 1), unit * np.abs(np.where(np.isfinite(one), one, 0.0)))
+    rounding = np.hypot(known * math.sqrt(2 if finer else 1), unit * sizes)
     judged = np.isfinite(known) & np.isfinite(one)
     pairs = (
-        Pair(before, after, _rms(difference[part]), _rms(rounding[part]), _rms(one[part]))
-        for part in _parts(one, judged)
+        Pair(before, after, _rms(difference[part]), _rms(rounding[part]), _rms(sizes[part]))
+        for part in (*_parts(sizes[:-1], judged[:-1]), judged & (np.arange(len(one)) == len(one) - 1))
+        if part.any()
     )
     return max(pairs, key=lambda pair: (pair.share, pair.difference), default=Pair(before, after, 0.0, 0.0, 0.0))
 
 
-def _parts(values: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
-    """Yields the elements that are judged together: those of similar size."""
+def _parts(sizes: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
+    """Yields the elements that are judged together: those of similar size. The sum is none of them."""
     if not judged.any():
         return
-    sizes = np.abs(values)
     least = max(float(np.max(sizes[judged])) * _BIN**-20, 1e-300)
-    numbers = np.floor(np.log(np.maximum(sizes, least), where=judged, out=np.zeros(len(values))) / math.log(_BIN))
+    numbers = np.floor(np.log(np.maximum(sizes, least), where=judged, out=np.zeros(len(sizes))) / math.log(_BIN))
     for number in np.unique(numbers[judged]):
-        yield judged & (numbers == number)
+        yield np.append(judged & (numbers == number), False)
 
 
 def factor_of(found: Compared) -> float | None:
@@ -251,7 +281,7 @@ def _is_equal(pair: Pair) -> bool:
         pair.before is not None
         and pair.after is not None
         and pair.difference == 0
-        and (pair.before.dtype == pair.after.dtype)
+        and pair.before.dtype == pair.after.dtype
     )
 
 

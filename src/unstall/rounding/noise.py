@@ -196,13 +196,20 @@ class Noise:
                 outputs += self._disturbed(args[0], _ROUNDINGS) - args[0]
             return outputs
         n = terms_of(name, args)
+        of_sums = _ROUNDINGS + math.sqrt(n / 9)
         if "batch_norm" in name:  # it writes the statistics among its arguments
             args = (self._disturbed(args[0], math.sqrt(n / 6)), *args[1:])
-        elif not _writes(func):
+            written = [each for each in args[1:] if isinstance(each, torch.Tensor)]
+            before = [each.clone() for each in written]
+            outputs = func(*args, **kwargs)
+            for each, was in zip(written, before, strict=True):
+                each.copy_(torch.where(each == was, each, self._with_errors(each, UNIT.get(each.dtype, 0.0) * of_sums)))
+            return self._of_outputs(outputs, 1, of_sums)
+        if not _writes(func):
             args, kwargs = tree_map_only(
                 torch.Tensor, lambda each: self._disturbed(each, math.sqrt(n / 6)), (args, dict(kwargs))
             )
-        return self._of_outputs(func(*args, **kwargs), 1, _ROUNDINGS + math.sqrt(n / 9))
+        return self._of_outputs(func(*args, **kwargs), 1, of_sums)
 
     def _disturbed(self, given: torch.Tensor, roundings: float) -> torch.Tensor:
         if given.dtype not in UNIT or given.dtype in _DEEPER:  # sums of those are added up in a type that is finer

@@ -1,0 +1,67 @@
+"""What is kept of a tensor: elements, and a sum with random signs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import unstall
+from unstall.rounding.operators import NOWHERE
+from unstall.rounding.samples import ENDS, PIECE, SAMPLES, Kept, Seen
+
+
+def kept(tensor: torch.Tensor, most: int = SAMPLES) -> Seen:
+    keeps = Kept()
+    keeps.keep("operator", "f", NOWHERE, tensor, most)
+    (seen,) = keeps.seen()
+    return seen
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.permutations(range(4)))
+def test_what_is_kept_depends_on_values_and_not_on_their_layout(shape: list[int], order: list[int]) -> None:
+    value = torch.arange(float(np.prod(shape))).reshape(shape)
+    axes = [axis for axis in order if axis < len(shape)]
+    back = [axes.index(axis) for axis in range(len(shape))]
+    other = value.permute(axes).contiguous().permute(back)
+    assert np.array_equal(kept(value).values, kept(other).values)
+    assert kept(value).total == kept(other).total
+
+
+@pytest.mark.parametrize("shape", [(3, PIECE // 2 + 5), (PIECE // 4, 9), (2, 2, PIECE + 7)])
+def test_the_sum_of_a_large_tensor_depends_on_values_and_not_on_their_layout(shape: tuple[int, ...]) -> None:
+    value = torch.randint(-9, 9, shape).float()
+    other = value.transpose(0, -1).contiguous().transpose(0, -1)
+    assert not other.is_contiguous()
+    assert kept(value).total == kept(other).total
+
+
+@pytest.mark.parametrize("count", [0, 1, SAMPLES, 10 * SAMPLES])
+def test_so_many_elements_are_kept_at_most(count: int) -> None:
+    seen = kept(torch.arange(float(count)))
+    assert len(seen.values) <= SAMPLES
+    assert set(seen.values) <= set(range(count))
+
+
+def test_a_difference_in_one_element_of_a_large_result_is_found() -> None:
+    value = torch.rand(4 * ENDS)
+
+    def spoiled(given: torch.Tensor) -> torch.Tensor:
+        result = given.exp()
+        result[12_345] *= 1.5
+        return result * 1
+
+    assert not unstall.compare_numbers(torch.exp, value, across=[spoiled]).agrees
+
+
+def test_tensors_are_handed_over_in_order() -> None:
+    seen: list[Seen] = []
+    keeps = Kept(seen.append)
+    for number in range(3000):
+        keeps.keep("operator", str(number), NOWHERE, torch.tensor([float(number)]), SAMPLES)
+    assert len(seen) >= 2048
+    keeps.flush()
+    assert [each.name for each in seen] == [str(number) for number in range(3000)]
+    assert [each.values[0] for each in seen] == list(range(3000))
