@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from unstall.measuring.stopwatch import Stopwatch
     from unstall.measuring.timer import Timer
     from unstall.numbers.compare_numbers import compare_numbers
+    from unstall.numbers.recording import recording_numbers
     from unstall.read import load
     from unstall.recording.in_process import record
     from unstall.result import Finding
@@ -60,6 +61,7 @@ __all__ = [
     "no_sync",
     "prefetch",
     "record",
+    "recording_numbers",
     "step",
     "stream_map",
     "to_host",
@@ -90,6 +92,7 @@ _HOMES = {
     "no_sync": "unstall.guarding.no_sync",
     "prefetch": "unstall.fix.prefetch",
     "record": "unstall.recording.in_process",
+    "recording_numbers": "unstall.numbers.recording",
     "step": "unstall.guest.steps",
     "stream_map": "unstall.fix.stream_map",
     "to_host": "unstall.fix.to_host",

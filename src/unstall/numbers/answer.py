@@ -33,7 +33,8 @@ class Row:
         way: Its name.
         found: What was compared. None if it could not run.
         kind: "equal" (the same bits), "rounding", "nondeterministic" (rounding that varies from run to run), "failed",
-            or of what kind the difference is: "random", "state", "type", "shape", "TF32", "factor", "different".
+            "unknown" (if nobody knows what rounding explains), or of what kind the difference is: "random", "state",
+            "type", "shape", "TF32", "factor", "different".
         sentence: What that means.
     """
 
@@ -50,10 +51,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Numbers(Shown):
-    """A row for each way. `tensors`: how many tensors were seen in the function as it is."""
+    """A row for each way.
+
+    Attributes:
+        rows: The ways.
+        tensors: How many tensors were seen in what they are compared with.
+        subject: What that is.
+    """
 
     rows: tuple[Row, ...]
     tensors: int
+    subject: str = "the function as it is"
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -84,7 +92,7 @@ class Numbers(Shown):
             title="Numbers",
             about=(words(f"{self.tensors:,} tensors were compared in each way."),),
             blocks=(
-                Entries(words("Compared with the function as it is"), ("verdict", "of limit", "tensors"), entries),
+                Entries(words(f"Compared with {self.subject}"), ("verdict", "of limit", "tensors"), entries),
                 Prose(meaning, small=True),
             ),
             data=self._data(),
@@ -141,6 +149,10 @@ def _entry(row: Row, *, scrub_paths: bool) -> Entry:
     found = row.found
     if found is None:
         return Entry(words(row.way), (row.kind, "", ""), tuple(details))
+    if row.kind == "unknown":
+        return Entry(
+            words(row.way), (row.kind, "", f"{len(found.pairs):,}"), (*details, *_apart(found, scrub_paths=scrub_paths))
+        )
     most = _most(found)
     if found.first is None and most:
         largest = max((pair for pair in found.pairs if pair.is_end), key=lambda pair: pair.share)
@@ -151,6 +163,13 @@ def _entry(row: Row, *, scrub_paths: bool) -> Entry:
         details.append(("run", words(Span(picture, "dim"))))
     of_limit = "∞" if math.isinf(most) else f"{most:,.0f}" if most >= _MANY else f"{most:.2g}"
     return Entry(words(row.way), (row.kind, of_limit, f"{len(found.pairs):,}"), tuple(details))
+
+
+def _apart(found: Compared, *, scrub_paths: bool) -> list[tuple[str, Words]]:
+    if found.first is None:
+        return [("first", words("They call other operators."))]
+    difference = words(Span(_named(found.first), "name"), f" {_sizes(found.first)}")
+    return [("first", difference), *_at("at", found.first.seen.place, scrub_paths=scrub_paths)]
 
 
 def _where(found: Compared, *, scrub_paths: bool) -> list[tuple[str, Words]]:
@@ -166,12 +185,19 @@ def _where(found: Compared, *, scrub_paths: bool) -> list[tuple[str, Words]]:
 
 def _differs(pair: Pair, limit: float) -> Words:
     """Says by how much a tensor differs, of which size its elements are, and how much of that is rounding."""
-    seen = pair.seen
-    what = seen.name if seen.kind == "operator" else f"{seen.kind} {seen.name}"
     if math.isinf(pair.difference):
-        return words(Span(what, "name"), " cannot be compared, or is not finite in one of the ways")
-    sizes = f"has elements of {_figure(pair.size)} that differ by {_figure(pair.difference)} (root mean squares)"
-    return words(Span(what, "name"), f" {sizes}. Up to {_figure(limit * pair.rounding)} is rounding")
+        return words(Span(_named(pair), "name"), " cannot be compared, or is not finite in one of the ways")
+    up_to = f"Up to {_figure(limit * pair.rounding)} is rounding"
+    return words(Span(_named(pair), "name"), f" {_sizes(pair)}. {up_to}")
+
+
+def _named(pair: Pair) -> str:
+    seen = pair.seen
+    return seen.name if seen.kind == "operator" else f"{seen.kind} {seen.name}"
+
+
+def _sizes(pair: Pair) -> str:
+    return f"has elements of {_figure(pair.size)} that differ by {_figure(pair.difference)} (root mean squares)"
 
 
 def _at(label: str, place: Place, *, scrub_paths: bool) -> list[tuple[str, Words]]:

@@ -10,12 +10,28 @@ from unstall.numbers.run import run
 from unstall.numbers.ways import Function, Way, as_given
 from unstall.rounding.judge import RUNS, Compared, Judge, factor_of
 from unstall.rounding.noise import UNIT, Noise, adds_up, is_drawn
+from unstall.rounding.samples import Ran
 
 
 def class_of(found: Compared, taken: Way, fn: Function, inputs: Sequence[object], judge: Judge) -> tuple[str, str]:
-    """Returns a difference's class, and a sentence about it."""
+    """Returns a difference's class, and a sentence about it. May run the function more often, to know its cause."""
+    kind, sentence = class_of_runs(found, judge.before, is_repeat=taken.name == "repeat", operators=taken.operators)
+    if kind in ("factor", "different") and _is_tf32(taken, fn, inputs):
+        return "TF32", 'One way rounds factors to TF32. torch.set_float32_matmul_precision("highest") turns that off.'
+    return kind, sentence
+
+
+def class_of_runs(found: Compared, before: Ran, *, is_repeat: bool, operators: bool = True) -> tuple[str, str]:
+    """Returns a difference's class, as far as the two runs tell, and a sentence about it.
+
+    Args:
+        found: The runs.
+        before: The first of them.
+        is_repeat: Whether both ran in the same way.
+        operators: Whether the second one's operators are those that the function calls.
+    """
     first = found.first
-    if taken.name == "repeat" and not found.equal:
+    if is_repeat and not found.equal:
         return _of_repeat(found)
     if first is None:
         if found.equal:
@@ -26,7 +42,7 @@ def class_of(found: Compared, taken: Way, fn: Function, inputs: Sequence[object]
             first.before.shape if first.before else None, first.after.shape if first.after else None
         )
     seen = first.before
-    if not taken.operators and any(is_drawn(each.name) for each in judge.before.operators):
+    if not operators and any(is_drawn(each.name) for each in before.operators):
         return "random", "It draws random numbers, and this way may draw others."
     if is_drawn(seen.name):
         return "random", "Other random numbers are drawn: by another generator, in another order, or of another range."
@@ -35,8 +51,6 @@ def class_of(found: Compared, taken: Way, fn: Function, inputs: Sequence[object]
     if rounded:
         types = f"{rounded[0]} instead of {seen.dtype}".replace("torch.", "")
         return "type", f"A coarser type: {types}."
-    if _is_tf32(taken, fn, inputs):
-        return "TF32", 'One way rounds factors to TF32. torch.set_float32_matmul_precision("highest") turns that off.'
     factor = factor_of(found)
     if factor is not None:
         return "factor", f"There, all elements differ by a factor of {factor:.6g}: no rounding does that."

@@ -18,6 +18,7 @@ RUNS = 8
 CONFIDENCE = 0.999
 """The probability that no tensor of two runs is said to differ if all that differs is rounding."""
 _FACTOR_FITS = 0.02  # of a difference, what may be left of it once it is explained by a factor
+_ALWAYS = ("result", "value", "weight")  # ends that each run has, whatever it is given
 _BIN = 16.0  # elements whose sizes are within this factor are judged together
 
 Floats = NDArray[np.float64]
@@ -154,13 +155,14 @@ class Judge:
                 yield _pair(seen, after[name], None)
 
     def _ends(self, after: Ran) -> Iterator[Pair]:
+        both_are_whole = self.before.complete and after.complete
         names = self.before.given.keys() & after.given.keys()  # another function may have other parameters
         alike = names or not self.before.given
         for key, seen in {**after.ends, **self.before.ends}.items():
             before, other = self.before.ends.get(key), after.ends.get(key)
             if before is not None and other is not None:
                 yield _pair(before, other, self.errors.ends.get(key))
-            elif key[0] == "result" or (alike and key[1] in names):
+            elif both_are_whole and (key[0] in _ALWAYS or (alike and key[1] in names)):
                 yield Pair(before, other, math.inf, 0.0, _rms(seen.values))
 
     def _pair(self, at: int, after: Seen) -> Pair:

@@ -62,6 +62,7 @@ _DRAWN_NAMES = """
 """
 _DRAWN = frozenset(_DRAWN_NAMES.split())
 """Operators that draw random numbers: what they draw has no error."""
+_MAKES_FLOATS = ("rand", "randn", "normal")  # of the default type, unless a type is given
 
 
 def is_drawn(name: str) -> bool:
@@ -259,7 +260,8 @@ def drawn_in_float32(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     if base_name(func) not in _DRAWN:
         return func(*args, **kwargs)
     narrow, named = tree_map_only(torch.Tensor, _narrowed, (args, dict(kwargs)))
-    if named.get("dtype") == torch.float64:
+    makes = base_name(func) in _MAKES_FLOATS and any(each.name == "dtype" for each in func._schema.arguments)
+    if named.get("dtype") == torch.float64 or (makes and named.get("dtype") is None):
         named["dtype"] = torch.float32
     drawn = func(*narrow, **named)
     if _writes(func):
@@ -281,5 +283,17 @@ def is_view(func: Any) -> bool:
     return any(each.alias_info is not None and not each.alias_info.is_write for each in func._schema.returns)
 
 
+def written_by(func: Any, args: tuple[Any, ...]) -> list[torch.Tensor]:
+    """Returns those of an operator's arguments that it writes to. An operator of many tensors has lists of them."""
+    places = [at for at, each in enumerate(func._schema.arguments) if _is_written(each)]
+    given = [args[at] for at in places if at < len(args)]
+    each_one = [each for value in given for each in (value if isinstance(value, list | tuple) else (value,))]
+    return [each for each in each_one if isinstance(each, torch.Tensor)]
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
 def _writes(func: Any) -> bool:
-    return any(each.alias_info is not None and each.alias_info.is_write for each in func._schema.arguments)
+    return any(map(_is_written, func._schema.arguments))

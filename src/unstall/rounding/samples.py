@@ -27,7 +27,8 @@ PIECE = 1 << 20
 """Elements that are added up at once, to bound memory."""
 _PENDING = 1024  # tensors whose elements stay on their devices until they are copied to the host at once
 _UNSET = ("empty", "new_empty")  # their results have no values yet
-_SUMMED = (*UNIT, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+SUMMED = (*UNIT, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+"""The types of tensors that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class Seen:
 
     Attributes:
         kind: "given" (an input, a parameter or a buffer before the run), "operator", or an end: "result", "gradient",
-            or "after" (an input, a parameter or a buffer after the run).
+            or "after" (an input, a parameter or a buffer after the run); in a recorded program, "value" (that it read)
+            or "weight" (that it wrote).
         name: The name of the input or the parameter, the number of the result, or the operator: "weight", "mm".
         place: The line that called the operator.
         shape, dtype: Of the tensor. A complex one has one dimension more, for the real and the imaginary part.
@@ -65,11 +67,19 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What was seen in a run. `ends`: results, gradients, and arguments as they are after it, by kind and name."""
+    """What was seen in a run.
+
+    Attributes:
+        given, operators: What it was given, by name, and what its operators returned.
+        ends: What came of it, by kind and name: results, gradients, and arguments as they are after it. In a recorded
+            program: values that it read, and weights that it wrote.
+        complete: Whether it was seen to its end.
+    """
 
     given: dict[str, Seen]
     operators: tuple[Seen, ...]
     ends: dict[tuple[str, str], Seen]
+    complete: bool = True
 
     def __len__(self) -> int:
         return len(self.given) + len(self.operators) + len(self.ends)
@@ -88,7 +98,7 @@ class Kept:
         self._full = full or self._seen.append
         self._pending: list[tuple[str, str, Place, tuple[int, ...], torch.dtype, torch.Tensor]] = []
 
-    def of_operator(self, func: Any, place: Place, result: Any) -> None:
+    def of_operator(self, func: Any, args: tuple[Any, ...], place: Place, result: Any) -> None:
         name = base_name(func)
         if not is_view(func) and not name.startswith(_UNSET):
             for each in result if isinstance(result, tuple | list) else (result,):
@@ -96,7 +106,7 @@ class Kept:
                     self.keep("operator", name, place, each, SAMPLES)
 
     def keep(self, kind: str, name: str, place: Place, tensor: torch.Tensor, most: int) -> None:
-        if tensor.layout == torch.strided and not tensor.is_nested and tensor.dtype in _SUMMED:
+        if tensor.layout == torch.strided and not tensor.is_nested and tensor.dtype in SUMMED:
             real = real_parts(tensor.detach())
             picked = real.take(positions(real.numel(), real.device, most)).to(torch.float64)
             kept = torch.cat((picked, _total(real).reshape(1)))

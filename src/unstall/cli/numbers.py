@@ -1,0 +1,108 @@
+"""Find where two ways to run a program part by more than rounding: on the CPU and the GPU, before and after a change.
+
+    unstall numbers --across cpu,cuda train.py --epochs 1
+    unstall numbers --record before.numbers train.py
+    unstall numbers before.numbers after.numbers
+
+The program runs as it is, then 8 times with random errors of the size of rounding errors, then once in each way. What
+rounding explains is known from the 8 runs. Each run is a process of its own and ends after --operators operators. Only
+the first run's output is shown. Files that the program writes are written in each run. Random numbers are seeded before
+the program begins.
+
+Ways:
+
+    repeat         once more
+    cpu            no CUDA device is visible
+    cuda           as it is, if there is a CUDA device
+    float64        that is torch's default type
+    deterministic  torch.use_deterministic_algorithms(True)
+    serial         each kernel is waited for
+
+With --record, the runs are kept in a file. Two files are compared without running anything: those of two machines, two
+versions of torch, or two commits.
+
+The exit code is 0 if rounding explains all differences, else 1. It is 3 if a way fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from unstall.cli._arguments import add_value, parse_count, parse_file
+from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
+from unstall.cli._recording import say
+from unstall.cli._run_options import USAGE, USAGE_OF_MODULE
+from unstall.errors import UsageError
+
+_OPERATORS = 20_000
+_ENDINGS = (".numbers",)
+_DIFFERENT, _FAILED = 1, 3
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.usage = f"{USAGE}\n       {USAGE_OF_MODULE}\n       %(prog)s [options] FILE.numbers FILE.numbers"
+    parser.add_argument(
+        "-m", dest="module", action="store_true", help="SCRIPT is the name of a module, as with python -m"
+    )
+    parser.add_argument(
+        "program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the program and its arguments, or two files"
+    )
+    add_value(parser, "--across", "WAY,…", str, "the ways to run the program (default: repeat,float64)")
+    add_value(parser, "--record", "FILE", parse_file, "keep the runs in this file, for a later comparison")
+    add_value(parser, "--operators", "N", parse_count, f"end each run after N operators (default: {_OPERATORS:,})")
+    add_output_options(parser, it="the report", but="only the report that")
+
+
+def run(args: argparse.Namespace) -> int:
+    words = args.program[1:] if args.program[:1] == ["--"] else args.program
+    if not words:
+        raise UsageError("say which program to run, or which two files to compare")
+    if not args.module and words[0].endswith(_ENDINGS):
+        return _compare_files(args, words)
+    return _compare_ways(args, ["-m", *words] if args.module else words)
+
+
+def _compare_files(args: argparse.Namespace, names: list[str]) -> int:
+    if len(names) != len(_TWO):
+        raise UsageError(f"two files are compared: {' and '.join(_TWO)}, options before them")
+    check_outputs(args, *names)
+    from unstall.numbers.recorded import compare_recorded
+
+    found = compare_recorded(*map(Path, names))
+    deliver(found, args)
+    return 0 if found.agrees else _DIFFERENT
+
+
+_TWO = ("BEFORE.numbers", "AFTER.numbers")
+
+
+def _compare_ways(args: argparse.Namespace, command: list[str]) -> int:
+    check_outputs(args, *command[:1], others=[args.record])
+    from unstall.numbers import files
+    from unstall.numbers.answer import Numbers
+    from unstall.numbers.programs import Program, check_ways
+    from unstall.numbers.recording import target
+
+    across = args.across or ("" if args.record else "repeat,float64")
+    ways = check_ways([name for name in across.split(",") if name])
+    record = Path(args.record) if args.record else None
+    if record:
+        check_replaced(target(record), _ENDINGS, "recording of numbers")
+    program = Program(command, args.operators or _OPERATORS, (lambda _: None) if args.quiet else _tell)
+    recorded = program.record()
+    if record:
+        files.write(record, recorded)
+        if not args.quiet:
+            say(f"the runs are in {record}")
+    if not ways:
+        return 0
+    found = Numbers(tuple(program.compare(recorded, way) for way in ways), len(recorded.ran), "the program as it is")
+    deliver(found, args)
+    if any(row.kind == "failed" for row in found):
+        return _FAILED
+    return 0 if found.agrees else _DIFFERENT
+
+
+def _tell(what: str) -> None:
+    say(f"running {what}")

@@ -1,0 +1,85 @@
+"""Code that runs in the process of a program whose numbers are recorded (`unstall numbers`)."""
+
+from __future__ import annotations
+
+import atexit
+import random
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unstall.guest.imports import when_imported
+
+SEED = 20
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """How the program runs.
+
+    Attributes:
+        path: The file that it records.
+        program: Its name.
+        most: The program ends once so many operators were recorded.
+        errors: Which random errors are added to each operator's result. None adds no errors.
+        float64: Whether that is the default type.
+        deterministic: Whether torch is to use deterministic kernels only.
+    """
+
+    path: str
+    program: str
+    most: int
+    errors: int | None = None
+    float64: bool = False
+    deterministic: bool = False
+
+
+def arm(settings: str | None) -> None:
+    """Records this process from the time that torch is imported. `settings`: JSON of `Settings`."""
+    wanted = msgspec.json.decode(settings or "", type=Settings)
+    random.seed(SEED)
+    when_imported("numpy", lambda: sys.modules["numpy"].random.seed(SEED))
+    when_imported("torch", lambda: _start(wanted))
+
+
+def _start(wanted: Settings) -> None:
+    import torch
+
+    from unstall.numbers.recording import Recorder
+    from unstall.rounding.noise import Noise, drawn_in_float32
+
+    torch.manual_seed(SEED)
+    if wanted.float64:
+        torch.set_default_dtype(torch.float64)
+    if wanted.deterministic:
+        torch.use_deterministic_algorithms(True)
+    call = Noise(wanted.errors).call if wanted.errors is not None else drawn_in_float32 if wanted.float64 else None
+    recorder = Recorder(Path(wanted.path), most=wanted.most, call=call, program=wanted.program, when_full=_end)
+    watching = ExitStack()
+    watching.enter_context(recorder.watch)
+    failed = False
+
+    def see_failure(*raised: object) -> None:
+        nonlocal failed
+        failed = True
+        hook(*raised)  # type: ignore[arg-type]
+
+    def close() -> None:
+        watching.close()
+        recorder.close(complete=not failed)
+
+    hook, sys.excepthook = sys.excepthook, see_failure
+    atexit.register(close)
+
+
+def _end() -> None:
+    """Ends the program, unless this operator is of a backward pass or another thread's."""
+    import torch
+
+    torch_c: Any = torch._C
+    in_backward = torch_c._current_autograd_node() is not None
+    if threading.current_thread() is threading.main_thread() and not in_backward:
+        raise SystemExit

@@ -1,0 +1,213 @@
+"""Files of what was seen in a run (`.numbers`): lines of JSON, one a tensor. Nothing in them is ever executed.
+
+The first line is a `Header`, then comes a `Line` for each tensor, in order. A file whose program was killed ends early.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal
+
+import msgspec
+import numpy as np
+import torch
+
+from unstall._version import __version__
+from unstall.errors import TraceError
+from unstall.rounding.judge import Errors, Floats
+from unstall.rounding.operators import Place
+from unstall.rounding.samples import ENDS, SUMMED, Ran, Seen
+
+SCHEMA = "unstall.numbers/1"
+ENDING = ".numbers"
+_DTYPES = {str(each).removeprefix("torch."): each for each in SUMMED}
+_LONGEST_LINE = 1 << 22
+_MOST_LINES = 1 << 21
+_LARGEST = 1 << 32  # bytes of a file
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What a file begins with: its schema, the versions that wrote it, and the program's name."""
+
+    schema: str
+    unstall: str
+    torch: str
+    program: str = ""
+
+
+class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tensor. `values`: its elements and their sum, as float64; `errors`: how far rounding moves each of them."""
+
+    kind: Literal["operator", "value", "weight", "result"]
+    name: str
+    file: str
+    line: int
+    function: str
+    backward: bool
+    shape: tuple[int, ...]
+    dtype: str
+    values: bytes
+    errors: bytes | None = None
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """The last line.
+
+    Attributes:
+        complete: Whether the program was seen to its end.
+        device: The name of the GPU that it used, or "".
+    """
+
+    complete: bool
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A file's content. `errors` is None if it was recorded without runs with random errors."""
+
+    header: Header
+    ending: Ending
+    ran: Ran
+    errors: Errors | None
+
+
+class Writer:
+    """Writes what is seen to a file, a line at a time.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+
+    def __init__(self, path: Path, program: str = "") -> None:
+        self._file = path.open("wb")
+        self._put(Header(SCHEMA, __version__, str(torch.__version__), program))
+
+    def tensor(self, seen: Seen, errors: Floats | None = None) -> None:
+        self._put(
+            Line(
+                kind=seen.kind,  # type: ignore[arg-type]
+                name=seen.name,
+                file=seen.place.file,
+                line=seen.place.line,
+                function=seen.place.function,
+                backward=seen.place.backward,
+                shape=seen.shape,
+                dtype=str(seen.dtype).removeprefix("torch."),
+                values=_packed(np.append(seen.values, seen.total)),
+                errors=None if errors is None else _packed(errors),
+            )
+        )
+
+    def close(self, ending: Ending) -> None:
+        self._put(ending)
+        self._file.close()
+
+    def _put(self, line: msgspec.Struct) -> None:
+        self._file.write(msgspec.json.encode(line) + b"\n")
+
+
+def write(path: Path, recorded: Recorded) -> None:
+    """Writes a run with its errors."""
+    ran, errors = recorded.ran, recorded.errors
+    writer = Writer(path, recorded.header.program)
+    of_operators: Sequence[Floats | None] = (errors.operators if errors else None) or [None] * len(ran.operators)
+    of_ends: Mapping[tuple[str, str], Floats | None] = errors.ends if errors else {}
+    for seen, its in zip(ran.operators, of_operators, strict=True):
+        writer.tensor(seen, its)
+    for key, seen in ran.ends.items():
+        writer.tensor(seen, of_ends.get(key))
+    writer.close(recorded.ending)
+
+
+def read(path: Path) -> Recorded:
+    """Reads a file.
+
+    Raises:
+        TraceError: It is no such file, is too large, or makes no sense.
+        OSError: It cannot be read.
+    """
+    if not path.is_file():
+        raise TraceError(f"{path}: is no file")
+    if path.stat().st_size > _LARGEST:
+        raise TraceError(f"{path}: is larger than {_LARGEST >> 30} GiB")
+    with path.open("rb") as file:
+        lines = _lines(path, file)
+        try:
+            header = msgspec.json.decode(next(lines, b""), type=Header)
+        except msgspec.DecodeError as error:
+            raise TraceError(f"{path}: is no recording of numbers: {error}") from error
+        if header.schema != SCHEMA:
+            raise TraceError(f"{path}: is of schema {header.schema[:40]!r}, and this version reads {SCHEMA}")
+        try:
+            return _recorded(header, lines)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise TraceError(f"{path}: cannot be read: {error}") from error
+
+
+def _recorded(header: Header, lines: Iterator[bytes]) -> Recorded:
+    operators: list[tuple[Seen, Floats | None]] = []
+    ends: dict[tuple[str, str], tuple[Seen, Floats | None]] = {}
+    ending = Ending(complete=False, device="")
+    decoder = msgspec.json.Decoder(Line)
+    for line in lines:
+        if line.startswith(b'{"complete"'):
+            ending = msgspec.json.decode(line, type=Ending)
+            break
+        if not line.endswith(b"\n"):  # the program was killed while it wrote this
+            break
+        seen, errors = _seen(decoder.decode(line))
+        if seen.kind == "operator":
+            operators.append((seen, errors))
+        else:
+            ends[seen.kind, seen.name] = seen, errors
+    known = any(errors is not None for _, errors in (*operators, *ends.values()))
+    of_operators = tuple(errors for _, errors in operators)
+    return Recorded(
+        header,
+        ending,
+        Ran({}, tuple(seen for seen, _ in operators), {key: seen for key, (seen, _) in ends.items()}, ending.complete),
+        Errors(
+            of_operators if any(errors is not None for errors in of_operators) else None,
+            {key: errors for key, (_, errors) in ends.items()},
+        )
+        if known
+        else None,
+    )
+
+
+def _lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
+    for _ in range(_MOST_LINES):
+        line = file.readline(_LONGEST_LINE)
+        if not line:
+            return
+        if len(line) == _LONGEST_LINE:
+            raise TraceError(f"{path}: has a line of more than {_LONGEST_LINE >> 20} MiB")
+        yield line
+    raise TraceError(f"{path}: has more than {_MOST_LINES:,} lines")
+
+
+def _seen(line: Line) -> tuple[Seen, Floats | None]:
+    values, errors = _unpacked(line.values), None if line.errors is None else _unpacked(line.errors)
+    if not 0 < len(values) <= ENDS + 1 or len(values) - 1 > max(1, math.prod(line.shape)):
+        raise ValueError(f"{len(values)} values of a tensor of shape {line.shape}")
+    if errors is not None and len(errors) != len(values):
+        raise ValueError(f"{len(errors)} errors of {len(values)} values")
+    if line.dtype not in _DTYPES:
+        raise ValueError(f"no type is called {line.dtype[:40]!r}")
+    if any(size < 0 for size in line.shape):
+        raise ValueError(f"a shape of {line.shape}")
+    place = Place(line.file, line.line, line.function, line.backward)
+    kept = Seen(line.kind, line.name, place, line.shape, _DTYPES[line.dtype], values[:-1], float(values[-1]))
+    return kept, errors
+
+
+def _packed(values: Floats) -> bytes:
+    return values.astype("<f8").tobytes()
+
+
+def _unpacked(packed: bytes) -> Floats:
+    return np.frombuffer(packed, "<f8").astype(np.float64)

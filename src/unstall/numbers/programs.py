@@ -1,0 +1,156 @@
+"""Compares ways to run a program: each is a process of its own, which records its numbers."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import torch
+
+from unstall.errors import TraceError, UsageError
+from unstall.launching.launch import launch
+from unstall.numbers import files
+from unstall.numbers.answer import Row
+from unstall.numbers.child import Settings
+from unstall.numbers.classes import class_of_runs
+from unstall.numbers.files import ENDING, Recorded
+from unstall.rounding.judge import RUNS, Errors, Judge
+
+PREFIX = "unstall-numbers-"
+_LAST_LINES = 3  # of what a program wrote before it failed
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramWay:
+    """A way to run a program: variables of its environment, and what its process sets."""
+
+    name: str
+    variables: tuple[tuple[str, str], ...] = ()
+    float64: bool = False
+    deterministic: bool = False
+
+    def and_also(self, *variables: tuple[str, str]) -> ProgramWay:
+        return replace(self, variables=(*self.variables, *variables))
+
+
+_NO_TF32 = ("NVIDIA_TF32_OVERRIDE", "0")
+_SERIAL = ("CUDA_LAUNCH_BLOCKING", "1")
+AS_IT_IS = ProgramWay("as it is")
+WAYS = {
+    each.name: each
+    for each in (
+        ProgramWay("repeat"),
+        ProgramWay("cpu", (("CUDA_VISIBLE_DEVICES", ""),)),
+        ProgramWay("cuda"),
+        ProgramWay("float64", float64=True),
+        ProgramWay("deterministic", (("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),), deterministic=True),
+        ProgramWay("serial", (_SERIAL,)),
+    )
+}
+"""The ways by name."""
+
+
+def check_ways(names: Sequence[str]) -> list[ProgramWay]:
+    """Returns the ways with these names.
+
+    Raises:
+        UsageError: There is no such way, or no CUDA device for it.
+    """
+    for name in names:
+        if name not in WAYS:
+            raise UsageError(f"no way to run a program is called {name!r}: give some of {', '.join(WAYS)}")
+        if name in ("cuda", "serial") and not torch.cuda.is_available():
+            raise UsageError(f"{name}: there is no CUDA device")
+    return [WAYS[name] for name in dict.fromkeys(names)]
+
+
+class Program:
+    """A program whose numbers are recorded.
+
+    Args:
+        command: The command line after `python`.
+        most: How many operators are recorded of each run.
+        tell: Is called before each run, with what it is for.
+    """
+
+    def __init__(self, command: Sequence[str], most: int, tell: Tell) -> None:
+        self._command, self._most, self._tell = command, most, tell
+        self.name = command[command[0] == "-m"]
+
+    def record(self) -> Recorded:
+        """Runs the program as it is, then with random errors, and returns what was recorded.
+
+        Raises:
+            TraceError: The program fails, or calls no operator.
+        """
+        self._tell("the program as it is")
+        first = self._run(AS_IT_IS, shown=True)
+        noisy = []
+        for seed in range(RUNS):
+            self._tell(f"with random errors, {seed + 1} of {RUNS}")
+            noisy.append(self._run(AS_IT_IS, errors=seed).ran)
+        return replace(first, errors=Errors.of(first.ran, noisy))
+
+    def compare(self, recorded: Recorded, way: ProgramWay) -> Row:
+        """Runs the program in a way, and compares that with what was recorded."""
+        assert recorded.errors is not None
+        judge = Judge(recorded.ran, recorded.errors)
+        self._tell(way.name)
+        try:
+            found = judge.compare(self._run(way).ran)
+            kind, sentence = class_of_runs(found, judge.before, is_repeat=way.name == "repeat")
+            if kind in ("different", "factor") and recorded.ending.device:
+                kind, sentence = self._class_by_running(way, recorded.errors) or (kind, sentence)
+        except TraceError as error:
+            return Row(way.name, None, "failed", f"{error}")
+        return Row(way.name, found, kind, sentence)
+
+    def _class_by_running(self, way: ProgramWay, errors: Errors) -> tuple[str, str] | None:
+        """Returns the class of a difference that goes away in other circumstances."""
+        if self._agree(way, errors, "without TF32", _NO_TF32):
+            return "TF32", "One of them rounds factors to TF32: with NVIDIA_TF32_OVERRIDE=0 in both, all is rounding."
+        if self._agree(way, errors, "serialised", _SERIAL):
+            return "race", (
+                "It goes away if each kernel is waited for (CUDA_LAUNCH_BLOCKING=1 in both): work on one stream does "
+                "not wait for that of another. `unstall check --races` names both lines."
+            )
+        return None
+
+    def _agree(self, way: ProgramWay, errors: Errors, name: str, variable: tuple[str, str]) -> bool:
+        self._tell(f"the program as it is, {name}")
+        before = self._run(AS_IT_IS.and_also(variable)).ran
+        self._tell(f"{way.name}, {name}")
+        after = self._run(way.and_also(variable)).ran
+        alike = errors.operators is None or len(errors.operators) == len(before.operators)
+        return alike and Judge(before, errors).compare(after).first is None
+
+    def _run(self, way: ProgramWay, errors: int | None = None, *, shown: bool = False) -> Recorded:
+        with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+            path, log = Path(folder) / f"run{ENDING}", Path(folder) / "log"
+            settings = Settings(
+                str(path), self.name, self._most, errors, float64=way.float64, deterministic=way.deterministic
+            )
+            with log.open("wb") as said:
+                ended = launch(
+                    self._command,
+                    "unstall.numbers.child",
+                    msgspec.json.encode(settings).decode(),
+                    stdout_to_stderr=True,
+                    stderr=None if shown else said.fileno(),
+                    variables={"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), **dict(way.variables)},
+                )
+            if ended.code:
+                last = log.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]
+                raise TraceError(f"the program fails with exit code {ended.code}" + (f": {last[-1]}" if last else ""))
+            if not path.exists():
+                raise TraceError("the program does not import torch, so it has no operators")
+            found = files.read(path)
+        if not found.ran.operators and not found.ran.ends:
+            raise TraceError("the program calls no operator of torch")
+        return found

@@ -1,0 +1,53 @@
+"""Compares two recorded runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from unstall.numbers import files
+from unstall.numbers.answer import Numbers, Row
+from unstall.numbers.classes import class_of_runs
+from unstall.numbers.files import Recorded
+from unstall.rounding.judge import Errors, Floats, Judge
+from unstall.rounding.samples import Ran, Seen
+
+_UNKNOWN = (
+    "Neither file knows what rounding explains. A file of `unstall numbers --record` does. `first` is the first tensor "
+    "whose bits differ."
+)
+
+
+def compare_recorded(before: Path, after: Path) -> Numbers:
+    """Compares two files of `recording_numbers` or `unstall numbers --record`.
+
+    One of them must know what rounding explains, as a file of `unstall numbers --record` does. If neither does, the
+    verdict is "equal" or "unknown", with the first tensor whose bits differ.
+
+    Raises:
+        TraceError: A file is no such recording.
+        OSError: A file cannot be read.
+    """
+    first, second = (before, files.read(before)), (after, files.read(after))
+    if first[1].errors is None and second[1].errors is not None:
+        first, second = second, first
+    (path, one), (other_path, other) = first, second
+    name = other_path.name if other_path.name != path.name else str(other_path)
+    return Numbers((_row(name, one, other),), len(one.ran), f"the run in {path.name}")
+
+
+def _row(name: str, one: Recorded, other: Recorded) -> Row:
+    found = Judge(one.ran, one.errors or _no_errors(one.ran)).compare(other.ran)
+    if one.errors is not None or found.equal:
+        return Row(name, found, *class_of_runs(found, one.ran, is_repeat=False))
+    apart = next((pair for pair in found.pairs if pair.difference > 0), None)
+    return Row(name, replace(found, first=apart, last=None, added=()), "unknown", _UNKNOWN)
+
+
+def _no_errors(ran: Ran) -> Errors:
+    def none(seen: Seen) -> Floats:
+        return np.zeros(len(seen.values) + 1)
+
+    return Errors(tuple(map(none, ran.operators)), {key: none(seen) for key, seen in ran.ends.items()})
