@@ -6,22 +6,17 @@ import linecache
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from unstall._version import __version__
 from unstall.document.document import Document, Entries, Entry, Prose, Span, Words, words
 from unstall.document.shown import Shown
-from unstall.lines.places import Shortened
+from unstall.numbers.picture import chart, finite, line_of, name_of, place_data, run_data
 from unstall.rounding.judge import Compared, Pair
 from unstall.rounding.operators import Place
 
 _FINE = ("equal", "rounding", "nondeterministic")
-_BARS = "▁▂▃▄▅▆▇█"
-_WIDTH = 60  # of the picture, in characters
 _MANY = 10  # from here on, figures are shown without decimals
-_DECADES = 4  # that the picture shows, up to the limit
 _MOST_ADDED = 3  # operators that are shown
 
 
@@ -73,19 +68,18 @@ class Numbers(Shown):
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the verdicts, and where each way parts first."""
         entries = tuple(_entry(row, scrub_paths=scrub_paths) for row in self.rows)
-        meaning = (
-            words(
-                "of limit: the largest difference of a result, a gradient, or an argument after the run, divided by "
-                "the largest difference that is still rounding (99.9 % confidence for each way)"
-            ),
-            words(f"run: the same figure for each tensor in order, on a logarithmic scale from 10⁻{_DECADES} to 1"),
+        charts = [chart(row.way, row.found, scrub_paths=scrub_paths) for row in self.rows if row.found is not None]
+        meaning = words(
+            "of limit: the largest difference of a result, a gradient, or an argument after the run, divided by "
+            "the largest difference that is still rounding (99.9 % confidence for each way)"
         )
         return Document(
             title="Numbers",
             about=(words(f"{self.tensors:,} tensors were compared in each way."),),
             blocks=(
                 Entries(words("Compared with the function as it is"), ("verdict", "of limit", "tensors"), entries),
-                Prose(meaning, small=True),
+                *(each for each in charts if each is not None),
+                Prose((meaning,), small=True),
             ),
             data=self._data(),
         )
@@ -100,13 +94,13 @@ class Numbers(Shown):
                     "way": row.way,
                     "is": row.kind,
                     "sentence": row.sentence,
-                    "most_of_limit": _json(_most(row.found)),
+                    "most_of_limit": finite(_most(row.found)),
                     "tensors": len(row.found.pairs) if row.found else 0,
                     "first": _first_data(row.found.first) if row.found else None,
                     "added": [
-                        {"name": each.name, **_place_data(each.place)}
-                        for each in (row.found.added if row.found else ())
+                        {"name": each.name, **place_data(each.place)} for each in (row.found.added if row.found else ())
                     ],
+                    "run": run_data(row.found),
                 }
                 for row in self.rows
             ],
@@ -120,20 +114,12 @@ def _first_data(first: Pair | None) -> dict[str, Any] | None:
     return {
         "kind": seen.kind,
         "name": seen.name,
-        **_place_data(seen.place),
+        **place_data(seen.place),
         "shape": list(seen.shape),
-        "difference": _json(first.difference),
-        "rounding": _json(first.rounding),
-        "size": _json(first.size),
+        "difference": finite(first.difference),
+        "rounding": finite(first.rounding),
+        "size": finite(first.size),
     }
-
-
-def _place_data(place: Place) -> dict[str, Any]:
-    return {"file": place.file, "line": place.line, "function": place.function, "backward": place.backward}
-
-
-def _json(figure: float) -> float | None:
-    return figure if math.isfinite(figure) else None
 
 
 def _entry(row: Row, *, scrub_paths: bool) -> Entry:
@@ -147,8 +133,6 @@ def _entry(row: Row, *, scrub_paths: bool) -> Entry:
         details.append(("most", words(_differs(largest, found.limit))))
     if found.first is not None:
         details += _where(found, scrub_paths=scrub_paths)
-    if picture := _picture(found):
-        details.append(("run", words(Span(picture, "dim"))))
     of_limit = "∞" if math.isinf(most) else f"{most:,.0f}" if most >= _MANY else f"{most:.2g}"
     return Entry(words(row.way), (row.kind, of_limit, f"{len(found.pairs):,}"), tuple(details))
 
@@ -166,8 +150,7 @@ def _where(found: Compared, *, scrub_paths: bool) -> list[tuple[str, Words]]:
 
 def _differs(pair: Pair, limit: float) -> Words:
     """Says by how much a tensor differs, of which size its elements are, and how much of that is rounding."""
-    seen = pair.seen
-    what = seen.name if seen.kind == "operator" else f"{seen.kind} {seen.name}"
+    what = name_of(pair.seen)
     if math.isinf(pair.difference):
         return words(Span(what, "name"), " cannot be compared, or is not finite in one of the ways")
     sizes = f"has elements of {_figure(pair.size)} that differ by {_figure(pair.difference)} (root mean squares)"
@@ -175,12 +158,12 @@ def _differs(pair: Pair, limit: float) -> Words:
 
 
 def _at(label: str, place: Place, *, scrub_paths: bool) -> list[tuple[str, Words]]:
-    if not place.file:
+    line = line_of(place, scrub_paths=scrub_paths)
+    if not line:
         return []
-    file = Path(place.file).name if scrub_paths else Shortened(str(Path.cwd()))[place.file]
     text = linecache.getline(place.file, place.line).strip()
     of = ", backward" if place.backward else ""
-    return [(label, words(Span(f"{file}:{place.line}", "place"), f"{of}  {text}"))]
+    return [(label, words(Span(line, "place"), f"{of}  {text}"))]
 
 
 def _figure(value: float) -> str:
@@ -189,18 +172,3 @@ def _figure(value: float) -> str:
 
 def _most(found: Compared | None) -> float:
     return max((pair.share / found.limit for pair in found.pairs if pair.is_end), default=0.0) if found else 0.0
-
-
-def _picture(found: Compared) -> str:
-    """Returns a bar for each stretch of the run: the largest difference in it, on a scale of its limit."""
-    of_limit = [pair.share / found.limit for pair in found.pairs if pair.seen.kind != "given"]
-    count = min(_WIDTH, len(of_limit))
-    edges = [len(of_limit) * at // count for at in range(count + 1)] if count else []
-    return "".join(_bar(max(of_limit[one:other])) for one, other in pairwise(edges))
-
-
-def _bar(share: float) -> str:
-    if share <= 0:
-        return " "
-    level = 1 + math.log10(min(share, 1.0)) / _DECADES
-    return _BARS[max(0, min(len(_BARS) - 1, int(level * (len(_BARS) - 1))))]
