@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from unstall.document.document import Chart, Role, Span, Words, words
 from unstall.document.plain import plain
 
 HEIGHT = 10  # rows, at most
+_FEWEST_DECADES = 4
 _MOST_DECADES = 16  # smaller values are drawn at the bottom
 _WIDEST_BAR = 4  # columns, with the gap
 _FEWEST_COLUMNS = 8  # of a chart that can be read
@@ -96,6 +97,11 @@ class Drawn:
     starts: tuple[int, ...]
     axis: Axis
 
+    @property
+    def has_beyond(self) -> bool:
+        """Whether a value exceeds its bound. If any does, one is drawn."""
+        return any(point.is_beyond for point in self.points)
+
     def stretch_of(self, number: int) -> int:
         """Returns the number of the stretch that has a value."""
         return max(bisect_right(self.starts, number) - 1, 0)
@@ -126,17 +132,21 @@ def _edges(count: int, most: int) -> list[int]:
 
 def _axis(points: Sequence[Point], most: float) -> Axis:
     shown = [each for point in points for each in point if each > 0]
-    over = any(each >= most for each in shown)
     inside = [each for each in shown if each < most]
-    low, high = (math.floor(math.log10(each)) for each in (min(inside, default=0.1), max(inside, default=0.1)))
-    decades = min(high + 1 - low, _MOST_DECADES)
+    over = len(inside) < len(shown)
+    low = math.floor(math.log10(min(inside, default=0.1)))
+    high = 1 + math.floor(math.log10(max(inside, default=0.1)))
+    if over and math.isfinite(most):
+        high = max(high, math.ceil(math.log10(most)))
+    decades = min(max(high - low, _FEWEST_DECADES), _MOST_DECADES)
     space = HEIGHT - over
-    step = -(-decades // space)
-    if step > 1:
+    if decades > space:
+        step = -(-decades // space)
         rows = -(-decades // step)
-        return Axis(high + 1 - rows * step, step, rows, over, most)
+        return Axis(high - rows * step, step, rows, over, most)
     each = space // decades
-    return Axis(high + 1 - decades, 1 / each, each * decades, over, most)
+    axis = Axis(high - decades, 1 / each, each * decades, over, most)
+    return axis if over or not inside else replace(axis, rows=axis.row(max(inside)) + 1)  # no empty row at the top
 
 
 def _over(most: float) -> str:
@@ -156,7 +166,7 @@ def as_lines(chart: Chart, width: int) -> list[Words]:
     wide = max(1, min(_WIDEST_BAR, columns // len(shown.points)))
     lines = [_row(shown, row, wide, gutter) for row in reversed(range(shown.axis.height))]
     lines.append(words(Span(" " * (gutter - 1) + "└" + _baseline(chart, shown, wide), "dim")))
-    legend = _legend(chart, width)
+    legend = _legend(chart, shown, width)
     return [*lines, *_marked(chart.mark, shown, wide, gutter, width), *legend]
 
 
@@ -187,13 +197,14 @@ def _cell(point: Point, row: int, axis: Axis) -> _Cell:
 
 
 def _baseline(chart: Chart, shown: Drawn, wide: int) -> str:
-    """Returns the line below the bars, with the names of the parts of the run that are wide enough for theirs."""
+    """Returns the line below the bars, with the parts of the run, and their names if they fit."""
     line = ["─"] * (wide * len(shown.points))
     columns = [*(wide * shown.stretch_of(start) for start, _ in chart.sections), len(line)]
     for (_, name), start, end in zip(chart.sections, columns, columns[1:], strict=False):
         text = f" {plain(name)} "
+        if start and end - start > 1:
+            line[start] = "┴"
         if 2 + len(text) <= end - start:
-            line[start] = "┴" if start else "─"
             line[start + 2 : start + 2 + len(text)] = text
     return "".join(line)
 
@@ -212,12 +223,10 @@ def _marked(mark: tuple[int, Words] | None, shown: Drawn, wide: int, gutter: int
     return [words(" " * column, caret), text]
 
 
-def _legend(chart: Chart, width: int) -> list[Words]:
-    entries = [
-        words(Span(_WITHIN, "good"), f" {chart.within}"),
-        words(Span(_BLOCKS[-1], "bad"), f" {chart.beyond}"),
-        words(_DOT, f" {chart.bound}"),
-    ]
-    joined = words(entries[0], "   ", entries[1], "   ", entries[2])
+def _legend(chart: Chart, shown: Drawn, width: int) -> list[Words]:
+    entries = [words(Span(_WITHIN, "good"), f" {chart.within}")]
+    entries += [words(Span(_BLOCKS[-1], "bad"), f" {chart.beyond}")] if shown.has_beyond else []
+    entries.append(words(_DOT, f" {chart.bound}"))
+    joined = words(*(words("   " if number else "", entry) for number, entry in enumerate(entries)))
     fits = sum(cell_len(plain(span.text)) for span in joined) <= width
     return [joined] if fits else entries

@@ -29,7 +29,7 @@ def drawing(chart: Chart) -> str:
     about = f"{_text(chart.title)}. {html.escape(_facts(chart))}"
     return (
         f'<svg viewBox="0 0 {_WIDTH} {base + _BELOW}" role="img" aria-label="{about}">\n{inside}\n</svg>\n'
-        f'<p class="legend">{_legend(chart)}</p>\n'
+        f'<p class="legend">{_legend(chart, shown)}</p>\n'
     )
 
 
@@ -90,12 +90,10 @@ def _below(chart: Chart, shown: Drawn, wide: float, base: int) -> Iterator[str]:
         yield f'<path class="beyond" d="M{x:.1f} {base + 1}l5 9h-10z"/>'
 
 
-def _legend(chart: Chart) -> str:
-    entries = [
-        ('<path class="fill" d="M2 0h12v12h-12z"/>', chart.within),
-        ('<path class="beyond" d="M2 0h12v12h-12z"/>', chart.beyond),
-        ('<path class="bound" d="M0 6h16"/>', chart.bound),
-    ]
+def _legend(chart: Chart, shown: Drawn) -> str:
+    entries = [('<path class="fill" d="M2 0h12v12h-12z"/>', chart.within)]
+    entries += [('<path class="beyond" d="M2 0h12v12h-12z"/>', chart.beyond)] if shown.has_beyond else []
+    entries.append(('<path class="bound" d="M0 6h16"/>', chart.bound))
     parts = [f"<span>{_SWATCH.format(swatch)} {html.escape(plain(name))}</span>" for swatch, name in entries]
     if chart.mark is not None:
         swatch = _SWATCH.format('<path class="beyond" d="M8 1l6 10h-12z"/>')

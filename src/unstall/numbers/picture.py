@@ -32,13 +32,13 @@ def chart(way: str, found: Compared, *, scrub_paths: bool = False) -> Chart | No
     if first is not None:
         seen = pairs[first].seen
         at = line_of(seen.place, scrub_paths=scrub_paths)
-        mark = first, words(Span(name_of(seen), "name"), at and "  ", Span(at, "place"))
+        mark = first, words("first: ", Span(name_of(seen), "name"), at and "  ", Span(at, "place"))
     return Chart(
         title=words(f"{way}: how much each tensor differs, relative to its elements"),
         values=[value for value, _ in relative],
         bounds=[bound for _, bound in relative],
         within="within rounding",
-        beyond="more than rounding",
+        beyond="more than rounding" if found.first is not None else "more, but the results agree",
         bound="limit of rounding",
         most=1.0,
         sections=tuple(_sections(pairs)),
