@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 
 import pytest
+import torch
 from axe_playwright_python.sync_playwright import Axe
 from browser.conftest import Open
 from browser.opened import READY
@@ -29,6 +30,12 @@ def _compared() -> str:
     return html.render(unstall.compare({"sum": sum, "max": max}, range(100), check=False, max_seconds=0.05).document())
 
 
+def _numbers() -> str:
+    tensor = torch.arange(1.0, 9.0)
+    found = unstall.compare_numbers(lambda v: v.exp().sin(), tensor, across=[lambda v: (v * 1.1).exp().sin()])
+    return html.render(found.document())
+
+
 @functools.cache
 def _recorded() -> str:
     return html.render(explain("examples/traces/gpt2_decode_item.json.gz").document())
@@ -42,13 +49,14 @@ PAGES: dict[str, Callable[[], str]] = {
     "diff": lambda: as_html(COMPARED, *PAIR),
     "bench": _measured,
     "compare": _compared,
+    "numbers": _numbers,
 }
 
 
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
 @pytest.mark.parametrize("name", PAGES)
 def test_axe_finds_no_violation(opened: Open, name: str, width: int, theme: str) -> None:
-    ready = "body" if name in ("bench", "compare") else READY
+    ready = "body" if name in ("bench", "compare", "numbers") else READY
     page = opened(PAGES[name](), width=width, theme=theme, ready=ready).page
     page.evaluate("() => document.querySelectorAll('details').forEach(details => details.open = true)")
     found = Axe().run(page)

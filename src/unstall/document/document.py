@@ -7,6 +7,7 @@ alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -176,7 +177,27 @@ class Waterfall(msgspec.Struct, frozen=True):
     levels: tuple[Level, ...]
 
 
-Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Code | Histograms | Waterfall
+class Chart(msgspec.Struct, frozen=True, kw_only=True):
+    """Values along a run, each with its bound, on a logarithmic axis.
+
+    `within`, `beyond` and `bound` are the legend: a value up to its bound, what exceeds it, the bound. If there is no
+    space for all values, each stretch of them shows the one that is the largest multiple of its bound. Zeros and nan
+    are left empty. Values from `most` on, and inf, are in a row of their own at the top. `sections` are the parts of
+    the run: the number of the first value, and a name. `mark` is the number of a value, with words for it.
+    """
+
+    title: Words
+    values: Sequence[float]
+    bounds: Sequence[float]
+    within: str
+    beyond: str
+    bound: str
+    most: float = math.inf
+    sections: tuple[tuple[int, str], ...] = ()
+    mark: tuple[int, Words] | None = None
+
+
+Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Code | Histograms | Waterfall | Chart
 
 
 class Annotation(msgspec.Struct, frozen=True):

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from functools import singledispatch
 from itertools import groupby
 
+from unstall.document.chart import as_lines
 from unstall.document.document import (
     Bars,
     Block,
     Bullets,
+    Chart,
     Code,
     Document,
     Entries,
@@ -29,6 +31,7 @@ from unstall.document.waterfall import as_table
 _CODE = {"subject", "place", "name"}
 _STRONG = {"strong", "bad", "warning"}
 _SPECIAL = re.compile(r"[\\`*_\[\]<>|~&$]")
+_CHART_WIDTH = 80  # columns: a block of code in a comment has about that many
 _LEADING = re.compile(r"^(\d*)([.)](?=\s|$)|[#+=-])")  # would make a line a heading, a list or a rule
 
 
@@ -160,10 +163,20 @@ def _entry(number: str, entry: Entry, names: Sequence[str]) -> str:
 
 @_block.register
 def _code(block: Code, top: int) -> str:
-    longest = max((len(run) for line in block.lines for run in re.findall("`+", line)), default=0)
+    lines = [plain(line.expandtabs()) for line in block.lines]
+    return f"{inline(block.title)}\n\n{_fenced(lines, block.language)}"
+
+
+@_block.register
+def _chart(block: Chart, top: int) -> str:
+    lines = [plain("".join(span.text for span in line)).rstrip() for line in as_lines(block, _CHART_WIDTH)]
+    return f"{inline(block.title)}\n\n{_fenced(lines, 'text')}" if lines else ""
+
+
+def _fenced(lines: Sequence[str], language: str) -> str:
+    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
     fence = "`" * max(longest + 1, 3)
-    lines = (plain(line.expandtabs()) for line in block.lines)
-    return "\n".join([f"{inline(block.title)}", "", f"{fence}{block.language}", *lines, fence])
+    return "\n".join([f"{fence}{language}", *lines, fence])
 
 
 @_block.register

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from itertools import repeat
 
-from unstall.document import histograms
+from unstall.document import chart_svg, histograms
 from unstall.document.document import (
     Bars,
     Block,
     Bullets,
+    Chart,
     Code,
     Document,
     Entries,
@@ -91,6 +92,11 @@ th {{ color: var(--muted); font-weight: 600; }}
 .fill {{ fill: var(--fill); }}
 .band {{ fill: var(--band); }}
 .middle {{ stroke: var(--middle); stroke-width: 2; }}
+.beyond {{ fill: var(--bad); }}
+.bound {{ fill: none; stroke: var(--text); stroke-width: 1.5; }}
+.leaves {{ stroke: var(--bad); stroke-dasharray: 3 4; }}
+.legend {{ display: flex; flex-wrap: wrap; gap: 2px 20px; font-size: 13px; }}
+.swatch {{ display: inline-block; width: 16px; height: 12px; }}
 @media (max-width: 640px) {{ body {{ padding: 0 12px 32px; }} .panel {{ margin-inline: -12px; padding: 8px 12px;
   border-radius: 0; border-inline: 0; }} text {{ font-size: 22px; }} }}
 </style>
@@ -187,6 +193,12 @@ def _code(block: Code) -> str:
 @_block.register
 def _histograms(block: Histograms) -> str:
     return f'<div class="panel" tabindex="0" role="region" aria-label="histograms">{histograms.drawing(block)}</div>'
+
+
+@_block.register
+def _chart(block: Chart) -> str:
+    drawing = chart_svg.drawing(block)
+    return f'<h2>{_inline(block.title)}</h2><div class="panel">{drawing}</div>' if drawing else ""
 
 
 def _grid(header: Sequence[str], rows: Iterable[Sequence[str]], align: Sequence[str]) -> str:

@@ -19,10 +19,12 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from unstall.document.bar import DrawnBar, look
+from unstall.document.chart import as_lines
 from unstall.document.document import (
     Bars,
     Block,
     Bullets,
+    Chart,
     Code,
     Column,
     Document,
@@ -244,6 +246,22 @@ def _code(block: Code, top: int) -> RenderableType:
 @_block.register
 def _histograms(block: Histograms, top: int) -> None:
     return None
+
+
+@_block.register
+def _chart(block: Chart, top: int) -> RenderableType:
+    return _DrawnChart(block)
+
+
+class _DrawnChart:
+    """A chart that is as wide as the space."""
+
+    def __init__(self, chart: Chart) -> None:
+        self._chart = chart
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> list[Text]:
+        chart = self._chart
+        return [_text(chart.title, "bold"), *map(_text, as_lines(chart, options.max_width))]
 
 
 class _Line(NamedTuple):

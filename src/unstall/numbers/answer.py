@@ -6,22 +6,17 @@ import linecache
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from unstall._version import __version__
 from unstall.document.document import Document, Entries, Entry, Prose, Span, Words, words
 from unstall.document.shown import Shown
-from unstall.lines.places import Shortened
+from unstall.numbers.picture import chart, finite, line_of, name_of, place_data, run_data
 from unstall.rounding.judge import Compared, Pair
 from unstall.rounding.operators import Place
 
 _FINE = ("equal", "rounding", "nondeterministic")
-_BARS = "▁▂▃▄▅▆▇█"
-_WIDTH = 60  # of the picture, in characters
 _MANY = 10  # from here on, figures are shown without decimals
-_DECADES = 4  # that the picture shows, up to the limit
 _MOST_ADDED = 3  # operators that are shown
 
 
@@ -81,19 +76,22 @@ class Numbers(Shown):
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the verdicts, and where each way parts first."""
         entries = tuple(_entry(row, scrub_paths=scrub_paths) for row in self.rows)
-        meaning = (
-            words(
-                "of limit: the largest difference of a result, a gradient, or an argument after the run, divided by "
-                "the largest difference that is still rounding (99.9 % confidence for each way)"
-            ),
-            words(f"run: the same figure for each tensor in order, on a logarithmic scale from 10⁻{_DECADES} to 1"),
+        charts = [
+            chart(row.way, row.found, scrub_paths=scrub_paths)
+            for row in self.rows
+            if row.found is not None and row.kind != "unknown"
+        ]
+        meaning = words(
+            "of limit: the largest difference of a result, a gradient, or an argument after the run, divided by "
+            "the largest difference that is still rounding (99.9 % confidence for each way)"
         )
         return Document(
             title="Numbers",
             about=(words(f"{self.tensors:,} tensors were compared in each way."),),
             blocks=(
                 Entries(words(f"Compared with {self.subject}"), ("verdict", "of limit", "tensors"), entries),
-                Prose(meaning, small=True),
+                *(each for each in charts if each is not None),
+                Prose((meaning,), small=True),
             ),
             data=self._data(),
         )
@@ -108,13 +106,13 @@ class Numbers(Shown):
                     "way": row.way,
                     "is": row.kind,
                     "sentence": row.sentence,
-                    "most_of_limit": _json(_most(row.found)),
+                    "most_of_limit": finite(_most(row.found)),
                     "tensors": len(row.found.pairs) if row.found else 0,
                     "first": _first_data(row.found.first) if row.found else None,
                     "added": [
-                        {"name": each.name, **_place_data(each.place)}
-                        for each in (row.found.added if row.found else ())
+                        {"name": each.name, **place_data(each.place)} for each in (row.found.added if row.found else ())
                     ],
+                    "run": run_data(row.found),
                 }
                 for row in self.rows
             ],
@@ -128,20 +126,12 @@ def _first_data(first: Pair | None) -> dict[str, Any] | None:
     return {
         "kind": seen.kind,
         "name": seen.name,
-        **_place_data(seen.place),
+        **place_data(seen.place),
         "shape": list(seen.shape),
-        "difference": _json(first.difference),
-        "rounding": _json(first.rounding),
-        "size": _json(first.size),
+        "difference": finite(first.difference),
+        "rounding": finite(first.rounding),
+        "size": finite(first.size),
     }
-
-
-def _place_data(place: Place) -> dict[str, Any]:
-    return {"file": place.file, "line": place.line, "function": place.function, "backward": place.backward}
-
-
-def _json(figure: float) -> float | None:
-    return figure if math.isfinite(figure) else None
 
 
 def _entry(row: Row, *, scrub_paths: bool) -> Entry:
@@ -159,8 +149,6 @@ def _entry(row: Row, *, scrub_paths: bool) -> Entry:
         details.append(("most", words(_differs(largest, found.limit))))
     if found.first is not None:
         details += _where(found, scrub_paths=scrub_paths)
-    if picture := _picture(found):
-        details.append(("run", words(Span(picture, "dim"))))
     of_limit = "∞" if math.isinf(most) else f"{most:,.0f}" if most >= _MANY else f"{most:.2g}"
     return Entry(words(row.way), (row.kind, of_limit, f"{len(found.pairs):,}"), tuple(details))
 
@@ -168,7 +156,7 @@ def _entry(row: Row, *, scrub_paths: bool) -> Entry:
 def _apart(found: Compared, *, scrub_paths: bool) -> list[tuple[str, Words]]:
     if found.first is None:
         return [("first", words("They call other operators."))]
-    difference = words(Span(_named(found.first), "name"), f" {_sizes(found.first)}")
+    difference = words(Span(name_of(found.first.seen), "name"), f" {_sizes(found.first)}")
     return [("first", difference), *_at("at", found.first.seen.place, scrub_paths=scrub_paths)]
 
 
@@ -186,14 +174,9 @@ def _where(found: Compared, *, scrub_paths: bool) -> list[tuple[str, Words]]:
 def _differs(pair: Pair, limit: float) -> Words:
     """Says by how much a tensor differs, of which size its elements are, and how much of that is rounding."""
     if math.isinf(pair.difference):
-        return words(Span(_named(pair), "name"), " cannot be compared, or is not finite in one of the ways")
+        return words(Span(name_of(pair.seen), "name"), " cannot be compared, or is not finite in one of the ways")
     up_to = f"Up to {_figure(limit * pair.rounding)} is rounding"
-    return words(Span(_named(pair), "name"), f" {_sizes(pair)}. {up_to}")
-
-
-def _named(pair: Pair) -> str:
-    seen = pair.seen
-    return seen.name if seen.kind == "operator" else f"{seen.kind} {seen.name}"
+    return words(Span(name_of(pair.seen), "name"), f" {_sizes(pair)}. {up_to}")
 
 
 def _sizes(pair: Pair) -> str:
@@ -201,12 +184,12 @@ def _sizes(pair: Pair) -> str:
 
 
 def _at(label: str, place: Place, *, scrub_paths: bool) -> list[tuple[str, Words]]:
-    if not place.file:
+    line = line_of(place, scrub_paths=scrub_paths)
+    if not line:
         return []
-    file = Path(place.file).name if scrub_paths else Shortened(str(Path.cwd()))[place.file]
     text = linecache.getline(place.file, place.line).strip()
     of = ", backward" if place.backward else ""
-    return [(label, words(Span(f"{file}:{place.line}", "place"), f"{of}  {text}"))]
+    return [(label, words(Span(line, "place"), f"{of}  {text}"))]
 
 
 def _figure(value: float) -> str:
@@ -215,18 +198,3 @@ def _figure(value: float) -> str:
 
 def _most(found: Compared | None) -> float:
     return max((pair.share / found.limit for pair in found.pairs if pair.is_end), default=0.0) if found else 0.0
-
-
-def _picture(found: Compared) -> str:
-    """Returns a bar for each stretch of the run: the largest difference in it, on a scale of its limit."""
-    of_limit = [pair.share / found.limit for pair in found.pairs if pair.seen.kind != "given"]
-    count = min(_WIDTH, len(of_limit))
-    edges = [len(of_limit) * at // count for at in range(count + 1)] if count else []
-    return "".join(_bar(max(of_limit[one:other])) for one, other in pairwise(edges))
-
-
-def _bar(share: float) -> str:
-    if share <= 0:
-        return " "
-    level = 1 + math.log10(min(share, 1.0)) / _DECADES
-    return _BARS[max(0, min(len(_BARS) - 1, int(level * (len(_BARS) - 1))))]
