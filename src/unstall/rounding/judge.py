@@ -82,10 +82,18 @@ class Compared:
 
 
 class Judge:
-    """Compares runs with the first one. `noisy`: runs as the first one, with random errors."""
+    """Compares runs with the first one.
 
-    def __init__(self, before: Ran, noisy: Sequence[Ran]) -> None:
+    Args:
+        before: The first run.
+        noisy: Runs as the first one, with random errors.
+        among: Of how many tensors, or elements if `alone`, those are chosen that are compared. Usually all are.
+        alone: Whether each element is judged on its own. One without finite errors is then taken to have none.
+    """
+
+    def __init__(self, before: Ran, noisy: Sequence[Ran], *, among: int = 0, alone: bool = False) -> None:
         self.before = before
+        self._alone = alone
         keys = [seen.key for seen in before.operators]
         # With errors, the function may call other operators: then only its ends can be judged.
         self.follows = all([seen.key for seen in ran.operators] == keys for ran in noisy)
@@ -97,7 +105,7 @@ class Judge:
             name: _errors(seen, [ran.ends[name] for ran in noisy if name in ran.ends])
             for name, seen in before.ends.items()
         }
-        self._limit = student((1 - CONFIDENCE) / max(2 * len(before), 1), RUNS)
+        self._limit = student((1 - CONFIDENCE) / max(2 * max(among, len(before)), 1), RUNS)
 
     @property
     def changes_arguments(self) -> bool:
@@ -140,7 +148,7 @@ class Judge:
         for key, seen in {**after.ends, **self.before.ends}.items():
             before, other = self.before.ends.get(key), after.ends.get(key)
             if before is not None and other is not None:
-                yield _pair(before, other, self._end_errors[key])
+                yield _pair(before, other, self._end_errors[key], alone=self._alone)
             elif key[0] == "result" or (alike and key[1] in names):
                 yield Pair(before, other, math.inf, 0.0, _rms(seen.values))
 
@@ -193,7 +201,7 @@ def _errors(seen: Seen, noisy: Sequence[Seen]) -> Floats | None:
     return known
 
 
-def _pair(before: Seen, after: Seen, errors: Floats | None) -> Pair:
+def _pair(before: Seen, after: Seen, errors: Floats | None, *, alone: bool = False) -> Pair:
     if before.shape != after.shape or len(before.values) != len(after.values):
         return Pair(before, after, math.inf, 0.0, _rms(before.values))
     one, other = before.values, after.values
@@ -203,13 +211,13 @@ def _pair(before: Seen, after: Seen, errors: Floats | None) -> Pair:
         return Pair(before, after, math.inf, 0.0, _rms(one[np.isfinite(one)]))
     # Errors are those of both runs. A constant may have been rounded, too, but not in what both are given.
     unit = 0.0 if errors is None else UNIT.get(before.dtype, 0.0)
-    known = np.zeros(len(one)) if errors is None else errors
+    known = np.zeros(len(one)) if errors is None else np.nan_to_num(errors) if alone else errors
     finer = UNIT.get(after.dtype, 0.0) <= UNIT.get(before.dtype, 0.0)
     rounding = np.hypot(known * math.sqrt(2 if finer else 1), unit * np.abs(np.where(np.isfinite(one), one, 0.0)))
     judged = np.isfinite(known) & np.isfinite(one)
     pairs = (
         Pair(before, after, _rms(difference[part]), _rms(rounding[part]), _rms(one[part]))
-        for part in _parts(one, judged)
+        for part in (np.flatnonzero(judged)[:, None] if alone else _parts(one, judged))
     )
     return max(pairs, key=lambda pair: (pair.share, pair.difference), default=Pair(before, after, 0.0, 0.0, 0.0))
 
