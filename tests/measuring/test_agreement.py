@@ -135,6 +135,14 @@ def test_there_is_no_float64_of_what_cannot_do_it() -> None:
     assert in_float64(lambda: weight, (), {}) is None
 
 
+def test_random_numbers_are_those_of_float32() -> None:
+    x = torch.ones(1000)
+    torch.manual_seed(1)
+    exact = in_float64(torch.nn.functional.dropout, (x,), {})
+    torch.manual_seed(1)
+    assert torch.equal(exact, torch.nn.functional.dropout(x).double())
+
+
 def test_nan_agrees_with_nan_and_is_counted() -> None:
     values = np.array([1.0, np.nan, np.nan])
     found = agreement(values.copy(), values)

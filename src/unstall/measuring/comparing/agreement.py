@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -223,17 +224,19 @@ def tensors_of(result: object) -> list[torch.Tensor]:
 
 def in_float64(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
     """Calls the function with its floating-point arguments in float64. Returns the result, or None if there are no such
-    arguments or the call fails.
+    arguments or the call fails. Operators of torch draw random numbers as in float32.
     """
     changed = False
+    drawn: AbstractContextManager[object] = nullcontext()
 
     def widen(value: Any) -> Any:
-        nonlocal changed
+        nonlocal changed, drawn
         if isinstance(value, np.ndarray) and value.dtype.kind in "f":
             changed = True
             return value.astype(np.float64)
         if _is_torch(value) and value.is_floating_point():
             changed = True
+            drawn = _drawn_in_float32()
             return value.detach().double()
         if isinstance(value, list | tuple) and type(value) in (list, tuple):
             return type(value)(map(widen, value))
@@ -243,9 +246,17 @@ def in_float64(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapp
     if not changed:
         return None
     try:
-        return fn(*wide_args, **wide_kwargs)
+        with drawn:
+            return fn(*wide_args, **wide_kwargs)
     except Exception:  # for example mixed dtypes, missing kernels or too little memory
         return None
+
+
+def _drawn_in_float32() -> AbstractContextManager[object]:
+    from unstall.rounding.noise import drawn_in_float32
+    from unstall.rounding.operators import Operators
+
+    return Operators(lambda *_: None, drawn_in_float32)
 
 
 def _paired(name: str, one: object, other: object) -> Iterator[tuple[str, Any, Any]]:
