@@ -37,7 +37,21 @@ def test_what_is_lost_to_tf32_is_no_agreement_of_float32() -> None:
     one = torch.ones(8)
     found = agreement(one * (1 + 2**-10), one)
     assert not found.agrees
-    assert found.text == "result is off by 8,192 ulp, 9.8e-04 relatively"
+    assert found.text == "result is off by 8,192 ulp, 9.8e-04 relatively, more than an assumed tolerance of 6e-06"
+
+
+def test_a_tolerance_that_was_assumed_is_called_so() -> None:
+    one = np.ones(3, np.float32)
+    assert agreement(one * np.float32(1 + 2**-23), one).text.endswith("apart, within an assumed tolerance of 6e-06")
+    assert "assumed" not in agreement(one * np.float32(1 + 2**-23), one, ulp=1).text
+
+
+def test_the_error_against_float64_needs_no_assumed_tolerance() -> None:
+    exact = np.linspace(1, 2, 5)
+    one = exact.astype(np.float32)
+    found = agreement(np.nextafter(one, np.float32(9)), np.nextafter(one, np.float32(0)), exact=exact)
+    assert found.agrees
+    assert "assumed" not in found.text
 
 
 def test_a_stated_tolerance_is_the_one_that_counts() -> None:
@@ -119,6 +133,14 @@ def test_there_is_no_float64_of_what_cannot_do_it() -> None:
     weight = torch.ones(2, 2)
     assert in_float64(lambda x: x @ weight, (torch.ones(2, 2),), {}) is None
     assert in_float64(lambda: weight, (), {}) is None
+
+
+def test_random_numbers_are_those_of_float32() -> None:
+    x = torch.ones(1000)
+    torch.manual_seed(1)
+    exact = in_float64(torch.nn.functional.dropout, (x,), {})
+    torch.manual_seed(1)
+    assert torch.equal(exact, torch.nn.functional.dropout(x).double())
 
 
 def test_nan_agrees_with_nan_and_is_counted() -> None:

@@ -22,7 +22,7 @@ from unstall.measuring.amounts import seconds_of, share_of
 from unstall.measuring.cache import Caching
 from unstall.measuring.calls.function_call import FunctionCall
 from unstall.measuring.calls.inspection import Inspection, inspect_call, opened, sampled_inputs
-from unstall.measuring.comparing.agreement import Agreement, agreement, in_float64
+from unstall.measuring.comparing.agreement import Agreement, agreement, in_float64, tensors_of
 from unstall.measuring.comparing.rounds import MARGIN, Rounds, by_turns
 from unstall.measuring.comparing.turns import By, takes
 from unstall.measuring.comparing.which_time import TimeChoice, choose, launch_bound, probe, usual_cache
@@ -132,7 +132,7 @@ def compare(
         adapters, first_s = zip(*(_adapter(each) for each in calls), strict=True)
         begin("the results")
         seen = [
-            _looked_at(each, adapter, took, rel_tolerance, ulp, check=check)
+            _looked_at(each, adapter, took, rel_tolerance, ulp, max_seconds, check=check)
             for each, adapter, took in zip(calls, adapters, first_s, strict=True)
         ]
         brief = any(each.is_long(max_seconds) for each in seen)
@@ -241,6 +241,7 @@ def _looked_at(
     first_s: list[float],
     rel_tolerance: float | None,
     ulp: float | None,
+    seconds: float,
     *,
     check: bool,
 ) -> _Seen:
@@ -249,7 +250,7 @@ def _looked_at(
     agreements: dict[str, Agreement] = {}
     said: dict[str, list[str]] = {}
     each_s: list[float] = []
-    reference = exact = None
+    reference = exact = noisy = None
     for number, (name, call) in enumerate(calls.items()):
         seen, took, result = _called(call, adapter, kept=computed and len(calls) > 1)
         each_s.append(min(took, first_s[number]))
@@ -257,14 +258,29 @@ def _looked_at(
             if verdict.serious:
                 said.setdefault(f"{verdict.kind}: {verdict.text}", []).append(name)
         if computed and number:
-            agreements[name] = agreement(result, reference, exact=exact, rel_tolerance=rel_tolerance, ulp=ulp)
+            agreements[name] = agreement(
+                result, reference, exact=exact, rel_tolerance=rel_tolerance, ulp=ulp, noisy=noisy
+            )
         elif computed and len(calls) > 1:
             reference = result
             with same_randomness():
                 exact = in_float64(call.fn, copied(call.args), copied(dict(call.kwargs)))
+            noisy = _noisy(call, result, seconds)
         del result
     notes = [text if len(names) == len(calls) > 1 else f"{names_of(names)}: {text}" for text, names in said.items()]
     return _Seen(agreements, [*notes, *([_NOT_COMPUTED] if check and not adapter.computes else [])], each_s)
+
+
+def _noisy(call: FunctionCall, result: object, seconds: float) -> Callable[[int], object] | None:
+    """Returns a function that calls the reference with random errors; None if its result has no tensors of torch."""
+    if not tensors_of(result):
+        return None
+    from unstall.measuring.comparing.noisy_calls import NoisyCalls
+
+    def is_same(other: object) -> bool:
+        return agreement(other, result, ulp=0).agrees
+
+    return NoisyCalls(call, copied, same_randomness, is_same, seconds)
 
 
 def _called(call: FunctionCall, adapter: Adapter, *, kept: bool) -> tuple[Inspection, float, object]:

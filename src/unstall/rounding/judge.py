@@ -112,12 +112,20 @@ class Errors:
 
 
 class Judge:
-    """Compares runs with the first one. `errors`: of that one, or runs as that one with random errors."""
+    """Compares runs with the first one.
 
-    def __init__(self, before: Ran, errors: Errors | Sequence[Ran]) -> None:
+    Args:
+        before: The first run.
+        errors: Its errors, or runs as that one with random errors.
+        among: Of how many tensors, or elements if `alone`, those are chosen that are compared. Usually all are.
+        alone: Whether each element is judged on its own. One without finite errors is then taken to have none.
+    """
+
+    def __init__(self, before: Ran, errors: Errors | Sequence[Ran], *, among: int = 0, alone: bool = False) -> None:
         self.before = before
         self.errors = errors if isinstance(errors, Errors) else Errors.of(before, errors)
-        self._limit = student((1 - CONFIDENCE) / max(2 * len(before), 1), RUNS)
+        self._alone = alone
+        self._limit = student((1 - CONFIDENCE) / max(2 * max(among, len(before)), 1), RUNS)
 
     @property
     def changes_arguments(self) -> bool:
@@ -161,7 +169,7 @@ class Judge:
         for key, seen in {**after.ends, **self.before.ends}.items():
             before, other = self.before.ends.get(key), after.ends.get(key)
             if before is not None and other is not None:
-                yield _pair(before, other, self.errors.ends.get(key))
+                yield _pair(before, other, self.errors.ends.get(key), alone=self._alone)
             elif both_are_whole and (key[0] in _ALWAYS or (alike and key[1] in names)):
                 yield Pair(before, other, math.inf, 0.0, _rms(seen.values))
 
@@ -221,7 +229,7 @@ def _figures(seen: Seen) -> Floats:
     return np.append(seen.values, seen.total)
 
 
-def _pair(before: Seen, after: Seen, errors: Floats | None) -> Pair:
+def _pair(before: Seen, after: Seen, errors: Floats | None, *, alone: bool = False) -> Pair:
     if before.shape != after.shape or len(before.values) != len(after.values):
         return Pair(before, after, math.inf, 0.0, _rms(before.values))
     one, other = _figures(before), _figures(after)
@@ -235,26 +243,27 @@ def _pair(before: Seen, after: Seen, errors: Floats | None) -> Pair:
     sizes[-1] = _rms(sizes[:-1]) * math.sqrt(math.prod(before.shape))  # signs are random
     # Errors are those of both runs. A constant may have been rounded, too, but not in what both are given.
     unit = 0.0 if errors is None else UNIT.get(before.dtype, 0.0)
-    known = np.zeros(len(one)) if errors is None else errors
+    known = np.zeros(len(one)) if errors is None else np.nan_to_num(errors) if alone else errors
     finer = UNIT.get(after.dtype, 0.0) <= UNIT.get(before.dtype, 0.0)
     rounding = np.hypot(known * math.sqrt(2 if finer else 1), unit * sizes)
     judged = np.isfinite(known) & np.isfinite(one)
     pairs = (
         Pair(before, after, _rms(difference[part]), _rms(rounding[part]), _rms(sizes[part]))
-        for part in (*_parts(sizes[:-1], judged[:-1]), judged & (np.arange(len(one)) == len(one) - 1))
-        if part.any()
+        for part in (np.flatnonzero(judged[:-1])[:, None] if alone else _parts(sizes, judged))
     )
     return max(pairs, key=lambda pair: (pair.share, pair.difference), default=Pair(before, after, 0.0, 0.0, 0.0))
 
 
 def _parts(sizes: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
-    """Yields the elements that are judged together: those of similar size. The sum is none of them."""
-    if not judged.any():
-        return
-    least = max(float(np.max(sizes[judged])) * _BIN**-20, 1e-300)
-    numbers = np.floor(np.log(np.maximum(sizes, least), where=judged, out=np.zeros(len(sizes))) / math.log(_BIN))
-    for number in np.unique(numbers[judged]):
-        yield np.append(judged & (numbers == number), False)
+    """Yields the elements that are judged together: those of similar size; and the sum, which is the last."""
+    if judged[:-1].any():
+        least = max(float(np.max(sizes[:-1][judged[:-1]])) * _BIN**-20, 1e-300)
+        numbers = np.floor(np.log(np.maximum(sizes, least), where=judged, out=np.zeros(len(sizes))) / math.log(_BIN))
+        numbers[-1] = np.nan
+        for number in np.unique(numbers[:-1][judged[:-1]]):
+            yield judged & (numbers == number)
+    if judged[-1]:
+        yield np.arange(len(sizes)) == len(sizes) - 1
 
 
 def factor_of(found: Compared) -> float | None:

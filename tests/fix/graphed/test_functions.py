@@ -12,9 +12,10 @@ import torch
 from fix.graphed.harness import grad_of, on_tape
 from fix.graphed.tape import TapeDevice
 from torch.autograd import forward_ad
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode, _get_current_dispatch_mode_stack
 
 from unstall.errors import GraphedError, UsageError
+from unstall.rounding.operators import Operators
 
 _WEIGHT = torch.randn(4, 4, generator=torch.Generator().manual_seed(3))
 
@@ -408,6 +409,43 @@ def test_of_what_asks_whether_it_is_captured_it_says_so_and_names_what_is_more_t
     with pytest.warns(RuntimeWarning, match=r"tensor 1 of its result differs .*; it asks whether it is captured"):  # noqa: PT031
         for _ in range(4):
             fast(torch.zeros(1))
+    assert fast.stats().captures == 0
+
+
+def _softmax(x: torch.Tensor, *, more: float = 0.0, fails: bool = False) -> torch.Tensor:
+    """Computed otherwise while it is captured, for which it asks."""
+    assert not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+    mode = _get_current_dispatch_mode()
+    if fails and isinstance(mode, Operators):
+        raise ValueError("no errors, please")
+    if type(mode).__name__ != "_Recording":
+        return x.exp().neg().neg().softmax(-1)
+    made = x.exp().exp()
+    return made / made.sum(-1, keepdim=True) * (1 + more)
+
+
+def test_what_asks_whether_it_is_captured_may_differ_by_rounding() -> None:
+    fast = on_tape(_softmax)
+    x = torch.rand(16, 50)
+    for _ in range(4):
+        fast(x)
+    assert not torch.equal(fast(x), _softmax(x))
+    assert fast.stats().hits == 3
+
+
+def test_what_asks_whether_it_is_captured_may_differ_by_no_more_than_rounding() -> None:
+    fast = on_tape(lambda x: _softmax(x, more=1e-5), strict=False)
+    with pytest.warns(RuntimeWarning, match=r"its result differs by .*; it asks whether it is captured"):  # noqa: PT031
+        for _ in range(4):
+            fast(torch.rand(16, 50))
+    assert fast.stats().captures == 0
+
+
+def test_if_rounding_cannot_be_measured_no_other_bits_are_accepted() -> None:
+    fast = on_tape(lambda x: _softmax(x, fails=True), strict=False)
+    with pytest.warns(RuntimeWarning, match=r"cannot be measured: .* raises ValueError: no errors, please"):  # noqa: PT031
+        for _ in range(4):
+            fast(torch.rand(16, 50))
     assert fast.stats().captures == 0
 
 

@@ -31,9 +31,10 @@ from unstall.fix.graphs.disabled import graphs_disabled
 from unstall.fix.graphs.examine.examined_call import Examined, examined
 from unstall.fix.graphs.examine.warnings_raised import silent_proof
 from unstall.fix.graphs.refusals import Refusal, Refused
-from unstall.fix.graphs.verify import largest_difference, same_values
+from unstall.fix.graphs.verify import largest_difference
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
 from unstall.fix.tensors.storages import storage_of
+from unstall.rounding.agree import same_values
 
 _MOST_FAMILIES = 64
 _WHOLE = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}

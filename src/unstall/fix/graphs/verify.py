@@ -16,11 +16,10 @@ from unstall.fix.graphs.saved_state import SavedState
 from unstall.fix.graphs.static_call import StaticCall
 from unstall.fix.graphs.static_inputs import copies_of
 from unstall.fix.tensors.nesting import tensors_in
+from unstall.rounding.agree import Explained, explain, noise, same_values
 
-_ROUNDINGS = 1024  # epsilons of the largest value by which sums in another order may differ
 _TRIES = 10  # runs until one gives other bits
-_MORE = 3  # replays to see which elements vary
-_SPREADS = 8  # times the largest variation of an element
+_EAGER = 3  # eager runs, if the order of kernels varies
 _SECONDS = 0.3  # approximate time for measuring
 _FEW = 5  # rounds
 _NOISELESS = 1e-3  # relative spread below which times are a simulation's, not a device's
@@ -55,26 +54,91 @@ class Times:
 def check(static_call: StaticCall, captured: Captured, inputs: list[torch.Tensor], saved: SavedState) -> bool:
     """Compares a replay with eager. Raises `Refused` if the values differ. Does not restore the program's state.
 
-    Returns whether replays from one state give the same bits. Kernels that add up in varying order give other bits in
-    each run, eager or replayed. With such kernels, a replay may differ from eager by rounding, or by as much as replays
-    differ from each other: more than rounding, if large terms cancel. A replay may also differ by rounding if the
-    function asks whether it is being captured. All other differences come from the host and raise `Refused`.
+    Returns whether replays from one state give the same bits. All differences are refused, except for two:
+
+    - Kernels that add up in varying order give other bits in each run, eager or replayed. How much other, replays say.
+    - If the function asks whether it is being captured, it may compute the same otherwise. How much that explains is
+      measured by eager runs with random errors. Their errors would be too large if values of the host changed between
+      eager runs, so these runs must agree, too.
     """
     eager, replayed = _eager(static_call, inputs, saved), _replayed(static_call, captured, inputs, saved)
     if _same(eager, replayed):
         return True
-    anew = _replayed(static_call, captured, inputs, saved)
-    far = [place for place, pair in enumerate(_pairs(eager, replayed)) if not _within_rounding(*pair)]
-    if far and not _same(replayed, anew):
-        more = [_replayed(static_call, captured, inputs, saved) for _ in range(_MORE)]
-        far = _beyond(eager, [replayed, anew, *more], far)
-    if not far and static_call.seen.asks_whether_captured:
-        return _same(replayed, anew)
     again = partial(_replayed, static_call, captured, inputs, saved), partial(_eager, static_call, inputs, saved)
-    if far or not all(map(_varies, (replayed, eager), again)):
-        names = _names(static_call, captured, eager)
-        raise Refused(_mismatch(eager, replayed, far, names, asks=static_call.seen.asks_whether_captured))
-    return False
+    names, asks = _names(static_call, captured, eager), static_call.seen.asks_whether_captured
+    if not asks:
+        found = _by_order(eager, replayed, *again) if all(map(_varies, (replayed, eager), again)) else None
+        if found is None or not found.agrees:
+            raise Refused(_mismatch(eager, replayed, found, names, asks=False))
+        return False
+    found = _steady(eager, replayed, *again)
+    if found.agrees:
+        found = _by_rounding(eager, replayed, again[1])
+    if not found.agrees:
+        raise Refused(_mismatch(eager, replayed, found, names, asks=True))
+    return _same(replayed, again[0]())
+
+
+def _by_order(
+    eager: Outcome, replayed: Outcome, replay_again: Callable[[], Outcome], eager_again: Callable[[], Outcome]
+) -> Explained:
+    """Returns whether replays differ from each other as much as eager differs from one of them.
+
+    Each element counts as it is in the eager run in which it comes nearest: a few elements may be far in one run.
+    """
+    nearest = eager.tensors()
+    for _ in range(_EAGER - 1):
+        nearest = list(map(_nearer, replayed.tensors(), nearest, eager_again().tensors()))
+    return explain(replayed.tensors(), nearest, lambda _: replay_again().tensors())
+
+
+def _nearer(to: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Returns those elements of two tensors that are nearer to those of a third one."""
+    if not to.is_floating_point() or not to.shape == one.shape == other.shape:
+        return one
+    near = (other.double() - to.double()).abs() < (one.double() - to.double()).abs()
+    return torch.where(near, other, one)
+
+
+def _steady(
+    eager: Outcome, replayed: Outcome, replay_again: Callable[[], Outcome], eager_again: Callable[[], Outcome]
+) -> Explained:
+    """Returns whether two eager runs differ by no more than replays do."""
+
+    def moved(_: int) -> list[torch.Tensor]:
+        replays = zip(replayed.tensors(), replay_again().tensors(), strict=False)
+        return [_moved(one, *pair) for one, pair in zip(eager.tensors(), replays, strict=False)]
+
+    return explain(eager.tensors(), eager_again().tensors(), moved)
+
+
+def _moved(tensor: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Returns the tensor with the difference of two others added."""
+    if not tensor.is_floating_point() or not tensor.shape == one.shape == other.shape:
+        return tensor
+    return (tensor.double() + (other.double() - one.double())).to(tensor.dtype)
+
+
+def _by_rounding(eager: Outcome, replayed: Outcome, eager_again: Callable[[], Outcome]) -> Explained:
+    """Returns whether rounding explains the difference.
+
+    Raises:
+        Refused: the function cannot run with random errors, so that is not known.
+    """
+
+    def noisy(number: int) -> list[torch.Tensor]:
+        with noise(number):
+            return eager_again().tensors()
+
+    try:
+        return explain(eager.tensors(), replayed.tensors(), noisy)
+    except Exception as error:
+        said = (str(error).splitlines() or [""])[0]
+        reason = (
+            "replayed, it gives other bits than when it is run, and whether that is rounding cannot be measured: with "
+            f"random errors, it raises {type(error).__name__}: {said}"
+        )
+        raise Refused(Refusal(reason, None, _ASKS)) from error
 
 
 def _eager(static_call: StaticCall, inputs: list[torch.Tensor], saved: SavedState) -> Outcome:
@@ -100,41 +164,6 @@ def _same(one: Outcome, other: Outcome) -> bool:
     return len(one.tensors()) == len(other.tensors()) and all(starmap(same_values, _pairs(one, other)))
 
 
-def _within_rounding(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
-    if same_values(mine, theirs):
-        return True
-    if mine.shape != theirs.shape or not mine.is_floating_point() or mine.dtype != theirs.dtype:
-        return False
-    largest = float(mine.detach().abs().max())
-    return largest_difference(mine, theirs) <= _ROUNDINGS * float(torch.finfo(mine.dtype).eps) * largest
-
-
-def _beyond(eager: Outcome, replays: list[Outcome], places: list[int]) -> list[int]:
-    """Returns those of `places` at which eager differs too much from the first replay.
-
-    Too much is far more than replays differ from each other.
-    """
-    mine, runs = eager.tensors(), [replay.tensors() for replay in replays]
-    if any(len(run) != len(mine) for run in runs):
-        return places
-    return [place for place in places if not _within_spread(mine[place], [run[place] for run in runs])]
-
-
-def _within_spread(mine: torch.Tensor, theirs: list[torch.Tensor]) -> bool:
-    """Returns whether eager's tensor differs from a replay's by rounding only, except for elements that vary between
-    replays. Those elements may differ by several times the largest variation."""
-    if any(mine.shape != each.shape or mine.dtype != each.dtype for each in theirs) or not mine.is_floating_point():
-        return False
-    low = high = theirs[0].detach()
-    for each in theirs[1:]:
-        low, high = torch.minimum(low, each.detach()), torch.maximum(high, each.detach())
-    spread = (high - low).float()
-    off = (mine.detach().float() - theirs[0].detach().float()).abs()
-    rounding = _ROUNDINGS * float(torch.finfo(mine.dtype).eps) * float(mine.detach().abs().max())
-    allowed = torch.where(spread > 0, max(rounding, _SPREADS * float(spread.max())), rounding)
-    return bool((off <= allowed).all())
-
-
 def _names(static_call: StaticCall, captured: Captured, outcome: Outcome) -> list[str]:
     """Describes each tensor of an outcome: results, gradients, arguments written to, then other memory."""
     results, written = len(tensors_in(captured.results[0][0])), len(static_call.written_inputs)
@@ -146,18 +175,20 @@ def _names(static_call: StaticCall, captured: Captured, outcome: Outcome) -> lis
     ]
 
 
-def _mismatch(eager: Outcome, replayed: Outcome, far: list[int], names: list[str], *, asks: bool) -> Refusal:
+def _mismatch(eager: Outcome, replayed: Outcome, found: Explained | None, names: list[str], *, asks: bool) -> Refusal:
     """Returns the refusal of a graph that gives other values than eager.
 
-    `far`: indices of tensors that differ by more than rounding. `asks`: the function asks whether it is captured.
+    `found`: what rounding explains, if that was asked. `asks`: the function asks whether it is captured.
     """
     what = "another number of tensors"
-    for place, (mine, theirs) in enumerate(_pairs(eager, replayed)):
-        if place in far or (not far and not same_values(mine, theirs)):
-            what = names[place]
-            if mine.shape == theirs.shape:
-                what += f" differs by up to {largest_difference(mine, theirs):.3g}"
-            break
+    pairs = _pairs(eager, replayed)
+    place = found.first if found is not None else None
+    if place is None:
+        place = next((at for at, pair in enumerate(pairs) if not same_values(*pair)), None)
+    if place is not None:
+        what = names[place]
+        if pairs[place][0].shape == pairs[place][1].shape:
+            what += f" differs by up to {largest_difference(*pairs[place]):.3g}"
     reason = f"replayed, it gives something else than when it is run: {what}"
     return Refusal(reason, None, _ASKS if asks else "look for values that change on the host between calls")
 
@@ -206,15 +237,6 @@ def fastest(
 def _alike(times: list[float]) -> bool:
     """Returns whether the times are so close that more of them add no information."""
     return max(times) - min(times) <= _NOISELESS * max(times)
-
-
-def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Returns whether shapes, dtypes and all elements are equal; NaN equals NaN. Waits for the device."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if one.is_floating_point() or one.is_complex():
-        return bool(((one == other) | ((one != one) & (other != other))).all())
-    return bool((one == other).all())
 
 
 def largest_difference(one: torch.Tensor, other: torch.Tensor) -> float:

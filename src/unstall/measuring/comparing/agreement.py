@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import torch
+
+    from unstall.rounding.agree import Explained
 
 _CHUNK = 1 << 22  # values held in float64 at once
 _MORE_ERROR = 2.0  # times the reference's own error against float64
@@ -69,6 +72,24 @@ class _Leaf:
             yield _on_host(flat[start : start + _CHUNK], floating=self.epsilon > 0)
 
 
+class NoNoise(Exception):  # noqa: N818 - it says why something is not known
+    """Random errors cannot be added to the reference's operators. The text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """An array that differs from the reference's. `is_near`: whether it is as near to float64."""
+
+    name: str
+    one: _Leaf
+    other: _Leaf
+    distance: Distance
+    is_near: bool
+
+    def why(self) -> str:
+        return _apart(self.name, self.one, self.other, self.distance)
+
+
 @dataclass(frozen=True, slots=True)
 class _NoPair:
     """The reason why a part of a result cannot be compared with the reference's."""
@@ -83,18 +104,27 @@ def agreement(
     exact: object = None,
     rel_tolerance: float | None = None,
     ulp: float | None = None,
+    noisy: Callable[[int], object] | None = None,
 ) -> Agreement:
     """Compares a result with the reference's result.
 
     A floating-point value agrees if it is within `ulp` units in the last place, or within `rel_tolerance` of the
-    largest magnitude in its array. All other values must be equal. If neither tolerance is given, `rel_tolerance` is
-    the dtype's epsilon to the power 3/4 (6e-6 for float32). In that case, a whole array also agrees if its error is at
-    most twice the reference's own error. Errors are differences from `exact`, the reference's result in float64.
+    largest magnitude in its array. All other values must be equal.
+
+    If neither tolerance is given, results agree if rounding explains the difference, by `noisy`, or if each array's
+    error is at most twice the reference's own error. Errors are differences from `exact`, the reference's result in
+    float64. If `noisy` gives no answer, arrays whose errors are larger, or not known, agree within an assumed
+    tolerance: the dtype's epsilon to the power 3/4 (6e-6 for float32). Then the text says so.
+
+    Args:
+        noisy: Calls the reference once more, with random errors of the size of rounding errors, and returns its result.
+            Raises `NoNoise` if that is not possible.
     """
     pairs = list(_paired("result", result, reference))
     exacts = dict(_leaves("result", exact)) if exact is not None else {}
     far, near, error, own = 0.0, 0.0, None, None
     has_numbers, told, nan, values = False, False, 0, 0
+    apart: list[_Apart] = []
     for name, one, other in pairs:
         if isinstance(one, _NoPair):
             return Agreement(False, f"{name} {one.why}")
@@ -109,33 +139,104 @@ def agreement(
         distance = _distance(one, other, rel_tolerance, ulp)
         nan, values = nan + distance.nan, values + int(np.prod(one.shape, dtype=np.int64))
         far, near = max(far, distance.ulp), max(near, distance.relative)
-        truth = exacts.get(name)
+        is_near, truth = False, exacts.get(name)
         if isinstance(truth, _Leaf) and truth.shape == other.shape and other.epsilon > truth.epsilon > 0:
             mine, its = _distance(one, truth, None, None).relative, _distance(other, truth, None, None).relative
             error, own = max(error or 0.0, mine), max(own or 0.0, its)
-            if rel_tolerance is None and ulp is None and mine <= _MORE_ERROR * max(its, other.epsilon / 2):
-                continue
-        if not distance.within:
-            return Agreement(False, _apart(name, one, other, distance), far, near, error, own)
+            is_near = mine <= _MORE_ERROR * max(its, other.epsilon / 2)
+        if distance.ulp:
+            apart.append(_Apart(name, one, other, distance, is_near))
     if not has_numbers:
         return Agreement(True, "the results are equal" if told else "there are no results that could be compared")
+    if rel_tolerance is not None or ulp is not None:
+        beyond, how = next((each for each in apart if not each.distance.within), None), ""
+    else:
+        beyond, how = _judged(apart, noisy)
+    if beyond is not None:
+        return Agreement(False, beyond.why() + how, far, near, error, own)
     both = f"; NaN in both, {nan:,} of {values:,} values" if nan else ""
-    return Agreement(True, _together(far, near, error, own) + both, far, near, error, own)
+    return Agreement(True, _together(far, near, how, error, own) + both, far, near, error, own)
+
+
+def _judged(apart: list[_Apart], noisy: Callable[[int], object] | None) -> tuple[_Apart | None, str]:
+    """Returns the first array that does not agree, None if all do, and how that was found."""
+    exact = next((each for each in apart if not each.one.epsilon and not each.other.epsilon), None)
+    if exact is not None or not apart:
+        return exact, ""
+    why = ""
+    try:
+        explained = _explained(apart, noisy) if noisy is not None else None
+    except NoNoise as error:
+        explained, why = None, f" (rounding was not measured: {error})"
+    far = next((each for each in apart if not each.is_near), None)
+    if explained is not None and explained.measured:
+        if explained.agrees:
+            return None, f", within rounding ({_percent(explained.share)} of the limit)"
+        beyond = apart[explained.first] if explained.first is not None else apart[0]
+        if far is None:
+            return None, ""
+        times = f": {explained.share:,.0f} times as much as rounding explains" if np.isfinite(explained.share) else ""
+        return beyond, times if np.isfinite(beyond.distance.relative) else ""
+    if far is None:
+        return None, ""
+    wrong = next((each for each in apart if not each.is_near and not each.distance.within), None)
+    tolerance = max((wrong or far).one.epsilon, (wrong or far).other.epsilon) ** 0.75
+    if wrong is None:
+        return None, f", within an assumed tolerance of {tolerance:.1g}{why}"
+    finite = np.isfinite(wrong.distance.relative)
+    return wrong, f", more than an assumed tolerance of {tolerance:.1g}{why}" if finite else ""
+
+
+def _explained(apart: list[_Apart], noisy: Callable[[int], object]) -> Explained | None:
+    """Returns what rounding explains; None if these are not torch's tensors, or of different types.
+
+    Raises:
+        NoNoise: the reference cannot be called with random errors.
+    """
+    pairs = [
+        (each.one.value, each.other.value)
+        for each in apart
+        if _is_torch(each.one.value) and _is_torch(each.other.value) and each.one.dtype == each.other.dtype
+    ]
+    if len(pairs) < len(apart):
+        return None
+    from unstall.rounding.agree import explain
+
+    def again(number: int) -> list[torch.Tensor]:
+        found = dict(_leaves("result", noisy(number)))
+        leaves = [found.get(each.name) for each in apart]
+        tensors = [leaf.value for leaf in leaves if isinstance(leaf, _Leaf) and _is_torch(leaf.value)]
+        if len(tensors) < len(apart):
+            raise NoNoise("with random errors, the first function returns something else")
+        return tensors
+
+    try:
+        return explain([other for _, other in pairs], [one.to(other.device) for one, other in pairs], again)
+    except (RuntimeError, TypeError, MemoryError) as error:  # too little memory, or a device without float64
+        raise NoNoise(f"that raises {type(error).__name__}") from error
+
+
+def tensors_of(result: object) -> list[torch.Tensor]:
+    """Returns the tensors of torch in nested containers."""
+    leaves = (leaf for _, leaf in _leaves("result", result))
+    return [leaf.value for leaf in leaves if isinstance(leaf, _Leaf) and _is_torch(leaf.value)]
 
 
 def in_float64(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
     """Calls the function with its floating-point arguments in float64. Returns the result, or None if there are no such
-    arguments or the call fails.
+    arguments or the call fails. Operators of torch draw random numbers as in float32.
     """
     changed = False
+    drawn: AbstractContextManager[object] = nullcontext()
 
     def widen(value: Any) -> Any:
-        nonlocal changed
+        nonlocal changed, drawn
         if isinstance(value, np.ndarray) and value.dtype.kind in "f":
             changed = True
             return value.astype(np.float64)
         if _is_torch(value) and value.is_floating_point():
             changed = True
+            drawn = _drawn_in_float32()
             return value.detach().double()
         if isinstance(value, list | tuple) and type(value) in (list, tuple):
             return type(value)(map(widen, value))
@@ -145,9 +246,17 @@ def in_float64(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapp
     if not changed:
         return None
     try:
-        return fn(*wide_args, **wide_kwargs)
+        with drawn:
+            return fn(*wide_args, **wide_kwargs)
     except Exception:  # for example mixed dtypes, missing kernels or too little memory
         return None
+
+
+def _drawn_in_float32() -> AbstractContextManager[object]:
+    from unstall.rounding.noise import drawn_in_float32
+    from unstall.rounding.operators import Operators
+
+    return Operators(lambda *_: None, drawn_in_float32)
 
 
 def _paired(name: str, one: object, other: object) -> Iterator[tuple[str, Any, Any]]:
@@ -295,8 +404,8 @@ def _apart(name: str, one: _Leaf, other: _Leaf, distance: Distance) -> str:
     return f"{name}{kinds} is off by {_numbers(distance.ulp, distance.relative)}"
 
 
-def _together(far: float, near: float, error: float | None, own: float | None) -> str:
-    text = "the results are equal" if not far else f"the results agree: {_numbers(far, near)} apart"
+def _together(far: float, near: float, how: str, error: float | None, own: float | None) -> str:
+    text = "the results are equal" if not far else f"the results agree: {_numbers(far, near)} apart{how}"
     if error is not None and own is not None and far:
         text += f"; {error:.1e} from float64, the reference {own:.1e}"
     return text
@@ -304,6 +413,10 @@ def _together(far: float, near: float, error: float | None, own: float | None) -
 
 def _numbers(ulp: float, relative: float) -> str:
     return f"{ulp:,.0f} ulp, {relative:.1e} relatively" if ulp < 1e6 else f"{ulp:.0e} ulp, {relative:.1e} relatively"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.01 else "< 1 %"
 
 
 def _brief(value: object) -> str:

@@ -1,0 +1,169 @@
+"""Calls the reference function with random errors in its operators, if nothing of that stays behind.
+
+What these runs compute is wrong by roundings, so the program must hold nothing of it afterwards. And the results of
+these runs must differ by such errors alone. One more call without errors shows whether both are so.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._pytree import tree_leaves
+
+from unstall.measuring.calls.function_call import FunctionCall
+from unstall.measuring.comparing.agreement import NoNoise, tensors_of
+from unstall.rounding.agree import noise
+from unstall.rounding.judge import RUNS
+from unstall.rounding.noise import Noise, base_name
+from unstall.rounding.operators import Call, Operators
+
+_HIDDEN_WRITES = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
+"""Operators that write to running statistics, their arguments 3 and 4, though their schema does not say so."""
+
+
+class NoisyCalls:
+    """Calls of one function with random errors.
+
+    Args:
+        call: The function. It is called with copies of its arguments.
+        copied: Makes the copies.
+        randomness: A context that restores the states of random generators.
+        is_same: Whether a result is equal to the function's usual one.
+        seconds: How long all calls may take.
+    """
+
+    def __init__(
+        self,
+        call: FunctionCall,
+        copied: Callable[[Any], Any],
+        randomness: Callable[[], AbstractContextManager[None]],
+        is_same: Callable[[object], bool],
+        seconds: float,
+    ) -> None:
+        self._call = call
+        self._copied = copied
+        self._randomness = randomness
+        self._is_same = is_same
+        self._seconds = seconds
+        self._why_not: str | None = None  # "" if there is no reason
+
+    def __call__(self, number: int) -> object:
+        """Makes a call, and returns its result.
+
+        Raises:
+            NoNoise: no errors can be added, or that would take too long.
+        """
+        if self._why_not is None:
+            self._why_not = self._reason()
+        if self._why_not:
+            raise NoNoise(self._why_not)
+        began = time.monotonic()
+        try:
+            result, _ = self._ran(_Traces(Noise(number).call, strict=True))
+        except NoNoise as error:
+            self._why_not = str(error)
+            raise
+        except Exception as error:
+            self._why_not = f"with random errors, the first function raises {type(error).__name__}"
+            raise NoNoise(self._why_not) from error
+        if (time.monotonic() - began) * RUNS > self._seconds:
+            self._why_not = "that would take too long"
+            raise NoNoise(self._why_not)
+        return result
+
+    def _reason(self) -> str:
+        """Calls the function without errors. Returns why errors cannot be added, or "" if they can."""
+        with noise(0):  # the first such mode takes torch a second
+            torch.zeros(1).exp()
+        traces = _Traces(_as_it_is, strict=False)
+        began = time.monotonic()
+        try:
+            result, kept = self._ran(traces)
+        except Exception as error:
+            return f"while its operators are watched, the first function raises {type(error).__name__}"
+        if traces.why:
+            return traces.why
+        if any(each.untyped_storage()._cdata not in traces.own for each in tensors_of(result)):
+            return "the first function returns memory that it did not allocate"
+        if (time.monotonic() - began) * RUNS > self._seconds:
+            return "that would take too long"
+        if not self._is_same(result):
+            return "the first function does not give the same result each time"
+        del result, kept
+        if traces.alive():
+            return "the first function keeps tensors for later"
+        return ""
+
+    def _ran(self, traces: _Traces) -> tuple[object, object]:
+        """Returns the result, and the arguments."""
+        given = self._call.args, dict(self._call.kwargs)
+        args, kwargs = self._copied(given[0]), self._copied(given[1])
+        outside = {each.untyped_storage()._cdata for each in _tensors(given)}
+        traces.own |= {each.untyped_storage()._cdata for each in _tensors((args, kwargs))} - outside
+        with self._randomness(), Operators(_unseen, traces.call):
+            return self._call.fn(*args, **kwargs), (args, kwargs)
+
+
+class _Traces:
+    """Sees what a call of a function leaves behind. `strict`: it raises NoNoise before the call does so."""
+
+    def __init__(self, call: Call, *, strict: bool) -> None:
+        self.own: set[int] = set()
+        self.why = ""
+        self._call = call
+        self._strict = strict
+        self._made: list[StorageWeakRef] = []
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        why = self._left_by(func, args, kwargs)
+        self.why = self.why or why
+        if why and self._strict:
+            raise NoNoise(why)
+        given = {each.untyped_storage()._cdata for each in _tensors((args, dict(kwargs)))}
+        result = self._call(func, args, kwargs)
+        for each in _tensors(result):
+            storage = each.untyped_storage()
+            if storage._cdata not in given and storage._cdata not in self.own:
+                self.own.add(storage._cdata)
+                self._made.append(StorageWeakRef(storage))
+        return result
+
+    def alive(self) -> bool:
+        """Returns whether a tensor that was made in the call is still held."""
+        if not all(each.expired() for each in self._made):
+            gc.collect()
+        return not all(each.expired() for each in self._made)
+
+    def _left_by(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        if base_name(func) == "_local_scalar_dense" and (args[0].is_floating_point() or args[0].is_complex()):
+            return "the first function reads numbers from tensors to Python"
+        if any(isinstance(each, torch.Generator) for each in (*args, *kwargs.values())):
+            return "the first function has a random generator of its own"
+        written = [
+            args[at] if at < len(args) else kwargs.get(argument.name)
+            for at, argument in enumerate(func._schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        if base_name(func) in _HIDDEN_WRITES and args[5]:
+            written += args[3:5]
+        if any(each.untyped_storage()._cdata not in self.own for each in _tensors(written)):
+            return "the first function writes to tensors that it did not make"
+        return ""
+
+
+def _tensors(value: object) -> list[torch.Tensor]:
+    return [each for each in tree_leaves(value) if isinstance(each, torch.Tensor) and each.layout == torch.strided]
+
+
+def _as_it_is(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    return func(*args, **kwargs)
+
+
+def _unseen(func: object, args: object, place: object, result: object) -> None:
+    """Sees what an operator returned, and keeps none of it."""

@@ -1,0 +1,161 @@
+"""Whether rounding explains that two results differ: for lists of tensors, of which only some elements are kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from unstall.rounding.judge import RUNS, Judge
+from unstall.rounding.noise import Noise, real_parts
+from unstall.rounding.operators import NOWHERE, Operators
+from unstall.rounding.samples import ENDS, Kept, Ran
+
+Tensors = Sequence[torch.Tensor]
+_KEPT = 1 << 22  # elements of a run, of all tensors together
+_FARTHEST = 32  # elements of a tensor that differ most
+_CHUNK = 1 << 24  # elements that are compared at once
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What rounding explains of the difference of two results.
+
+    Attributes:
+        agrees: Whether it explains all.
+        first: The index of the first tensor with a difference that it does not explain. None if it explains all.
+        difference: The root mean square of the differences of the elements that decide, in that tensor. If all is
+            explained, those of the tensor that is nearest to the limit. inf if the tensors cannot be compared.
+        limit: The largest such difference that rounding explains.
+        measured: Whether each tensor that differs had errors in the runs that measure them. If not, only the rounding
+            of each element itself is known.
+    """
+
+    agrees: bool
+    first: int | None = None
+    difference: float = 0.0
+    limit: float = 0.0
+    measured: bool = True
+
+    @property
+    def share(self) -> float:
+        """The difference, divided by the limit."""
+        return self.difference / self.limit if self.limit else math.inf if self.difference else 0.0
+
+
+def explain(reference: Tensors, other: Tensors, again: Callable[[int], Tensors]) -> Explained:
+    """Returns whether rounding explains the difference.
+
+    Tensors that are equal bit for bit agree, and NaN equals NaN. Tensors of other shapes or types never agree, nor do
+    integers that differ. All other tensors are judged twice: elements of similar size together, and those that differ
+    most each alone. The limits are such that both together call rounding a difference at a probability of 0.1 %.
+
+    Args:
+        reference: The tensors of a run.
+        other: Those that are compared with them.
+        again: Makes the run again, with errors, and returns its tensors: with `noise(number)`, or by kernels whose
+            order varies. It is called 8 times if the tensors differ, with numbers from 0 on.
+    """
+    if len(reference) != len(other):
+        return Explained(False, None, math.inf)
+    apart = [
+        place
+        for place, (one, its) in enumerate(zip(reference, other, strict=True))
+        if one is not its and not same_values(one, its)
+    ]
+    if not apart:
+        return Explained(True)
+    strange = next((place for place in apart if not _is_judged(reference[place], other[place])), None)
+    if strange is not None:
+        return Explained(False, strange, math.inf)
+    picker = _Picker(reference, other, apart)
+    before, after = picker.kept(reference), picker.kept(other)
+    noisy = [picker.kept(again(number)) for number in range(RUNS)]
+    measured = all(
+        any(key in ran.ends and not np.array_equal(ran.ends[key].values, seen.values, equal_nan=True) for ran in runs)
+        for (key, seen), runs in ((item, [each[0] for each in noisy]) for item in before[0].ends.items())
+    )
+    judges = (
+        Judge(before[0], [each[0] for each in noisy], among=len(reference)),
+        Judge(before[1], [each[1] for each in noisy], among=picker.elements, alone=True),
+    )
+    found: list[Explained] = []
+    for judge, mine in zip(judges, after, strict=True):
+        compared = judge.compare(mine)
+        for pair in compared.pairs:
+            limit = pair.rounding * compared.limit
+            agrees = pair.share <= compared.limit
+            place = int(pair.seen.name)
+            found.append(Explained(agrees, None if agrees else place, pair.difference, limit, measured))
+    beyond = [each for each in found if each.first is not None]
+    if beyond:
+        first = min(each.first for each in beyond if each.first is not None)
+        return max((each for each in beyond if each.first == first), key=lambda each: each.share)
+    return max(found, key=lambda each: each.share)
+
+
+def noise(number: int) -> Operators:
+    """Returns a dispatch mode. While it is entered, operators have random errors of the size of rounding errors."""
+    return Operators(_unseen, Noise(number).call)
+
+
+def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Returns whether shapes, dtypes and all elements are equal; NaN equals NaN. Waits for the device."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.is_floating_point() or one.is_complex():
+        return bool(((one == other) | ((one != one) & (other != other))).all())
+    return bool((one == other).all())
+
+
+class _Picker:
+    """Keeps elements of the tensors that differ: at places that depend on the shape, and those that differ most."""
+
+    def __init__(self, reference: Tensors, other: Tensors, apart: list[int]) -> None:
+        self.elements = sum(each.numel() * (2 if each.is_complex() else 1) for each in reference)
+        self._shapes = {place: reference[place].shape for place in apart}
+        self._most = max(1, min(ENDS, _KEPT // len(apart)))
+        self._farthest = {place: _farthest(reference[place], other[place]) for place in apart}
+
+    def kept(self, tensors: Tensors) -> tuple[Ran, Ran]:
+        some, farthest = Kept(), Kept()
+        for place, where in self._farthest.items():
+            if place < len(tensors) and tensors[place].shape == self._shapes[place]:
+                flat = real_parts(tensors[place].detach()).reshape(-1)
+                some.keep("result", str(place), NOWHERE, tensors[place], self._most)
+                farthest.keep("result", str(place), NOWHERE, flat[where], _FARTHEST)
+        return _ran(some), _ran(farthest)
+
+
+def _ran(kept: Kept) -> Ran:
+    return Ran({}, (), {(each.kind, each.name): each for each in kept.seen()})
+
+
+def _is_judged(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (
+        one.shape == other.shape
+        and one.dtype == other.dtype
+        and (one.is_floating_point() or one.is_complex())
+        and all(each.layout == torch.strided and not each.is_nested and not each.is_quantized for each in (one, other))
+    )
+
+
+def _farthest(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Returns the places of the elements that differ most."""
+    flat = [real_parts(each.detach()).reshape(-1) for each in (one, other)]
+    gaps, places = [], []
+    for start in range(0, len(flat[0]), _CHUNK):
+        a, b = (each[start : start + _CHUNK].to(torch.float64) for each in flat)
+        same = (a == b) | (a.isnan() & b.isnan())
+        gap = torch.where(same, 0.0, (a - b).abs()).nan_to_num(nan=math.inf, posinf=math.inf)
+        top = gap.topk(min(_FARTHEST, len(gap)))
+        gaps.append(top.values)
+        places.append(top.indices + start)
+    return torch.cat(places)[torch.cat(gaps).argsort(descending=True)[:_FARTHEST]]
+
+
+def _unseen(func: object, args: object, place: object, result: object) -> None:
+    """Sees what an operator returned, and keeps none of it."""
