@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from unstall._version import __version__
+from unstall.blaming.result import Race, RaceSide
 from unstall.document.document import Document, Entries, Entry, Prose, Span, Words, words
 from unstall.document.shown import Shown
 from unstall.lines.places import Shortened
 from unstall.rounding.judge import Compared, Pair
-from unstall.rounding.operators import Place
+from unstall.rounding.operators import NOWHERE, Place
 
 _FINE = ("equal", "rounding", "nondeterministic")
 _BARS = "▁▂▃▄▅▆▇█"
@@ -33,14 +34,17 @@ class Row:
         way: Its name.
         found: What was compared. None if it could not run.
         kind: "equal" (the same bits), "rounding", "nondeterministic" (rounding that varies from run to run), "failed",
-            or of what kind the difference is: "random", "state", "type", "shape", "TF32", "factor", "different".
+            or of what kind the difference is: "race", "random", "state", "type", "shape", "TF32", "reduced precision",
+            "factor", "different".
         sentence: What that means.
+        race: The two operations that race, if they are known.
     """
 
     way: str
     found: Compared | None
     kind: str
     sentence: str
+    race: Race | None = None
 
     @property
     def agrees(self) -> bool:
@@ -107,6 +111,7 @@ class Numbers(Shown):
                         {"name": each.name, **_place_data(each.place)}
                         for each in (row.found.added if row.found else ())
                     ],
+                    "race": _race_data(row.race) if row.race else None,
                 }
                 for row in self.rows
             ],
@@ -128,6 +133,19 @@ def _first_data(first: Pair | None) -> dict[str, Any] | None:
     }
 
 
+def _race_data(race: Race) -> dict[str, Any]:
+    sides = {"earlier": race.earlier, "later": race.later}
+    return {"kind": race.kind, "fix": race.fix} | {
+        name: {"name": side.operator, "stream": side.stream, **_place_data(_place_of(side))}
+        for name, side in sides.items()
+    }
+
+
+def _place_of(side: RaceSide) -> Place:
+    at = side.where
+    return Place(at.file, at.line, at.function, side.backward) if at else NOWHERE
+
+
 def _place_data(place: Place) -> dict[str, Any]:
     return {"file": place.file, "line": place.line, "function": place.function, "backward": place.backward}
 
@@ -147,6 +165,10 @@ def _entry(row: Row, *, scrub_paths: bool) -> Entry:
         details.append(("most", words(_differs(largest, found.limit))))
     if found.first is not None:
         details += _where(found, scrub_paths=scrub_paths)
+    if row.race is not None:
+        for label, side in (("earlier", row.race.earlier), ("later", row.race.later)):
+            details.append((label, words(Span(side.operator, "name"), f" on {side.stream or 'the CPU'}")))
+            details += _at("at", _place_of(side), scrub_paths=scrub_paths)
     if picture := _picture(found):
         details.append(("run", words(Span(picture, "dim"))))
     of_limit = "∞" if math.isinf(most) else f"{most:,.0f}" if most >= _MANY else f"{most:.2g}"

@@ -68,6 +68,9 @@ class Kept:
     def __init__(self) -> None:
         self._kept: list[tuple[str, str, Place, tuple[int, ...], torch.dtype, torch.Tensor]] = []
 
+    def __len__(self) -> int:
+        return len(self._kept)
+
     def of_operator(self, func: Any, place: Place, result: Any) -> None:
         name = base_name(func)
         if not is_view(func) and not name.startswith(_UNSET):
