@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,3 +198,36 @@ def test_on_the_virtual_gpu_a_race_has_a_row_with_both_lines_though_its_numbers_
         for side in ("earlier", "later"):
             assert source[told[name][1]["race"][side]["line"] - 1].endswith(f"# planted: {side}")
     assert [each["is"] for each in told["read_in_time"]] == ["equal"]
+
+
+@contextmanager
+def _turned_off(flags: set[str], name: str) -> Iterator[None]:
+    flags.remove(name)
+    try:
+        yield
+    finally:
+        flags.add(name)
+
+
+def test_only_the_switch_that_matters_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = {"coarse", "idle"}
+
+    def product(one: Tensor, other: Tensor) -> Tensor:
+        fine = one.dtype == torch.float64 or "coarse" not in flags
+        return one @ other if fine else one @ other * 1.001
+
+    def switch(name: str, dtype: torch.dtype) -> precision.Switch:
+        how = partial(_turned_off, flags, name)
+        return precision.Switch(name, "rounds", frozenset((dtype,)), lambda: name in flags, lambda: f"{name} off", how)
+
+    known = [switch("coarse", torch.float32), switch("idle", torch.float32), switch("of another type", torch.float16)]
+    monkeypatch.setattr(precision, "SWITCHES", tuple(known))
+    inputs = [torch.randn(32, 32, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)]
+    base, double = partial(as_given, product, inputs), partial(way, "float64", product, inputs)
+    found = precision.explained(base, double, frozenset((torch.float32,)), one_at_a_time=False)
+    assert found is not None
+    assert [each.kind for each in found.on] == ["coarse", "idle"]
+    assert [each.kind for each in found.matter] == ["coarse"]
+    assert flags == {"coarse", "idle"}
+    monkeypatch.setattr(precision, "SWITCHES", (known[1],))
+    assert precision.explained(base, double, frozenset((torch.float32,)), one_at_a_time=False) is None

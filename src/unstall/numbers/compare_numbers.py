@@ -110,7 +110,7 @@ class _Rows:
         found = self._judge.compare(self._as_it_is if swapped else run(taken, streams=streams))
         make = self._base if is_serial else lambda: way(which, self._fn, self._inputs)
         sides = Sides(self._base, make, self._streams, streams)
-        if found.first is not None and (is_serial or sides.several):
+        if found.first is not None and taken.operators and (is_serial or sides.several):
             # What runs on several streams is run without overlap. Without streams that were seen, "serial" was run so.
             again = self._judge.compare(run(make(), one_at_a_time=sides.several))
             if again.first is None:

@@ -57,8 +57,8 @@ def one_by_one(call: Call) -> Call:
 
 
 def wait_for_device() -> None:
-    """Waits for all devices that the program uses. Does nothing before it uses one."""
-    if torch.cuda.is_initialized():
+    """Waits for all devices that the program uses. Does nothing before it uses one, and during a capture."""
+    if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
         count = torch.cuda.device_count()
         for device in range(count):
             if count == 1 or torch.cuda.memory_reserved(device):
