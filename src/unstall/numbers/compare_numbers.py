@@ -41,7 +41,7 @@ def compare_numbers(
 
             - "repeat": once more.
             - "serial": each operator waits for the device, so streams do not overlap. If the function uses several
-              streams and has a race, there is a row for it even if "serial" is not asked for.
+              streams and has a race, there is a row for it even if "serial" is not asked for and no other way shows it.
             - "cpu", "cuda": on that device.
             - "float64": in that type. Random numbers are drawn as in float32.
             - "batch": each half of the batch on its own. All tensors whose first dimension is as long as that of the
@@ -81,11 +81,13 @@ class _Rows:
 
     def of(self, across: Sequence[str | Function]) -> Iterator[Row]:
         names: dict[str, int] = {}
+        races = False
         for which in across:
             row = self._row(which)
+            races = races or row.kind == "race"
             names[row.way] = names.get(row.way, 0) + 1
             yield replace(row, way=f"{row.way} {names[row.way]}") if names[row.way] > 1 else row
-        if self._streams.several and "serial" not in names:
+        if self._streams.several and not races and "serial" not in names:
             row = self._row("serial")
             if not row.agrees:
                 yield row
