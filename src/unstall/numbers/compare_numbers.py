@@ -41,7 +41,7 @@ def compare_numbers(
 
             - "repeat": once more.
             - "serial": each operator waits for the device, so streams do not overlap. If the function uses several
-              streams and has a race, there is a row for it even if "serial" is not asked for and no other way shows it.
+              streams and has a race that no other way shows, there is a row for "serial" even if it is not asked for.
             - "cpu", "cuda": on that device.
             - "float64": in that type. Random numbers are drawn as in float32.
             - "batch": each half of the batch on its own. All tensors whose first dimension is as long as that of the

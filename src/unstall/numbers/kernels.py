@@ -20,7 +20,7 @@ from unstall.rounding.samples import Kept
 _MARK = "unstall operator "
 _NOT_NAMES = re.compile(r"^void |\(anonymous namespace\)::|<unnamed>::")
 _CPU = DeviceType.CPU
-_NO_KERNEL = ("Memcpy", "Memset")
+_NO_KERNEL = ("Memcpy", "Memset", _MARK)  # torch shows a mark on the device, too
 
 
 def kernels_of(taken: Way, at: int) -> tuple[str, ...]:
@@ -31,7 +31,7 @@ def kernels_of(taken: Way, at: int) -> tuple[str, ...]:
         at: The place of the operator's result among those that `run` keeps.
 
     Returns:
-        Names without arguments and parameters of templates. None if there is no GPU, or the program is being profiled
+        Names without arguments and parameters of templates. There are none if there is no GPU, or the program is being profiled
         or recorded already.
     """
     if not torch.cuda.is_initialized() or device.profiler_is_on() or active.current() is not None:
