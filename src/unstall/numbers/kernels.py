@@ -31,8 +31,8 @@ def kernels_of(taken: Way, at: int) -> tuple[str, ...]:
         at: The place of the operator's result among those that `run` keeps.
 
     Returns:
-        Names without arguments and parameters of templates. There are none if there is no GPU, or the program is being profiled
-        or recorded already.
+        Names without arguments and parameters of templates. There are none if there is no GPU, or the program is being
+        profiled or recorded already.
     """
     if not torch.cuda.is_initialized() or device.profiler_is_on() or active.current() is not None:
         return ()
