@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from unstall._version import __version__
+from unstall.blaming.result import Race, RaceSide
 from unstall.document.document import Document, Entries, Entry, Prose, Span, Words, words
 from unstall.document.shown import Shown
 from unstall.numbers.picture import chart, finite, line_of, name_of, place_data, run_data
 from unstall.rounding.judge import Compared, Pair
-from unstall.rounding.operators import Place
+from unstall.rounding.operators import NOWHERE, Place
 
 _FINE = ("equal", "rounding", "nondeterministic")
 _MANY = 10  # from here on, figures are shown without decimals
@@ -28,15 +29,17 @@ class Row:
         way: Its name.
         found: What was compared. None if it could not run.
         kind: "equal" (the same bits), "rounding", "nondeterministic" (rounding that varies from run to run), "failed",
-            "unknown" (if nobody knows what rounding explains), or of what kind the difference is: "random", "state",
-            "type", "shape", "TF32", "factor", "different".
+            "unknown" (if nobody knows what rounding explains), or of what kind the difference is: "race", "random",
+            "state", "type", "shape", "TF32", "reduced precision", "factor", "different".
         sentence: What that means.
+        race: The two operations that race, if they are known.
     """
 
     way: str
     found: Compared | None
     kind: str
     sentence: str
+    race: Race | None = None
 
     @property
     def agrees(self) -> bool:
@@ -113,6 +116,7 @@ class Numbers(Shown):
                         {"name": each.name, **place_data(each.place)} for each in (row.found.added if row.found else ())
                     ],
                     "run": run_data(row.found),
+                    "race": _race_data(row.race) if row.race else None,
                 }
                 for row in self.rows
             ],
@@ -134,6 +138,19 @@ def _first_data(first: Pair | None) -> dict[str, Any] | None:
     }
 
 
+def _race_data(race: Race) -> dict[str, Any]:
+    sides = {"earlier": race.earlier, "later": race.later}
+    return {"kind": race.kind, "fix": race.fix} | {
+        name: {"name": side.operator, "stream": side.stream, **place_data(_place_of(side))}
+        for name, side in sides.items()
+    }
+
+
+def _place_of(side: RaceSide) -> Place:
+    at = side.where
+    return Place(at.file, at.line, at.function, side.backward) if at else NOWHERE
+
+
 def _entry(row: Row, *, scrub_paths: bool) -> Entry:
     details = [("so", words(row.sentence))]
     found = row.found
@@ -149,6 +166,10 @@ def _entry(row: Row, *, scrub_paths: bool) -> Entry:
         details.append(("most", words(_differs(largest, found.limit))))
     if found.first is not None:
         details += _where(found, scrub_paths=scrub_paths)
+    if row.race is not None:
+        for label, side in (("earlier", row.race.earlier), ("later", row.race.later)):
+            details.append((label, words(Span(side.operator, "name"), f" on {side.stream or 'the CPU'}")))
+            details += _at("at", _place_of(side), scrub_paths=scrub_paths)
     of_limit = "∞" if math.isinf(most) else f"{most:,.0f}" if most >= _MANY else f"{most:.2g}"
     return Entry(words(row.way), (row.kind, of_limit, f"{len(found.pairs):,}"), tuple(details))
 

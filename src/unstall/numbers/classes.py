@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 
-import torch
-
-from unstall.numbers.run import run
-from unstall.numbers.ways import Function, Way, as_given
-from unstall.rounding.judge import RUNS, Compared, Judge, factor_of
-from unstall.rounding.noise import UNIT, Noise, adds_up, is_drawn
+from unstall.numbers.determinism import about_determinism
+from unstall.numbers.kernels import kernels_of
+from unstall.numbers.precision import explained, off
+from unstall.numbers.streams import Streams
+from unstall.numbers.times import cost_of
+from unstall.numbers.ways import Way
+from unstall.rounding.judge import Compared, Judge, Pair, factor_of
+from unstall.rounding.noise import UNIT, adds_up, is_drawn
 from unstall.rounding.samples import Ran
 
 
-def class_of(found: Compared, taken: Way, fn: Function, inputs: Sequence[object], judge: Judge) -> tuple[str, str]:
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The function as it is, and the way with which it is compared.
+
+    Attributes:
+        base, way: Make the two, anew for each run.
+        base_streams, way_streams: The streams on which their operators ran.
+    """
+
+    base: Callable[[], Way]
+    way: Callable[[], Way]
+    base_streams: Streams
+    way_streams: Streams
+
+    @property
+    def several(self) -> bool:
+        """Whether operators of either could overlap."""
+        return self.base_streams.several or self.way_streams.several
+
+
+def class_of(found: Compared, taken: Way, judge: Judge, sides: Sides) -> tuple[str, str]:
     """Returns a difference's class, and a sentence about it. May run the function more often, to know its cause."""
-    kind, sentence = class_of_runs(found, judge.before, is_repeat=taken.name == "repeat", operators=taken.operators)
-    if kind in ("factor", "different") and _is_tf32(taken, fn, inputs):
-        return "TF32", 'One way rounds factors to TF32. torch.set_float32_matmul_precision("highest") turns that off.'
+    is_repeat = taken.name in ("repeat", "serial")
+    kind, sentence = class_of_runs(found, judge.before, is_repeat=is_repeat, operators=taken.operators)
+    if kind in ("factor", "different"):
+        return _of_precision(found, judge, sides) or (kind, sentence)
+    if kind == "nondeterministic":
+        return kind, sentence + _about_kernel(found, judge, sides)
     return kind, sentence
 
 
@@ -58,15 +85,29 @@ def class_of_runs(found: Compared, before: Ran, *, is_repeat: bool, operators: b
 
 
 def _of_repeat(found: Compared) -> tuple[str, str]:
-    other = next((pair for pair in found.pairs if pair.difference > 0), None)
+    other = _first_other_bits(found)
     if other is None:
         return "state", "It calls other operators each time, so it depends on more than its arguments."
-    if found.first is not None or not adds_up(other.seen.name):
-        return "state", f"{other.seen.name} differs each time by more than rounding: it depends on more than arguments."
-    return "nondeterministic", (
-        f"{other.seen.name} gives other bits each time, within rounding: it adds up in an order that varies. "
-        "torch.use_deterministic_algorithms(True) forbids that."
+    name = other.seen.name
+    if found.first is not None or not adds_up(name):
+        return "state", f"{name} differs each time by more than rounding: it depends on more than arguments."
+    return (
+        "nondeterministic",
+        f"{name} gives other bits each time, within rounding: it adds up in an order that varies.",
     )
+
+
+def _first_other_bits(found: Compared) -> Pair | None:
+    return next((pair for pair in found.pairs if pair.difference > 0), None)
+
+
+def _about_kernel(found: Compared, judge: Judge, sides: Sides) -> str:
+    """Names the kernel whose order varies, and says what deterministic algorithms do about it."""
+    other = _first_other_bits(found)
+    at = next((at for at, seen in enumerate(judge.before.operators) if other and seen is other.before), None)
+    kernels = kernels_of(sides.base(), at) if at is not None else ()
+    named = f" Its kernel{'s are' if len(kernels) > 1 else ' is'} {', '.join(kernels)}." if kernels else ""
+    return f"{named} {about_determinism(sides.base, one_at_a_time=sides.several)}"
 
 
 def _shapes(before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> str:
@@ -75,21 +116,16 @@ def _shapes(before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> st
     return f"Its shape is {after} instead of {before}."
 
 
-def _is_tf32(taken: Way, fn: Function, inputs: Sequence[object]) -> bool:
-    """Returns whether both ways are within rounding of each other once products are not rounded to TF32."""
-    if not torch.cuda.is_available():
-        return False
-    try:
-        precision, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    except RuntimeError:  # the program sets fp32_precision, which does not go together with these
-        return False
-    if precision == "highest" and not convolutions:
-        return False
-    try:
-        torch.set_float32_matmul_precision("highest")
-        torch.backends.cudnn.allow_tf32 = False
-        noisy = [run(as_given(fn, inputs), Noise(seed)) for seed in range(RUNS)]
-        return Judge(run(as_given(fn, inputs)), noisy).compare(run(taken)).first is None
-    finally:
-        torch.set_float32_matmul_precision(precision)
-        torch.backends.cudnn.allow_tf32 = convolutions
+def _of_precision(found: Compared, judge: Judge, sides: Sides) -> tuple[str, str] | None:
+    """Returns the class and the sentence of a difference that goes away with a switch of products on a GPU."""
+    if not (sides.base_streams.any or sides.way_streams.any):
+        return None
+    seen = [each for pair in found.pairs for each in (pair.before, pair.after) if each is not None]
+    types = frozenset(each.dtype for each in (*seen, *judge.before.operators, *found.added))
+    by = explained(sides.base, sides.way, types, one_at_a_time=sides.several)
+    if by is None:
+        return None
+    what = " and ".join(f"{each.what}: {each.how()} turns that off" for each in by.matter)
+    on_gpu = sides.way if sides.way_streams.any else sides.base
+    cost = cost_of("Turning it off takes", on_gpu, nullcontext, lambda: off(by.matter))
+    return by.matter[0].kind, f"One way {what}.{cost}"

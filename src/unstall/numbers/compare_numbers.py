@@ -8,14 +8,18 @@ from dataclasses import replace
 
 import torch
 
+from unstall.blaming.result import Race
 from unstall.errors import UsageError
 from unstall.guest.rng import RandomStates
 from unstall.numbers.answer import Numbers, Row
-from unstall.numbers.classes import class_of
+from unstall.numbers.classes import Sides, class_of
+from unstall.numbers.races import about_race, race_at, races_of
 from unstall.numbers.run import run
-from unstall.numbers.ways import Function, as_given, way
-from unstall.rounding.judge import RUNS, Judge
+from unstall.numbers.streams import Streams
+from unstall.numbers.ways import Function, Way, as_given, way
+from unstall.rounding.judge import RUNS, Compared, Judge
 from unstall.rounding.noise import Noise
+from unstall.rounding.samples import Ran
 
 
 def compare_numbers(
@@ -36,6 +40,8 @@ def compare_numbers(
         across: The ways:
 
             - "repeat": once more.
+            - "serial": each operator waits for the device, so streams do not overlap. If the function uses several
+              streams and has a race that no other way shows, there is a row for "serial" even if it is not asked for.
             - "cpu", "cuda": on that device.
             - "float64": in that type. Random numbers are drawn as in float32.
             - "batch": each half of the batch on its own. All tensors whose first dimension is as long as that of the
@@ -53,28 +59,74 @@ def compare_numbers(
     if isinstance(across, str) or callable(across):
         raise UsageError('`across` is a list of ways, such as across=["float64"]')
     with _kept_random_states():
-        before = run(as_given(fn, inputs))
+        streams = Streams()
+        before = as_it_is = run(as_given(fn, inputs), streams=streams)
         if not before.ends:
             raise UsageError("the function returns no tensor and is given none, so nothing can be compared")
-        judge = Judge(before, [run(as_given(fn, inputs), Noise(seed)) for seed in range(RUNS)])
+        if streams.several:  # it may race, and what is compared with it must not
+            before = run(as_given(fn, inputs), one_at_a_time=True)
+            as_it_is = run(as_given(fn, inputs))  # once more: the first run of an operator waits for the device
+        noisy = [run(as_given(fn, inputs), Noise(seed), one_at_a_time=streams.several) for seed in range(RUNS)]
+        rows = _Rows(fn, inputs, Judge(before, noisy), streams, as_it_is)
+        return Numbers(tuple(rows.of(across)), len(before))
+
+
+class _Rows:
+    """Compares ways with a function. `before`, in `judge`: a run that has no races; `as_it_is`: one that may."""
+
+    def __init__(self, fn: Function, inputs: Sequence[object], judge: Judge, streams: Streams, as_it_is: Ran) -> None:
+        self._fn, self._inputs, self._judge = fn, inputs, judge
+        self._streams, self._as_it_is = streams, as_it_is
+        self._races = races_of(self._base()) if streams.several else ()
+
+    def of(self, across: Sequence[str | Function]) -> Iterator[Row]:
         names: dict[str, int] = {}
-        rows = []
+        races = False
         for which in across:
-            row = _row(which, fn, inputs, judge)
+            row = self._row(which)
+            races = races or row.kind == "race"
             names[row.way] = names.get(row.way, 0) + 1
-            rows.append(replace(row, way=f"{row.way} {names[row.way]}") if names[row.way] > 1 else row)
-        return Numbers(tuple(rows), len(before))
+            yield replace(row, way=f"{row.way} {names[row.way]}") if names[row.way] > 1 else row
+        if self._streams.several and not races and "serial" not in names:
+            row = self._row("serial")
+            if not row.agrees:
+                yield row
+
+    def _base(self) -> Way:
+        return as_given(self._fn, self._inputs)
+
+    def _row(self, which: str | Function) -> Row:
+        taken = way(which, self._fn, self._inputs)
+        if taken.name == "batch" and self._judge.changes_arguments:
+            why = "It changes its arguments, so half batches would not be independent."
+            return Row(taken.name, None, "failed", why)
+        try:
+            return self._compared(which, taken)
+        except Exception as error:  # of this way; the others may run
+            return Row(taken.name, None, "failed", f"It cannot run: {type(error).__name__}: {error}")
+
+    def _compared(self, which: str | Function, taken: Way) -> Row:
+        streams, is_serial = Streams(), taken.name == "serial"
+        # The function as it is, and with operators that wait, have changed places if it uses several streams.
+        swapped = is_serial and self._streams.several
+        found = self._judge.compare(self._as_it_is if swapped else run(taken, streams=streams))
+        make = self._base if is_serial else lambda: way(which, self._fn, self._inputs)
+        sides = Sides(self._base, make, self._streams, streams)
+        if found.first is not None and taken.operators and (is_serial or sides.several):
+            # What runs on several streams is run without overlap. Without streams that were seen, "serial" was run so.
+            again = self._judge.compare(run(make(), one_at_a_time=sides.several))
+            if again.first is None:
+                races = self._races if self._streams.several else races_of(make())
+                return _of_race(taken.name, found, races)
+        if is_serial and self._races and found.first is None:
+            return _of_race(taken.name, found, self._races)
+        return Row(taken.name, found, *class_of(found, taken, self._judge, sides))
 
 
-def _row(which: str | Function, fn: Function, inputs: Sequence[object], judge: Judge) -> Row:
-    taken = way(which, fn, inputs)
-    if taken.name == "batch" and judge.changes_arguments:
-        return Row(taken.name, None, "failed", "It changes its arguments, so half batches would not be independent.")
-    try:
-        found = judge.compare(run(taken))
-        return Row(taken.name, found, *class_of(found, taken, fn, inputs, judge))
-    except Exception as error:  # of this way; the others may run
-        return Row(taken.name, None, "failed", f"It cannot run: {type(error).__name__}: {error}")
+def _of_race(name: str, found: Compared, races: Sequence[Race]) -> Row:
+    race = race_at(races, found.first)
+    sentence = about_race(race, others=len(races) - 1, shows=found.first is not None)
+    return Row(name, found, "race", sentence, race)
 
 
 @contextmanager

@@ -2,55 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
 from unstall.fix.tensors.nesting import tensors_in
+from unstall.numbers.streams import Streams, one_by_one, wait_for_device
 from unstall.numbers.ways import Way
 from unstall.rounding.noise import Noise
-from unstall.rounding.operators import NOWHERE, Call, Operators
+from unstall.rounding.operators import NOWHERE, Call, Operators, as_it_is
 from unstall.rounding.samples import ENDS, Kept, Ran
 
 _SEED = 20  # of the random numbers of the function, and of the gradients of its results
 
 
-def run(taken: Way, noise: Noise | None = None) -> Ran:
+def run(taken: Way, noise: Noise | None = None, *, streams: Streams | None = None, one_at_a_time: bool = False) -> Ran:
     """Runs a function once, and its backward pass if a result needs gradients and it has run none itself.
 
     Args:
         taken: The function, its arguments, and whether its operators are seen. Gradients of the modules and tensors
             that it is given are seen in any case.
         noise: Adds random errors.
+        streams: Notes the streams on which its operators run.
+        one_at_a_time: Each operator waits for the device, so that no two streams overlap.
     """
     given = list(_given_of(taken))
-    for _, tensor in given:
-        tensor.grad = None
     before = Kept()
     for name, tensor in given:
         before.keep("given", name, NOWHERE, tensor, ENDS)
     operators, ends = Kept(), Kept()
-    call: Call | None = noise.call if noise is not None else taken.call
-    watch = Operators(operators.of_operator, call) if taken.operators else None
-    torch.manual_seed(_SEED)
-    with taken.around(watch):
-        results = tensors_in(taken.fn(*taken.inputs))
-    differentiable = [each for each in results if each.requires_grad and each.is_floating_point()]
-    if differentiable and all(tensor.grad is None for _, tensor in given if tensor.is_leaf):
-        seeds = [_gradient(each) for each in differentiable]
-        with taken.around(watch):
-            torch.autograd.backward(differentiable, seeds)
+    call: Call = noise.call if noise is not None else taken.call or as_it_is
+    if one_at_a_time or taken.one_at_a_time:
+        call = one_by_one(call)
+    if streams is not None:
+        call = streams.noting(call)
+    wait_for_device()  # arguments are ready, on whatever stream they are used
+    results = called(taken, Operators(operators.of_operator, call) if taken.operators else None)
     for number, tensor in enumerate(results, 1):
         ends.keep("result", str(number), NOWHERE, tensor, ENDS)
     for name, tensor in given:
         if tensor.is_leaf and tensor.grad is not None:
             ends.keep("gradient", name, NOWHERE, tensor.grad, ENDS)
         ends.keep("after", name, NOWHERE, tensor, ENDS)
+    wait_for_device()  # elements were kept on the streams of their operators
     return Ran(
         {each.name: each for each in before.seen()},
         tuple(operators.seen()),
         {(each.kind, each.name): each for each in ends.seen()},
     )
+
+
+def called(
+    taken: Way, watch: Operators | None, gradient: Callable[[torch.Tensor], torch.Tensor] | None = None
+) -> list[torch.Tensor]:
+    """Calls a function, and its backward pass if a result needs gradients and it has run none itself. Returns its
+    results.
+
+    Args:
+        taken: The function and its arguments.
+        watch: Sees the operators.
+        gradient: Returns the gradient of a result. By default it is random, and the same for each way.
+    """
+    given = list(_given_of(taken))
+    for _, tensor in given:
+        tensor.grad = None
+    torch.manual_seed(_SEED)
+    with taken.around(watch):
+        results = tensors_in(taken.fn(*taken.inputs))
+    differentiable = [each for each in results if each.requires_grad and each.is_floating_point()]
+    if differentiable and all(tensor.grad is None for _, tensor in given if tensor.is_leaf):
+        seeds = [(gradient or _gradient)(each) for each in differentiable]
+        with taken.around(watch):
+            torch.autograd.backward(differentiable, seeds)
+    return results
 
 
 def _given_of(taken: Way) -> Iterator[tuple[str, torch.Tensor]]:

@@ -19,7 +19,7 @@ from unstall.rounding.noise import drawn_in_float32
 from unstall.rounding.operators import Call, Operators
 
 Function: TypeAlias = Callable[..., Any]
-NAMES = ("repeat", "cpu", "cuda", "float64", "batch", "graph", "compiled")
+NAMES = ("repeat", "serial", "cpu", "cuda", "float64", "batch", "graph", "compiled")
 _WIDER = {torch.float64: torch.complex128}
 
 
@@ -34,6 +34,7 @@ class Way:
         operators: Whether the operators are those that the function calls. Graphs and compiled functions have others.
         dtype: The type that takes the place of the default one.
         call: Calls each operator.
+        one_at_a_time: Whether each operator waits for the device.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Way:
     operators: bool = True
     dtype: torch.dtype | None = None
     call: Call | None = None
+    one_at_a_time: bool = False
 
     @staticmethod
     def modules_in(value: object) -> list[torch.nn.Module]:
@@ -98,7 +100,7 @@ def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:
         from unstall.fix.graphed import graphed
 
         return Way(which, graphed(called), copied, module, operators=False)
-    return Way(which, called, copied, module)
+    return Way(which, called, copied, module, one_at_a_time=which == "serial")
 
 
 def _eager(fn: Any) -> Any:

@@ -48,7 +48,7 @@ class Operators(TorchDispatchMode):
     def __init__(self, hook: Hook, call: Call | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._hook = hook
-        self._call = call or _as_it_is
+        self._call = call or as_it_is
         self._places: dict[int, Place] = {}  # of forward operators, by the number of their autograd node
 
     def __torch_dispatch__(
@@ -75,7 +75,8 @@ class Operators(TorchDispatchMode):
         return Place(at.file, at.line, at.function, backward=True)
 
 
-def _as_it_is(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def as_it_is(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Calls an operator."""
     return func(*args, **kwargs)
 
 

@@ -94,9 +94,14 @@ class Kept:
     """
 
     def __init__(self, full: Callable[[Seen], None] | None = None) -> None:
+        self._count = 0
         self._seen: list[Seen] = []
         self._full = full or self._seen.append
         self._pending: list[tuple[str, str, Place, tuple[int, ...], torch.dtype, torch.Tensor]] = []
+
+    def __len__(self) -> int:
+        """How many tensors were kept."""
+        return self._count
 
     def of_operator(self, func: Any, args: tuple[Any, ...], place: Place, result: Any) -> None:
         name = base_name(func)
@@ -110,6 +115,7 @@ class Kept:
             real = real_parts(tensor.detach())
             picked = real.take(positions(real.numel(), real.device, most)).to(torch.float64)
             kept = torch.cat((picked, _total(real).reshape(1)))
+            self._count += 1
             self._pending.append((kind, name, place, tuple(real.shape), tensor.dtype, kept))
             if len(self._pending) >= _PENDING:
                 self.flush()

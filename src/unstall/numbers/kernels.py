@@ -1,0 +1,66 @@
+"""Which kernels an operator of a function launches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch._C._autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from unstall.guest import active, device
+from unstall.guest.steps import ignoring_steps
+from unstall.numbers.run import called
+from unstall.numbers.ways import Way
+from unstall.rounding.operators import Operators, as_it_is
+from unstall.rounding.samples import Kept
+
+_MARK = "unstall operator "
+_NOT_NAMES = re.compile(r"^void |\(anonymous namespace\)::|<unnamed>::")
+_CPU = DeviceType.CPU
+_NO_KERNEL = ("Memcpy", "Memset", _MARK)  # torch shows a mark on the device, too
+
+
+def kernels_of(taken: Way, at: int) -> tuple[str, ...]:
+    """Runs a function once more under torch.profiler, and returns the names of the kernels of one operator.
+
+    Args:
+        taken: The function.
+        at: The place of the operator's result among those that `run` keeps.
+
+    Returns:
+        Names without arguments and parameters of templates. There are none if there is no GPU, or the program is being
+        profiled or recorded already.
+    """
+    if not torch.cuda.is_initialized() or device.profiler_is_on() or active.current() is not None:
+        return ()
+    kept = Kept()
+
+    def marked(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        with record_function(f"{_MARK}{len(kept)}"):
+            return as_it_is(func, args, kwargs)
+
+    with ignoring_steps(), profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+        called(taken, Operators(kept.of_operator, marked))
+        torch.cuda.synchronize()
+    marks = {
+        int(event.name.removeprefix(_MARK)): event  # the last one of a number: those before keep no result
+        for event in sorted(profiled.events(), key=lambda event: event.time_range.start)
+        if event.name.startswith(_MARK) and event.device_type == _CPU
+    }
+    before = [number for number in marks if number <= at]
+    found = (short_name(name) for name in _kernels(marks[max(before)])) if before else ()
+    return tuple(dict.fromkeys(name for name in found if not name.startswith(_NO_KERNEL)))
+
+
+def _kernels(event: Any) -> Iterator[str]:
+    yield from (kernel.name for kernel in event.kernels)
+    for child in event.cpu_children:
+        yield from _kernels(child)
+
+
+def short_name(kernel: str) -> str:
+    """Returns a kernel's name without its type, arguments, and parameters of templates."""
+    return re.split(r"[<(]", _NOT_NAMES.sub("", kernel), maxsplit=1)[0]

@@ -1,0 +1,76 @@
+"""On which streams operators run, and runs in which each operator waits for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from unstall.rounding.operators import Call
+
+_HOST = "host"
+_COPIES = ("aten::copy_", "aten::_to_copy", "aten::_foreach_copy_")
+
+
+class Streams:
+    """The streams on which operators of CUDA tensors ran, and the host if a copy ran beside it."""
+
+    def __init__(self) -> None:
+        self._seen: set[object] = set()
+
+    @property
+    def several(self) -> bool:
+        """Whether some of the work could overlap, so that it may race."""
+        return len(self._seen) > 1
+
+    @property
+    def any(self) -> bool:
+        """Whether a CUDA tensor was seen."""
+        return bool(self._seen)
+
+    def noting(self, call: Call) -> Call:
+        """Returns a function that calls operators by `call`, and notes the current stream of their devices."""
+
+        def noted(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+            result = call(func, args, kwargs)
+            for device in {each.device.index for each in _cuda_tensors((result, args, kwargs))}:
+                torch_c: Any = torch._C
+                self._seen.add((device, torch_c._cuda_getCurrentRawStream(device)))
+                if func.name().partition(".")[0] in _COPIES and (True in args[2:] or kwargs.get("non_blocking")):
+                    self._seen.add(_HOST)
+            return result
+
+        return noted
+
+
+def one_by_one(call: Call) -> Call:
+    """Returns a function that calls operators by `call`, and waits for the device before and after each."""
+
+    def waits(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        wait_for_device()
+        result = call(func, args, kwargs)
+        wait_for_device()
+        return result
+
+    return waits
+
+
+def wait_for_device() -> None:
+    """Waits for all devices that the program uses. Does nothing before it uses one, and during a capture."""
+    if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
+        count = torch.cuda.device_count()
+        for device in range(count):
+            if count == 1 or torch.cuda.memory_reserved(device):
+                torch.cuda.synchronize(device)
+
+
+def _cuda_tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        if value.is_cuda:
+            yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _cuda_tensors(each)
+    elif isinstance(value, dict):
+        yield from _cuda_tensors(tuple(value.values()))
