@@ -52,7 +52,7 @@ class Seen:
     shape: tuple[int, ...]
     dtype: torch.dtype
     values: NDArray[np.float64]
-    total: float
+    total: float = 0.0
 
     @property
     def key(self) -> tuple[object, ...]:
