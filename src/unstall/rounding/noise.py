@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -81,12 +82,12 @@ def _reduced(args: tuple[Any, ...]) -> int:
     given, dims = args[0], args[1] if len(args) > 1 else None
     dims = [dims] if isinstance(dims, int) else dims
     count = math.prod(_size(given, dim) for dim in dims) if isinstance(dims, list | tuple) and dims else given.numel()
-    return _in_tree(int(count))
+    return int(count)
 
 
-def _in_tree(count: int) -> int:
-    """Returns how many terms, one after the other, have the errors of a sum as a tree."""
-    return count if count <= _TREE else _TREE + math.ceil(math.log2(count / _TREE))
+def _in_a_row(name: str, count: int) -> int:
+    """Returns how many terms in a row have the errors of this operator's sums: reductions add up a tree."""
+    return count if _TERMS.get(name) is not _reduced or count <= _TREE else _TREE + math.ceil(math.log2(count / _TREE))
 
 
 def _kernel(args: tuple[Any, ...]) -> int:
@@ -159,6 +160,12 @@ def terms_of(name: str, args: tuple[Any, ...]) -> int:
         return max((int(each.numel()) for each in given), default=1)
 
 
+def sums_of(name: str, args: tuple[Any, ...]) -> int:
+    """Returns how many terms an element of this operator's result adds up, 0 if it adds up none."""
+    return terms_of(name, args) if adds_up(name) and not is_drawn(name) else 0
+
+
+@lru_cache(1024)
 def adds_up(name: str) -> bool:
     """Returns whether an operator may add up in an order that varies. Operators by element and exact ones cannot."""
     if name in _EXACT or name in _ROUNDED:
@@ -195,7 +202,7 @@ class Noise:
             if name in _COMPOSITE and isinstance(outputs, torch.Tensor) and outputs.shape == args[0].shape:
                 outputs += self._disturbed(args[0], _ROUNDINGS) - args[0]
             return outputs
-        n = terms_of(name, args)
+        n = _in_a_row(name, terms_of(name, args))
         if "batch_norm" in name:  # it writes the statistics among its arguments
             args = (self._disturbed(args[0], math.sqrt(n / 6)), *args[1:])
         elif not _writes(func):

@@ -30,8 +30,8 @@ class Place:
 
 
 NOWHERE = Place("", 0, "")
-Hook: TypeAlias = Callable[[Any, Place, Any], None]
-"""Called with an operator, its place and what it returned."""
+Hook: TypeAlias = Callable[[Any, tuple[Any, ...], Place, Any], None]
+"""Called with an operator, its arguments, its place and what it returned."""
 Call: TypeAlias = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
 """Calls an operator."""
 
@@ -58,7 +58,7 @@ class Operators(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         place = self._place()
         result = self._call(func, args, kwargs or {})
-        self._hook(func, place, result)
+        self._hook(func, args, place, result)
         return result
 
     def _place(self) -> Place:

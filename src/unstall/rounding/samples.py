@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unstall.rounding.noise import base_name, is_view, real_parts
+from unstall.rounding.noise import base_name, is_view, real_parts, sums_of
 from unstall.rounding.operators import Place
 
 SAMPLES, ENDS = 64, 1 << 16
@@ -30,6 +30,7 @@ class Seen:
         place: The line that called the operator.
         shape, dtype: Of the tensor. A complex one has one dimension more, for the real and the imaginary part.
         values: The elements that are kept, as float64: at places that depend on the shape only.
+        terms: How many terms an element of an operator's result adds up. 0 if the operator adds up none.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Seen:
     shape: tuple[int, ...]
     dtype: torch.dtype
     values: NDArray[np.float64]
+    terms: int = 0
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -66,25 +68,26 @@ class Kept:
     """Elements of tensors. They stay on their device until `seen`."""
 
     def __init__(self) -> None:
-        self._kept: list[tuple[str, str, Place, tuple[int, ...], torch.dtype, torch.Tensor]] = []
+        self._kept: list[tuple[str, str, Place, tuple[int, ...], torch.dtype, torch.Tensor, int]] = []
 
-    def of_operator(self, func: Any, place: Place, result: Any) -> None:
+    def of_operator(self, func: Any, args: tuple[Any, ...], place: Place, result: Any) -> None:
         name = base_name(func)
         if not is_view(func) and not name.startswith(_UNSET):
+            terms = sums_of(name, args)
             for each in result if isinstance(result, tuple | list) else (result,):
                 if isinstance(each, torch.Tensor) and (each.is_floating_point() or each.is_complex()):
-                    self.keep("operator", name, place, each, SAMPLES)
+                    self.keep("operator", name, place, each, SAMPLES, terms)
 
-    def keep(self, kind: str, name: str, place: Place, tensor: torch.Tensor, most: int) -> None:
+    def keep(self, kind: str, name: str, place: Place, tensor: torch.Tensor, most: int, terms: int = 0) -> None:
         if tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_quantized:
             real = real_parts(tensor.detach())
             picked = real[positions(tuple(real.shape), real.device, most)]
-            self._kept.append((kind, name, place, tuple(real.shape), tensor.dtype, picked.to(torch.float64)))
+            self._kept.append((kind, name, place, tuple(real.shape), tensor.dtype, picked.to(torch.float64), terms))
 
     def seen(self) -> list[Seen]:
         return [
-            Seen(kind, name, place, shape, dtype, values.reshape(-1).cpu().numpy())
-            for kind, name, place, shape, dtype, values in self._kept
+            Seen(kind, name, place, shape, dtype, values.reshape(-1).cpu().numpy(), terms)
+            for kind, name, place, shape, dtype, values, terms in self._kept
         ]
 
 
