@@ -14,6 +14,7 @@ from unstall._version import __version__
 from unstall.document.document import Document, Entries, Entry, Prose, Span, Words, words
 from unstall.document.shown import Shown
 from unstall.lines.places import Shortened
+from unstall.numbers.patterns import Pattern
 from unstall.rounding.judge import Compared, Pair
 from unstall.rounding.operators import Place
 
@@ -35,12 +36,16 @@ class Row:
         kind: "equal" (the same bits), "rounding", "nondeterministic" (rounding that varies from run to run), "failed",
             or of what kind the difference is: "random", "state", "type", "shape", "TF32", "factor", "different".
         sentence: What that means.
+        why: More about it, if there is more to say.
+        pattern: How elements differ, if that is known.
     """
 
     way: str
     found: Compared | None
     kind: str
     sentence: str
+    why: str = ""
+    pattern: Pattern | None = None
 
     @property
     def agrees(self) -> bool:
@@ -100,6 +105,8 @@ class Numbers(Shown):
                     "way": row.way,
                     "is": row.kind,
                     "sentence": row.sentence,
+                    "why": row.why,
+                    "pattern": _pattern_data(row.pattern),
                     "most_of_limit": _json(_most(row.found)),
                     "tensors": len(row.found.pairs) if row.found else 0,
                     "first": _first_data(row.found.first) if row.found else None,
@@ -128,6 +135,12 @@ def _first_data(first: Pair | None) -> dict[str, Any] | None:
     }
 
 
+def _pattern_data(pattern: Pattern | None) -> dict[str, Any] | None:
+    if pattern is None:
+        return None
+    return {"kind": pattern.kind, "sentence": pattern.sentence, "left": pattern.left, **pattern.data}
+
+
 def _place_data(place: Place) -> dict[str, Any]:
     return {"file": place.file, "line": place.line, "function": place.function, "backward": place.backward}
 
@@ -138,6 +151,10 @@ def _json(figure: float) -> float | None:
 
 def _entry(row: Row, *, scrub_paths: bool) -> Entry:
     details = [("so", words(row.sentence))]
+    if row.why:
+        details.append(("why", words(row.why)))
+    if row.pattern is not None and row.pattern.kind != row.kind:  # the sentence says it
+        details.append(("pattern", words(row.pattern.sentence)))
     found = row.found
     if found is None:
         return Entry(words(row.way), (row.kind, "", ""), tuple(details))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -14,6 +15,7 @@ from unstall.numbers.answer import Numbers, Row
 from unstall.numbers.classes import class_of
 from unstall.numbers.run import run
 from unstall.numbers.ways import Function, as_given, way
+from unstall.numbers.whole import Runs, pattern_at
 from unstall.rounding.judge import RUNS, Judge
 from unstall.rounding.noise import Noise
 
@@ -71,8 +73,14 @@ def _row(which: str | Function, fn: Function, inputs: Sequence[object], judge: J
     if taken.name == "batch" and judge.changes_arguments:
         return Row(taken.name, None, "failed", "It changes its arguments, so half batches would not be independent.")
     try:
-        found = judge.compare(run(taken))
-        return Row(taken.name, found, *class_of(found, taken, fn, inputs, judge))
+        after = run(taken)
+        found = judge.compare(after)
+        kind, sentence = class_of(found, taken, fn, inputs, judge)
+        pattern = None
+        if kind in ("factor", "different"):
+            runs = Runs(judge.before, after, found)
+            pattern = pattern_at(runs, partial(as_given, fn, inputs), partial(way, which, fn, inputs))
+        return Row(taken.name, found, kind, sentence, pattern=pattern)
     except Exception as error:  # of this way; the others may run
         return Row(taken.name, None, "failed", f"It cannot run: {type(error).__name__}: {error}")
 

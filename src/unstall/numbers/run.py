@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -15,21 +15,21 @@ from unstall.rounding.samples import ENDS, Kept, Ran
 _SEED = 20  # of the random numbers of the function, and of the gradients of its results
 
 
-def run(taken: Way, noise: Noise | None = None) -> Ran:
+def run(taken: Way, noise: Noise | None = None, new: Callable[[], Kept] = Kept) -> Ran:
     """Runs a function once, and its backward pass if a result needs gradients and it has run none itself.
 
     Args:
         taken: The function, its arguments, and whether its operators are seen. Gradients of the modules and tensors
             that it is given are seen in any case.
         noise: Adds random errors.
+        new: Makes what keeps elements: of arguments, of operators, of results.
     """
     given = list(_given_of(taken))
     for _, tensor in given:
         tensor.grad = None
-    before = Kept()
+    before, operators, ends = new(), new(), new()
     for name, tensor in given:
         before.keep("given", name, NOWHERE, tensor, ENDS)
-    operators, ends = Kept(), Kept()
     call: Call | None = noise.call if noise is not None else taken.call
     watch = Operators(operators.of_operator, call) if taken.operators else None
     torch.manual_seed(_SEED)
