@@ -18,7 +18,7 @@ from unstall.numbers.patterns import Pattern
 from unstall.rounding.judge import Compared, Pair
 from unstall.rounding.operators import Place
 
-_FINE = ("equal", "rounding", "nondeterministic")
+_FINE = ("equal", "rounding", "nondeterministic", "batch")
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 60  # of the picture, in characters
 _MANY = 10  # from here on, figures are shown without decimals
@@ -33,8 +33,9 @@ class Row:
     Attributes:
         way: Its name.
         found: What was compared. None if it could not run.
-        kind: "equal" (the same bits), "rounding", "nondeterministic" (rounding that varies from run to run), "failed",
-            or of what kind the difference is: "random", "state", "type", "shape", "TF32", "factor", "different".
+        kind: "equal" (the same bits), "rounding", "nondeterministic" (rounding that varies from run to run), "batch"
+            (rounding that depends on the size of the batch), "failed", or of what kind the difference is: "random",
+            "state", "type", "shape", "TF32", "factor", "different".
         sentence: What that means.
         why: More about it, if there is more to say.
         pattern: How elements differ, if that is known.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from unstall.numbers.reasons import first_bits
 from unstall.numbers.run import run
 from unstall.numbers.ways import Function, Way, as_given
 from unstall.rounding.judge import RUNS, Compared, Judge, factor_of
@@ -20,7 +21,7 @@ def class_of(found: Compared, taken: Way, fn: Function, inputs: Sequence[object]
     if first is None:
         if found.equal:
             return "equal", "The same bits."
-        return "rounding", "All that differs is rounding: sums in another order, for example."
+        return "rounding", first_bits(found)
     if first.before is None or first.after is None or first.before.shape != first.after.shape:
         return "shape", _shapes(
             first.before.shape if first.before else None, first.after.shape if first.after else None

@@ -13,6 +13,8 @@ from unstall.errors import UsageError
 from unstall.guest.rng import RandomStates
 from unstall.numbers.answer import Numbers, Row
 from unstall.numbers.classes import class_of
+from unstall.numbers.halves import compare_halves
+from unstall.numbers.reasons import composed
 from unstall.numbers.run import run
 from unstall.numbers.ways import Function, as_given, way
 from unstall.numbers.whole import Runs, pattern_at
@@ -70,19 +72,33 @@ def compare_numbers(
 
 def _row(which: str | Function, fn: Function, inputs: Sequence[object], judge: Judge) -> Row:
     taken = way(which, fn, inputs)
-    if taken.name == "batch" and judge.changes_arguments:
-        return Row(taken.name, None, "failed", "It changes its arguments, so half batches would not be independent.")
     try:
+        if taken.name == "batch" and judge.changes_arguments:
+            return _row_of_half(fn, inputs)
         after = run(taken)
         found = judge.compare(after)
         kind, sentence = class_of(found, taken, fn, inputs, judge)
         pattern = None
-        if kind in ("factor", "different"):
+        if taken.name == "batch" and kind in ("rounding", "factor", "different"):
+            halves = compare_halves(fn, inputs)
+            kind, sentence = (halves.verdict() if halves is not None else None) or (kind, sentence)
+            if halves is not None and kind == "different" and halves.found.first is not None:
+                found = halves.found
+        elif kind in ("factor", "different"):
             runs = Runs(judge.before, after, found)
             pattern = pattern_at(runs, partial(as_given, fn, inputs), partial(way, which, fn, inputs))
-        return Row(taken.name, found, kind, sentence, pattern=pattern)
+        why = composed(found, judge.before.operators) if kind in ("rounding", "batch") else ""
+        return Row(taken.name, found, kind, sentence, why, pattern)
     except Exception as error:  # of this way; the others may run
         return Row(taken.name, None, "failed", f"It cannot run: {type(error).__name__}: {error}")
+
+
+def _row_of_half(fn: Function, inputs: Sequence[object]) -> Row:
+    """Returns the row of "batch" for a function that changes its arguments: only the first half runs."""
+    halves = compare_halves(fn, inputs)
+    if halves is not None and halves.found.first is not None:
+        return Row("batch", halves.found, *(halves.verdict() or ("different", "")))
+    return Row("batch", None, "failed", "It changes its arguments, so half batches would not be independent.")
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def run(taken: Way, noise: Noise | None = None, new: Callable[[], Kept] = Kept) 
         results = tensors_in(taken.fn(*taken.inputs))
     differentiable = [each for each in results if each.requires_grad and each.is_floating_point()]
     if differentiable and all(tensor.grad is None for _, tensor in given if tensor.is_leaf):
-        seeds = [_gradient(each) for each in differentiable]
+        seeds = [_gradient(each, taken.part) for each in differentiable]
         with taken.around(watch):
             torch.autograd.backward(differentiable, seeds)
     for number, tensor in enumerate(results, 1):
@@ -71,8 +71,13 @@ def _tensors_of(module: torch.nn.Module, before: str) -> Iterator[tuple[str, tor
         yield before + name, tensor
 
 
-def _gradient(of: torch.Tensor) -> torch.Tensor:
-    """Returns the same random gradient for results of this shape, whatever their type and device."""
+def _gradient(of: torch.Tensor, part: tuple[int, int] | None) -> torch.Tensor:
+    """Returns the same random gradient for results of this shape, whatever their type and device. For a part of a
+    batch it is that part of the gradient for all.
+    """
     chance = torch.Generator("cpu").manual_seed(_SEED)
-    drawn = torch.randn(of.shape, dtype=torch.float64, device="cpu", generator=chance)
-    return drawn.to(device=of.device, dtype=of.dtype)
+    shape = tuple(of.shape)
+    if part is not None and shape:
+        shape = (shape[0] * part[1] // part[0], *shape[1:])
+    drawn = torch.randn(shape, dtype=torch.float64, device="cpu", generator=chance)
+    return (drawn[: len(of)] if shape else drawn).to(device=of.device, dtype=of.dtype)
