@@ -21,7 +21,7 @@ def class_of(found: Compared, taken: Way, fn: Function, inputs: Sequence[object]
     if first is None:
         if found.equal:
             return "equal", "The same bits."
-        return "rounding", first_bits(found)
+        return "rounding", first_bits(found, judge.before.operators)
     if first.before is None or first.after is None or first.before.shape != first.after.shape:
         return "shape", _shapes(
             first.before.shape if first.before else None, first.after.shape if first.after else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -13,18 +14,28 @@ _PRODUCTS = ("mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "convolution
 _MOST = 3  # kinds of sums that are named
 
 
-def first_bits(found: Compared) -> str:
-    """Returns a sentence about the first operator whose bits differ, if rounding explains all differences."""
-    other = next((pair.seen for pair in found.pairs if pair.difference > 0 and pair.seen.kind == "operator"), None)
-    if other is None:
+def first_bits(found: Compared, operators: Sequence[Seen]) -> str:
+    """Returns a sentence about the first operator whose bits differ, if rounding explains all differences.
+
+    Args:
+        found: Two runs.
+        operators: Those of the first run.
+    """
+    matched = {id(pair.before) for pair in found.pairs}
+    differ = {id(pair.before) for pair in found.pairs if pair.difference > 0}
+    start = next((at for at, each in enumerate(operators) if id(each) in differ), None)
+    if start is None:
         return "All that differs is rounding: sums in another order, for example."
+    # A sum right before it may be computed by other operators in the other run.
+    own = itertools.takewhile(lambda each: id(each) not in matched, reversed(operators[:start]))
+    other = next((each for each in own if each.terms > 1), operators[start])
     said = f"All that differs is rounding. The first other bits come of {other.name}"
     if other.terms <= 1:
         return f"{said}, which rounds otherwise in this way."
     what = "products" if other.name in _PRODUCTS else "terms"
     return (
-        f"{said}, whose elements add up {other.terms:,} {what}. In another order or type, the partial sums are "
-        f"rounded otherwise, so such a sum differs by about sqrt({other.terms:,}) = {math.sqrt(other.terms):.2g} roundoffs."
+        f"{said}, whose elements add up {other.terms:,} {what}. In another order or type, partial sums are rounded "
+        f"otherwise, so such a sum differs by about sqrt({other.terms:,}) = {math.sqrt(other.terms):.2g} roundoffs."
     )
 
 

@@ -40,44 +40,55 @@ def pattern_at(runs: Runs, base: Callable[[], Way], other: Callable[[], Way]) ->
     """Returns the pattern by which two ways differ where they part; None if none explains the difference.
 
     Both run again. If the tensor itself has no pattern, an operator that only the other way has before it may have
-    one, compared with the last result that agrees. That pattern is told if it explains what follows: if the function
-    runs with that operator's result in place of the last one that agrees, the ways no longer part there.
+    one, compared with a result right before that agrees. That pattern is told if it explains what follows: if the
+    function runs with that operator's result in place of the one that agrees, the ways no longer part there.
 
     Args:
         runs: How both ran.
         base, other: Make each way anew.
     """
-    first, last = runs.found.first, runs.found.last
+    first = runs.found.first
     if first is None or first.before is None or first.after is None or first.before.shape != first.after.shape:
         return None
     here, there = _key(runs.before, first.before), _key(runs.after, first.after)
-    agreeing = _key(runs.before, last.before) if last is not None and last.before is not None else None
-    added = [_key(runs.after, each) for each in runs.found.added[-_ADDED:]]
-    ones = _whole(base(), (here, *([agreeing] if agreeing and added else [])))
-    others = _whole(other(), (there, *added))
+    added = {_key(runs.after, each): each for each in runs.found.added[-_ADDED:]}
+    agreeing = _agreeing(runs) if added else []
+    ones, others = _whole(base(), (here, *agreeing)), _whole(other(), (there, *added))
     if here not in ones or there not in others or ones[here].shape != others[there].shape:
         return None
-    near = _near(ones[here], first, runs.found.limit)
     if not _is_again(first.before, ones[here], first):
         return None
     if not _is_again(first.after, others[there], first):
         return Pattern("varies", "Its values in this way are others in each run, as those of memory that is not set.")
+    near = _near(ones[here], first, runs.found.limit)
     found = pattern_of(ones[here], others[there], near)
-    if found is not None or agreeing not in ones:
+    if found is not None and (found.kind != "part" or "within" in found.data):
         return found
-    for key, seen in zip(added, runs.found.added[-_ADDED:], strict=True):
-        if key not in others or _is_cut(seen) or ones[agreeing].numel() != others[key].numel():
-            continue
-        source = ones[agreeing].reshape(seen.shape)
-        cause = pattern_of(source, others[key], torch.zeros(()).expand(seen.shape))
-        if cause is None:
-            continue
-        instead = _whole(base(), (here,), {agreeing: others[key]})[here]
-        left = left_of(_finite(others[there] - instead), _finite(others[there] - ones[here]), near)
-        if left is not None:
-            said = f"{seen.name} is called before it, in this way only, and explains the difference. {cause.sentence}"
-            return replace(cause, sentence=said, left=left)
-    return None
+    for key, seen in added.items():
+        for source in agreeing:
+            cause = _cause(seen, ones.get(source), others.get(key))
+            if cause is None:
+                continue
+            instead = _whole(base(), (here,), {source: others[key]})[here]
+            left = left_of(_finite(others[there] - instead), _finite(others[there] - ones[here]), near)
+            if left is not None:
+                return replace(cause, sentence=f"{seen.name}, which only this way calls: {cause.sentence}", left=left)
+    return found
+
+
+def _agreeing(runs: Runs) -> list[Key]:
+    """Returns where the last tensors are before the place at which two runs part, the last one first."""
+    pairs = runs.found.pairs
+    at = next(at for at, pair in enumerate(pairs) if pair is runs.found.first)
+    agreeing = (pair.before for pair in reversed(pairs[max(0, at - _ADDED) : at]))
+    return [_key(runs.before, each) for each in agreeing if each is not None]
+
+
+def _cause(seen: Seen, one: Tensor | None, other: Tensor | None) -> Pattern | None:
+    """Returns the pattern by which the result of an operator of one way only differs from one that agrees."""
+    if one is None or other is None or _is_cut(seen) or one.numel() != other.numel():
+        return None
+    return pattern_of(one.reshape(other.shape), other, torch.zeros(()).expand(other.shape))
 
 
 def _key(ran: Ran, seen: Seen) -> Key:
