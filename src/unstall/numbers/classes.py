@@ -12,6 +12,8 @@ from unstall.numbers.ways import Function, Way, as_given
 from unstall.rounding.judge import RUNS, Compared, Judge, factor_of
 from unstall.rounding.noise import UNIT, Noise, adds_up, is_drawn
 
+DIFFERENT = "No rounding explains that: it computes something else."
+
 
 def class_of(found: Compared, taken: Way, fn: Function, inputs: Sequence[object], judge: Judge) -> tuple[str, str]:
     """Returns a difference's class, and a sentence about it."""
@@ -41,7 +43,7 @@ def class_of(found: Compared, taken: Way, fn: Function, inputs: Sequence[object]
     factor = factor_of(found)
     if factor is not None:
         return "factor", f"There, all elements differ by a factor of {factor:.6g}: no rounding does that."
-    return "different", "No rounding explains that: it computes something else."
+    return "different", DIFFERENT
 
 
 def _of_repeat(found: Compared) -> tuple[str, str]:

@@ -12,12 +12,12 @@ import torch
 from unstall.errors import UsageError
 from unstall.guest.rng import RandomStates
 from unstall.numbers.answer import Numbers, Row
-from unstall.numbers.classes import class_of
+from unstall.numbers.classes import DIFFERENT, class_of
 from unstall.numbers.halves import compare_halves
 from unstall.numbers.reasons import composed
 from unstall.numbers.run import run
 from unstall.numbers.ways import Function, as_given, way
-from unstall.numbers.whole import Runs, pattern_at
+from unstall.numbers.whole import Runs, pattern_at, tells_factor
 from unstall.rounding.judge import RUNS, Judge
 from unstall.rounding.noise import Noise
 
@@ -43,7 +43,7 @@ def compare_numbers(
             - "cpu", "cuda": on that device.
             - "float64": in that type. Random numbers are drawn as in float32.
             - "batch": each half of the batch on its own. All tensors whose first dimension is as long as that of the
-              first tensor have a batch, and all results must have one. Operators are not compared.
+              first tensor have a batch, and all results must have one. Operators are those of the first half alone.
             - "graph": by `unstall.graphed`. "compiled": by `torch.compile`. Operators are not compared.
             - another function or module: called with the same arguments; if it is a module, on its device.
 
@@ -87,6 +87,8 @@ def _row(which: str | Function, fn: Function, inputs: Sequence[object], judge: J
         elif kind in ("factor", "different"):
             runs = Runs(judge.before, after, found)
             pattern = pattern_at(runs, partial(as_given, fn, inputs), partial(way, which, fn, inputs))
+            if kind == "factor" and tells_factor(found) and (pattern is None or not pattern.has_factor):
+                kind, sentence = "different", DIFFERENT  # an operator multiplies, but another undoes it
         why = composed(found, judge.before.operators) if kind in ("rounding", "batch") else ""
         return Row(taken.name, found, kind, sentence, why, pattern)
     except Exception as error:  # of this way; the others may run

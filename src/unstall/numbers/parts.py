@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_MOST = 0.75  # of the elements: if more differ, it is no part
+_MOST = 0.75  # of the elements: if more are in a block, that alone says nothing
 _DENSE = 0.25  # of the elements of a block, how many differ at least
 _SPARSE = 0.5  # of all elements: if more differ here and there, that alone says nothing
 _ALIKE = 0.01  # by the differences of the part, how large those of the rest may be
@@ -36,7 +36,7 @@ class Part:
     @property
     def is_told(self) -> bool:
         """Whether it is worth telling if nothing is known of the values there."""
-        return self.indexes is not None or bool(self.mask.double().mean() <= _SPARSE)
+        return bool(self.data["share"] <= (_MOST if self.indexes is not None else _SPARSE))
 
     def of(self, tensor: Tensor) -> Tensor:
         """Returns the elements of the block, or those that differ as one dimension."""
@@ -48,7 +48,7 @@ class Part:
 
 
 def parts_of(one: Tensor, other: Tensor, near: Tensor) -> Part | None:
-    """Returns which elements differ by more than `near`, if the others agree; None if nearly all differ."""
+    """Returns which elements differ by more than `near`, if the others agree; None if all differ."""
     difference = (other - one).abs()
     mask = ~(difference <= near)  # not a number is no less
     if not one.dim() or not mask.any():
@@ -59,7 +59,7 @@ def parts_of(one: Tensor, other: Tensor, near: Tensor) -> Part | None:
     for inside, of in ((block, indexes), (mask, None)):
         share = float(inside.double().mean())
         is_dense = bool(mask.sum() >= _DENSE * inside.sum())
-        if share <= (_MOST if of else 1 - _DENSE / 2) and is_dense and _agrees(difference, near, inside, mask):
+        if share < 1 and is_dense and _agrees(difference, near, inside, mask):
             return _block(of, mask, share) if of is not None else _scattered(mask, share)
     return None
 

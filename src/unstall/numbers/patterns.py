@@ -14,11 +14,12 @@ from torch import Tensor
 
 from unstall.numbers.parts import Part, parts_of
 
+LEAST = 8
+"""Elements from which on a factor, an offset or a shift can be told."""
 _LEFT = 0.01  # of a difference, what may be left of it once it is explained, apart from rounding
 _MOST_LEFT = 0.1  # the same, if what is left is rounding
 _OFF = 0.05  # of an element's own difference, what may be left of it
 _MOST_OFF = 0.01  # of the elements, how many may have more left
-_LEAST = 8  # elements from which a factor, an offset or a shift can be told
 _TRIED = 3  # the shifts that are tried first, in either direction; and peaks of the correlation
 _PICKED = 512  # elements that are looked at before all are
 _LINES = 1 << 20  # elements of the lines whose correlation is computed
@@ -43,6 +44,11 @@ class Pattern:
     sentence: str
     left: float = 0.0
     data: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_factor(self) -> bool:
+        """Whether it is a factor, also if of a part only."""
+        return {self.kind, self.data.get("within", {}).get("kind")} & {"factor", "sign"} != set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,7 @@ def _by_value(one: Tensor, other: Tensor, near: Tensor) -> Iterator[tuple[_Guess
     if not one.any():
         yield _Guess("missing", "are 0 in the function as it is"), other
     yield _Guess("sign", "have the other sign"), -one
-    if one.numel() >= _LEAST:
+    if one.numel() >= LEAST:
         scale = float(one.abs().max()) or 1.0
         factor = float((one / scale * other).sum() / (one / scale * one).sum()) if one.any() else 0.0
         if factor:
@@ -140,7 +146,7 @@ def _by_value(one: Tensor, other: Tensor, near: Tensor) -> Iterator[tuple[_Guess
 
 def _by_place(one: Tensor, other: Tensor, near: Tensor) -> Iterator[tuple[_Guess, Tensor]]:
     """Yields in which other order the elements may be, and the values that explains."""
-    if one.numel() < _LEAST:
+    if one.numel() < LEAST:
         return
     picked = _Picked(one, other, near)
     for dim, by in _shifts(one, other):
@@ -254,7 +260,7 @@ def _reordered(one: Tensor, other: Tensor, dim: int) -> Iterator[tuple[_Guess, T
 
 def _shifted_without_wrap(one: Tensor, other: Tensor, near: Tensor) -> tuple[_Guess, float] | None:
     """Returns by how much all elements are shifted for which there is one that they can come from."""
-    if one.numel() < _LEAST:
+    if one.numel() < LEAST:
         return None
     picked = _Picked(one, other, near)
     for dim, by in _shifts(one, other):
@@ -266,6 +272,6 @@ def _shifted_without_wrap(one: Tensor, other: Tensor, near: Tensor) -> tuple[_Gu
         source = tensors[0].narrow(dim or 0, max(0, -by), kept)
         target, part, limit = (each.narrow(dim or 0, max(0, by), kept) for each in (tensors[1], *tensors[::2]))
         left = left_of(target - source, target - part, limit)
-        if left is not None and target.numel() >= max(_LEAST, one.numel() // 2):
+        if left is not None and target.numel() >= max(LEAST, one.numel() // 2):
             return _shift(one, dim, by, ": others are at the edge"), left
     return None

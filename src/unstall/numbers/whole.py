@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from unstall.numbers.patterns import Pattern, left_of, pattern_of, rms
+from unstall.numbers.patterns import LEAST, Pattern, left_of, pattern_of, rms
 from unstall.numbers.run import run
 from unstall.numbers.ways import Way
 from unstall.rounding.judge import Compared, Pair
@@ -95,6 +95,15 @@ def _key(ran: Ran, seen: Seen) -> Key:
     if seen.kind != "operator":
         return seen.kind, seen.name
     return "operator", next(at for at, each in enumerate(ran.operators) if each is seen)
+
+
+def tells_factor(found: Compared) -> bool:
+    """Returns whether the pattern is known if it is a factor: of tensors that are kept whole, and of more than a few
+    elements.
+    """
+    first = (found.first.before, found.first.after) if found.first is not None else ()
+    at = [each for each in (*first, *found.added) if each is not None]
+    return all(LEAST <= math.prod(each.shape) <= MOST for each in at)
 
 
 def _is_cut(seen: Seen) -> bool:
