@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from torch import Tensor, nn
 
 import unstall
 from unstall.numbers.answer import Row
-from unstall.numbers.halves import compare_halves
+from unstall.numbers.halves import _MARK, _marked, compare_halves
+from unstall.numbers.run import run
+from unstall.numbers.ways import as_given
 
 
 def values(*shape: int) -> Tensor:
@@ -108,6 +111,18 @@ def test_attention_over_the_batch_is_found() -> None:
 
 def test_of_random_numbers_no_half_is_compared() -> None:
     assert compare_halves(layers(nn.Dropout(0.5)), [values(8, 30)]) is None
+
+
+def test_one_operator_is_marked_for_the_profiler() -> None:
+    """Those it calls, and later their kernels, are within the mark."""
+
+    def fn(v: Tensor) -> Tensor:
+        return (v @ v).exp() @ v
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        run(replace(as_given(fn, [values(8, 8)]), call=_marked(2)))
+    (mark,) = [event for event in profile.events() if event.name == _MARK]
+    assert [child.name for child in mark.cpu_children] == ["aten::exp"]
 
 
 @pytest.mark.gpu

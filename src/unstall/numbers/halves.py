@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unstall.guest.active import current
 from unstall.guest.device import profiler_is_on
 from unstall.numbers.run import run
 from unstall.numbers.ways import Function, Way, as_given, first_half
@@ -193,7 +194,7 @@ class _FirstHalf(_More):
 
 def _kernels_of(taken: Way, number: int) -> tuple[str, ...]:
     """Returns the names of the kernels that a call of an operator launches, by its number."""
-    if not torch.cuda.is_available() or profiler_is_on():
+    if not torch.cuda.is_available() or profiler_is_on() or current() is not None:
         return ()
     profiler: Any = torch.profiler
     activities = [profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]

@@ -46,9 +46,8 @@ def composed(found: Compared, operators: Sequence[Seen]) -> str:
     if not ends or not sums:
         return ""
     most = max(ends, key=lambda pair: pair.share)
-    on = "One is" if sums.total() == 1 else f"{sums.total():,} operators with sums are"
-    through = ": the errors of each go through those after it" if sums.total() > 1 else ""
-    return f"{on} on the way, {_named(sums)}{through}. {_sizes(most, found.limit)} So it is no bug."
+    passed_on = " Later ones take over the errors of earlier ones." if sums.total() > 1 else ""
+    return f"It calls {_named(sums)}.{passed_on} {_sizes(most, found.limit)} So it is no bug."
 
 
 def _named(sums: Counter[tuple[str, int]]) -> str:
