@@ -69,9 +69,10 @@ def pattern_of(before: Tensor, after: Tensor, near: Tensor) -> Pattern | None:
     """
     if before.shape != after.shape or not before.numel():
         return None
-    alike = (before == after) | (before.isnan() & after.isnan())
+    one, other = before.double(), after.double()
+    alike = (one == other) | (one.isnan() & other.isnan())
     # What is not finite in both takes no part.
-    one, other = (torch.where(alike & ~each.isfinite(), 0.0, each.double()) for each in (before, after))
+    one, other = (torch.where(alike & ~each.isfinite(), 0.0, each) for each in (one, other))
     near = near.double()
     found = _told(one, other, near)
     if found is not None:
