@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from planted_numbers import PLANTED, Dropped, DroppedElsewhere, Plain, Reordered, made
+from planted_numbers import CASES, PLANTED, Dropped, DroppedElsewhere, Plain, Reordered, made
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -44,11 +44,11 @@ def found_of(fn: Function, *inputs: object, across: str | Function) -> tuple[Com
     return row.found, row.found.first
 
 
-@pytest.mark.parametrize(("kind", "named"), PLANTED, ids=[kind.__name__ for kind, _ in PLANTED])
-def test_a_planted_difference_is_beyond_rounding(kind: type[Plain], named: str, x: Tensor) -> None:
-    (row,) = unstall.compare_numbers(made(Plain), x, across=[made(kind)])
-    assert not row.agrees
+@pytest.mark.parametrize(("base", "kind", "named"), CASES, ids=[kind.__name__ for _, kind, _ in CASES])
+def test_a_planted_difference_is_of_its_class(base: type[Plain], kind: type[Plain], named: str, x: Tensor) -> None:
+    (row,) = unstall.compare_numbers(made(base), x, across=[made(kind)])
     assert row.kind == named, row
+    assert row.agrees == (named == "rounding")
 
 
 @pytest.mark.parametrize("kind", [kind for kind, _ in PLANTED])

@@ -12,11 +12,12 @@ from unstall._version import __version__
 from unstall.blaming.result import Race, RaceSide
 from unstall.document.document import Document, Entries, Entry, Prose, Span, Words, words
 from unstall.document.shown import Shown
+from unstall.numbers.patterns import Pattern
 from unstall.numbers.picture import chart, finite, line_of, name_of, place_data, run_data
 from unstall.rounding.judge import Compared, Pair
 from unstall.rounding.operators import NOWHERE, Place
 
-_FINE = ("equal", "rounding", "nondeterministic")
+_FINE = ("equal", "rounding", "nondeterministic", "batch")
 _MANY = 10  # from here on, figures are shown without decimals
 _MOST_ADDED = 3  # operators that are shown
 
@@ -28,11 +29,14 @@ class Row:
     Attributes:
         way: Its name.
         found: What was compared. None if it could not run.
-        kind: "equal" (the same bits), "rounding", "nondeterministic" (rounding that varies from run to run), "failed",
-            "unknown" (if nobody knows what rounding explains), or of what kind the difference is: "race", "random",
-            "state", "type", "shape", "TF32", "reduced precision", "factor", "different".
+        kind: "equal" (the same bits), "rounding", "nondeterministic" (rounding that varies from run to run), "batch"
+            (rounding that depends on the size of the batch), "failed", "unknown" (if nobody knows what rounding
+            explains), or of what kind the difference is: "race", "random", "state", "type", "shape", "TF32", "reduced
+            precision", "factor", "different".
         sentence: What that means.
         race: The two operations that race, if they are known.
+        why: More about it, if there is more to say.
+        pattern: How elements differ, if that is known.
     """
 
     way: str
@@ -40,6 +44,8 @@ class Row:
     kind: str
     sentence: str
     race: Race | None = None
+    why: str = ""
+    pattern: Pattern | None = None
 
     @property
     def agrees(self) -> bool:
@@ -110,6 +116,8 @@ class Numbers(Shown):
                     "is": row.kind,
                     "sentence": row.sentence,
                     "most_of_limit": finite(_most(row.found)),
+                    "why": row.why,
+                    "pattern": _pattern_data(row.pattern),
                     "tensors": len(row.found.pairs) if row.found else 0,
                     "first": _first_data(row.found.first) if row.found else None,
                     "added": [
@@ -146,6 +154,12 @@ def _race_data(race: Race) -> dict[str, Any]:
     }
 
 
+def _pattern_data(pattern: Pattern | None) -> dict[str, Any] | None:
+    if pattern is None:
+        return None
+    return {"kind": pattern.kind, "sentence": pattern.sentence, "left": pattern.left, **pattern.data}
+
+
 def _place_of(side: RaceSide) -> Place:
     at = side.where
     return Place(at.file, at.line, at.function, side.backward) if at else NOWHERE
@@ -153,6 +167,10 @@ def _place_of(side: RaceSide) -> Place:
 
 def _entry(row: Row, *, scrub_paths: bool) -> Entry:
     details = [("so", words(row.sentence))]
+    if row.why:
+        details.append(("why", words(row.why)))
+    if row.pattern is not None and row.pattern.kind != row.kind:  # the sentence says it
+        details.append(("pattern", words(row.pattern.sentence)))
     found = row.found
     if found is None:
         return Entry(words(row.way), (row.kind, "", ""), tuple(details))

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from unstall.numbers.determinism import about_determinism
 from unstall.numbers.kernels import kernels_of
 from unstall.numbers.precision import explained, off
+from unstall.numbers.reasons import first_bits
 from unstall.numbers.streams import Streams
 from unstall.numbers.times import cost_of
 from unstall.numbers.ways import Way
 from unstall.rounding.judge import Compared, Judge, Pair, factor_of
 from unstall.rounding.noise import UNIT, adds_up, is_drawn
 from unstall.rounding.samples import Ran
+
+DIFFERENT = "No rounding explains that: it computes something else."
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ def class_of_runs(found: Compared, before: Ran, *, is_repeat: bool, operators: b
     if first is None:
         if found.equal:
             return "equal", "The same bits."
-        return "rounding", "All that differs is rounding: sums in another order, for example."
+        return "rounding", first_bits(found, before.operators)
     if first.before is None or first.after is None or first.before.shape != first.after.shape:
         return "shape", _shapes(
             first.before.shape if first.before else None, first.after.shape if first.after else None
@@ -81,7 +84,7 @@ def class_of_runs(found: Compared, before: Ran, *, is_repeat: bool, operators: b
     factor = factor_of(found)
     if factor is not None:
         return "factor", f"There, all elements differ by a factor of {factor:.6g}: no rounding does that."
-    return "different", "No rounding explains that: it computes something else."
+    return "different", DIFFERENT
 
 
 def _of_repeat(found: Compared) -> tuple[str, str]:

@@ -12,11 +12,14 @@ from unstall.blaming.result import Race
 from unstall.errors import UsageError
 from unstall.guest.rng import RandomStates
 from unstall.numbers.answer import Numbers, Row
-from unstall.numbers.classes import Sides, class_of
+from unstall.numbers.classes import DIFFERENT, Sides, class_of
+from unstall.numbers.halves import compare_halves
 from unstall.numbers.races import about_race, race_at, races_of
+from unstall.numbers.reasons import composed
 from unstall.numbers.run import run
 from unstall.numbers.streams import Streams
 from unstall.numbers.ways import Function, Way, as_given, way
+from unstall.numbers.whole import Runs, pattern_at, tells_factor
 from unstall.rounding.judge import RUNS, Compared, Judge
 from unstall.rounding.noise import Noise
 from unstall.rounding.samples import Ran
@@ -45,7 +48,7 @@ def compare_numbers(
             - "cpu", "cuda": on that device.
             - "float64": in that type. Random numbers are drawn as in float32.
             - "batch": each half of the batch on its own. All tensors whose first dimension is as long as that of the
-              first tensor have a batch, and all results must have one. Operators are not compared.
+              first tensor have a batch, and all results must have one. Operators are those of the first half alone.
             - "graph": by `unstall.graphed`. "compiled": by `torch.compile`. Operators are not compared.
             - another function or module: called with the same arguments; if it is a module, on its device.
 
@@ -97,10 +100,9 @@ class _Rows:
 
     def _row(self, which: str | Function) -> Row:
         taken = way(which, self._fn, self._inputs)
-        if taken.name == "batch" and self._judge.changes_arguments:
-            why = "It changes its arguments, so half batches would not be independent."
-            return Row(taken.name, None, "failed", why)
         try:
+            if taken.name == "batch" and self._judge.changes_arguments:
+                return self._of_half()
             return self._compared(which, taken)
         except Exception as error:  # of this way; the others may run
             return Row(taken.name, None, "failed", f"It cannot run: {type(error).__name__}: {error}")
@@ -109,7 +111,8 @@ class _Rows:
         streams, is_serial = Streams(), taken.name == "serial"
         # The function as it is, and with operators that wait, have changed places if it uses several streams.
         swapped = is_serial and self._streams.several
-        found = self._judge.compare(self._as_it_is if swapped else run(taken, streams=streams))
+        after = self._as_it_is if swapped else run(taken, streams=streams)
+        found = self._judge.compare(after)
         make = self._base if is_serial else lambda: way(which, self._fn, self._inputs)
         sides = Sides(self._base, make, self._streams, streams)
         if found.first is not None and taken.operators and (is_serial or sides.several):
@@ -120,13 +123,39 @@ class _Rows:
                 return _of_race(taken.name, found, races)
         if is_serial and self._races and found.first is None:
             return _of_race(taken.name, found, self._races)
-        return Row(taken.name, found, *class_of(found, taken, self._judge, sides))
+        kind, sentence = class_of(found, taken, self._judge, sides)
+        if taken.name == "batch" and kind in ("rounding", "factor", "different"):
+            return self._of_batch(found, kind, sentence)
+        pattern = None
+        if kind in ("factor", "different"):
+            pattern = pattern_at(Runs(self._judge.before, after, found), self._base, make)
+            if kind == "factor" and tells_factor(found) and (pattern is None or not pattern.has_factor):
+                kind, sentence = "different", DIFFERENT  # an operator multiplies, but another undoes it
+        return Row(taken.name, found, kind, sentence, why=self._why(found, kind), pattern=pattern)
+
+    def _why(self, found: Compared, kind: str) -> str:
+        return composed(found, self._judge.before.operators) if kind in ("rounding", "batch") else ""
+
+    def _of_batch(self, found: Compared, kind: str, sentence: str) -> Row:
+        halves = compare_halves(self._fn, self._inputs)
+        if halves is not None:
+            kind, sentence = halves.verdict() or (kind, sentence)
+            if kind == "different" and halves.found.first is not None:
+                found = halves.found
+        return Row("batch", found, kind, sentence, why=self._why(found, kind))
+
+    def _of_half(self) -> Row:
+        """Returns the row of "batch" for a function that changes its arguments: only the first half runs."""
+        halves = compare_halves(self._fn, self._inputs)
+        if halves is not None and halves.found.first is not None:
+            return Row("batch", halves.found, *(halves.verdict() or ("different", "")))
+        return Row("batch", None, "failed", "It changes its arguments, so half batches would not be independent.")
 
 
 def _of_race(name: str, found: Compared, races: Sequence[Race]) -> Row:
     race = race_at(races, found.first)
     sentence = about_race(race, others=len(races) - 1, shows=found.first is not None)
-    return Row(name, found, "race", sentence, race)
+    return Row(name, found, "race", sentence, race=race)
 
 
 @contextmanager

@@ -16,21 +16,28 @@ from unstall.rounding.samples import ENDS, Kept, Ran
 _SEED = 20  # of the random numbers of the function, and of the gradients of its results
 
 
-def run(taken: Way, noise: Noise | None = None, *, streams: Streams | None = None, one_at_a_time: bool = False) -> Ran:
+def run(
+    taken: Way,
+    noise: Noise | None = None,
+    *,
+    new: Callable[[], Kept] = Kept,
+    streams: Streams | None = None,
+    one_at_a_time: bool = False,
+) -> Ran:
     """Runs a function once, and its backward pass if a result needs gradients and it has run none itself.
 
     Args:
         taken: The function, its arguments, and whether its operators are seen. Gradients of the modules and tensors
             that it is given are seen in any case.
         noise: Adds random errors.
+        new: Makes what keeps elements: of arguments, of operators, of results.
         streams: Notes the streams on which its operators run.
         one_at_a_time: Each operator waits for the device, so that no two streams overlap.
     """
     given = list(_given_of(taken))
-    before = Kept()
+    before, operators, ends = new(), new(), new()
     for name, tensor in given:
         before.keep("given", name, NOWHERE, tensor, ENDS)
-    operators, ends = Kept(), Kept()
     call: Call = noise.call if noise is not None else taken.call or as_it_is
     if one_at_a_time or taken.one_at_a_time:
         call = one_by_one(call)
@@ -71,7 +78,7 @@ def called(
         results = tensors_in(taken.fn(*taken.inputs))
     differentiable = [each for each in results if each.requires_grad and each.is_floating_point()]
     if differentiable and all(tensor.grad is None for _, tensor in given if tensor.is_leaf):
-        seeds = [(gradient or _gradient)(each) for each in differentiable]
+        seeds = [gradient(each) if gradient else _gradient(each, taken.part) for each in differentiable]
         with taken.around(watch):
             torch.autograd.backward(differentiable, seeds)
     return results
@@ -95,8 +102,13 @@ def _tensors_of(module: torch.nn.Module, before: str) -> Iterator[tuple[str, tor
         yield before + name, tensor
 
 
-def _gradient(of: torch.Tensor) -> torch.Tensor:
-    """Returns the same random gradient for results of this shape, whatever their type and device."""
+def _gradient(of: torch.Tensor, part: tuple[int, int] | None) -> torch.Tensor:
+    """Returns the same random gradient for results of this shape, whatever their type and device. For a part of a
+    batch it is that part of the gradient for all.
+    """
     chance = torch.Generator("cpu").manual_seed(_SEED)
-    drawn = torch.randn(of.shape, dtype=torch.float64, device="cpu", generator=chance)
-    return drawn.to(device=of.device, dtype=of.dtype)
+    shape = tuple(of.shape)
+    if part is not None and shape:
+        shape = (shape[0] * part[1] // part[0], *shape[1:])
+    drawn = torch.randn(shape, dtype=torch.float64, device="cpu", generator=chance)
+    return (drawn[: len(of)] if shape else drawn).to(device=of.device, dtype=of.dtype)

@@ -7,7 +7,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType, MethodType
 from typing import Any, TypeAlias
 
@@ -35,6 +35,7 @@ class Way:
         dtype: The type that takes the place of the default one.
         call: Calls each operator.
         one_at_a_time: Whether each operator waits for the device.
+        part: How many samples of a batch it is given, and of how many, if it is not given all.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Way:
     dtype: torch.dtype | None = None
     call: Call | None = None
     one_at_a_time: bool = False
+    part: tuple[int, int] | None = None
 
     @staticmethod
     def modules_in(value: object) -> list[torch.nn.Module]:
@@ -168,25 +170,46 @@ def _changed_to(device: torch.device | None, dtype: torch.dtype | None) -> Calla
     return changed
 
 
+def first_half(fn: Function, inputs: Sequence[object]) -> Way:
+    """Returns the way in which the user runs the function, but with the first half of the batch only.
+
+    Raises:
+        UsageError: no argument has a first dimension of two or more.
+    """
+    given = as_given(fn, inputs)
+    batch = _batch_of(given.inputs)
+    half = slice(0, batch // 2)
+    parts = tuple(_part(each, batch, half) for each in given.inputs)
+    return replace(given, name="first half", inputs=parts, part=(batch // 2, batch))
+
+
+def _batch_of(inputs: Sequence[object]) -> int:
+    sizes = [len(each) for value in inputs for each in _tensors(value) if each.dim()]
+    if not sizes or sizes[0] < 2:
+        raise UsageError("a batch of one cannot be split: the first tensor among the arguments has its first dimension")
+    return sizes[0]
+
+
+def _part(value: object, batch: int, of: slice) -> object:
+    """Returns an argument with a part of the batch only."""
+    if isinstance(value, torch.nn.Module):
+        return value
+    return map_tensors(value, lambda each: each[of] if each.dim() and len(each) == batch else each)
+
+
 def _in_halves(fn: Function, inputs: Sequence[object]) -> Function:
     """Returns a function that calls `fn` with each half of the batch, and joins the results.
 
     Raises:
         UsageError: no argument has a first dimension of two or more.
     """
-    sizes = [len(each) for value in inputs for each in _tensors(value) if each.dim()]
-    if not sizes or sizes[0] < 2:
-        raise UsageError("a batch of one cannot be split: the first tensor among the arguments has its first dimension")
-    batch, middle = sizes[0], sizes[0] // 2
-
-    def part(value: object, of: slice) -> object:
-        if isinstance(value, torch.nn.Module):
-            return value
-        return map_tensors(value, lambda each: each[of] if each.dim() and len(each) == batch else each)
+    batch = _batch_of(inputs)
+    middle = batch // 2
 
     def halves(*values: object) -> list[torch.Tensor]:
         parts = [
-            tensors_in(fn(*(part(value, of) for value in values))) for of in (slice(0, middle), slice(middle, None))
+            tensors_in(fn(*(_part(value, batch, of) for value in values)))
+            for of in (slice(0, middle), slice(middle, None))
         ]
         for one in parts[0]:
             if not one.dim() or len(one) != middle:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -82,12 +83,12 @@ def _reduced(args: tuple[Any, ...]) -> int:
     given, dims = args[0], args[1] if len(args) > 1 else None
     dims = [dims] if isinstance(dims, int) else dims
     count = math.prod(_size(given, dim) for dim in dims) if isinstance(dims, list | tuple) and dims else given.numel()
-    return _in_tree(int(count))
+    return int(count)
 
 
-def _in_tree(count: int) -> int:
-    """Returns how many terms, one after the other, have the errors of a sum as a tree."""
-    return count if count <= _TREE else _TREE + math.ceil(math.log2(count / _TREE))
+def _in_a_row(name: str, count: int) -> int:
+    """Returns how many terms in a row have the errors of this operator's sums: reductions add up a tree."""
+    return count if _TERMS.get(name) is not _reduced or count <= _TREE else _TREE + math.ceil(math.log2(count / _TREE))
 
 
 def _kernel(args: tuple[Any, ...]) -> int:
@@ -160,6 +161,12 @@ def terms_of(name: str, args: tuple[Any, ...]) -> int:
         return max((int(each.numel()) for each in given), default=1)
 
 
+def sums_of(name: str, args: tuple[Any, ...]) -> int:
+    """Returns how many terms an element of this operator's result adds up, 0 if it adds up none."""
+    return terms_of(name, args) if adds_up(name) and not is_drawn(name) else 0
+
+
+@lru_cache(1024)
 def adds_up(name: str) -> bool:
     """Returns whether an operator may add up in an order that varies. Operators by element and exact ones cannot."""
     if name in _EXACT or name in _ROUNDED:
@@ -168,6 +175,7 @@ def adds_up(name: str) -> bool:
     return packet is None or not any(torch.Tag.pointwise in getattr(packet, each).tags for each in packet.overloads())
 
 
+@lru_cache(4096)
 def base_name(func: Any) -> str:
     """Returns an operator's name without its namespace and overload: "sum" of "aten::sum.dim_IntList"."""
     return str(func.name()).partition("::")[2].partition(".")[0]
@@ -196,7 +204,7 @@ class Noise:
             if name in _COMPOSITE and isinstance(outputs, torch.Tensor) and outputs.shape == args[0].shape:
                 outputs += self._disturbed(args[0], _ROUNDINGS) - args[0]
             return outputs
-        n = terms_of(name, args)
+        n = _in_a_row(name, terms_of(name, args))
         of_sums = _ROUNDINGS + math.sqrt(n / 9)
         if "batch_norm" in name:  # it writes the statistics among its arguments
             args = (self._disturbed(args[0], math.sqrt(n / 6)), *args[1:])
@@ -278,6 +286,7 @@ def real_parts(given: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(given.resolve_conj()) if given.is_complex() else given
 
 
+@lru_cache(4096)
 def is_view(func: Any) -> bool:
     """Returns whether an operator's result is part of its argument's memory."""
     return any(each.alias_info is not None and not each.alias_info.is_write for each in func._schema.returns)
@@ -285,15 +294,20 @@ def is_view(func: Any) -> bool:
 
 def written_by(func: Any, args: tuple[Any, ...]) -> list[torch.Tensor]:
     """Returns those of an operator's arguments that it writes to. An operator of many tensors has lists of them."""
-    places = [at for at, each in enumerate(func._schema.arguments) if _is_written(each)]
-    given = [args[at] for at in places if at < len(args)]
+    given = [args[at] for at in _places_written(func) if at < len(args)]
     each_one = [each for value in given for each in (value if isinstance(value, list | tuple) else (value,))]
     return [each for each in each_one if isinstance(each, torch.Tensor)]
+
+
+@lru_cache(4096)
+def _places_written(func: Any) -> tuple[int, ...]:
+    return tuple(at for at, each in enumerate(func._schema.arguments) if _is_written(each))
 
 
 def _is_written(argument: Any) -> bool:
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
+@lru_cache(4096)
 def _writes(func: Any) -> bool:
     return any(map(_is_written, func._schema.arguments))

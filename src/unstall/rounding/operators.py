@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -83,8 +84,12 @@ def as_it_is(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any
 def _line_of(frame: FrameType | None, until: str = "") -> Place:
     """Returns the innermost line that is neither torch's nor ours, among the calls within the function `until`."""
     while frame is not None and frame.f_code.co_name != until:
-        file = frame.f_code.co_filename
-        if not file.startswith(OURS) and not is_framework(file):
-            return Place(file, frame.f_lineno, frame.f_code.co_qualname)
+        if not _is_passed_over(frame.f_code.co_filename):
+            return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
         frame = frame.f_back
     return NOWHERE
+
+
+@lru_cache(4096)
+def _is_passed_over(file: str) -> bool:
+    return file.startswith(OURS) or is_framework(file)

@@ -9,7 +9,7 @@ elements that are kept may miss.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,17 +18,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unstall.rounding.noise import UNIT, base_name, is_view, real_parts
+from unstall.rounding.noise import UNIT, base_name, is_view, real_parts, sums_of
 from unstall.rounding.operators import Place
 
 SAMPLES, ENDS = 64, 1 << 16
 """Elements that are kept of an operator's result, and of the function's own results, gradients and arguments."""
-PIECE = 1 << 20
+PIECE = 1 << 22
 """Elements that are added up at once, to bound memory."""
 _PENDING = 1024  # tensors whose elements stay on their devices until they are copied to the host at once
 _UNSET = ("empty", "new_empty")  # their results have no values yet
 SUMMED = (*UNIT, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 """The types of tensors that are kept."""
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Seen:
         shape, dtype: Of the tensor. A complex one has one dimension more, for the real and the imaginary part.
         values: The elements that are kept, as float64: at places that depend on the shape only.
         total: The sum of all elements with random signs, which depend on the places only.
+        terms: How many terms an element of an operator's result adds up. 0 if the operator adds up none.
     """
 
     kind: str
@@ -51,8 +54,9 @@ class Seen:
     place: Place
     shape: tuple[int, ...]
     dtype: torch.dtype
-    values: NDArray[np.float64]
+    values: Floats
     total: float = 0.0
+    terms: int = 0
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -85,6 +89,20 @@ class Ran:
         return len(self.given) + len(self.operators) + len(self.ends)
 
 
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A tensor whose elements are still on its device. `sums`: those of its pieces; none if all elements are kept."""
+
+    kind: str
+    name: str
+    place: Place
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    terms: int
+    elements: torch.Tensor
+    sums: tuple[torch.Tensor, ...]
+
+
 class Kept:
     """Keeps elements of tensors.
 
@@ -97,7 +115,7 @@ class Kept:
         self._count = 0
         self._seen: list[Seen] = []
         self._full = full or self._seen.append
-        self._pending: list[tuple[str, str, Place, tuple[int, ...], torch.dtype, torch.Tensor]] = []
+        self._pending: list[_Pending] = []
 
     def __len__(self) -> int:
         """How many tensors were kept."""
@@ -106,56 +124,63 @@ class Kept:
     def of_operator(self, func: Any, args: tuple[Any, ...], place: Place, result: Any) -> None:
         name = base_name(func)
         if not is_view(func) and not name.startswith(_UNSET):
+            terms = sums_of(name, args)
             for each in result if isinstance(result, tuple | list) else (result,):
                 if isinstance(each, torch.Tensor) and (each.is_floating_point() or each.is_complex()):
-                    self.keep("operator", name, place, each, SAMPLES)
+                    self.keep("operator", name, place, each, SAMPLES, terms)
 
-    def keep(self, kind: str, name: str, place: Place, tensor: torch.Tensor, most: int) -> None:
+    def keep(self, kind: str, name: str, place: Place, tensor: torch.Tensor, most: int, terms: int = 0) -> None:
         if tensor.layout == torch.strided and not tensor.is_nested and tensor.dtype in SUMMED:
             real = real_parts(tensor.detach())
-            picked = real.take(positions(real.numel(), real.device, most)).to(torch.float64)
-            kept = torch.cat((picked, _total(real).reshape(1)))
+            count = real.numel()
+            elements = real.take(positions(count, real.device, most))
+            sums = tuple(_sums(real)) if count > most else ()
+            self._pending.append(_Pending(kind, name, place, tuple(real.shape), tensor.dtype, terms, elements, sums))
             self._count += 1
-            self._pending.append((kind, name, place, tuple(real.shape), tensor.dtype, kept))
             if len(self._pending) >= _PENDING:
                 self.flush()
 
     def flush(self) -> None:
         """Copies the elements of all tensors to the host."""
         pending, self._pending = self._pending, []
-        on_host = _on_host([kept for *_, kept in pending])
-        for (kind, name, place, shape, dtype, _), kept in zip(pending, on_host, strict=True):
-            self._full(Seen(kind, name, place, shape, dtype, kept[:-1], float(kept[-1])))
+        elements = _on_host([each.elements for each in pending])
+        sums = iter(_on_host([part.reshape(1) for each in pending for part in each.sums]))
+        for each, values in zip(pending, elements, strict=True):
+            parts = [float(next(sums)[0]) for _ in each.sums]
+            total = sum(parts) if parts else float(values @ _signs_on_host()[: len(values)])
+            self._full(Seen(each.kind, each.name, each.place, each.shape, each.dtype, values, total, each.terms))
 
     def seen(self) -> list[Seen]:
         self.flush()
         return self._seen
 
 
-def _on_host(tensors: Sequence[torch.Tensor]) -> list[NDArray[np.float64]]:
-    """Returns flat tensors' values, with one copy from each device."""
-    found: list[NDArray[np.float64]] = [np.empty(0)] * len(tensors)
-    for device in {each.device for each in tensors}:
-        places = [at for at, each in enumerate(tensors) if each.device == device]
-        joined = torch.cat([tensors[at] for at in places]).cpu().numpy()
+def _on_host(tensors: Sequence[torch.Tensor]) -> list[Floats]:
+    """Returns flat tensors' values, with one copy for each device and type."""
+    groups: dict[Hashable, list[int]] = {}
+    for at, each in enumerate(tensors):
+        groups.setdefault((each.device, each.dtype), []).append(at)
+    found: list[Floats] = [np.empty(0)] * len(tensors)
+    for places in groups.values():
+        joined = torch.cat([tensors[at] for at in places]).cpu().to(torch.float64).numpy()
         ends = np.cumsum([tensors[at].numel() for at in places])
         for at, values in zip(places, np.split(joined, ends[:-1]), strict=True):
             found[at] = values
     return found
 
 
-def _total(given: torch.Tensor) -> torch.Tensor:
-    """Returns the sum of the elements with random signs, in float64."""
+def _sums(given: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yields the sums of a tensor's pieces with random signs, in float64."""
     signs = _signs(given.device)
-    parts = [(piece * signs[at : at + len(piece)]).sum(dtype=torch.float64) for at, piece in _pieces(given)]
-    return torch.stack(parts).sum() if len(parts) > 1 else parts[0]
+    for at, piece in _pieces(given):
+        yield (piece * signs[at : at + len(piece)]).sum(dtype=torch.float64)
 
 
 def _pieces(given: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
     """Yields flat pieces of a tensor, each with the place of its first sign."""
     if given.is_contiguous() or given.dim() == 1 or given.numel() <= PIECE:
         flat = given.reshape(-1)
-        yield from ((0, flat[at : at + PIECE]) for at in range(0, max(1, len(flat)), PIECE))
+        yield from ((0, flat[at : at + PIECE]) for at in range(0, len(flat), PIECE))
         return
     size, start = given[0].numel(), 0
     rows = max(1, PIECE // size)
@@ -168,13 +193,22 @@ def _pieces(given: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
 @lru_cache(16)
 def _signs(device: torch.device) -> torch.Tensor:
     """Returns 1 and -1 at random, for two pieces of a tensor one after the other."""
-    drawn = np.random.default_rng(PIECE).integers(0, 2, PIECE) * 2.0 - 1.0
-    return torch.from_numpy(np.tile(drawn.astype(np.float32), 2)).to(device)
+    return torch.from_numpy(np.tile(_signs_on_host(), 2)).to(device)
+
+
+@lru_cache(1)
+def _signs_on_host() -> NDArray[np.int8]:
+    return np.random.default_rng(PIECE).choice(np.array([-1, 1], np.int8), PIECE)
 
 
 @lru_cache(4096)
 def positions(count: int, device: torch.device, most: int) -> torch.Tensor:
     """Returns the places of the elements that are kept of a tensor with `count` elements, at most `most`."""
-    chance = np.random.default_rng(count)
-    flat = np.arange(count) if count <= most else np.unique(chance.integers(0, count, most))
-    return torch.from_numpy(flat).to(device)
+    return torch.from_numpy(_places(count, most)).to(device)
+
+
+@lru_cache(4096)
+def _places(count: int, most: int) -> NDArray[np.int64]:
+    if count <= most:
+        return np.arange(count)
+    return np.unique(np.random.default_rng(count).integers(0, count, most))

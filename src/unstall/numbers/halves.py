@@ -1,0 +1,178 @@
+"""Where half of a batch gives other numbers than the whole: another kernel was picked, or samples are mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unstall.numbers.kernels import kernels_of
+from unstall.numbers.run import run
+from unstall.numbers.ways import Function, as_given, first_half
+from unstall.rounding.judge import RUNS, Compared, Judge, Pair
+from unstall.rounding.noise import Noise, is_drawn, real_parts
+from unstall.rounding.operators import Place
+from unstall.rounding.samples import Kept, Ran, Seen, positions
+
+_SAMPLES = 1024  # elements that are kept of an operator's result
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """The first half of the batch alone, compared with the same rows of the whole batch.
+
+    Attributes:
+        found: Both, compared; without gradients and arguments, which are of a whole batch.
+        bits: The first operator's result that has other bits, within rounding. None if there is none, or if it has
+            other bits each time.
+        kernels: Those of that operator for the whole batch, and for half of it. Empty if they are not known.
+    """
+
+    found: Compared
+    bits: Pair | None
+    kernels: tuple[tuple[str, ...], tuple[str, ...]]
+
+    def verdict(self) -> tuple[str, str] | None:
+        """Returns of which class that is, and a sentence about it; None if it says nothing."""
+        if self.found.first is not None:
+            seen = self.found.first.seen
+            return "different", (
+                f"The result of one sample depends on the other samples: {_named(seen)} is the first that differs "
+                "by more than rounding if only the first half of the batch is given."
+            )
+        if self.bits is None:
+            results = [pair for pair in self.found.pairs if pair.seen.kind == "result"]
+            if any(pair.difference for pair in results):
+                return None
+            return "rounding", (
+                "Results have the same bits in half batches. Gradients add up the batch, here in two parts: "
+                "what differs is rounding."
+            )
+        whole, half = (", ".join(names) for names in self.kernels)
+        how = "has another kernel, or other blocks, for this size"
+        if whole and half:
+            how = f"picks another kernel for this size: {half} instead of {whole}"
+            if whole == half:
+                how = f"adds up in another order for this size, by the same kernel: {whole}"
+        return "batch", f"Other bits in half batches, within rounding: {_named(self.bits.seen)} {how}."
+
+
+def compare_halves(fn: Function, inputs: Sequence[object]) -> Halves | None:
+    """Runs the first half of a batch alone, and compares it with the same rows of the whole batch.
+
+    Returns:
+        None if the function draws random numbers, or a result has no batch dimension.
+    """
+    half_way = first_half(fn, inputs)
+    assert half_way.part is not None
+    half = _only_results(run(half_way, new=_More))
+    if any(is_drawn(each.name) for each in half.operators):
+        return None
+    rows = _Rows(half, *half_way.part)
+    before = _only_results(run(as_given(fn, inputs), new=lambda: _FirstHalf(rows)))
+    if not rows.results_have_batch:
+        return None
+    exact = Judge(before, []).compare(half)
+    if exact.first is None:  # results have the same bits
+        return Halves(exact, None, ((), ()))
+    noisy = [
+        _only_results(run(as_given(fn, inputs), Noise(seed), new=lambda: _FirstHalf(rows))) for seed in range(RUNS)
+    ]
+    found = Judge(before, noisy).compare(half)
+    bits = None if found.first is not None else _first_bits(found)
+    if bits is None or _varies(bits, before, _only_results(run(as_given(fn, inputs), new=lambda: _FirstHalf(rows)))):
+        return Halves(found, None, ((), ()))
+    whole_at = next(at for at, each in enumerate(before.operators) if each is bits.before)
+    half_at = next(at for at, each in enumerate(half.operators) if each is bits.after)
+    kernels = kernels_of(as_given(fn, inputs), whole_at), kernels_of(half_way, half_at)
+    return Halves(found, bits, kernels)
+
+
+def _first_bits(found: Compared) -> Pair | None:
+    inside = (pair for pair in found.pairs if pair.seen.kind == "operator" and pair.seen.terms > 1)
+    return next((pair for pair in inside if 0 < pair.share <= found.limit), None)
+
+
+def _varies(pair: Pair, before: Ran, again: Ran) -> bool:
+    at = next(at for at, each in enumerate(before.operators) if each is pair.before)
+    return len(again.operators) != len(before.operators) or bool(
+        (again.operators[at].values != before.operators[at].values).any()
+    )
+
+
+def _named(seen: Seen) -> str:
+    place = seen.place
+    if not place.file:
+        return seen.name
+    return f"{seen.name} at {Path(place.file).name}:{place.line}{', backward' if place.backward else ''}"
+
+
+def _only_results(ran: Ran) -> Ran:
+    return Ran({}, ran.operators, {key: each for key, each in ran.ends.items() if key[0] == "result"})
+
+
+class _Rows:
+    """Which rows of the tensors of a whole batch are the first half's. `half`: the run of that half alone."""
+
+    def __init__(self, half: Ran, middle: int, batch: int) -> None:
+        self._half, self._middle, self._batch = half, middle, batch
+        self._inner: dict[tuple[str, str | int], bool] = {}  # whether the batch is the inner part of the dimension
+        self.results_have_batch = True
+
+    def of(self, kind: str, name: str, number: int, tensor: Tensor) -> Tensor:
+        """Returns the first half of a tensor's batch, or the tensor if it has none."""
+        seen: Seen | None = None
+        if kind == "operator":
+            seen = self._half.operators[number] if number < len(self._half.operators) else None
+        elif kind == "result":
+            seen = self._half.ends.get((kind, name))
+        shape = tuple(real_parts(tensor.detach()).shape)
+        dim = self._dimension(shape, seen.shape) if seen is not None and seen.name == name else None
+        if seen is None or dim is None:
+            self.results_have_batch &= kind != "result"
+            return tensor
+        outer = tensor.narrow(dim, 0, seen.shape[dim])
+        if shape[dim] % self._batch or shape[dim] == self._batch:
+            return outer
+        inner = tensor.unflatten(dim, (-1, self._batch)).narrow(dim + 1, 0, self._middle).flatten(dim, dim + 1)
+        key = (kind, number if kind == "operator" else name)
+        if key not in self._inner:
+            self._inner[key] = _distance(inner, seen) < _distance(outer, seen)
+        return inner if self._inner[key] else outer
+
+    def _dimension(self, whole: tuple[int, ...], half: tuple[int, ...]) -> int | None:
+        """Returns the only dimension in which shapes differ, if it is that of the batch."""
+        if len(whole) != len(half):
+            return None
+        others = [dim for dim, (one, other) in enumerate(zip(whole, half, strict=True)) if one != other]
+        is_batch = len(others) == 1 and whole[others[0]] * self._middle == half[others[0]] * self._batch
+        return others[0] if is_batch else None
+
+
+def _distance(tensor: Tensor, seen: Seen) -> float:
+    real = real_parts(tensor.detach())
+    most = max(_SAMPLES, len(seen.values))
+    values = real.take(positions(real.numel(), real.device, most)).double().cpu()
+    return float((values - torch.from_numpy(seen.values)).nan_to_num().abs().sum())
+
+
+class _More(Kept):
+    """Keeps more elements of each operator's result."""
+
+    def keep(self, kind: str, name: str, place: Place, tensor: Tensor, most: int, terms: int = 0) -> None:
+        super().keep(kind, name, place, tensor, max(most, _SAMPLES), terms)
+
+
+class _FirstHalf(_More):
+    """Keeps elements of the first half of the batch only."""
+
+    def __init__(self, rows: _Rows) -> None:
+        super().__init__()
+        self._rows = rows
+
+    def keep(self, kind: str, name: str, place: Place, tensor: Tensor, most: int, terms: int = 0) -> None:
+        half = self._rows.of(kind, name, len(self), tensor) if tensor.layout == torch.strided else tensor
+        super().keep(kind, name, place, half, most, terms)

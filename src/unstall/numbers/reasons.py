@@ -1,0 +1,68 @@
+"""Why rounding explains a difference: which operators round, how many terms they add up, and how that composes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from unstall.rounding.judge import Compared, Pair
+from unstall.rounding.samples import Seen
+
+_PRODUCTS = ("mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "convolution")
+_MOST = 3  # kinds of sums that are named
+
+
+def first_bits(found: Compared, operators: Sequence[Seen]) -> str:
+    """Returns a sentence about the first operator whose bits differ, if rounding explains all differences.
+
+    Args:
+        found: Two runs.
+        operators: Those of the first run.
+    """
+    matched = {id(pair.before) for pair in found.pairs}
+    differ = {id(pair.before) for pair in found.pairs if pair.difference > 0}
+    start = next((at for at, each in enumerate(operators) if id(each) in differ), None)
+    if start is None:
+        return "All that differs is rounding: sums in another order, for example."
+    # A sum right before it may be computed by other operators in the other run.
+    own = itertools.takewhile(lambda each: id(each) not in matched, reversed(operators[:start]))
+    other = next((each for each in own if each.terms > 1), operators[start])
+    said = f"All that differs is rounding. The first other bits come of {other.name}"
+    if other.terms <= 1:
+        return f"{said}, which rounds otherwise in this way."
+    what = "products" if other.name in _PRODUCTS else "terms"
+    return (
+        f"{said}, whose elements add up {other.terms:,} {what}. In another order or type, partial sums are rounded "
+        f"otherwise, so such a sum differs by about sqrt({other.terms:,}) = {math.sqrt(other.terms):.2g} roundoffs."
+    )
+
+
+def composed(found: Compared, operators: Sequence[Seen]) -> str:
+    """Returns how the rounding errors of a function's sums come together in what it returns; "" if it has no sums."""
+    ends = [pair for pair in found.pairs if pair.is_end and pair.size and math.isfinite(pair.share)]
+    sums = Counter((each.name, each.terms) for each in operators if each.terms > 1)
+    if not ends or not sums:
+        return ""
+    most = max(ends, key=lambda pair: pair.share)
+    passed_on = " Later ones take over the errors of earlier ones." if sums.total() > 1 else ""
+    return f"It calls {_named(sums)}.{passed_on} {_sizes(most, found.limit)} So it is no bug."
+
+
+def _named(sums: Counter[tuple[str, int]]) -> str:
+    """Names operators with sums, those with the longest first: "5 x mm with sums of 5,000 terms"."""
+    longest = sorted(sums.items(), key=lambda each: -each[0][1])
+    named = [f"{count} x {name} with sums of {terms:,} terms" for (name, terms), count in longest[:_MOST]]
+    rest = sum(count for _, count in longest[_MOST:])
+    return ", ".join(named) + (f", and {rest:,} with shorter sums" if rest else "")
+
+
+def _sizes(end: Pair, limit: float) -> str:
+    seen = end.seen
+    name = f"{seen.kind} {seen.name}" if seen.kind != "after" else f"{seen.name} after the run"
+    may, are = limit * end.rounding / end.size, end.difference / end.size
+    return (
+        f"The elements of {name} are of size {end.size:.2g} (root mean square). "
+        f"Rounding can change them by up to {may:.1e} of their size; they differ by {are:.1e} of it."
+    )

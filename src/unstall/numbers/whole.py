@@ -1,0 +1,167 @@
+"""Runs a function again for whole tensors around the place where two ways part, and finds the pattern there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from unstall.numbers.patterns import LEAST, Pattern, left_of, pattern_of, rms
+from unstall.numbers.run import run
+from unstall.numbers.ways import Way
+from unstall.rounding.judge import Compared, Pair
+from unstall.rounding.noise import real_parts
+from unstall.rounding.operators import Place
+from unstall.rounding.samples import ENDS, SAMPLES, Kept, Ran, Seen, positions
+
+MOST = 1 << 20
+"""Elements that are kept of a tensor: its first rows if it is larger."""
+_ADDED = 3  # operators of one way only that are looked at
+_SAME = 0.01  # by the difference between the ways, how much a run may differ from the one before
+
+Key: TypeAlias = tuple[str, str | int]
+"""Where a tensor is in a run: the kind and the name, or the number of an operator's result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Two runs that were compared."""
+
+    before: Ran
+    after: Ran
+    found: Compared
+
+
+def pattern_at(runs: Runs, base: Callable[[], Way], other: Callable[[], Way]) -> Pattern | None:
+    """Returns the pattern by which two ways differ where they part; None if none explains the difference.
+
+    Both run again. If the tensor itself has no pattern, an operator that only the other way has before it may have
+    one, compared with a result right before that agrees. That pattern is told if it explains what follows: if the
+    function runs with that operator's result in place of the one that agrees, the ways no longer part there.
+
+    Args:
+        runs: How both ran.
+        base, other: Make each way anew.
+    """
+    first = runs.found.first
+    if first is None or first.before is None or first.after is None or first.before.shape != first.after.shape:
+        return None
+    here, there = _key(runs.before, first.before), _key(runs.after, first.after)
+    added = {_key(runs.after, each): each for each in runs.found.added[-_ADDED:]}
+    agreeing = _agreeing(runs) if added else []
+    ones, others = _whole(base(), (here, *agreeing)), _whole(other(), (there, *added))
+    if here not in ones or there not in others or ones[here].shape != others[there].shape:
+        return None
+    if not _is_again(first.before, ones[here], first):
+        return None
+    if not _is_again(first.after, others[there], first):
+        return Pattern("varies", "Its values in this way are others in each run, as those of memory that is not set.")
+    near = _near(ones[here], first, runs.found.limit)
+    found = pattern_of(ones[here], others[there], near)
+    if found is not None and (found.kind != "part" or "within" in found.data):
+        return found
+    for key, seen in added.items():
+        for source in agreeing:
+            cause = _cause(seen, ones.get(source), others.get(key))
+            if cause is None:
+                continue
+            instead = _whole(base(), (here,), {source: others[key]})[here]
+            left = left_of(_finite(others[there] - instead), _finite(others[there] - ones[here]), near)
+            if left is not None:
+                return replace(cause, sentence=f"{seen.name}, which only this way calls: {cause.sentence}", left=left)
+    return found
+
+
+def _agreeing(runs: Runs) -> list[Key]:
+    """Returns where the last tensors are before the place at which two runs part, the last one first."""
+    pairs = runs.found.pairs
+    at = next(at for at, pair in enumerate(pairs) if pair is runs.found.first)
+    agreeing = (pair.before for pair in reversed(pairs[max(0, at - _ADDED) : at]))
+    return [_key(runs.before, each) for each in agreeing if each is not None]
+
+
+def _cause(seen: Seen, one: Tensor | None, other: Tensor | None) -> Pattern | None:
+    """Returns the pattern by which the result of an operator of one way only differs from one that agrees."""
+    if one is None or other is None or _is_cut(seen) or one.numel() != other.numel():
+        return None
+    return pattern_of(one.reshape(other.shape), other, torch.zeros(()).expand(other.shape))
+
+
+def _key(ran: Ran, seen: Seen) -> Key:
+    if seen.kind != "operator":
+        return seen.kind, seen.name
+    return "operator", next(at for at, each in enumerate(ran.operators) if each is seen)
+
+
+def tells_factor(found: Compared) -> bool:
+    """Returns whether the pattern is known if it is a factor: of tensors that are kept whole, and of more than a few
+    elements.
+    """
+    first = (found.first.before, found.first.after) if found.first is not None else ()
+    at = [each for each in (*first, *found.added) if each is not None]
+    return all(LEAST <= math.prod(each.shape) <= MOST for each in at)
+
+
+def _is_cut(seen: Seen) -> bool:
+    return math.prod(seen.shape) > MOST
+
+
+def _near(values: Tensor, pair: Pair, limit: float) -> Tensor:
+    """Returns how far rounding may move each element: relative to its size, but not less than that of usual ones."""
+    sizes = values.abs().double() / pair.size if pair.size else torch.zeros(values.shape, dtype=torch.float64)
+    return torch.where(sizes.isfinite(), sizes, 1.0).clamp(min=1.0) * (limit * pair.rounding)
+
+
+def _is_again(seen: Seen, whole: Tensor, pair: Pair) -> bool:
+    """Returns whether a tensor has the values that it had: by those that were kept, if it is whole."""
+    if _is_cut(seen):
+        return True
+    at = positions(whole.numel(), whole.device, SAMPLES if seen.kind == "operator" else ENDS)
+    values, now = torch.from_numpy(seen.values), whole.take(at).double()
+    alike = (values == now) | (values.isnan() & now.isnan())
+    difference = torch.where(alike, 0.0, values - now)
+    return rms(difference) <= max(_SAME * min(pair.difference, 1e300), 2 * pair.rounding)
+
+
+def _finite(difference: Tensor) -> Tensor:
+    return torch.where(difference.isfinite(), difference.double(), 0.0)
+
+
+def _whole(taken: Way, wanted: Iterable[Key], instead: Mapping[Key, Tensor] | None = None) -> dict[Key, Tensor]:
+    """Runs a function, and returns whole tensors of it, on the CPU. `instead`: values that take the place of others."""
+    kept: dict[Key, Tensor] = {}
+    run(taken, new=lambda: _Whole(frozenset(wanted), instead or {}, kept))
+    return kept
+
+
+class _Whole(Kept):
+    """Keeps whole tensors, too."""
+
+    def __init__(self, wanted: frozenset[Key], instead: Mapping[Key, Tensor], kept: dict[Key, Tensor]) -> None:
+        super().__init__()
+        self._wanted, self._instead, self._whole = wanted, instead, kept
+
+    def keep(self, kind: str, name: str, place: Place, tensor: Tensor, most: int, terms: int = 0) -> None:
+        number = len(self)
+        super().keep(kind, name, place, tensor, most, terms)
+        if len(self) == number:  # it is of a kind that is not kept
+            return
+        key: Key = (kind, number if kind == "operator" else name)
+        real = real_parts(tensor.detach())
+        if key in self._instead:
+            real.copy_(self._instead[key].reshape(real.shape))
+        if key in self._wanted:
+            self._whole[key] = _rows(real).cpu().clone()
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """Returns the first rows of a tensor, as many as are kept."""
+    for dim in range(tensor.dim()):
+        if tensor.numel() > MOST:
+            each = tensor.numel() // tensor.shape[dim]
+            tensor = tensor.narrow(dim, 0, max(1, MOST // each))
+    return tensor
