@@ -1,10 +1,12 @@
 """What `compare_numbers` says of models of transformers on the CPU and on a GPU, and of planted differences. On a GPU.
 
-    python -m benchmarks.numbers [--only cases|products] [--out FILE]
+    PYTHONPATH=tests python -m benchmarks.numbers [--only cases|planted|products] [--out FILE]
 
 Models have random weights. On the CPU and on the GPU in float32 all must be within rounding. With TF32, the first
 product must be named. With one weight matrix scaled by 1.001, that matrix must be named. Then come ways that are equal:
 graphs, compiled functions, other orders of sums; and kernels that add up in varying order.
+
+Planted: programs of `tests/planted_numbers.py` and `planted_numbers_gpu.py`, with the class and the line of each.
 
 Products: of 100 random matrices in five sizes and four types, the error of the kept elements, by the limit up to which
 it is called rounding. The true value is added up in long double. Then the sixth power of a matrix, on the CPU and the
@@ -15,7 +17,9 @@ from __future__ import annotations
 
 import argparse
 import copy
+import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,21 +36,23 @@ _COURSE = 5000
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", choices=("cases", "products"), help="one part")
+    parser.add_argument("--only", choices=("cases", "planted", "products"), help="one part")
     parser.add_argument("--out", type=Path, help="where the rows go, as JSON")
     args = parser.parse_args(argv)
     if skipped := why_skipped():
         print(skipped)
         return 0
     result: Row = measured_on()
-    if args.only != "products":
-        rows = []
-        for row in _rows():
-            rows.append(row)
-            print(f"{row['case']:32} {row['right']!s:6} {row['is']:18} {row['first']}", flush=True)
-        result |= {"right": sum(row["right"] for row in rows), "of": len(rows), "rows": rows}
-        print(f"{result['right']} of {result['of']} right")
-    if args.only != "cases":
+    for part, made in (("cases", _rows), ("planted", _planted)):
+        if args.only in (None, part):
+            rows = []
+            for row in made():
+                row.pop("report", None)
+                rows.append(row)
+                print(f"{row['case']:32} {row['right']!s:6} {row['is']:18} {row['first']}", flush=True)
+            result[part] = {"right": sum(row["right"] for row in rows), "of": len(rows), "rows": rows}
+            print(f"{result[part]['right']} of {result[part]['of']} right")
+    if args.only in (None, "products"):
         result["products"] = _products()
         result["sixth_power"] = _sixth_power()
     if args.out:
@@ -133,6 +139,33 @@ def _rows() -> Iterator[Row]:
         yield _row(case, fn, inputs, which, known)
 
 
+def _planted() -> Iterator[Row]:
+    """Yields a row for each planted program. It is right if the class is, and the line, if one is planted."""
+    import planted_numbers
+    import planted_numbers_gpu as on_gpu
+    import torch
+
+    torch.set_float32_matmul_precision("highest")
+    x = torch.randn(4, 8, 48, generator=torch.Generator().manual_seed(3))
+    for base, other, known in planted_numbers.CASES:
+        row = _row(other.__name__, planted_numbers.made(base), (x,), planted_numbers.made(other), known)
+        yield _with_line(row, other)
+    for case in on_gpu.CASES:
+        with on_gpu.set_for(case):
+            yield _with_line(_row(case.name, case.fn, case.inputs(), case.way, case.kind), case.fn)
+
+
+def _with_line(row: Row, planted: Any) -> Row:
+    """Adds whether the report names a planted line, if the file has one for this function or class."""
+    file = Path(inspect.getsourcefile(planted) or "")
+    lines = file.read_text().splitlines()
+    named = [int(number) for number in re.findall(rf"{file.name}:(\d+)", row["report"])]
+    found = [number for number in named if "# planted" in lines[number - 1]]
+    marked = row["known"] not in ("rounding", "equal", "random")
+    right = row["right"] and (bool(found) or not marked)
+    return {key: value for key, value in row.items() if key != "report"} | {"lines": found, "right": right}
+
+
 def _row(case: str, fn: Any, inputs: tuple[Any, ...], which: Any, known: str, place: str = "") -> Row:
     import unstall
 
@@ -150,6 +183,7 @@ def _row(case: str, fn: Any, inputs: tuple[Any, ...], which: Any, known: str, pl
         "tensors": told["tensors"],
         "first": at if first else "",
         "sentence": told["sentence"],
+        "report": str(found),
     }
 
 

@@ -57,19 +57,19 @@ def overwritten_early(x: Tensor) -> Tensor:
 
 
 def index_added(values: Tensor, where: Tensor) -> Tensor:
-    return values.new_zeros(8).index_add(0, where, values)
+    return values.new_zeros(8).index_add(0, where, values)  # planted
 
 
 def scatter_added(values: Tensor, where: Tensor) -> Tensor:
-    return values.new_zeros(8).scatter_add(0, where, values)
+    return values.new_zeros(8).scatter_add(0, where, values)  # planted
 
 
 def product(one: Tensor, other: Tensor) -> Tensor:
-    return one @ other
+    return one @ other  # planted
 
 
 def convolved(image: Tensor, weight: Tensor) -> Tensor:
-    return nn.functional.conv2d(image, weight)
+    return nn.functional.conv2d(image, weight)  # planted
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,18 @@ def _images() -> tuple[Tensor, ...]:
 
 
 def _long_halves() -> tuple[Tensor, ...]:
-    """Positive factors and few results: the product is split along its long sum, and parts are added in float16."""
-    return _drawn(64, 1 << 15).abs().half() / 16, _drawn(1 << 15, 64).abs().half() / 16
+    """Sums whose first half is too large for float16, and whose second half makes them small again."""
+    one, other = _drawn(64, 1 << 15).abs() * 8, _drawn(1 << 15, 64).abs()
+    one[:, 1 << 14 :] *= -1
+    return one.half(), other.half()
+
+
+def _few_rows() -> tuple[Tensor, ...]:
+    return _drawn(2, 4096), _drawn(4096, 4096)
+
+
+def _many_rows() -> tuple[Tensor, ...]:
+    return _drawn(128, 4096).bfloat16(), _drawn(4096, 4096).bfloat16()
 
 
 def _exact() -> None:
@@ -150,6 +160,8 @@ CASES = (
     Case(
         "a convolution in TF32", convolved, _images, "float64", "TF32", _tf32_convolutions, ("cudnn", "times as long")
     ),
+    Case("a product of two rows", product, _few_rows, "batch", "batch", _exact, ("mm at",)),
+    Case("a product of many rows", product, _many_rows, "batch", "batch", _exact, ("mm at",)),
     Case("sums in float16", product, _long_halves, "float64", "reduced precision", _half_sums, ("allow_fp16",)),
 )
 

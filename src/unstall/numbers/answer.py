@@ -204,6 +204,8 @@ def _where(found: Compared, *, scrub_paths: bool) -> list[tuple[str, Words]]:
     assert first is not None
     details = [("first", words(_differs(first, found.limit)))]
     details += _at("at", first.seen.place, scrub_paths=scrub_paths)
+    if first.after is not None and first.after.place != first.seen.place:
+        details += _at("there", first.after.place, scrub_paths=scrub_paths)
     for each in found.added[:_MOST_ADDED]:
         details.append(("before", words(Span(each.name, "name"), " is called before it, in this way only")))
         details += _at("at", each.place, scrub_paths=scrub_paths)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from unstall.numbers.determinism import about_determinism
 from unstall.numbers.kernels import kernels_of
 from unstall.numbers.precision import explained, off
-from unstall.numbers.reasons import first_bits
+from unstall.numbers.reasons import first_bits, named
 from unstall.numbers.streams import Streams
 from unstall.numbers.times import cost_of
 from unstall.numbers.ways import Way
@@ -91,8 +91,8 @@ def _of_repeat(found: Compared) -> tuple[str, str]:
     other = _first_other_bits(found)
     if other is None:
         return "state", "It calls other operators each time, so it depends on more than its arguments."
-    name = other.seen.name
-    if found.first is not None or not adds_up(name):
+    name = named(other.seen)
+    if found.first is not None or not adds_up(other.seen.name):
         return "state", f"{name} differs each time by more than rounding: it depends on more than arguments."
     return (
         "nondeterministic",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from unstall.numbers.kernels import kernels_of
+from unstall.numbers.reasons import named
 from unstall.numbers.run import run
 from unstall.numbers.ways import Function, as_given, first_half
 from unstall.rounding.judge import RUNS, Compared, Judge, Pair
@@ -40,7 +40,7 @@ class Halves:
         if self.found.first is not None:
             seen = self.found.first.seen
             return "different", (
-                f"The result of one sample depends on the other samples: {_named(seen)} is the first that differs "
+                f"The result of one sample depends on the other samples: {named(seen)} is the first that differs "
                 "by more than rounding if only the first half of the batch is given."
             )
         if self.bits is None:
@@ -57,7 +57,7 @@ class Halves:
             how = f"picks another kernel for this size: {half} instead of {whole}"
             if whole == half:
                 how = f"adds up in another order for this size, by the same kernel: {whole}"
-        return "batch", f"Other bits in half batches, within rounding: {_named(self.bits.seen)} {how}."
+        return "batch", f"Other bits in half batches, within rounding: {named(self.bits.seen)} {how}."
 
 
 def compare_halves(fn: Function, inputs: Sequence[object]) -> Halves | None:
@@ -101,13 +101,6 @@ def _varies(pair: Pair, before: Ran, again: Ran) -> bool:
     return len(again.operators) != len(before.operators) or bool(
         (again.operators[at].values != before.operators[at].values).any()
     )
-
-
-def _named(seen: Seen) -> str:
-    place = seen.place
-    if not place.file:
-        return seen.name
-    return f"{seen.name} at {Path(place.file).name}:{place.line}{', backward' if place.backward else ''}"
 
 
 def _only_results(ran: Ran) -> Ran:

@@ -6,12 +6,21 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from unstall.rounding.judge import Compared, Pair
 from unstall.rounding.samples import Seen
 
 _PRODUCTS = ("mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "convolution")
 _MOST = 3  # kinds of sums that are named
+
+
+def named(seen: Seen) -> str:
+    """Returns what an operator is called, and its line: "mm at train.py:12, backward"."""
+    place = seen.place
+    if not place.file:
+        return seen.name
+    return f"{seen.name} at {Path(place.file).name}:{place.line}{', backward' if place.backward else ''}"
 
 
 def first_bits(found: Compared, operators: Sequence[Seen]) -> str:
@@ -29,7 +38,7 @@ def first_bits(found: Compared, operators: Sequence[Seen]) -> str:
     # A sum right before it may be computed by other operators in the other run.
     own = itertools.takewhile(lambda each: id(each) not in matched, reversed(operators[:start]))
     other = next((each for each in own if each.terms > 1), operators[start])
-    said = f"All that differs is rounding. The first other bits come of {other.name}"
+    said = f"All that differs is rounding. The first other bits come of {named(other)}"
     if other.terms <= 1:
         return f"{said}, which rounds otherwise in this way."
     what = "products" if other.name in _PRODUCTS else "terms"
@@ -47,10 +56,10 @@ def composed(found: Compared, operators: Sequence[Seen]) -> str:
         return ""
     most = max(ends, key=lambda pair: pair.share)
     passed_on = " Later ones take over the errors of earlier ones." if sums.total() > 1 else ""
-    return f"It calls {_named(sums)}.{passed_on} {_sizes(most, found.limit)} So it is no bug."
+    return f"It calls {_kinds(sums)}.{passed_on} {_sizes(most, found.limit)} So it is no bug."
 
 
-def _named(sums: Counter[tuple[str, int]]) -> str:
+def _kinds(sums: Counter[tuple[str, int]]) -> str:
     """Names operators with sums, those with the longest first: "5 x mm with sums of 5,000 terms"."""
     longest = sorted(sums.items(), key=lambda each: -each[0][1])
     named = [f"{count} x {name} with sums of {terms:,} terms" for (name, terms), count in longest[:_MOST]]
