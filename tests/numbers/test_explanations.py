@@ -158,6 +158,7 @@ def test_the_deterministic_mode_is_tried_and_its_cost_measured() -> None:
     ("kernel", "name"),
     [
         ("void at::native::(anonymous namespace)::indexFunc<float, long>(float*)", "at::native::indexFunc"),
+        ("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, float>(float*)", "internal::gemvx::kernel"),
         ("ampere_sgemm_128x64_nn", "ampere_sgemm_128x64_nn"),
         ("triton_poi_fused_add_0(float*, int)", "triton_poi_fused_add_0"),
     ],

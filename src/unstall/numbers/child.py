@@ -48,7 +48,7 @@ def arm(settings: str | None) -> None:
 def _start(wanted: Settings) -> None:
     import torch
 
-    from unstall.numbers.recording import Recorder
+    from unstall.numbers.recording import Recorder, record_process
     from unstall.rounding.noise import Noise, drawn_in_float32
 
     torch.manual_seed(SEED)
@@ -60,6 +60,7 @@ def _start(wanted: Settings) -> None:
     recorder = Recorder(Path(wanted.path), most=wanted.most, call=call, program=wanted.program, when_full=_end)
     watching = ExitStack()
     watching.enter_context(recorder.watch)
+    record_process(recorder)
     failed = False
 
     def see_failure(*raised: object) -> None:

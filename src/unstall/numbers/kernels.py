@@ -63,4 +63,12 @@ def _kernels(event: Any) -> Iterator[str]:
 
 def short_name(kernel: str) -> str:
     """Returns a kernel's name without its type, arguments, and parameters of templates."""
-    return re.split(r"[<(]", _NOT_NAMES.sub("", kernel), maxsplit=1)[0]
+    outside: list[str] = []
+    depth = 0
+    for letter in _NOT_NAMES.sub("", kernel):
+        if letter == "(" and not depth and outside:
+            break
+        depth += (letter in "<(") - (letter in ">)")
+        if not depth and letter not in ">)":
+            outside.append(letter)
+    return "".join(outside).strip().rpartition(" ")[2] or kernel

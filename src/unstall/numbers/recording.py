@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from unstall.errors import UsageError
 from unstall.numbers.files import ENDING, Ending, Writer
 from unstall.rounding.noise import base_name, written_by
 from unstall.rounding.operators import Call, Operators, Place
-from unstall.rounding.samples import SAMPLES, Kept, Seen
+from unstall.rounding.samples import Kept, Seen
 
 MOST = 200_000
 """Operators that are recorded."""
@@ -29,8 +30,9 @@ def recording_numbers(path: str | os.PathLike[str], most: int = MOST) -> Iterato
     """While the block runs, writes what each operator of this thread returns to a file. Also those of backward passes.
 
     Of each result, 64 elements and a sum are kept; of values that the block reads (`loss.item()`), and of weights that
-    it has written when it ends, 1,024. `unstall numbers A B` compares two such files. One of them must be of `unstall
-    numbers --record`, which also knows what rounding explains.
+    it writes, 1,024. `unstall numbers A B` compares two such files. One of them must be of `unstall numbers --record`,
+    which also knows what rounding explains. Under that command, the program's blocks are recorded and nothing else,
+    and `path` is not written.
 
     Args:
         path: Of the file, which ends in `.numbers`. An earlier one is replaced. A rank other than 0 adds its number.
@@ -39,6 +41,10 @@ def recording_numbers(path: str | os.PathLike[str], most: int = MOST) -> Iterato
     Raises:
         UsageError: The file cannot be written, or another file would be lost.
     """
+    if _of_process:
+        with _of_process[0].only_here():
+            yield
+        return
     recorder = Recorder(target(Path(path)), most=most)
     complete = False
     try:
@@ -47,6 +53,15 @@ def recording_numbers(path: str | os.PathLike[str], most: int = MOST) -> Iterato
         complete = True
     finally:
         recorder.close(complete=complete)
+
+
+_of_process: list[Recorder] = []
+"""The recorder of the whole process, under `unstall numbers`."""
+
+
+def record_process(recorder: Recorder) -> None:
+    """Lets a recorder, whose `watch` is entered, record what the program's blocks of `recording_numbers` run."""
+    _of_process.append(recorder)
 
 
 def target(path: Path) -> Path:
@@ -84,18 +99,40 @@ class Recorder:
         program: str = "",
         when_full: Callable[[], None] = lambda: None,
     ) -> None:
+        self._path, self._program = path, program
         self._most, self._when_full = most, when_full
         self._process = os.getpid()
+        self._blocks = 0  # of the program, that are entered
+        self._only_blocks = False
+        self._begin()
+        self.watch = Operators(self._see, call)
+
+    def _begin(self) -> None:
         self._operators = 0
         self._values: Counter[str] = Counter()
-        self._weights: dict[int, tuple[torch.Tensor, Place]] = {}  # each with the line that wrote it last
+        # Numbers of weights that were written, in the order of the first write. They stay, so no other has their id.
+        self._weights: dict[int, tuple[str, torch.Tensor]] = {}
+        self._writes: dict[int, str] = {}  # numbers of the weights among the tensors that are kept, by their place
+        self._written: dict[str, Seen] = {}  # each weight as it was last
+        self._handed_over = 0
         self._last: Seen | None = None
-        try:
-            self._writer = Writer(path, program)
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error
         self._kept = Kept(self._write)
-        self.watch = Operators(self._see, call)
+        try:
+            self._writer = Writer(self._path, self._program)
+        except OSError as error:
+            raise UsageError(f"{self._path}: cannot be written: {error.strerror or error}") from error
+
+    @contextmanager
+    def only_here(self) -> Iterator[None]:
+        """A block of the program. What runs outside of such blocks is not kept, also from before the first one."""
+        if not self._only_blocks:
+            self._only_blocks = True
+            self._begin()
+        self._blocks += 1
+        try:
+            yield
+        finally:
+            self._blocks -= 1
 
     @property
     def is_full(self) -> bool:
@@ -105,22 +142,25 @@ class Recorder:
         """Ends the file. `complete`: the program was seen to its end."""
         if os.getpid() != self._process:
             return
-        for number, (weight, place) in enumerate(self._weights.values(), 1):
-            self._kept.keep("weight", str(number), place, weight, _ENDS)
         self._kept.flush()
+        for number, seen in self._written.items():
+            self._writer.tensor(replace(seen, kind="weight", name=number))
         if not self._weights and not self._values and self._last is not None:
-            seen = self._last
-            self._writer.tensor(Seen("result", "1", seen.place, seen.shape, seen.dtype, seen.values, seen.total))
+            self._writer.tensor(replace(self._last, kind="result", name="1"))
         used = torch.cuda.is_available() and torch.cuda.is_initialized()  # or this would initialise it
         self._writer.close(Ending(complete and not self.is_full, torch.cuda.get_device_name() if used else ""))
 
     def _write(self, seen: Seen) -> None:
+        number = self._writes.pop(self._handed_over, None)
+        self._handed_over += 1
+        if number is not None:
+            self._written[number] = seen
         if seen.kind == "operator":
             self._last = seen
         self._writer.tensor(seen)
 
     def _see(self, func: Any, args: tuple[Any, ...], place: Place, result: Any) -> None:
-        if os.getpid() != self._process:  # in a process that was forked
+        if os.getpid() != self._process or (self._only_blocks and not self._blocks):  # or in a process that was forked
             return
         if self.is_full:
             self._when_full()
@@ -133,7 +173,11 @@ class Recorder:
             return
         for weight in written_by(func, args):
             if weight.requires_grad and weight.is_leaf:
-                self._weights[id(weight)] = weight, place
-                self._kept.keep("operator", base_name(func), place, weight, SAMPLES)
+                number, _ = self._weights.setdefault(id(weight), (str(len(self._weights) + 1), weight))
+                at = len(self._kept)
+                self._writes[at] = number
+                self._kept.keep("operator", base_name(func), place, weight, _ENDS)
+                if len(self._kept) == at:  # it is of a kind that is not kept
+                    del self._writes[at]
                 result = None
         self._kept.of_operator(func, args, place, result)

@@ -29,6 +29,7 @@ _PENDING = 1024  # tensors whose elements stay on their devices until they are c
 _UNSET = ("empty", "new_empty")  # their results have no values yet
 SUMMED = (*UNIT, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 """The types of tensors that are kept."""
+_MULTIPLIED = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 Floats = NDArray[np.float64]
 
@@ -146,8 +147,9 @@ class Kept:
         elements = _on_host([each.elements for each in pending])
         sums = iter(_on_host([part.reshape(1) for each in pending for part in each.sums]))
         for each, values in zip(pending, elements, strict=True):
-            parts = [float(next(sums)[0]) for _ in each.sums]
-            total = sum(parts) if parts else float(values @ _signs_on_host()[: len(values)])
+            parts = sum(float(next(sums)[0]) for _ in each.sums)
+            with np.errstate(invalid="ignore", over="ignore"):
+                total = parts if each.sums else float(np.sum(values * _signs_on_host()[: len(values)]))
             self._full(Seen(each.kind, each.name, each.place, each.shape, each.dtype, values, total, each.terms))
 
     def seen(self) -> list[Seen]:
@@ -163,17 +165,24 @@ def _on_host(tensors: Sequence[torch.Tensor]) -> list[Floats]:
     found: list[Floats] = [np.empty(0)] * len(tensors)
     for places in groups.values():
         joined = torch.cat([tensors[at] for at in places]).cpu().to(torch.float64).numpy()
-        ends = np.cumsum([tensors[at].numel() for at in places])
-        for at, values in zip(places, np.split(joined, ends[:-1]), strict=True):
-            found[at] = values
+        start = 0
+        for at in places:
+            end = start + tensors[at].numel()
+            found[at], start = joined[start:end], end
     return found
 
 
 def _sums(given: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yields the sums of a tensor's pieces with random signs, in float64."""
-    signs = _signs(given.device)
+    """Yields the sums of a tensor's pieces with random signs.
+
+    On a GPU this is one kernel for each piece, in the tensor's type: it rounds less than what the tensor was computed
+    by. On the CPU the sum of the same values would depend on where they are in memory.
+    """
+    by_product = given.is_cuda and given.dtype in _MULTIPLIED
+    signs = _signs(given.device, given.dtype if by_product else torch.int8)
     for at, piece in _pieces(given):
-        yield (piece * signs[at : at + len(piece)]).sum(dtype=torch.float64)
+        its = signs[at : at + len(piece)]
+        yield torch.dot(piece, its) if by_product else (piece * its).sum(dtype=torch.float64)
 
 
 def _pieces(given: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
@@ -186,14 +195,18 @@ def _pieces(given: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
     rows = max(1, PIECE // size)
     for some in given.split(rows):  # they are copied piece by piece
         within = _pieces(some[0]) if size > PIECE else ((0, some.reshape(-1)),)
-        yield from (((start + at) % PIECE, piece) for at, piece in within)
+        for at, piece in within:
+            place = (start + at) % PIECE
+            yield place, piece[: PIECE - place]
+            if place + len(piece) > PIECE:
+                yield 0, piece[PIECE - place :]
         start += some.numel()
 
 
 @lru_cache(16)
-def _signs(device: torch.device) -> torch.Tensor:
-    """Returns 1 and -1 at random, for two pieces of a tensor one after the other."""
-    return torch.from_numpy(np.tile(_signs_on_host(), 2)).to(device)
+def _signs(device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    """Returns 1 and -1 at random, for a piece of a tensor."""
+    return torch.from_numpy(_signs_on_host()).to(device, dtype)
 
 
 @lru_cache(1)
