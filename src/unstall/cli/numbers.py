@@ -21,7 +21,7 @@ Ways:
 With --record, the runs are kept in a file. Two files are compared without running anything: those of two machines, two
 versions of torch, or two commits.
 
-The exit code is 0 if rounding explains all differences, else 1. It is 3 if a way fails.
+The exit code is 0 if rounding explains all differences, else 1. It is 3 if the program or a way fails.
 """
 
 from __future__ import annotations

@@ -138,10 +138,11 @@ class _Rows:
 
     def _of_batch(self, found: Compared, kind: str, sentence: str) -> Row:
         halves = compare_halves(self._fn, self._inputs)
-        if halves is not None:
-            kind, sentence = halves.verdict() or (kind, sentence)
-            if kind == "different" and halves.found.first is not None:
-                found = halves.found
+        verdict = halves.verdict() if halves is not None else None
+        if verdict is not None and (kind != "rounding" or verdict[0] != "different"):  # both must say that
+            kind, sentence = verdict
+        if halves is not None and kind == "different" and halves.found.first is not None:
+            found = halves.found
         return Row("batch", found, kind, sentence, why=self._why(found, kind))
 
     def _of_half(self) -> Row:

@@ -6,6 +6,7 @@ The first line is a `Header`, then comes a `Line` for each tensor, in order. A f
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +98,7 @@ class Writer:
                 backward=seen.place.backward,
                 shape=seen.shape,
                 dtype=str(seen.dtype).removeprefix("torch."),
-                values=_packed(np.append(seen.values, seen.total)),
+                values=_packed(seen.values) + struct.pack("<d", seen.total),
                 errors=None if errors is None else _packed(errors),
             )
         )
@@ -138,13 +139,13 @@ def read(path: Path) -> Recorded:
         lines = _lines(path, file)
         try:
             header = msgspec.json.decode(next(lines, b""), type=Header)
-        except msgspec.DecodeError as error:
+        except ValueError as error:  # also msgspec's, and of text that is not UTF-8
             raise TraceError(f"{path}: is no recording of numbers: {error}") from error
         if header.schema != SCHEMA:
             raise TraceError(f"{path}: is of schema {header.schema[:40]!r}, and this version reads {SCHEMA}")
         try:
             return _recorded(header, lines)
-        except (msgspec.DecodeError, ValueError) as error:
+        except ValueError as error:
             raise TraceError(f"{path}: cannot be read: {error}") from error
 
 
@@ -206,7 +207,7 @@ def _seen(line: Line) -> tuple[Seen, Floats | None]:
 
 
 def _packed(values: Floats) -> bytes:
-    return values.astype("<f8").tobytes()
+    return values.astype("<f8", copy=False).tobytes()
 
 
 def _unpacked(packed: bytes) -> Floats:

@@ -154,8 +154,14 @@ class Judge:
             last=pairs[first - 1] if first else None,
             added=added,
             limit=self._limit,
-            equal=len(self.before.operators) == len(inside) == len(after.operators) and all(map(_is_equal, pairs)),
+            equal=self._all_are_matched(len(inside), after) and all(map(_is_equal, pairs)),
         )
+
+    def _all_are_matched(self, matched: int, after: Ran) -> bool:
+        """Returns whether all operators have a counterpart, as far as both runs were seen."""
+        counts = len(self.before.operators), len(after.operators)
+        both_are_whole = self.before.complete and after.complete
+        return matched == (max(counts) if both_are_whole else min(counts))
 
     def _given(self, after: Mapping[str, Seen]) -> Iterator[Pair]:
         for name, seen in self.before.given.items():

@@ -25,6 +25,7 @@ SAMPLES, ENDS = 64, 1 << 16
 """Elements that are kept of an operator's result, and of the function's own results, gradients and arguments."""
 PIECE = 1 << 22
 """Elements that are added up at once, to bound memory."""
+_SMALL = 4096  # up to that many elements, all are copied to the host, and added up there
 _PENDING = 1024  # tensors whose elements stay on their devices until they are copied to the host at once
 _UNSET = ("empty", "new_empty")  # their results have no values yet
 SUMMED = (*UNIT, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -92,7 +93,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A tensor whose elements are still on its device. `sums`: those of its pieces; none if all elements are kept."""
+    """A tensor whose elements are still on its device: all of them, or `most` and the sums of its pieces."""
 
     kind: str
     name: str
@@ -100,6 +101,7 @@ class _Pending:
     shape: tuple[int, ...]
     dtype: torch.dtype
     terms: int
+    most: int
     elements: torch.Tensor
     sums: tuple[torch.Tensor, ...]
 
@@ -134,9 +136,13 @@ class Kept:
         if tensor.layout == torch.strided and not tensor.is_nested and tensor.dtype in SUMMED:
             real = real_parts(tensor.detach())
             count = real.numel()
-            elements = real.take(positions(count, real.device, most))
-            sums = tuple(_sums(real)) if count > most else ()
-            self._pending.append(_Pending(kind, name, place, tuple(real.shape), tensor.dtype, terms, elements, sums))
+            if count <= max(most, _SMALL):
+                sums: tuple[torch.Tensor, ...] = ()
+                elements = real.clone(memory_format=torch.contiguous_format).view(-1)
+            else:
+                elements, sums = real.take(positions(count, real.device, most)), tuple(_sums(real))
+            kept = _Pending(kind, name, place, tuple(real.shape), tensor.dtype, terms, most, elements, sums)
+            self._pending.append(kept)
             self._count += 1
             if len(self._pending) >= _PENDING:
                 self.flush()
@@ -147,9 +153,11 @@ class Kept:
         elements = _on_host([each.elements for each in pending])
         sums = iter(_on_host([part.reshape(1) for each in pending for part in each.sums]))
         for each, values in zip(pending, elements, strict=True):
-            parts = sum(float(next(sums)[0]) for _ in each.sums)
-            with np.errstate(invalid="ignore", over="ignore"):
-                total = parts if each.sums else float(np.sum(values * _signs_on_host()[: len(values)]))
+            total = sum(float(next(sums)[0]) for _ in each.sums)
+            if not each.sums:
+                with np.errstate(invalid="ignore", over="ignore"):
+                    total = float(np.sum(values * _signs_on_host()[: len(values)]))
+                values = values[_places(len(values), each.most)]
             self._full(Seen(each.kind, each.name, each.place, each.shape, each.dtype, values, total, each.terms))
 
     def seen(self) -> list[Seen]:
