@@ -22,6 +22,7 @@ _FILES = {
     **dict.fromkeys(("--gpu", "--baseline", "--save-baseline", "calibrate --output"), (".json",)),
     **dict.fromkeys(("--core", "--core-dump-to"), (".core", ".nvcudmp")),
     "blame RESULT": (".json",),
+    "numbers --record": (".numbers",),
     **dict.fromkeys(("FOLDER", "--source"), (FOLDER,)),
 }
 

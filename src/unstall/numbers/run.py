@@ -110,5 +110,5 @@ def _gradient(of: torch.Tensor, part: tuple[int, int] | None) -> torch.Tensor:
     shape = tuple(of.shape)
     if part is not None and shape:
         shape = (shape[0] * part[1] // part[0], *shape[1:])
-    drawn = torch.randn(shape, dtype=torch.float64, device="cpu", generator=chance)
+    drawn = torch.randn(shape, dtype=torch.float64, device="cpu", generator=chance).bfloat16()  # exact in all types
     return (drawn[: len(of)] if shape else drawn).to(device=of.device, dtype=of.dtype)

@@ -140,6 +140,7 @@ _TERMS: dict[str, Callable[[tuple[Any, ...]], int]] = {
     "scatter_reduce": _all_of(2),
 }
 """How many terms each element of a result adds up, from the operator's arguments."""
+_PRODUCTS = frozenset(("mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "convolution", "convolution_backward"))
 _FAMILIES: tuple[tuple[str, Callable[[tuple[Any, ...]], int]], ...] = (
     ("attention", _keys),
     ("norm", _per_channel),
@@ -214,11 +215,26 @@ class Noise:
             for each, was in zip(written, before, strict=True):
                 each.copy_(torch.where(each == was, each, self._with_errors(each, UNIT.get(each.dtype, 0.0) * of_sums)))
             return self._of_outputs(outputs, 1, of_sums)
+        if name in _PRODUCTS and any(isinstance(each, torch.Tensor) and each.dtype in _DEEPER for each in args):
+            return self._of_halves(func, args, kwargs, n)
         if not _writes(func):
             args, kwargs = tree_map_only(
                 torch.Tensor, lambda each: self._disturbed(each, math.sqrt(n / 6)), (args, dict(kwargs))
             )
         return self._of_outputs(func(*args, **kwargs), 1, of_sums)
+
+    def _of_halves(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], n: int) -> Any:
+        """Calls a product of half types, which adds up in float32, with errors of such sums."""
+        outputs = func(*args, **kwargs)
+        wide, named = tree_map_only(
+            torch.Tensor,
+            lambda each: self._disturbed(each.float(), math.sqrt(n / 6)) if each.dtype in _DEEPER else each,
+            (args, dict(kwargs)),
+        )
+        finer = func(*wide, **named)
+        for narrow, sums in zip(_tensors(outputs), _tensors(finer), strict=True):
+            narrow.copy_(sums)
+        return self._of_outputs(outputs, 1, _ROUNDINGS + math.sqrt(n / 9))
 
     def _disturbed(self, given: torch.Tensor, roundings: float) -> torch.Tensor:
         if given.dtype not in UNIT or given.dtype in _DEEPER:  # sums of those are added up in a type that is finer
@@ -250,6 +266,11 @@ class Noise:
         is_exact = (wide == wide.round()) & (wide.abs() <= 1 / UNIT[given.dtype]) | ~wide.isfinite()
         changed = (wide + wide * drawn * (size * _ROUNDING)).clamp(*_range(given.dtype))
         return torch.where(is_exact, wide, changed).to(given.dtype)
+
+
+def _tensors(outputs: Any) -> list[torch.Tensor]:
+    several = outputs if isinstance(outputs, tuple | list) else (outputs,)
+    return [each for each in several if isinstance(each, torch.Tensor)]
 
 
 def _is_exact_copy(given: torch.Tensor, kwargs: Mapping[str, Any]) -> bool:
