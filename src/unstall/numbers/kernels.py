@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from inspect import signature
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from unstall.rounding.samples import Kept
 _MARK = "unstall operator "
 _NOT_NAMES = re.compile(r"^void |\(anonymous namespace\)::|<unnamed>::")
 _CPU = DeviceType.CPU
+_ALL_EVENTS = {"acc_events": True} if "acc_events" in signature(profile).parameters else {}  # or newer ones warn
 _NO_KERNEL = ("Memcpy", "Memset", _MARK)  # torch shows a mark on the device, too
 
 
@@ -42,7 +44,8 @@ def kernels_of(taken: Way, at: int) -> tuple[str, ...]:
         with record_function(f"{_MARK}{len(kept)}"):
             return as_it_is(func, args, kwargs)
 
-    with ignoring_steps(), profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with ignoring_steps(), profile(activities=activities, **_ALL_EVENTS) as profiled:
         called(taken, Operators(kept.of_operator, marked))
         torch.cuda.synchronize()
     marks = {
