@@ -8,6 +8,8 @@ import linecache
 import math
 import random
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -318,7 +320,6 @@ MODEL = nn.Linear(2, 2)
         (torch.sin, ["half"], torch.ones(2), "no way of running is called 'half'"),
         (torch.sin, "repeat", torch.ones(2), "a list of ways"),
         (torch.sin, torch.cos, torch.ones(2), "a list of ways"),
-        (torch.sin, ["batch"], torch.ones(1), "a batch of one"),
         (lambda _: None, ["repeat"], 3, "nothing can be compared"),
         (lambda value: MODEL(value), ["repeat"], torch.ones(2), "uses MODEL"),
     ],
@@ -356,3 +357,115 @@ class Wrong(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         return gradient * ctx.saved_tensors[0].cos() * 1.01
+
+
+def test_a_way_that_is_not_possible_leaves_the_others() -> None:
+    found = unstall.compare_numbers(torch.sin, torch.ones(1), across=["batch", "float64"])
+    assert [row.kind for row in found] == ["failed", "equal"] or found["float64"].agrees
+    assert "a batch of one" in found["batch"].sentence
+
+
+class Called:
+    """A callable object that holds a model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return trained_once(self.model, x)
+
+
+def trained_once(model: nn.Module, x: Tensor) -> Tensor:
+    result = model(x).square().mean()
+    result.backward()
+    with torch.no_grad():
+        for each in model.parameters():
+            if each.grad is not None:
+                each.sub_(each.grad)
+    return torch.as_tensor(result)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        lambda model: partial(trained_once, model),
+        Called,
+        lambda model: lambda x, kept=model: trained_once(kept, x),
+        lambda model: lambda x, kept=[model]: trained_once(kept[0], x),
+    ],
+    ids=["partial", "object", "default", "list"],
+)
+def test_the_users_own_model_is_never_trained(held: Callable[[nn.Module], Function]) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 4)
+    before = [each.clone() for each in model.parameters()]
+    with suppress(UsageError):  # of a model that cannot be copied
+        assert unstall.compare_numbers(held(model), torch.ones(2, 4), across=["repeat"])["repeat"].kind == "equal"
+    assert all(map(torch.equal, model.parameters(), before))
+    assert all(each.grad is None for each in model.parameters())
+
+
+def test_a_tensor_from_outside_is_never_changed() -> None:
+    count = torch.zeros(1)
+
+    def counts(x: Tensor) -> Tensor:
+        count.add_(1)
+        return x * 2
+
+    with pytest.raises(UsageError, match="not among its arguments"):
+        unstall.compare_numbers(counts, torch.ones(2))
+    assert count.item() == 0
+
+
+def test_a_generator_and_an_optimizer_must_be_arguments() -> None:
+    chance = torch.Generator().manual_seed(1)
+    with pytest.raises(UsageError, match="chance, which has a state"):
+        unstall.compare_numbers(lambda x: x + torch.rand(2, generator=chance), torch.ones(2))
+    found = unstall.compare_numbers(lambda x, g: x + torch.rand(2, generator=g), torch.ones(2), chance)
+    assert found["repeat"].kind == "equal"
+
+
+def test_numbers_of_python_are_results() -> None:
+    def other(x: Tensor) -> dict[str, float]:
+        return {"sum": x.sum().item() * 1.01}
+
+    def own(x: Tensor) -> dict[str, float]:
+        return {"sum": x.sum().item()}
+
+    x = torch.rand(100)
+    assert unstall.compare_numbers(own, x, across=[other])["other"].kind in ("different", "factor")
+    assert unstall.compare_numbers(own, x, across=["float64"]).agrees
+
+
+def test_results_of_the_same_bits_are_equal_whatever_is_on_the_way() -> None:
+    def hidden(least: float) -> Function:
+        mask = torch.ones(32, 32).bool().triu(1)
+        return lambda scores: scores.masked_fill(mask, least).softmax(-1)
+
+    row = unstall.compare_numbers(hidden(-math.inf), generated(32, 32), across=[hidden(-1e4)]).rows[0]
+    assert row.kind == "equal"
+    assert "On the way, masked_fill" in row.sentence
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.bfloat16, 200.0), (torch.float16, 1500.0)])
+def test_large_values_of_half_types_round_too(dtype: torch.dtype, size: float) -> None:
+    x = (generated(64, 64) + size).to(dtype)
+
+    def in_halves(v: Tensor) -> Tensor:
+        return v - (v[:, :32].mean(-1, keepdim=True) + v[:, 32:].mean(-1, keepdim=True)) / 2
+
+    assert unstall.compare_numbers(lambda v: v - v.mean(-1, keepdim=True), x, across=[in_halves]).agrees
+
+
+def test_operators_with_unusual_tensors_are_passed_over() -> None:
+    def fn(x: Tensor) -> Tensor:
+        with torch.device("meta"):
+            nn.Linear(4, 4)
+        nested = torch.nested.nested_tensor([x[0], x[1]], layout=torch.jagged)
+        dense = nested.to_padded_tensor(0.0)
+        sparse = torch.sparse.mm(x.to_sparse(), x)
+        complex_one = torch.complex(x, x)
+        total: Tensor = dense.sum() + sparse.sum() + torch.view_as_real(complex_one.mH @ complex_one).sum()
+        return total
+
+    assert unstall.compare_numbers(fn, generated(4, 4)).agrees

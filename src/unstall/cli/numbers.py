@@ -4,10 +4,10 @@
     unstall numbers --record before.numbers train.py
     unstall numbers before.numbers after.numbers
 
-The program runs as it is, then 8 times with random errors of the size of rounding errors, then once in each way. What
-rounding explains is known from the 8 runs. Each run is a process of its own and ends after --operators operators. Only
-the first run's output is shown. Files that the program writes are written in each run. Random numbers are seeded before
-the program begins.
+The program runs twice as it is, then 8 times with random errors of the size of rounding errors, then once in each way.
+What rounding explains is known from the 8 runs. Each run is a process of its own, and ends after --operators operators.
+Only the first run's output is shown. Files that the program writes are written in each run. Random numbers are seeded
+before the program begins.
 
 Ways:
 
@@ -19,9 +19,11 @@ Ways:
     serial         each kernel is waited for
 
 With --record, the runs are kept in a file. Two files are compared without running anything: those of two machines, two
-versions of torch, or two commits.
+versions of torch, or two commits. One of the two must have random errors: the other may be recorded with --no-errors,
+which takes one run instead of 10.
 
-The exit code is 0 if rounding explains all differences, else 1. It is 3 if the program or a way fails.
+The exit code is 0 if rounding explains all differences, and 1 if not. It is 2 if the command line is wrong, and 3 if
+the program or a way fails, or ends with another exit code than 0.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from unstall.errors import UsageError
 
 _OPERATORS = 20_000
 _ENDINGS = (".numbers",)
+_TWO = ("BEFORE.numbers", "AFTER.numbers")
 _DIFFERENT, _FAILED = 1, 3
 
 
@@ -50,6 +53,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     add_value(parser, "--across", "WAY,…", str, "the ways to run the program (default: repeat,float64)")
     add_value(parser, "--record", "FILE", parse_file, "keep the runs in this file, for a later comparison")
+    parser.add_argument("--no-errors", action="store_true", help="with --record: without the runs with random errors")
     add_value(parser, "--operators", "N", parse_count, f"end each run after N operators (default: {_OPERATORS:,})")
     add_output_options(parser, it="the report", but="only the report that")
 
@@ -60,21 +64,27 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("say which program to run, or which two files to compare")
     if not args.module and words[0].endswith(_ENDINGS):
         return _compare_files(args, words)
+    if not args.module and not Path(words[0]).exists():
+        raise UsageError(f"{words[0]}: there is no such file")
     return _compare_ways(args, ["-m", *words] if args.module else words)
 
 
-def _compare_files(args: argparse.Namespace, names: list[str]) -> int:
-    if len(names) != len(_TWO):
-        raise UsageError(f"two files are compared: {' and '.join(_TWO)}, options before them")
-    check_outputs(args, *names)
+def _compare_files(args: argparse.Namespace, words: list[str]) -> int:
+    """Compares two files. Options may stand behind them, since they take no arguments of their own."""
+    files = [word for word in words if word.endswith(_ENDINGS)][:2]
+    before = args.words[1 : len(args.words) - len(args.program)]
+    behind = [word for word in words if word not in files]
+    args = args.parser.parse_args([*before, *behind, "--", *files])
+    if len(words) - len(behind) != len(_TWO) or len(args.program) != len(_TWO) + 1:
+        raise UsageError(f"two files are compared: {' and '.join(_TWO)}")
+    if args.across or args.record or args.operators or args.no_errors:
+        raise UsageError("two files are compared without running anything: --across and --record are for a program")
+    check_outputs(args, *files)
     from unstall.numbers.recorded import compare_recorded
 
-    found = compare_recorded(*map(Path, names))
+    found = compare_recorded(*map(Path, files))
     deliver(found, args)
     return 0 if found.agrees else _DIFFERENT
-
-
-_TWO = ("BEFORE.numbers", "AFTER.numbers")
 
 
 def _compare_ways(args: argparse.Namespace, command: list[str]) -> int:
@@ -84,13 +94,17 @@ def _compare_ways(args: argparse.Namespace, command: list[str]) -> int:
     from unstall.numbers.programs import Program, check_ways
     from unstall.numbers.recording import target
 
-    across = args.across or ("" if args.record else "repeat,float64")
+    across = ("" if args.record else "repeat,float64") if args.across is None else args.across
     ways = check_ways([name for name in across.split(",") if name])
-    record = Path(args.record) if args.record else None
+    if args.no_errors and (ways or not args.record):
+        raise UsageError("--no-errors is for --record, without --across")
+    if not ways and not args.record:
+        raise UsageError("--across names no way")
+    record = target(Path(args.record)) if args.record else None
     if record:
-        check_replaced(target(record), _ENDINGS, "recording of numbers")
+        check_replaced(record, _ENDINGS, "recording of numbers")
     program = Program(command, args.operators or _OPERATORS, (lambda _: None) if args.quiet else _tell)
-    recorded = program.record()
+    recorded = program.record(errors=not args.no_errors)
     if record:
         files.write(record, recorded)
         if not args.quiet:

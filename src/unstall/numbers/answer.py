@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any
 
 from unstall._version import __version__
 from unstall.blaming.result import Race, RaceSide
-from unstall.document.document import Document, Entries, Entry, Prose, Span, Words, words
+from unstall.document.document import Annotation, Document, Entries, Entry, Prose, Span, Words, words
 from unstall.document.shown import Shown
 from unstall.numbers.patterns import Pattern
 from unstall.numbers.picture import chart, finite, line_of, name_of, place_data, run_data
@@ -96,13 +95,14 @@ class Numbers(Shown):
         )
         return Document(
             title="Numbers",
-            about=(words(f"{self.tensors:,} tensors were compared in each way."),),
+            about=(words(f"{self.tensors:,} tensors were seen in {self.subject}."),),
             blocks=(
                 Entries(words(f"Compared with {self.subject}"), ("verdict", "of limit", "tensors"), entries),
                 *(each for each in charts if each is not None),
                 Prose((meaning,), small=True),
             ),
             data=self._data(),
+            annotations=tuple(_annotation(row) for row in self.rows if not row.agrees),
         )
 
     def _data(self) -> dict[str, Any]:
@@ -129,6 +129,12 @@ class Numbers(Shown):
                 for row in self.rows
             ],
         }
+
+
+def _annotation(row: Row) -> Annotation:
+    place = row.found.first.seen.place if row.found is not None and row.found.first is not None else NOWHERE
+    at = (place.file, place.line) if place.file else (None, None)
+    return Annotation("error", f"Numbers: {row.way} is {row.kind}", row.sentence, *at)
 
 
 def _first_data(first: Pair | None) -> dict[str, Any] | None:
@@ -195,7 +201,7 @@ def _entry(row: Row, *, scrub_paths: bool) -> Entry:
 def _apart(found: Compared, *, scrub_paths: bool) -> list[tuple[str, Words]]:
     if found.first is None:
         return [("first", words("They call other operators."))]
-    difference = words(Span(name_of(found.first.seen), "name"), f" {_sizes(found.first)}")
+    difference = words(Span(name_of(found.first.seen), "name"), f": {_sizes(found.first)}")
     return [("first", difference), *_at("at", found.first.seen.place, scrub_paths=scrub_paths)]
 
 
@@ -217,20 +223,24 @@ def _differs(pair: Pair, limit: float) -> Words:
     if math.isinf(pair.difference):
         return words(Span(name_of(pair.seen), "name"), " cannot be compared, or is not finite in one of the ways")
     up_to = f"Up to {_figure(limit * pair.rounding)} is rounding"
-    return words(Span(name_of(pair.seen), "name"), f" {_sizes(pair)}. {up_to}")
+    return words(Span(name_of(pair.seen), "name"), f": {_sizes(pair)}. {up_to}")
 
 
 def _sizes(pair: Pair) -> str:
-    return f"has elements of {_figure(pair.size)} that differ by {_figure(pair.difference)} (root mean squares)"
+    """Says what differs by how much: elements of similar size, or the sum of all with random signs."""
+    size, difference = _figure(pair.size), _figure(pair.difference)
+    if not pair.count:
+        return f"the sum of all, with random signs, differs by {difference}; the root sum of squares is {size}"
+    count = f"{pair.count:,} of {len(pair.seen.values):,}"
+    return f"elements of {size} differ by {difference} (root mean squares of {count})"
 
 
 def _at(label: str, place: Place, *, scrub_paths: bool) -> list[tuple[str, Words]]:
     line = line_of(place, scrub_paths=scrub_paths)
     if not line:
         return []
-    text = linecache.getline(place.file, place.line).strip()
     of = ", backward" if place.backward else ""
-    return [(label, words(Span(line, "place"), f"{of}  {text}"))]
+    return [(label, words(Span(line, "place"), f"{of}  {place.source}"))]
 
 
 def _figure(value: float) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from unstall.numbers.determinism import about_determinism
 from unstall.numbers.kernels import kernels_of
 from unstall.numbers.precision import explained, off
-from unstall.numbers.reasons import first_bits, named
+from unstall.numbers.reasons import first_bits, named, same_ends
 from unstall.numbers.streams import Streams
 from unstall.numbers.times import cost_of
 from unstall.numbers.ways import Way
@@ -66,6 +66,9 @@ def class_of_runs(found: Compared, before: Ran, *, is_repeat: bool, operators: b
     if first is None:
         if found.equal:
             return "equal", "The same bits."
+        ends = [pair for pair in found.pairs if pair.is_end]
+        if ends and not any(pair.difference for pair in ends):
+            return "equal", same_ends(found)
         return "rounding", first_bits(found, before.operators)
     if first.before is None or first.after is None or first.before.shape != first.after.shape:
         return "shape", _shapes(
@@ -92,6 +95,8 @@ def _of_repeat(found: Compared) -> tuple[str, str]:
     if other is None:
         return "state", "It calls other operators each time, so it depends on more than its arguments."
     name = named(other.seen)
+    if is_drawn(other.seen.name):
+        return "random", f"{name} draws other numbers each time: of a generator that is not among the arguments."
     if found.first is not None or not adds_up(other.seen.name):
         return "state", f"{name} differs each time by more than rounding: it depends on more than arguments."
     return (

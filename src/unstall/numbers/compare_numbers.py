@@ -14,11 +14,12 @@ from unstall.guest.rng import RandomStates
 from unstall.numbers.answer import Numbers, Row
 from unstall.numbers.classes import DIFFERENT, Sides, class_of
 from unstall.numbers.halves import compare_halves
+from unstall.numbers.outside import Outside
 from unstall.numbers.races import about_race, race_at, races_of
 from unstall.numbers.reasons import composed
 from unstall.numbers.run import run
 from unstall.numbers.streams import Streams
-from unstall.numbers.ways import Function, Way, as_given, way
+from unstall.numbers.ways import Function, Way, as_given, check, way
 from unstall.numbers.whole import Runs, pattern_at, tells_factor
 from unstall.rounding.judge import RUNS, Compared, Judge
 from unstall.rounding.noise import Noise
@@ -61,9 +62,11 @@ def compare_numbers(
     """
     if isinstance(across, str) or callable(across):
         raise UsageError('`across` is a list of ways, such as across=["float64"]')
+    for which in across:
+        check(which)
     with _kept_random_states():
         streams = Streams()
-        before = as_it_is = run(as_given(fn, inputs), streams=streams)
+        before = as_it_is = run(as_given(fn, inputs), streams=streams, outside=Outside())
         if not before.ends:
             raise UsageError("the function returns no tensor and is given none, so nothing can be compared")
         if streams.several:  # it may race, and what is compared with it must not
@@ -99,13 +102,16 @@ class _Rows:
         return as_given(self._fn, self._inputs)
 
     def _row(self, which: str | Function) -> Row:
-        taken = way(which, self._fn, self._inputs)
+        name = which if isinstance(which, str) else ""
         try:
+            taken = way(which, self._fn, self._inputs)
+            name = taken.name
             if taken.name == "batch" and self._judge.changes_arguments:
                 return self._of_half()
             return self._compared(which, taken)
         except Exception as error:  # of this way; the others may run
-            return Row(taken.name, None, "failed", f"It cannot run: {type(error).__name__}: {error}")
+            said = f"{error}" if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+            return Row(name, None, "failed", f"It cannot run: {said}")
 
     def _compared(self, which: str | Function, taken: Way) -> Row:
         streams, is_serial = Streams(), taken.name == "serial"

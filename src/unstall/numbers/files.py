@@ -17,16 +17,19 @@ import numpy as np
 import torch
 
 from unstall._version import __version__
-from unstall.errors import TraceError
+from unstall.errors import TraceError, UsageError
 from unstall.rounding.judge import Errors, Floats
 from unstall.rounding.operators import Place
 from unstall.rounding.samples import ENDS, SUMMED, Ran, Seen
 
 SCHEMA = "unstall.numbers/1"
+_START = b'{"schema":"unstall.numbers/'
 ENDING = ".numbers"
 _DTYPES = {str(each).removeprefix("torch."): each for each in SUMMED}
 _LONGEST_LINE = 1 << 22
+_LONGEST_TEXT = 200  # characters that are kept of a line of source
 _MOST_LINES = 1 << 21
+_MOST_DIMENSIONS = 64
 _LARGEST = 1 << 32  # bytes of a file
 
 
@@ -40,7 +43,13 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tensor. `values`: its elements and their sum, as float64; `errors`: how far rounding moves each of them."""
+    """A tensor.
+
+    Attributes:
+        values: Its elements and their sum, as float64.
+        text: Of the line.
+        errors: How far rounding moves each of the values.
+    """
 
     kind: Literal["operator", "value", "weight", "result"]
     name: str
@@ -51,6 +60,8 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: tuple[int, ...]
     dtype: str
     values: bytes
+    text: str = ""
+    terms: int = 0
     errors: bytes | None = None
 
 
@@ -80,10 +91,13 @@ class Writer:
     """Writes what is seen to a file, a line at a time.
 
     Raises:
-        OSError: The file cannot be written.
+        UsageError: The file is there, and is something else.
+        OSError: It cannot be written.
     """
 
     def __init__(self, path: Path, program: str = "") -> None:
+        if path.is_file() and not _is_recording(path):
+            raise UsageError(f"{path}: is there, and no recording of numbers: it would be lost")
         self._file = path.open("wb")
         self._put(Header(SCHEMA, __version__, str(torch.__version__), program))
 
@@ -99,6 +113,8 @@ class Writer:
                 shape=seen.shape,
                 dtype=str(seen.dtype).removeprefix("torch."),
                 values=_packed(seen.values) + struct.pack("<d", seen.total),
+                text=seen.place.source[:_LONGEST_TEXT],
+                terms=seen.terms,
                 errors=None if errors is None else _packed(errors),
             )
         )
@@ -109,6 +125,12 @@ class Writer:
 
     def _put(self, line: msgspec.Struct) -> None:
         self._file.write(msgspec.json.encode(line) + b"\n")
+
+
+def _is_recording(path: Path) -> bool:
+    with path.open("rb") as file:
+        start = file.read(len(_START))
+    return not start or start == _START
 
 
 def write(path: Path, recorded: Recorded) -> None:
@@ -192,6 +214,8 @@ def _lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _seen(line: Line) -> tuple[Seen, Floats | None]:
+    if len(line.shape) > _MOST_DIMENSIONS or not 0 <= _elements(line.shape) < 1 << 63:
+        raise ValueError("a shape that no tensor has")
     values, errors = _unpacked(line.values), None if line.errors is None else _unpacked(line.errors)
     if not 0 < len(values) <= ENDS + 1 or len(values) - 1 > max(1, math.prod(line.shape)):
         raise ValueError(f"{len(values)} values of a tensor of shape {line.shape}")
@@ -199,11 +223,14 @@ def _seen(line: Line) -> tuple[Seen, Floats | None]:
         raise ValueError(f"{len(errors)} errors of {len(values)} values")
     if line.dtype not in _DTYPES:
         raise ValueError(f"no type is called {line.dtype[:40]!r}")
-    if any(size < 0 for size in line.shape):
-        raise ValueError(f"a shape of {line.shape}")
-    place = Place(line.file, line.line, line.function, line.backward)
-    kept = Seen(line.kind, line.name, place, line.shape, _DTYPES[line.dtype], values[:-1], float(values[-1]))
+    place = Place(line.file, line.line, line.function, line.backward, line.text)
+    dtype, total = _DTYPES[line.dtype], float(values[-1])
+    kept = Seen(line.kind, line.name, place, line.shape, dtype, values[:-1], total, line.terms)
     return kept, errors
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    return -1 if any(size < 0 for size in shape) else math.prod(shape)
 
 
 def _packed(values: Floats) -> bytes:

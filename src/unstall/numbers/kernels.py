@@ -21,7 +21,9 @@ from unstall.rounding.samples import Kept
 _MARK = "unstall operator "
 _NOT_NAMES = re.compile(r"^void |\(anonymous namespace\)::|<unnamed>::")
 _CPU = DeviceType.CPU
-_ALL_EVENTS = {"acc_events": True} if "acc_events" in signature(profile).parameters else {}  # or newer ones warn
+_ALL_EVENTS: dict[str, Any] = (
+    {"acc_events": True} if "acc_events" in signature(profile).parameters else {}
+)  # or newer ones warn
 _NO_KERNEL = ("Memcpy", "Memset", _MARK)  # torch shows a mark on the device, too
 
 

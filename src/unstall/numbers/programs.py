@@ -18,6 +18,8 @@ from unstall.numbers.answer import Row
 from unstall.numbers.child import Settings
 from unstall.numbers.classes import class_of_runs
 from unstall.numbers.files import ENDING, Recorded
+from unstall.numbers.reasons import about_cut
+from unstall.numbers.recorded import with_names_of
 from unstall.rounding.judge import RUNS, Errors, Judge
 
 PREFIX = "unstall-numbers-"
@@ -83,20 +85,28 @@ class Program:
         self._command, self._most, self._tell = command, most, tell
         self.name = command[command[0] == "-m"]
 
-    def record(self) -> Recorded:
-        """Runs the program as it is, then with random errors, and returns what was recorded.
+    def record(self, *, errors: bool = True) -> Recorded:
+        """Runs the program as it is, then with random errors if `errors`, and returns what was recorded.
 
         Raises:
             TraceError: The program fails, or calls no operator.
         """
         self._tell("the program as it is")
         first = self._run(AS_IT_IS, shown=True)
+        if not errors:
+            return first
+        self._tell("the program as it is, again")
+        again = self._run(AS_IT_IS).ran
         noisy = []
         # Races would be taken for errors.
         serial = AS_IT_IS.and_also(_SERIAL) if first.ending.device else AS_IT_IS
         for seed in range(RUNS):
             self._tell(f"with random errors, {seed + 1} of {RUNS}")
             noisy.append(self._run(serial, errors=seed).ran)
+        found = Judge(first.ran, Errors.of(first.ran, noisy)).compare(again)
+        kind, sentence = class_of_runs(found, first.ran, is_repeat=True)
+        if kind not in ("equal", "nondeterministic"):  # random errors would be mixed with that
+            raise TraceError(f"the program differs each time that it runs, so nothing can be told: {sentence}")
         return replace(first, errors=Errors.of(first.ran, noisy))
 
     def compare(self, recorded: Recorded, way: ProgramWay) -> Row:
@@ -105,13 +115,14 @@ class Program:
         judge = Judge(recorded.ran, recorded.errors)
         self._tell(way.name)
         try:
-            found = judge.compare(self._run(way).ran)
+            after = with_names_of(recorded.ran, self._run(way).ran)
+            found = judge.compare(after)
             kind, sentence = class_of_runs(found, judge.before, is_repeat=way.name == "repeat")
             if kind in ("different", "factor") and recorded.ending.device:
                 kind, sentence = self._class_by_running(way, recorded.errors) or (kind, sentence)
         except TraceError as error:
             return Row(way.name, None, "failed", f"{error}")
-        return Row(way.name, found, kind, sentence)
+        return Row(way.name, found, kind, sentence + about_cut(recorded.ran, after))
 
     def _class_by_running(self, way: ProgramWay, errors: Errors) -> tuple[str, str] | None:
         """Returns the class of a difference that goes away in other circumstances."""
@@ -128,7 +139,7 @@ class Program:
         self._tell(f"the program as it is, {name}")
         before = self._run(AS_IT_IS.and_also(variable)).ran
         self._tell(f"{way.name}, {name}")
-        after = self._run(way.and_also(variable)).ran
+        after = with_names_of(before, self._run(way.and_also(variable)).ran)
         alike = errors.operators is None or len(errors.operators) == len(before.operators)
         return alike and Judge(before, errors).compare(after).first is None
 

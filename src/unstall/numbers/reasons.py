@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unstall.rounding.judge import Compared, Pair
-from unstall.rounding.samples import Seen
+from unstall.rounding.samples import Ran, Seen
 
 _PRODUCTS = ("mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "convolution")
 _MOST = 3  # kinds of sums that are named
@@ -21,6 +21,14 @@ def named(seen: Seen) -> str:
     if not place.file:
         return seen.name
     return f"{seen.name} at {Path(place.file).name}:{place.line}{', backward' if place.backward else ''}"
+
+
+def same_ends(found: Compared) -> str:
+    """Returns a sentence about runs of which the same comes, though operators on the way differ."""
+    on_the_way = next((pair for pair in found.pairs if pair.difference > 0), None)
+    if on_the_way is None:
+        return "Results have the same bits. Other operators are called on the way."
+    return f"Results have the same bits. On the way, {named(on_the_way.seen)} gives others."
 
 
 def first_bits(found: Compared, operators: Sequence[Seen]) -> str:
@@ -50,7 +58,7 @@ def first_bits(found: Compared, operators: Sequence[Seen]) -> str:
 
 def composed(found: Compared, operators: Sequence[Seen]) -> str:
     """Returns how the rounding errors of a function's sums come together in what it returns; "" if it has no sums."""
-    ends = [pair for pair in found.pairs if pair.is_end and pair.size and math.isfinite(pair.share)]
+    ends = [pair for pair in found.pairs if pair.is_end and pair.difference and pair.typical[2]]
     sums = Counter((each.name, each.terms) for each in operators if each.terms > 1)
     if not ends or not sums:
         return ""
@@ -70,8 +78,16 @@ def _kinds(sums: Counter[tuple[str, int]]) -> str:
 def _sizes(end: Pair, limit: float) -> str:
     seen = end.seen
     name = f"{seen.kind} {seen.name}" if seen.kind != "after" else f"{seen.name} after the run"
-    may, are = limit * end.rounding / end.size, end.difference / end.size
+    difference, rounding, size = end.typical
     return (
-        f"The elements of {name} are of size {end.size:.2g} (root mean square). "
-        f"Rounding can change them by up to {may:.1e} of their size; they differ by {are:.1e} of it."
+        f"The elements of {name} are of size {size:.2g} (root mean square). Rounding can change them by up to "
+        f"{limit * rounding / size:.1e} of their size; they differ by {difference / size:.1e} of it."
     )
+
+
+def about_cut(before: Ran, after: Ran) -> str:
+    """Returns a sentence about what was not compared, since a run was not seen to its end; "" if both were."""
+    if before.complete and after.complete:
+        return ""
+    count = min(len(before.operators), len(after.operators))
+    return f" That is of the first {count:,} operators: a run was not recorded to its end."

@@ -11,6 +11,7 @@ from unstall.numbers import files
 from unstall.numbers.answer import Numbers, Row
 from unstall.numbers.classes import class_of_runs
 from unstall.numbers.files import Recorded
+from unstall.numbers.reasons import about_cut
 from unstall.rounding.judge import Errors, Floats, Judge
 from unstall.rounding.samples import Ran, Seen
 
@@ -39,11 +40,23 @@ def compare_recorded(before: Path, after: Path) -> Numbers:
 
 
 def _row(name: str, one: Recorded, other: Recorded) -> Row:
-    found = Judge(one.ran, one.errors or _no_errors(one.ran)).compare(other.ran)
+    after = with_names_of(one.ran, other.ran)
+    found = Judge(one.ran, one.errors or _no_errors(one.ran)).compare(after)
     if one.errors is not None or found.equal:
-        return Row(name, found, *class_of_runs(found, one.ran, is_repeat=False))
+        kind, sentence = class_of_runs(found, one.ran, is_repeat=False)
+        return Row(name, found, kind, sentence + about_cut(one.ran, other.ran))
     apart = next((pair for pair in found.pairs if pair.difference > 0), None)
     return Row(name, replace(found, first=apart, last=None, added=()), "unknown", _UNKNOWN)
+
+
+def with_names_of(before: Ran, after: Ran) -> Ran:
+    """Returns a run whose values are called as those of `before`, if both read as many: lines may have changed."""
+    names = [[key for key in ran.ends if key[0] == "value"] for ran in (before, after)]
+    if len(names[0]) != len(names[1]):
+        return after
+    renamed = dict(zip(names[1], names[0], strict=True))
+    ends = {renamed.get(key, key): seen for key, seen in after.ends.items()}
+    return replace(after, ends=ends)
 
 
 def _no_errors(ran: Ran) -> Errors:

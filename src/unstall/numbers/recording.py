@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -110,8 +111,9 @@ class Recorder:
     def _begin(self) -> None:
         self._operators = 0
         self._values: Counter[str] = Counter()
-        # Numbers of weights that were written, in the order of the first write. They stay, so no other has their id.
-        self._weights: dict[int, tuple[str, torch.Tensor]] = {}
+        self._weights: dict[int, tuple[str, weakref.ref[torch.Tensor]]] = {}  # numbers of weights that were written
+        self._count = 0  # of weights
+        self._failed: OSError | None = None
         self._writes: dict[int, str] = {}  # numbers of the weights among the tensors that are kept, by their place
         self._written: dict[str, Seen] = {}  # each weight as it was last
         self._handed_over = 0
@@ -120,7 +122,7 @@ class Recorder:
         try:
             self._writer = Writer(self._path, self._program)
         except OSError as error:
-            raise UsageError(f"{self._path}: cannot be written: {error.strerror or error}") from error
+            raise self._not_written(error) from error
 
     @contextmanager
     def only_here(self) -> Iterator[None]:
@@ -139,16 +141,39 @@ class Recorder:
         return self._operators >= self._most
 
     def close(self, *, complete: bool) -> None:
-        """Ends the file. `complete`: the program was seen to its end."""
+        """Ends the file. `complete`: the program was seen to its end.
+
+        Raises:
+            UsageError: The file could not be written.
+        """
         if os.getpid() != self._process:
             return
+        try:
+            self._close(complete=complete)
+        except OSError as error:
+            raise self._not_written(error) from error
+        if self._failed is not None:
+            raise self._not_written(self._failed)
+
+    def _not_written(self, error: OSError) -> UsageError:
+        return UsageError(f"{self._path}: cannot be written: {error.strerror or error}")
+
+    def _close(self, *, complete: bool) -> None:
         self._kept.flush()
         for number, seen in self._written.items():
             self._writer.tensor(replace(seen, kind="weight", name=number))
-        if not self._weights and not self._values and self._last is not None:
+        is_whole = complete and not self.is_full
+        if is_whole and not self._count and not self._values and self._last is not None:
             self._writer.tensor(replace(self._last, kind="result", name="1"))
         used = torch.cuda.is_available() and torch.cuda.is_initialized()  # or this would initialise it
-        self._writer.close(Ending(complete and not self.is_full, torch.cuda.get_device_name() if used else ""))
+        self._writer.close(Ending(is_whole, torch.cuda.get_device_name() if used else ""))
+
+    def _number(self, weight: torch.Tensor) -> str:
+        known = self._weights.get(id(weight))
+        if known is None or known[1]() is not weight:  # another one had this id
+            self._count += 1
+            known = self._weights[id(weight)] = str(self._count), weakref.ref(weight)
+        return known[0]
 
     def _write(self, seen: Seen) -> None:
         number = self._writes.pop(self._handed_over, None)
@@ -157,10 +182,16 @@ class Recorder:
             self._written[number] = seen
         if seen.kind == "operator":
             self._last = seen
-        self._writer.tensor(seen)
+        if self._failed is None:
+            try:
+                self._writer.tensor(seen)
+            except OSError as error:  # the program goes on
+                self._failed = error
 
     def _see(self, func: Any, args: tuple[Any, ...], place: Place, result: Any) -> None:
         if os.getpid() != self._process or (self._only_blocks and not self._blocks):  # or in a process that was forked
+            return
+        if self._failed is not None:
             return
         if self.is_full:
             self._when_full()
@@ -173,9 +204,8 @@ class Recorder:
             return
         for weight in written_by(func, args):
             if weight.requires_grad and weight.is_leaf:
-                number, _ = self._weights.setdefault(id(weight), (str(len(self._weights) + 1), weight))
                 at = len(self._kept)
-                self._writes[at] = number
+                self._writes[at] = self._number(weight)
                 self._kept.keep("operator", base_name(func), place, weight, _ENDS)
                 if len(self._kept) == at:  # it is of a kind that is not kept
                     del self._writes[at]

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 import torch
 
 from unstall.fix.tensors.nesting import tensors_in
+from unstall.numbers.outside import Outside
 from unstall.numbers.streams import Streams, one_by_one, wait_for_device
-from unstall.numbers.ways import Way
+from unstall.numbers.ways import Way, numbers_in
 from unstall.rounding.noise import Noise
 from unstall.rounding.operators import NOWHERE, Call, Operators, as_it_is
 from unstall.rounding.samples import ENDS, Kept, Ran
@@ -22,6 +23,7 @@ def run(
     *,
     new: Callable[[], Kept] = Kept,
     streams: Streams | None = None,
+    outside: Outside | None = None,
     one_at_a_time: bool = False,
 ) -> Ran:
     """Runs a function once, and its backward pass if a result needs gradients and it has run none itself.
@@ -32,6 +34,7 @@ def run(
         noise: Adds random errors.
         new: Makes what keeps elements: of arguments, of operators, of results.
         streams: Notes the streams on which its operators run.
+        outside: Refuses what uses or changes tensors that the function is not given.
         one_at_a_time: Each operator waits for the device, so that no two streams overlap.
     """
     given = list(_given_of(taken))
@@ -41,6 +44,9 @@ def run(
     call: Call = noise.call if noise is not None else taken.call or as_it_is
     if one_at_a_time or taken.one_at_a_time:
         call = one_by_one(call)
+    if outside is not None:
+        outside.begin([tensor for _, tensor in given])
+        call = outside.refusing(call)
     if streams is not None:
         call = streams.noting(call)
     wait_for_device()  # arguments are ready, on whatever stream they are used
@@ -75,7 +81,8 @@ def called(
         tensor.grad = None
     torch.manual_seed(_SEED)
     with taken.around(watch):
-        results = tensors_in(taken.fn(*taken.inputs))
+        returned = taken.fn(*taken.inputs)
+    results = [*tensors_in(returned), *numbers_in(returned)]
     differentiable = [each for each in results if each.requires_grad and each.is_floating_point()]
     if differentiable and all(tensor.grad is None for _, tensor in given if tensor.is_leaf):
         seeds = [gradient(each) if gradient else _gradient(each, taken.part) for each in differentiable]
@@ -88,13 +95,16 @@ def _given_of(taken: Way) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields the tensors that a function is given, by name: those of its arguments, and of modules."""
     if taken.module is not None:
         yield from _tensors_of(taken.module, "")
-    for number, each in enumerate(taken.inputs, 1):
+    alone = taken.module is None and not taken.held
+    values = [(f"input {number}", each) for number, each in enumerate(taken.inputs, 1)]
+    values += [(f"held {number}", each) for number, each in enumerate(taken.held, 1)]
+    for name, each in values:
         for module in taken.modules_in(each):
-            yield from _tensors_of(module, "" if taken.module is None else f"input {number}.")
+            yield from _tensors_of(module, "" if alone else f"{name}.")
         if not isinstance(each, torch.nn.Module):
             tensors = tensors_in(each)
             for at, tensor in enumerate(tensors, 1):
-                yield f"input {number}" + (f", tensor {at}" if len(tensors) > 1 else ""), tensor
+                yield name + (f", tensor {at}" if len(tensors) > 1 else ""), tensor
 
 
 def _tensors_of(module: torch.nn.Module, before: str) -> Iterator[tuple[str, torch.Tensor]]:

@@ -8,10 +8,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from types import FunctionType, MethodType
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, TypeAlias
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from unstall.errors import UsageError
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
@@ -20,6 +22,7 @@ from unstall.rounding.operators import Call, Operators
 
 Function: TypeAlias = Callable[..., Any]
 NAMES = ("repeat", "serial", "cpu", "cuda", "float64", "batch", "graph", "compiled")
+_NO_BATCH = "a result has no batch dimension, as a mean over the batch: return a result for each sample"
 _WIDER = {torch.float64: torch.complex128}
 
 
@@ -48,6 +51,16 @@ class Way:
     one_at_a_time: bool = False
     part: tuple[int, int] | None = None
 
+    @property
+    def held(self) -> tuple[object, ...]:
+        """What a partial function or a callable object holds: copies, too."""
+        fn = self.fn
+        if isinstance(fn, partial):
+            return (*fn.args, *fn.keywords.values())
+        if isinstance(fn, torch.nn.Module | FunctionType | BuiltinFunctionType | MethodType):
+            return ()
+        return tuple(getattr(fn, "__dict__", {}).values())
+
     @staticmethod
     def modules_in(value: object) -> list[torch.nn.Module]:
         """Returns the modules that an argument is or contains."""
@@ -72,6 +85,16 @@ class Way:
             torch.set_default_dtype(usual)
 
 
+def check(which: str | Function) -> None:
+    """Raises UsageError if there is no such way, or it is not possible here."""
+    if callable(which):
+        return
+    if which not in NAMES:
+        raise UsageError(f"no way of running is called {which!r}: give a function, or one of {', '.join(NAMES)}")
+    if which == "cuda" and not torch.cuda.is_available():
+        raise UsageError("there is no CUDA device to run on")
+
+
 def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:
     """Returns the way that `which` names, or the way that runs another function.
 
@@ -84,10 +107,6 @@ def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:
         device = next((each.device for each in module.parameters()), None) if module is not None else None
         name = type(module).__name__ if module is not None else getattr(which, "__name__", type(which).__name__)
         return Way(name, *_copies(which, inputs, device=device), operators=not is_compiled)
-    if which not in NAMES:
-        raise UsageError(f"no way of running is called {which!r}: give a function, or one of {', '.join(NAMES)}")
-    if which == "cuda" and not torch.cuda.is_available():
-        raise UsageError("there is no CUDA device to run on")
     if which in ("cpu", "cuda"):
         return Way(which, *_copies(fn, inputs, device=torch.device(which)))
     if which == "float64":
@@ -120,6 +139,8 @@ def as_given(fn: Function, inputs: Sequence[object]) -> Way:
     for name, value in _used_by(fn):
         if isinstance(value, torch.nn.Module) or (isinstance(value, torch.Tensor) and value.requires_grad):
             raise UsageError(f"the function uses {name}, which has parameters: pass it as an argument, to be copied")
+        if isinstance(value, torch.optim.Optimizer | torch.Generator):
+            raise UsageError(f"the function uses {name}, which has a state: pass it as an argument, to be copied")
     return Way("as given", *_copies(fn, inputs))
 
 
@@ -142,7 +163,8 @@ def _copies(
 
     They are copied at once, so what they share is shared by the copies, too.
     """
-    owner = fn if isinstance(fn, torch.nn.Module) else fn.__self__ if isinstance(fn, MethodType) else None
+    is_plain = isinstance(fn, FunctionType | BuiltinFunctionType)
+    owner: Any = fn.__self__ if isinstance(fn, MethodType) else None if is_plain else fn
     memo: dict[int, Any] = {}
     for tensor in tensors_in(list(inputs)):
         if not isinstance(tensor, torch.nn.Parameter):
@@ -157,7 +179,7 @@ def _copies(
     whole = copied_owner if isinstance(copied_owner, torch.nn.Module) else None
     if owner is None:
         return fn, copied, None
-    return (whole if whole is not None and owner is fn else getattr(copied_owner, fn.__name__)), copied, whole
+    return (copied_owner if owner is fn else getattr(copied_owner, fn.__name__)), copied, whole
 
 
 def _changed_to(device: torch.device | None, dtype: torch.dtype | None) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -213,10 +235,16 @@ def _in_halves(fn: Function, inputs: Sequence[object]) -> Function:
         ]
         for one in parts[0]:
             if not one.dim() or len(one) != middle:
-                raise UsageError("a result has no batch dimension, so results of half batches cannot be joined")
+                raise UsageError(_NO_BATCH)
         return [torch.cat(each) for each in zip(*parts, strict=True)]
 
     return halves
+
+
+def numbers_in(value: object) -> list[torch.Tensor]:
+    """Returns Python's numbers in nested containers, as tensors."""
+    numbers = (each for each in tree_leaves(value) if isinstance(each, int | float))
+    return [torch.tensor(float(each), dtype=torch.float64, device="cpu") for each in numbers]
 
 
 def _tensors(value: object) -> list[torch.Tensor]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unstall.rounding.matching import matched
 from unstall.rounding.noise import UNIT
 from unstall.rounding.samples import Ran, Seen
 
@@ -35,6 +35,8 @@ class Pair:
             only one is finite.
         rounding: The difference that rounding explains: that of runs with random errors.
         size: The root mean square of these elements in the first run.
+        count: How many elements these are. 0 for the sum of all.
+        typical: Difference, rounding and size of all elements that are kept, alike.
     """
 
     before: Seen | None
@@ -42,6 +44,8 @@ class Pair:
     difference: float
     rounding: float
     size: float
+    count: int = 0
+    typical: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     @property
     def seen(self) -> Seen:
@@ -91,10 +95,12 @@ class Errors:
         operators: Of each operator's elements and of their sum, nan where they are never finite. None if the runs with
             errors call other operators: then only ends can be judged.
         ends: Of each end, None if no run with errors has it in this shape.
+        vary: Whether runs with errors have other ends: then only those that all have can be judged.
     """
 
     operators: tuple[Floats | None, ...] | None
     ends: dict[tuple[str, str], Floats | None]
+    vary: bool = False
 
     @staticmethod
     def of(before: Ran, noisy: Sequence[Ran]) -> Errors:
@@ -109,7 +115,7 @@ class Errors:
         ends = {
             key: _errors(seen, [ran.ends[key] for ran in noisy if key in ran.ends]) for key, seen in before.ends.items()
         }
-        return Errors(operators, ends)
+        return Errors(operators, ends, vary=any(ran.ends.keys() != before.ends.keys() for ran in noisy))
 
 
 class Judge:
@@ -138,17 +144,17 @@ class Judge:
     def compare(self, after: Ran) -> Compared:
         """Compares a run."""
         ends = list(self._ends(after))
-        differs = any(pair.share > self._limit for pair in ends)
-        matched = list(self._matched(after.operators)) if self.errors.operators is not None else []
-        inside = [self._pair(one, after.operators[other]) for one, other in matched]
+        places = list(self._matched(after.operators)) if self.errors.operators is not None else []
+        inside = [self._pair(one, after.operators[other]) for one, other in places]
+        differs = any(pair.share > self._limit for pair in ends or inside)
         pairs = [*self._given(after.given), *inside, *ends]
         first = next((at for at, pair in enumerate(pairs) if differs and pair.share > self._limit), None)
         start = len(pairs) - len(ends) - len(inside)
         added: tuple[Seen, ...] = ()
         if first is not None and start <= first <= start + len(inside):
             at = first - start
-            last = matched[at - 1][1] + 1 if at else 0
-            added = after.operators[last : matched[at][1] if at < len(matched) else None]
+            last = places[at - 1][1] + 1 if at else 0
+            added = after.operators[last : places[at][1] if at < len(places) else None]
         return Compared(
             pairs=tuple(pairs),
             first=pairs[first] if first is not None else None,
@@ -175,43 +181,22 @@ class Judge:
         alike = names or not self.before.given
         for key, seen in {**after.ends, **self.before.ends}.items():
             before, other = self.before.ends.get(key), after.ends.get(key)
+            if self.errors.vary and self.errors.ends.get(key) is None:
+                continue
             if before is not None and other is not None:
                 yield _pair(before, other, self.errors.ends.get(key), alone=self._alone)
-            elif both_are_whole and (key[0] in _ALWAYS or (alike and key[1] in names)):
+            elif both_are_whole and not self.errors.vary and (key[0] in _ALWAYS or (alike and key[1] in names)):
                 yield Pair(before, other, math.inf, 0.0, _rms(seen.values))
+
+    def _matched(self, after: Sequence[Seen]) -> Iterator[tuple[int, int]]:
+        def agree(at: int, other: int) -> bool:
+            return self._pair(at, after[other]).share <= self._limit
+
+        return matched(self.before.operators, after, agree)
 
     def _pair(self, at: int, after: Seen) -> Pair:
         assert self.errors.operators is not None
         return _pair(self.before.operators[at], after, self.errors.operators[at])
-
-    def _matched(self, after: Sequence[Seen]) -> Iterator[tuple[int, int]]:
-        """Yields the places of operators that both runs have.
-
-        Where they differ, as kernels of attention on the CPU and on a GPU do, or a product with and without a sum, only
-        results that agree are known to be the same.
-        """
-        before = self.before.operators
-        keys = [seen.key for seen in before], [seen.key for seen in after]
-        same = next(
-            (at for at, (one, other) in enumerate(zip(*keys, strict=False)) if one != other), min(map(len, keys))
-        )
-        yield from ((at, at) for at in range(same))
-        matcher = SequenceMatcher(None, keys[0][same:], keys[1][same:], autojunk=False)
-        for tag, start, end, other, other_end in matcher.get_opcodes():
-            if tag == "equal":
-                yield from zip(range(same + start, same + end), range(same + other, same + other_end), strict=True)
-            elif tag == "replace":
-                yield from self._loosely(range(same + start, same + end), range(same + other, same + other_end), after)
-
-    def _loosely(self, ones: range, others: range, after: Sequence[Seen]) -> Iterator[tuple[int, int]]:
-        start = others.start
-        for at in ones:
-            for other in range(start, others.stop):
-                is_like = self.before.operators[at].loose_key == after[other].loose_key
-                if is_like and self._pair(at, after[other]).share <= self._limit:
-                    start = other + 1
-                    yield at, other
-                    break
 
 
 def _errors(seen: Seen, noisy: Sequence[Seen]) -> Floats | None:
@@ -258,8 +243,18 @@ def _pair(before: Seen, after: Seen, errors: Floats | None, *, alone: bool = Fal
         difference[-1] = 0.0
     rounding[-1] = math.hypot(rounding[-1], of_sum)
     judged = np.isfinite(known) & np.isfinite(one)
+    elements = np.append(judged[:-1], False)
+    typical = _rms(difference[elements]), _rms(rounding[elements]), _rms(sizes[elements])
     pairs = (
-        Pair(before, after, _rms(difference[part]), _rms(rounding[part]), _rms(sizes[part]))
+        Pair(
+            before,
+            after,
+            _rms(difference[part]),
+            _rms(rounding[part]),
+            _rms(sizes[part]),
+            count=0 if np.arange(len(one))[part][0] == len(one) - 1 else len(one[part]),
+            typical=typical,
+        )
         for part in (np.flatnonzero(judged[:-1])[:, None] if alone else _parts(sizes, judged))
     )
     return max(pairs, key=lambda pair: (pair.share, pair.difference), default=Pair(before, after, 0.0, 0.0, 0.0))

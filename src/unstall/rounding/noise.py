@@ -158,13 +158,19 @@ def terms_of(name: str, args: tuple[Any, ...]) -> int:
     count = count or next((count for part, count in _FAMILIES if part in name and "layer" not in name), None)
     try:
         return max(1, count(args)) if count else max((_size(each, -1) for each in given), default=1)
-    except (AttributeError, IndexError, TypeError, ValueError):  # other arguments than are known
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):  # other arguments than are known
         return max((int(each.numel()) for each in given), default=1)
+
+
+_NORMALIZES, _TRAINING = ("native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit"), 5
+"""Operators that add up only in training, and the place of the argument that says so."""
 
 
 def sums_of(name: str, args: tuple[Any, ...]) -> int:
     """Returns how many terms an element of this operator's result adds up, 0 if it adds up none."""
-    return terms_of(name, args) if adds_up(name) and not is_drawn(name) else 0
+    if is_drawn(name) or not adds_up(name) or (name in _NORMALIZES and len(args) > _TRAINING and not args[_TRAINING]):
+        return 0
+    return terms_of(name, args)
 
 
 @lru_cache(1024)
@@ -237,7 +243,8 @@ class Noise:
         return self._of_outputs(outputs, 1, _ROUNDINGS + math.sqrt(n / 9))
 
     def _disturbed(self, given: torch.Tensor, roundings: float) -> torch.Tensor:
-        if given.dtype not in UNIT or given.dtype in _DEEPER:  # sums of those are added up in a type that is finer
+        # Sums of half types are added up in a finer type.
+        if given.dtype not in UNIT or given.dtype in _DEEPER or not is_plain(given):
             return given
         return self._with_errors(given, UNIT[given.dtype] * roundings)
 
@@ -245,7 +252,7 @@ class Noise:
         """Adds errors to results: of `roundings` to their type, and of `of_sums` to that in which sums are added up."""
 
         def with_errors(each: torch.Tensor) -> torch.Tensor:
-            if each.dtype not in UNIT or each.layout != torch.strided:
+            if each.dtype not in UNIT or not is_plain(each):
                 return each
             inner = UNIT[_DEEPER.get(each.dtype, each.dtype)]
             size = math.hypot(UNIT[each.dtype] * roundings, inner * of_sums)
@@ -256,14 +263,15 @@ class Noise:
 
     def _with_errors(self, given: torch.Tensor, size: float) -> torch.Tensor:
         if given.is_complex():
-            return torch.view_as_complex(self._with_errors(torch.view_as_real(given).contiguous(), size))
+            return torch.view_as_complex(self._with_errors(real_parts(given).contiguous(), size))
         wide = given.to(torch.float64)
         generator = self._generators.get(given.device)
         if generator is None:
             generator = self._generators[given.device] = torch.Generator(given.device).manual_seed(self._seed)
         drawn = torch.randn(given.shape, dtype=torch.float64, device=given.device, generator=generator)
-        # What is an integer is taken for exact: masks, counts, and what is made of them.
-        is_exact = (wide == wide.round()) & (wide.abs() <= 1 / UNIT[given.dtype]) | ~wide.isfinite()
+        # Integers are taken for exact: masks, counts, and what is made of them. Large ones of a coarse type are not.
+        are_integers = ((wide == wide.round()) & (wide.abs() <= 0.25 / UNIT[given.dtype])).all()
+        is_exact = are_integers | ~wide.isfinite()
         changed = (wide + wide * drawn * (size * _ROUNDING)).clamp(*_range(given.dtype))
         return torch.where(is_exact, wide, changed).to(given.dtype)
 
@@ -300,6 +308,12 @@ def drawn_in_float32(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 
 def _narrowed(given: torch.Tensor) -> torch.Tensor:
     return given.float() if given.dtype == torch.float64 else given
+
+
+def is_plain(given: torch.Tensor) -> bool:
+    """Returns whether a tensor has elements in memory, as usual ones have: no fake, nested, sparse or other kind."""
+    usual = type(given) in (torch.Tensor, torch.nn.Parameter)
+    return usual and given.layout == torch.strided and not (given.is_nested or given.is_meta or given.is_quantized)
 
 
 def real_parts(given: torch.Tensor) -> torch.Tensor:

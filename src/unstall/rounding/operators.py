@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import FrameType
 from typing import Any, TypeAlias
@@ -20,14 +21,25 @@ _NO_NODE = 1 << 63  # from here on, a node has no number
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The innermost line that called an operator and is neither torch's nor ours. `backward`: whether the operator is
-    of the backward pass of that line.
+    """The innermost line that called an operator and is neither torch's nor ours.
+
+    Attributes:
+        file, line, function: Of the line.
+        backward: Whether the operator is of the backward pass of that line.
+        text: Of the line, if it is not to be read from the file: when the run was recorded, the file may have been
+            another.
     """
 
     file: str
     line: int
     function: str
     backward: bool = False
+    text: str | None = field(default=None, compare=False)
+
+    @property
+    def source(self) -> str:
+        """The text of the line, "" if it is not known."""
+        return linecache.getline(self.file, self.line).strip() if self.text is None else self.text
 
 
 NOWHERE = Place("", 0, "")

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unstall.rounding.noise import UNIT, base_name, is_view, real_parts, sums_of
+from unstall.rounding.noise import UNIT, base_name, is_plain, is_view, real_parts, sums_of
 from unstall.rounding.operators import Place
 
 SAMPLES, ENDS = 64, 1 << 16
@@ -131,9 +131,10 @@ class Kept:
             for each in result if isinstance(result, tuple | list) else (result,):
                 if isinstance(each, torch.Tensor) and (each.is_floating_point() or each.is_complex()):
                     self.keep("operator", name, place, each, SAMPLES, terms)
+                    terms = 0  # they are told once for a call
 
     def keep(self, kind: str, name: str, place: Place, tensor: torch.Tensor, most: int, terms: int = 0) -> None:
-        if tensor.layout == torch.strided and not tensor.is_nested and tensor.dtype in SUMMED:
+        if tensor.dtype in SUMMED and is_plain(tensor):
             real = real_parts(tensor.detach())
             count = real.numel()
             if count <= max(most, _SMALL):
