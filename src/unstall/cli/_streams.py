@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 # The non-ASCII characters of reports, and one ASCII character for each.
-_STAND_INS = dict(zip("█▓▒▚░·…→µ—", "#&>@x-~>u-", strict=True))
+_STAND_INS = dict(zip("█▓▒▚░·…→µ—▁▂▃▄▅▆▇▲┤│└┴─≥∞", "#&>@x-~>u-__==###^|||+->8", strict=True))
 
 
 def prepare() -> None:

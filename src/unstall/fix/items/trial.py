@@ -52,7 +52,7 @@ class Trial:
 
 
 def best_of(item_ns: dict[str, int]) -> str:
-    """Returns the fastest strategy: "engines" unless another is clearly faster."""
+    """Returns the fastest strategy. If none is clearly faster than "engines", returns "engines"."""
     best = "engines"
     for other, took in item_ns.items():
         if took < (1 - _BETTER) * item_ns[best]:
