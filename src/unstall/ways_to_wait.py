@@ -191,7 +191,7 @@ WAYS = (
         rule="sync-bool",
         op=r"aten::(is_nonzero|__bool__)$",
         title="`if tensor` (bool of a tensor) waits for its value",
-        fix="compute both branches and choose with torch.where, or test every N steps, or a step late; "
+        fix="compute both branches and choose with torch.where, or test only every N steps, or test one step later; "
         "for nan there is unstall.MetricBuffer(stop_on_nan=True)",
         safe_if="the branch may be taken on the device, or a step later",
     ),

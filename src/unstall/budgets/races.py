@@ -10,8 +10,8 @@ from unstall.budgets.seen import CannotTell, Seen
 from unstall.result import Result
 
 NOT_LOOKED_FOR = (
-    "nothing looked for races in this run. Run it on a virtual GPU (--gpu h200), or on a real one with --no-races as "
-    "the only budget: --no-config leaves out those of pyproject.toml"
+    "nothing looked for races in this run. Run it on a virtual GPU (--gpu h200). Or run it on a real one with "
+    "--no-races as the only budget, and add --no-config if pyproject.toml sets other budgets"
 )
 
 

@@ -1,26 +1,26 @@
-"""Find where two ways to run a program part by more than rounding: on the CPU and the GPU, before and after a change.
+"""Find where two runs of a program differ by more than rounding: on the CPU and the GPU, or before and after a change.
 
     unstall numbers --across cpu,cuda train.py --epochs 1
     unstall numbers --record before.numbers train.py
     unstall numbers before.numbers after.numbers
 
 The program runs twice as it is, then 8 times with random errors of the size of rounding errors, then once in each way.
-What rounding explains is known from the 8 runs. Each run is a process of its own, and ends after --operators operators.
-Only the first run's output is shown. Files that the program writes are written in each run. Random numbers are seeded
-before the program begins.
+The 8 runs show how large rounding errors become. Each run is a process of its own, and ends after --operators
+operators. Only the first run's output is shown. Files that the program writes are written in each run. Random numbers
+are seeded before the program begins.
 
 Ways:
 
     repeat         once more
     cpu            no CUDA device is visible
     cuda           as it is, if there is a CUDA device
-    float64        that is torch's default type
+    float64        torch's default type is float64
     deterministic  torch.use_deterministic_algorithms(True)
     serial         each kernel is waited for
 
 With --record, the runs are kept in a file. Two files are compared without running anything: those of two machines, two
-versions of torch, or two commits. One of the two must have random errors: the other may be recorded with --no-errors,
-which takes one run instead of 10.
+versions of torch, or two commits. Record one of them as above. Record the other with --no-errors: that takes only one
+run of the program.
 
 The exit code is 0 if rounding explains all differences, and 1 if not. It is 2 if the command line is wrong, and 3 if
 the program or a way fails, or ends with another exit code than 0.
@@ -53,7 +53,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     add_value(parser, "--across", "WAY,…", str, "the ways to run the program (default: repeat,float64)")
     add_value(parser, "--record", "FILE", parse_file, "keep the runs in this file, for a later comparison")
-    parser.add_argument("--no-errors", action="store_true", help="with --record: without the runs with random errors")
+    parser.add_argument("--no-errors", action="store_true", help="with --record: run the program only once, as it is")
     add_value(parser, "--operators", "N", parse_count, f"end each run after N operators (default: {_OPERATORS:,})")
     add_output_options(parser, it="the report", but="only the report that")
 

@@ -66,11 +66,11 @@ class StepSources:
         return self._total - self._last[source] > _PATIENCE[source.kind] * max(2, len(self._counts))
 
     def leader(self, latest: StepSource | None = None) -> StepSource | None:
-        """Returns the source whose boundaries are the program's steps, by the counts; None if no boundary counted.
+        """Returns the source whose boundaries are taken for the program's steps. None if no boundary was counted yet.
 
-        Of several optimizers, returns the one that steps least often: in a GAN, it steps once per step of the program.
-        Of several loaders or models, returns the most frequent one. If counts are equal, returns `latest`, because all
-        other sources have then had a boundary in this step.
+        Of several optimizers, this is the one that steps least often: a GAN's generator often steps once for several
+        steps of its discriminator. Of several loaders or models, it is the one with the most boundaries. Of those with
+        the same count, it is `latest`: the others have had their boundary of this step already.
         """
         for kind in KINDS:
             live = [source for source in self._counts if source.kind == kind and not self.silent(source)]

@@ -48,7 +48,7 @@ class _Pair:
 
 
 class NotedRaces:
-    """Collects races. Calls `changed` whenever it gets a race between two new lines."""
+    """Collects races. Calls `changed` whenever it gets the first race of a pair of lines."""
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self._pairs: dict[tuple[object, object], _Pair] = {}
