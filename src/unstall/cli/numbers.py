@@ -4,12 +4,12 @@
     unstall numbers --record before.numbers train.py
     unstall numbers before.numbers after.numbers
 
-The program runs twice as it is, then 8 times with random errors of the size of rounding errors, then once in each way.
-The 8 runs show how large rounding errors become. Each run is a process of its own, and ends after --operators
-operators. Only the first run's output is shown. Files that the program writes are written in each run. Random numbers
+The program runs twice as it is, then 8 times with random errors of the size of rounding errors. Then it runs once for
+each WAY of --across. The 8 runs show how large rounding errors become. Each run is a process of its own, and ends after
+--operators operators. Only the first run's output is shown. Files that the program writes are written in each run. Random numbers
 are seeded before the program begins.
 
-Ways:
+A WAY is one of these:
 
     repeat         once more
     cpu            no CUDA device is visible
@@ -18,9 +18,9 @@ Ways:
     deterministic  torch.use_deterministic_algorithms(True)
     serial         each kernel is waited for
 
-With --record, the runs are kept in a file. Two files are compared without running anything: those of two machines, two
-versions of torch, or two commits. Record one of them as above. Record the other with --no-errors: that takes only one
-run of the program.
+With --record, the runs are kept in a file. Two such files can be compared without running anything. They may be of two
+machines, two versions of torch, or two commits. For the second file, --no-errors is enough: the program then runs only
+once, without random errors.
 
 The exit code is 0 if rounding explains all differences, and 1 if not. It is 2 if the command line is wrong, and 3 if
 the program or a way fails, or ends with another exit code than 0.

@@ -27,7 +27,8 @@ class Edit:
 class Module:
     """A parsed Python file.
 
-    Raises SyntaxError if the file is not valid Python, or if Python and other tools may number its lines differently.
+    Raises:
+        SyntaxError: The file is not valid Python, or has unusual line ends.
     """
 
     def __init__(self, text: str) -> None:

@@ -34,10 +34,10 @@ class DriverCalls(Protocol):
     """The allocator's calls into the driver. They are inserted right before the record that caused them."""
 
     def device_malloc(self, device: int) -> None:
-        """Makes the host call cudaMalloc."""
+        """Adds a call of cudaMalloc to what the host does."""
 
     def device_free(self, device: int) -> None:
-        """Makes the host call cudaFree, which waits for the device."""
+        """Adds a call of cudaFree, which waits for the device, to what the host does."""
 
     def record(self, device: int, stream: int) -> int:
         """Makes the host call cudaEventRecord. Returns the event."""
