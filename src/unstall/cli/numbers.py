@@ -6,8 +6,8 @@
 
 The program runs twice as it is, then 8 times with random errors of the size of rounding errors. Then it runs once for
 each WAY of --across. The 8 runs show how large rounding errors become. Each run is a process of its own, and ends after
---operators operators. Only the first run's output is shown. Files that the program writes are written in each run. Random numbers
-are seeded before the program begins.
+--operators operators. Only the first run's output is shown. Files that the program writes are written in each run.
+Random numbers are seeded before the program begins.
 
 A WAY is one of these:
 
@@ -19,8 +19,8 @@ A WAY is one of these:
     serial         each kernel is waited for
 
 With --record, the runs are kept in a file. Two such files can be compared without running anything. They may be of two
-machines, two versions of torch, or two commits. For the second file, --no-errors is enough: the program then runs only
-once, without random errors.
+machines, two versions of torch, or two commits. Only one of the two needs the runs with random errors. --no-errors
+leaves them out of the other, so that the program runs only once.
 
 The exit code is 0 if rounding explains all differences, and 1 if not. It is 2 if the command line is wrong, and 3 if
 the program or a way fails, or ends with another exit code than 0.

@@ -1,8 +1,9 @@
 """Records the stack of each call to CUDA, read from the calling thread at the time of the call.
 
 There is no overhead per line of the program: a callback in C follows a thread's chain of frames only when the thread
-calls CUDA (`_frames.c`). Reading 30 frames takes 0.05 to 0.1 µs. Line events would take 2.5 µs more per launch of a
-transformers model: 13 events of 0.2 µs each (`python -m benchmarks.cupti_parts`; docs/recording.md).
+calls CUDA (`_frames.c`). Reading 30 frames takes 0.05 to 0.1 µs. Events for each line of Python would be slower: a model
+of transformers runs about 13 lines between two kernel launches, and each event takes 0.2 µs
+(`python -m benchmarks.cupti_parts`; docs/recording.md).
 
 Code objects must be registered beforehand. From Python 3.12 on, `sys.monitoring` reports each code object when the code
 first runs. Before Python 3.12, all existing functions are registered when the recording starts.

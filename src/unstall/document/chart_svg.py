@@ -19,7 +19,7 @@ _SWATCH = '<svg class="swatch" viewBox="0 0 16 12" aria-hidden="true">{}</svg>'
 
 
 def drawing(chart: Chart) -> str:
-    """Returns the chart, its legend, and the words for its mark."""
+    """Returns a chart as HTML: its picture, then its legend. Returns "" for a chart without values."""
     if not chart.values:
         return ""
     shown = drawn(chart, _MOST_POINTS)

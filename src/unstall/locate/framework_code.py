@@ -64,7 +64,7 @@ class FrameworkCode:
         return outermost, replace(AROUND_A_GRAPHED_MODEL, rules=best.rules, frame=best.frame) if captured else best
 
     def shortens(self, framework: Framework, option: Option, rows: I64) -> bool:
-        """Returns whether following an option makes a step shorter for these host rows."""
+        """Returns whether a step becomes shorter if the user sets this option, as far as these host rows show."""
         if not option.own_loop or framework.loop is None:
             return option.shortens
         stacks = self.places.timeline.stacks

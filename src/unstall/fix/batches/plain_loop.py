@@ -37,5 +37,5 @@ class PlainLoop:
         return "<iteration of a prefetch: a plain loop>"
 
     def close(self) -> None:
-        """Drops the loader's iterator. Afterwards, this iterator yields no more batches."""
+        """Ends the iteration: no more batches are yielded, and the loader's iterator is freed."""
         self._batches = iter(())
