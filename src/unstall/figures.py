@@ -64,7 +64,9 @@ def good_to(error: float | None) -> str:
 
 
 def rate(often: float, *, whole_from: float = 10) -> str:
-    """Returns a mean number of times as text: "7", "0.3" or "<0.1". From `whole_from` on, it is rounded: "12"."""
+    """Returns how often something happens in the mean, as text: "7", "0.3" or "<0.1". Numbers of `whole_from` or more
+    are rounded: "12".
+    """
     if often == round(often) or often >= whole_from:
         return f"{round(often):,}"
     return f"{often:.1f}" if often >= 0.05 else "<0.1"

@@ -41,7 +41,13 @@ class ComparedRun:
         return len(self.run.steps)
 
     def where(self, row: int, label: int, texts: Sequence[str]) -> Where | None:
-        """Returns the place of a host row, None for row -1. `label` is its operator, as an index of `texts`, or -1."""
+        """Returns the place of a host row. Returns None if `row` is -1.
+
+        Args:
+            row: The host row.
+            label: The index of the row's operator in `texts`, or -1 if it has none.
+            texts: Names of operators.
+        """
         if row < 0:
             return None
         where = self.run.places.where(int(self.run.places.place[row]), row, texts[label] if label >= 0 else None)

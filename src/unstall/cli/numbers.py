@@ -19,11 +19,11 @@ A WAY is one of these:
     serial         each kernel is waited for
 
 With --record, the runs are kept in a file. Two such files can be compared without running anything. They may be of two
-machines, two versions of torch, or two commits. Only one of the two needs the runs with random errors. --no-errors
-leaves them out of the other, so that the program runs only once.
+machines, two versions of torch, or two commits. The second file needs no runs with random errors: recorded with
+--no-errors, it takes one run instead of ten.
 
 The exit code is 0 if rounding explains all differences, and 1 if not. It is 2 if the command line is wrong, and 3 if
-the program or a way fails, or ends with another exit code than 0.
+the program does not end with exit code 0.
 """
 
 from __future__ import annotations

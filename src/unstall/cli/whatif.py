@@ -1,4 +1,4 @@
-"""Predict what changes would gain: replay a recorded run with the changes made.
+"""Predict the gain of changes to a program: replay a recorded run with the changes made.
 
 TRACE is a trace or a saved timeline. The plan of `unstall explain TRACE` names the edits worth trying. Several edits
 add up: each is made on top of those before it. Without an edit, the command shows how well the replay agrees with the

@@ -1,8 +1,8 @@
 """Records the stack of each call to CUDA, read from the calling thread at the time of the call.
 
 There is no overhead per line of the program: a callback in C follows a thread's chain of frames only when the thread
-calls CUDA (`_frames.c`). Reading 30 frames takes 0.05 to 0.1 µs. Events for each line of Python would be slower: a model
-of transformers runs about 13 lines between two kernel launches, and each event takes 0.2 µs
+calls CUDA (`_frames.c`). Reading 30 frames takes 0.05 to 0.1 µs. Events for each line of Python would be slower: models
+of transformers run about 13 lines between two kernel launches, and each event takes 0.2 µs
 (`python -m benchmarks.cupti_parts`; docs/recording.md).
 
 Code objects must be registered beforehand. From Python 3.12 on, `sys.monitoring` reports each code object when the code

@@ -74,7 +74,7 @@ class Guarded:
     place: Place
 
     def begin(self, kind: Kind, operator: str | Sequence[str]) -> Pending | None:
-        """Begins a wait at this place, as `on_wait` does."""
+        """Notes that the CPU begins to wait at `place`. Arguments and result are those of `on_wait`."""
         if kind in self.guard.ignored or is_ours(self.place.frames):
             return None
         wait = _wait(kind, (operator,) if isinstance(operator, str) else tuple(operator), self.place)

@@ -45,7 +45,7 @@ class Model:
 
     @property
     def error_ns(self) -> float:
-        """The size of `error` in ns of a step without the recorder. Smaller gains cannot be told from 0."""
+        """The error of the model, in ns per step without the recorder. Smaller gains cannot be told from 0."""
         return abs(self.error) * self.undistorted_step_ns
 
 
