@@ -22,9 +22,11 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def last_run(folder: Path = Path()) -> Path:
-    """Returns the trace or saved result in the folder whose content was made last. Copying a file does not renew it.
+    """Returns the newest trace or saved result of a folder. What counts is when its content was made, so a copy is as
+    old as the original.
 
-    Raises UsageError if there is none.
+    Raises:
+        UsageError: There is none.
     """
     found = _last_made([*_traces(folder), *_results(folder)])
     if found is None:

@@ -47,7 +47,9 @@ def chart(way: str, found: Compared, *, scrub_paths: bool = False) -> Chart | No
 
 
 def run_data(found: Compared | None) -> list[dict[str, Any]]:
-    """Returns what the chart shows, for all tensors or those with the largest differences of 2,000 stretches."""
+    """Returns the data of the chart, a row for each tensor. Of more than 2,000 tensors it cuts the run into 2,000
+    stretches, and returns the row of each stretch whose tensor differs most.
+    """
     if found is None:
         return []
     pairs = found.pairs

@@ -44,7 +44,7 @@ def recording(run: Run) -> list[Finding]:
         run.finding(
             "recording",
             Group(-1, None, rows),
-            title="Recording itself, which no change of yours avoids",
+            title="Work of the recorder, not of the program",
             saw=(f"{duration(spent)} went to {', '.join(names)}; beyond that, {slows}" if names else slows) + known,
             fix=_FIXES[recorder],
             safe_if="always",

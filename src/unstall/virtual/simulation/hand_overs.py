@@ -1,10 +1,11 @@
-"""Finds the records that had to wait for another thread.
+"""Finds the order between records of different threads: which ones had to wait for another thread.
 
 - Autograd's threads run no Python. Such a thread runs while the thread that called `backward()` waits. The caller
 continues when autograd's thread is done.
 
-- A Python thread begins after everything that was done before it existed, and then runs independently. If it waits for
-an event of another thread, it continues after the other thread recorded the event.
+- The first record of a Python thread comes after all records that other threads made before it started. From then on
+it runs independently. If it waits for an event of another thread, it continues after the other thread recorded the
+event.
 
 - A thread of a process group (gloo's) runs no Python either. It begins each collective after the calling thread gave it
 a stream.
