@@ -99,7 +99,7 @@ class Drawn:
 
     @property
     def has_beyond(self) -> bool:
-        """Whether a value exceeds its bound. If any does, one is drawn."""
+        """Whether any value that is drawn exceeds its bound."""
         return any(point.is_beyond for point in self.points)
 
     def stretch_of(self, number: int) -> int:

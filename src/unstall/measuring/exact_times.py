@@ -36,7 +36,7 @@ def shares_of_few(batch: CallBatch, count: int) -> list[float]:
 
 
 def share_of_few(batch: CallBatch) -> float:
-    """Returns the time that one more call adds, from as few calls as possible."""
+    """Returns by how much a second call makes a batch of one call longer."""
     return shares_of_few(batch, 1)[0]
 
 
