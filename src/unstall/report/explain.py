@@ -137,15 +137,13 @@ def _findings(result: Result) -> list[Block]:
 
 
 def _two_steps(result: Result) -> tuple[Prose, ...]:
-    """Says that gains are parts of another step than the other figures are."""
+    """Says that gains refer to another step than the other figures."""
     if result.replay is None:
         return ()
     without, recorded = duration(result.replay.undistorted_mean_step_ns), duration(result.steps.mean_ns)
     unit = result.steps.unit
-    said = (
-        f"In the findings, gains are parts of {unit} without the recorder ({without}). Exposed time and host waits are "
-    )
-    return (Prose((words(f"{said}parts of {unit} as recorded ({recorded})."),)),)
+    gains = f"Gains refer to {unit} without the recorder ({without})."
+    return (Prose((words(f"{gains} Exposed time and host waits refer to {unit} as recorded ({recorded})."),)),)
 
 
 def _meaning(result: Result) -> tuple[Words, ...]:

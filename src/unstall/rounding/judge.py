@@ -70,13 +70,13 @@ class Compared:
     """Two runs.
 
     Attributes:
-        pairs: The tensors that both have, in the order of the first run, and ends that only one has.
-        first: The first one that differs by more than rounding; None if all ends agree. Then what differs on the way is
-            computed otherwise, such as sums of another layout.
-        last: The last one before `first` that both runs have. None if there is none.
-        added: What only the second run has between `last` and `first`: operators that the first one did not call there.
-        limit: How many times the difference that rounding explains is still rounding.
-        equal: Whether all that was seen is equal bit for bit.
+        pairs: Tensors of both runs, in the order of the first run. Results of only one run are among them, too.
+        first: The first pair that differs by more than rounding. None if all results agree, even if operators differ:
+            these may compute the same in another way.
+        last: The pair before `first`. None if there is none.
+        added: Operators that only the second run calls between `last` and `first`.
+        limit: The largest `share` of a pair that is still rounding.
+        equal: Whether all pairs are equal bit for bit, and both runs call the same operators.
     """
 
     pairs: tuple[Pair, ...]

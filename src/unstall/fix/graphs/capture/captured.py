@@ -57,7 +57,7 @@ def capture_parallel(
     counts: tuple[int, ...] | None,
     restore: Callable[[], None],
 ) -> list[Captured]:
-    """Returns a capture for each number of lanes that is predicted to be faster than one lane.
+    """Returns captures with several lanes: one for each number of lanes, if it is predicted to be faster than one lane.
 
     `restore` undoes the changes of a replay. Raises `CannotFork` if several streams would not be safe.
     """
