@@ -19,8 +19,8 @@ A WAY is one of these:
     serial         each kernel is waited for
 
 With --record, the runs are kept in a file. Two such files can be compared without running anything. They may be of two
-machines, two versions of torch, or two commits. With --no-errors, --record runs the program only once. One of the two
-files may be recorded so.
+machines, two versions of torch, or two commits. With --no-errors, --record runs the program only once: use that for one
+of the two files, and not for both.
 
 The exit code is 0 if rounding explains all differences, and 1 if not. It is 2 if the command line is wrong, and 3 if
 the program does not end with exit code 0.

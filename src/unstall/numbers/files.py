@@ -43,11 +43,11 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tensor.
+    """A line of the file, which describes a tensor.
 
     Attributes:
-        values: Its elements and their sum, as float64.
-        text: Of the line.
+        values: The tensor's elements and their sum, as float64.
+        text: The line of source that called the operator.
         errors: How far rounding moves each of the values.
     """
 

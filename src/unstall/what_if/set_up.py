@@ -26,5 +26,8 @@ def was_set_up(finding: Finding, timeline: Timeline, steps: Steps) -> bool:
 
 
 def begins_with_program(timeline: Timeline) -> bool:
-    """Returns whether the run includes the program's beginning. It does if the run is shorter than was asked for."""
+    """Returns whether the recording begins where the program begins.
+
+    Programs that end before the recorder is ready are recorded from their first step (`meta.shortfall` is set).
+    """
     return timeline.meta.shortfall is not None

@@ -174,7 +174,7 @@ class Subject:
     def within(self, rows: I64 | I32, chosen: Bool) -> Bool:
         """Returns, for each of `rows`, whether that host row is chosen, or begins within a chosen event of its thread.
 
-        All instructions of a call count as beginning with the call, including its wait and everything after the wait.
+        The begin of a call decides for all of its instructions: also for its wait, and for those after the wait.
         """
         host = self.timeline.host
         result: Bool = chosen[rows]

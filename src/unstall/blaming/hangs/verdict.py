@@ -98,7 +98,7 @@ class _Pending:
         return held
 
     def window(self, stream: int) -> Rows:
-        """Returns the entries, up to the next mark, one of which the stream is working on or waiting at."""
+        """Returns the entries before the next mark at which the stream may be: working, or waiting."""
         rows = self.rows(stream)
         rows = rows[: next_mark(rows, 0)]
         window: Rows = rows[np.array([self._holds_up(each) for each in rows], bool)]
