@@ -6,7 +6,7 @@
 
 The program runs twice as it is, then 8 times with random errors of the size of rounding errors. Then it runs once for
 each WAY of --across. The 8 runs show how large rounding errors become. Each run is a process of its own, and ends after
---operators operators. Only the first run's output is shown. Files that the program writes are written in each run.
+--operators operators. Only the first run's output is shown. Each run writes the files that the program writes.
 Random numbers are seeded before the program begins.
 
 A WAY is one of these:
@@ -19,8 +19,8 @@ A WAY is one of these:
     serial         each kernel is waited for
 
 With --record, the runs are kept in a file. Two such files can be compared without running anything. They may be of two
-machines, two versions of torch, or two commits. With --no-errors, --record runs the program only once: use that for one
-of the two files, and not for both.
+machines, two versions of torch, or two commits. With --once, the file has a single run of the program. That is enough
+if the other file also has runs with random errors.
 
 The exit code is 0 if rounding explains all differences, and 1 if not. It is 2 if the command line is wrong, and 3 if
 the program does not end with exit code 0.
@@ -53,7 +53,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     add_value(parser, "--across", "WAY,…", str, "the ways to run the program (default: repeat,float64)")
     add_value(parser, "--record", "FILE", parse_file, "keep the runs in this file, for a later comparison")
-    parser.add_argument("--no-errors", action="store_true", help="with --record: run the program only once, as it is")
+    parser.add_argument("--once", action="store_true", help="with --record: run the program only once, as it is")
     add_value(parser, "--operators", "N", parse_count, f"end each run after N operators (default: {_OPERATORS:,})")
     add_output_options(parser, it="the report", but="only the report that")
 
@@ -77,7 +77,7 @@ def _compare_files(args: argparse.Namespace, words: list[str]) -> int:
     args = args.parser.parse_args([*before, *behind, "--", *files])
     if len(words) - len(behind) != len(_TWO) or len(args.program) != len(_TWO) + 1:
         raise UsageError(f"two files are compared: {' and '.join(_TWO)}")
-    if args.across or args.record or args.operators or args.no_errors:
+    if args.across or args.record or args.operators or args.once:
         raise UsageError("two files are compared without running anything: --across and --record are for a program")
     check_outputs(args, *files)
     from unstall.numbers.recorded import compare_recorded
@@ -96,15 +96,15 @@ def _compare_ways(args: argparse.Namespace, command: list[str]) -> int:
 
     across = ("" if args.record else "repeat,float64") if args.across is None else args.across
     ways = check_ways([name for name in across.split(",") if name])
-    if args.no_errors and (ways or not args.record):
-        raise UsageError("--no-errors is for --record, without --across")
+    if args.once and (ways or not args.record):
+        raise UsageError("--once is for --record, without --across")
     if not ways and not args.record:
         raise UsageError("--across names no way")
     record = target(Path(args.record)) if args.record else None
     if record:
         check_replaced(record, _ENDINGS, "recording of numbers")
     program = Program(command, args.operators or _OPERATORS, (lambda _: None) if args.quiet else _tell)
-    recorded = program.record(errors=not args.no_errors)
+    recorded = program.record(errors=not args.once)
     if record:
         files.write(record, recorded)
         if not args.quiet:

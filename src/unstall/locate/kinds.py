@@ -64,7 +64,7 @@ def is_communication(timeline: Timeline) -> Bool:
 
 
 def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:
-    """Returns which names the pattern matches at their start. Equal names are matched once."""
+    """Returns for each name whether it begins with a match of the pattern."""
     return by_text(names, lambda index: pattern.match(timeline.text(index), 0, _LONGEST) is not None).astype(np.bool_)
 
 

@@ -49,7 +49,13 @@ def _is_at(side: RaceSide, file: str, line: int) -> bool:
 
 
 def about_race(race: Race | None, *, others: int, shows: bool) -> str:
-    """Returns a sentence about a race. `others`: how many more races there are. `shows`: whether numbers differ."""
+    """Returns a sentence about a race.
+
+    Args:
+        race: The race. None if its lines are not known.
+        others: How many more races there are.
+        shows: Whether results differ because of it.
+    """
     goes_away = "It goes away if each operator waits for the device: "
     if race is None:
         return (

@@ -47,7 +47,7 @@ class DescribedMemory(Struct, frozen=True):
 
 
 class DescribesFaults(Struct):
-    """The faults in the entry "unstall", and what held the memory of a full device."""
+    """The faults that a trace of a virtual GPU describes, and what held the memory of a GPU that was full."""
 
     faults: list[DescribedFault] = []
     held: list[DescribedMemory] = []

@@ -34,8 +34,8 @@ _WORK_ELSEWHERE = (
 
 
 def python_bound(run: Run) -> list[Finding]:
-    """Returns one finding per line: the frame that ran while the device waited. If it is unknown, the finding is at the
-    next launch."""
+    """Returns a finding for each line of Python that ran while the device waited. If no line is known, the next launch
+    gets the finding."""
     lost, of_threads = run.lost_to("python"), is_waiting_for_thread(run.timeline)
     idle = run.accounts.idle_ns
     findings = []
