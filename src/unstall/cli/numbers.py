@@ -6,7 +6,7 @@
 
 The program runs twice as it is, then 8 times with random errors of the size of rounding errors. Then it runs once for
 each WAY of --across. The 8 runs show how large rounding errors become. Each run is a process of its own, and ends after
---operators operators. Only the first run's output is shown. Each run writes the files that the program writes.
+--operators operators. Only the first run's output is shown. Each run overwrites the files that the program writes.
 Random numbers are seeded before the program begins.
 
 A WAY is one of these:
@@ -20,7 +20,7 @@ A WAY is one of these:
 
 With --record, the runs are kept in a file. Two such files can be compared without running anything. They may be of two
 machines, two versions of torch, or two commits. With --once, the file has a single run of the program. That is enough
-if the other file also has runs with random errors.
+if the other file has the runs with random errors.
 
 The exit code is 0 if rounding explains all differences, and 1 if not. It is 2 if the command line is wrong, and 3 if
 the program does not end with exit code 0.

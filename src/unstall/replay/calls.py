@@ -87,8 +87,8 @@ def given_back(timeline: Timeline, queue: Queued) -> list[InstructionRows]:
     """Returns the instructions of calls that gave memory back and during which the device became idle: such calls
     waited for the device.
 
-    Calls that take memory do not wait: cudaMalloc of 512 B to 8 GiB took 0.1 to 0.4 ms beside 18 ms of queued work, and
-    cudaFree took all 18 (H200, CUDA 13: `benchmarks/driver_waits.py`).
+    Calls that take memory do not wait. With 18 ms of work in the queue, cudaMalloc of 512 B to 8 GiB took 0.1 to
+    0.4 ms, but cudaFree took 18 ms (H200, CUDA 13: `benchmarks/driver_waits.py`).
     """
     host = timeline.host
     rows = np.flatnonzero(host.kind == HostKind.FREE)

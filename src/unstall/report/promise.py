@@ -1,4 +1,4 @@
-"""The promised step time and the step time reached: a waterfall, and the last line of a comparison."""
+"""Compares the step time that was promised with the one that was reached, as a waterfall and in one line."""
 
 from __future__ import annotations
 

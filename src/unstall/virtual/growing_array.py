@@ -10,8 +10,8 @@ _ENOUGH_ROWS = 1 << 16
 
 
 class GrowingArray:
-    """Rows of one dtype, stored in parts. Each part has some hundred bytes of overhead, and a program that reads its
-    clock at every launch appends one part for each launch. So small parts are joined from time to time.
+    """Rows of one dtype, stored in parts. Each part has some hundred bytes of overhead, so small parts are joined from
+    time to time.
     """
 
     def __init__(self, dtype: DTypeLike) -> None:

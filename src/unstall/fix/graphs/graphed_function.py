@@ -152,6 +152,6 @@ class BoundGraphedFunction(functools.partial[Any]):
     __slots__ = ()
 
     def stats(self) -> GraphedStats:
-        """Returns statistics over all objects of the method's class."""
+        """Returns the statistics of this graphed method, over all objects that have it."""
         graphed: GraphedFunction = self.func  # type: ignore[assignment]
         return graphed.stats()

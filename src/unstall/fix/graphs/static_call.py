@@ -162,7 +162,7 @@ def differentiable(result: object) -> list[torch.Tensor]:
 def reached_from(outputs: list[torch.Tensor], wanted: list[torch.Tensor]) -> list[set[int]]:
     """Returns, for each output, the indices of the wanted tensors that it depends on.
 
-    If an output is itself a wanted leaf, its set is empty: the caller has that tensor, and its gradients do not flow
+    Some outputs are wanted tensors themselves, and leaves. Their sets are empty, since none of their gradients flows
     through the graph.
     """
     leaves = {id(tensor): place for place, tensor in enumerate(wanted) if is_leaf(tensor)}
