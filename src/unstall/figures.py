@@ -60,7 +60,7 @@ def share(part: int, whole: int) -> str:
 
 def good_to(error: float | None) -> str:
     """Returns a phrase on how good an estimate is. `error` is its usual error as a fraction, or None if not known."""
-    return "how good cannot be told" if error is None else f"good to {100 * error:.0f} % or so"
+    return "how good cannot be told" if error is None else f"± {100 * error:.0f} % or so"
 
 
 def rate(often: float, *, whole_from: float = 10) -> str:

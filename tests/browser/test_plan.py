@@ -133,7 +133,7 @@ def test_it_says_how_well_the_run_replays_and_how_the_recorders_cost_is_known(pa
     assert page.text(".basis") == (
         "Measured with the recorder, a step takes 57.6 ms; its replay takes 57.5 ms, \u22120.2 % off. "
         "Without the recorder it takes 43.0 ms in a long run: estimated from what recording usually costs, "
-        "good to 25 % or so; "
+        "± 25 % or so; "
         "--plain-step-ms makes it sure."
     )
     figures = page.page.locator(".figures > div").all_inner_texts()

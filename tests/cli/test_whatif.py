@@ -71,7 +71,7 @@ def test_without_an_edit_it_says_how_well_the_run_replays(unstall: Cli) -> None:
 def test_an_estimate_of_which_nobody_knows_how_good_it_is_says_so(unstall: Cli) -> None:
     unknown, known = (" ".join(unstall("whatif", run).out.split()) for run in (EXAMPLES / "one_shot.json.gz", DECODE))
     assert "how good cannot be told" in unknown
-    assert "good to 34 % or so" in known
+    assert "± 34 % or so" in known
 
 
 def test_without_an_edit_there_is_one_run_to_show(unstall: Cli) -> None:

@@ -25,7 +25,7 @@ export function undistortedStep(known: Undistorted, ns: number): string {
 export function howKnown(known: Undistorted, stepNs: number): string {
   if (known.undistorted_by === "nothing") return "with the recorder's cost left in";
   if (known.undistorted_by === "usual cost") {
-    const good = known.usual_error === null ? "" : `, good to ${Math.round(100 * known.usual_error)} % or so`;
+    const good = known.usual_error === null ? "" : `, ± ${Math.round(100 * known.usual_error)} % or so`;
     return `estimated from what recording usually costs${good}; --plain-step-ms makes it sure`;
   }
   if (known.undistorted_by === "host-only steps") return "by steps in which the host alone was timed; --plain-step-ms makes it sure";
@@ -40,7 +40,7 @@ export function inBrief(known: Undistorted, source: Source): string {
   if (known.undistorted_by === "nothing") return "with the recorder's cost left in";
   if (known.undistorted_by === "plain step time") return "as measured without recording";
   if (known.undistorted_by === "host-only steps") return "its host timed alone";
-  return known.usual_error === null ? "an estimate" : `an estimate, good to ${Math.round(100 * known.usual_error)} % or so`;
+  return known.usual_error === null ? "an estimate" : `an estimate, ± ${Math.round(100 * known.usual_error)} % or so`;
 }
 
 /** Both in two sentences. */

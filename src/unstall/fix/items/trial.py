@@ -1,4 +1,4 @@
-"""Finds the fastest strategy of a `stream_map`, on the items themselves."""
+"""Finds the fastest strategy of a `stream_map`, by trying each one on some of the items."""
 
 from __future__ import annotations
 

@@ -109,8 +109,8 @@ class Reuse:
         self._emptied = position
 
     def used(self, use: Use, allocation: int, home: int, offset: int, size: int, wrote: bool) -> None:
-        """At the first use of an allocation on a lane other than `home`, adds a race if that lane has not waited for
-        earlier uses of the memory on `home`.
+        """Adds a race if another lane than `home` uses an allocation for the first time, without having waited for what
+        `home` did with that memory before.
         """
         if home < 0 or use.lane == home or use.launch >= 0 or (allocation, use.lane) in self._claimed:
             return
