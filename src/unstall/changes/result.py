@@ -247,7 +247,7 @@ class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def alike(launches: Launches | None, *changes: Sequence[WaitChange | CopyChange | KernelChange | LineChange]) -> bool:
-    """Returns whether the runs have the same launches, and all these changes are within noise."""
+    """Returns whether both runs have the same launches and none of these changes exceeds the noise."""
     statuses = {change.status for each in changes for change in each}
     if launches is None or not statuses <= {"within noise"}:
         return False

@@ -1,4 +1,4 @@
-"""Captures one function at one shape as CUDA graphs: on one stream, and on several if that is faster."""
+"""Captures a function at one shape as a CUDA graph: on one stream, or on several if that is predicted to be faster."""
 
 from __future__ import annotations
 
