@@ -72,7 +72,7 @@ class Noticed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts on a fault that the failed process wrote itself: tensors, and the user's line of the traceback."""
+    """What the failed process itself wrote about its fault: tensors, and the user's line of the traceback."""
 
     tensors: tuple[Tensor, ...] = ()
     traceback: Line | None = None

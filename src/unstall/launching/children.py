@@ -14,8 +14,8 @@ _BOOTSTRAP = str(Path(__file__).parent.absolute() / "_bootstrap")
 def armed(environ: Mapping[str, str], module: str, settings: str, path0: str) -> dict[str, str]:
     """Returns an environment in which a Python process calls `arm(settings)` of `module` before its first line.
 
-    The children of this process are not armed. If `environ` already arms all processes (`arming_children`), the module
-    named in `environ` gets the settings instead.
+    The Python processes that it starts are not armed. But if `environ` arms all processes (`arming_children`), then
+    `arm` of the module that `environ` names is called, with the same settings, and not that of `module`.
     `path0` is the first entry of the program's `sys.path`.
     """
     path = environ.get("PYTHONPATH")

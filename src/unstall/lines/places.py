@@ -1,4 +1,4 @@
-"""Reads `places.jsonl`, which describes the stacks, lines and threads of a recording by their numbers."""
+"""Reads `places.jsonl`: which stack, line or thread each number in a recording stands for."""
 
 from __future__ import annotations
 

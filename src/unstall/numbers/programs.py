@@ -78,7 +78,7 @@ class Program:
     Args:
         command: The command line after `python`.
         most: How many operators are recorded of each run.
-        tell: Is called before each run, with what it is for.
+        tell: Is called before each run, with words that say which run it is.
     """
 
     def __init__(self, command: Sequence[str], most: int, tell: Tell) -> None:

@@ -25,7 +25,7 @@ def scrub(result: Result, other_paths: Iterable[str] = ()) -> Result:
 
 
 def scrub_timeline(timeline: Timeline, result: Result) -> Timeline:
-    """Returns the timeline of `result`, with every path shortened as in that result."""
+    """Returns a copy of `timeline`, in which all paths are shortened as `scrubber` shortens those of `result`."""
     shorten, meta = scrubber(result, files_of(timeline)), timeline.meta
     return replace(
         timeline,

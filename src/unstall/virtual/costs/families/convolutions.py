@@ -18,8 +18,8 @@ NAMES = ("convolution", "convolution_overrideable", "_convolution", "cudnn_convo
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a convolution. A backward call has the dims of its forward call, and a variant that names the
-    gradients.
+    """Describes a convolution. The dims of a backward call are those of its forward call. Its variant says which
+    gradients it computes.
     """
     backward = "backward" in signature.name
     first = 1 if backward else 0
