@@ -13,7 +13,7 @@ A WAY is one of these:
 
     repeat         once more
     cpu            no CUDA device is visible
-    cuda           as it is, if there is a CUDA device
+    cuda           as it is; a CUDA device must be there
     float64        torch's default type is float64
     deterministic  torch.use_deterministic_algorithms(True)
     serial         each kernel is waited for

@@ -75,7 +75,7 @@ _WHILE = {
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """For each resource, how much a step would gain if the resource took no time, by replay. Times are ns per step."""
+    """What a step would gain if a resource took no time, as a replay predicts, in ns per step. One field a resource."""
 
     step_ns: float
     gains: Mapping[str, float]  # by resource

@@ -24,8 +24,14 @@ class InstructionRows:
 
 
 def rows_of(timeline: Timeline, host: I64, code: int | I8, **columns: int | I64 | I32) -> InstructionRows:
-    """Returns instructions for host rows. A row of -1 is no host event and needs a `time`. Columns that are not given
-    are -1 or 0."""
+    """Returns instructions for host rows.
+
+    Args:
+        timeline: The timeline.
+        host: The host row of each instruction, or -1. For -1, `columns` must have `time`.
+        code: The opcodes.
+        columns: Other columns of the instructions. The rest get their default values.
+    """
     count = len(host)
 
     def column(name: str, default: int, dtype: type) -> np.ndarray:

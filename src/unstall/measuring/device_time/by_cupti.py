@@ -65,7 +65,7 @@ def ops_by_call(records: CallRecords, times: I64, marked: int) -> DeviceOps:
     Args:
         records: The recorded ops and driver calls.
         times: When each call began, returned and was done: int64, shape (calls, 3), ns.
-        marked: Time in ns just before an op was put on the current stream. That op identifies the stream.
+        marked: A time in ns. The first op after it was put on the current stream, and so tells which stream that is.
     """
     ops, calls = records.ops, records.calls
     if not len(ops.start):
