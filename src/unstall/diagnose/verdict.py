@@ -75,7 +75,7 @@ _WHILE = {
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """What a step would gain if a resource took no time, as a replay predicts, in ns per step. One field a resource."""
+    """What a step would gain if a resource took no time, as a replay predicts. All times are in ns per step."""
 
     step_ns: float
     gains: Mapping[str, float]  # by resource

@@ -1,4 +1,4 @@
-"""Whether rounding explains that two results differ: for lists of tensors, of which only some elements are kept."""
+"""Tells whether rounding explains that two lists of tensors differ. Only some elements of each tensor are kept."""
 
 from __future__ import annotations
 

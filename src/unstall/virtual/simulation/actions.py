@@ -1,4 +1,4 @@
-"""Maps records to recipes: calls by their costs, operators by their signature, copies by their size."""
+"""Maps each record to a recipe, by the cost of a call, the signature of an operator, or the size of a copy."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def node_number(tensor: torch.Tensor) -> int | None:
 
 
 def is_leaf(tensor: torch.Tensor) -> bool:
-    """Returns whether the tensor is a leaf. False for a view for which `Tensor.is_leaf` raises."""
+    """Returns whether the tensor is a leaf. If `Tensor.is_leaf` raises, as it does for some views, returns False."""
     try:
         return bool(tensor.is_leaf)
     except RuntimeError:
