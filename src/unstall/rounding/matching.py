@@ -54,9 +54,10 @@ def _aligned(
     same = next((at for at, (one, other) in enumerate(zip(mine, its, strict=False)) if one != other), None)
     same = min(len(mine), len(its)) if same is None else same
     yield from zip(ones[:same], others[:same], strict=True)
-    for tag, start, end, other, other_end in SequenceMatcher(
-        None, mine[same:], its[same:], autojunk=False
-    ).get_opcodes():
+    if not coarser and (len(mine) - same) * (len(its) - same) > _LARGEST:
+        return
+    matcher = SequenceMatcher(None, mine[same:], its[same:], autojunk=False)
+    for tag, start, end, other, other_end in matcher.get_opcodes():
         pieces = ones[same + start : same + end], others[same + other : same + other_end]
         if tag == "equal":
             yield from zip(*pieces, strict=True)
