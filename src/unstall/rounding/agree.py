@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from unstall.rounding.judge import RUNS, Judge
-from unstall.rounding.noise import Noise, real_parts
+from unstall.rounding.noise import UNIT, Noise, is_plain, real_parts
 from unstall.rounding.operators import NOWHERE, Operators
 from unstall.rounding.samples import ENDS, Kept, Ran
 
@@ -138,8 +138,9 @@ def _is_judged(one: torch.Tensor, other: torch.Tensor) -> bool:
     return (
         one.shape == other.shape
         and one.dtype == other.dtype
-        and (one.is_floating_point() or one.is_complex())
-        and all(each.layout == torch.strided and not each.is_nested and not each.is_quantized for each in (one, other))
+        and one.dtype in UNIT
+        and is_plain(one)
+        and is_plain(other)
     )
 
 
