@@ -229,3 +229,12 @@ def test_no_change_of_a_file_is_more_than_refused(
     except TraceError:
         return
     assert len(ran) <= 2
+
+
+def test_that_values_vary_with_errors_is_kept_in_the_file(tmp_path: Path) -> None:
+    found = with_errors(tmp_path / "a.numbers")
+    assert found.errors is not None
+    files.write(tmp_path / "a.numbers", replace(found, errors=replace(found.errors, vary=True)))
+    again = files.read(tmp_path / "a.numbers")
+    assert again.errors is not None
+    assert again.errors.vary

@@ -71,10 +71,12 @@ class Ending(msgspec.Struct, frozen=True):
     Attributes:
         complete: Whether the program was seen to its end.
         device: The name of the GPU that it used, or "".
+        vary: Whether runs with random errors had other values or weights.
     """
 
     complete: bool
     device: str
+    vary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ def write(path: Path, recorded: Recorded) -> None:
         writer.tensor(seen, its)
     for key, seen in ran.ends.items():
         writer.tensor(seen, of_ends.get(key))
-    writer.close(recorded.ending)
+    writer.close(msgspec.structs.replace(recorded.ending, vary=errors is not None and errors.vary))
 
 
 def read(path: Path) -> Recorded:
@@ -196,6 +198,7 @@ def _recorded(header: Header, lines: Iterator[bytes]) -> Recorded:
         Errors(
             of_operators if any(errors is not None for errors in of_operators) else None,
             {key: errors for key, (_, errors) in ends.items()},
+            ending.vary,
         )
         if known
         else None,
