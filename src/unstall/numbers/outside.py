@@ -34,7 +34,7 @@ class Outside:
                 raise UsageError(
                     "the function uses weights that are not among its arguments: pass the model as one, to be copied"
                 )
-            if any(map(self._is_outside, written_by(func, args))):
+            if any(map(self._is_outside, written_by(func, args, kwargs))):
                 raise UsageError(
                     "the function changes a tensor that is not among its arguments: pass it as one, to be copied"
                 )

@@ -202,7 +202,7 @@ class Recorder:
             self._values[line] += 1
             self._kept.keep("value", f"{self._values[line]} of {line}", place, args[0], _ENDS)
             return
-        for weight in written_by(func, args):
+        for weight in written_by(func, args, {}):
             if weight.requires_grad and weight.is_leaf:
                 at = len(self._kept)
                 self._writes[at] = self._number(weight)

@@ -140,7 +140,8 @@ _TERMS: dict[str, Callable[[tuple[Any, ...]], int]] = {
     "scatter_reduce": _all_of(2),
 }
 """How many terms each element of a result adds up, from the operator's arguments."""
-_PRODUCTS = frozenset(("mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "convolution", "convolution_backward"))
+PRODUCTS = frozenset(("mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "convolution", "convolution_backward"))
+"""Operators that add up products."""
 _FAMILIES: tuple[tuple[str, Callable[[tuple[Any, ...]], int]], ...] = (
     ("attention", _keys),
     ("norm", _per_channel),
@@ -162,15 +163,19 @@ def terms_of(name: str, args: tuple[Any, ...]) -> int:
         return max((int(each.numel()) for each in given), default=1)
 
 
-_NORMALIZES, _TRAINING = ("native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit"), 5
-"""Operators that add up only in training, and the place of the argument that says so."""
+_NORMALIZES = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit")
+"""Operators that add up, and write to running statistics, only in training. Not all of their schemas say so."""
+_STATISTICS, _TRAINING = slice(3, 5), 5  # the places of these arguments
 
 
 def sums_of(name: str, args: tuple[Any, ...]) -> int:
     """Returns how many terms an element of this operator's result adds up, 0 if it adds up none."""
-    if is_drawn(name) or not adds_up(name) or (name in _NORMALIZES and len(args) > _TRAINING and not args[_TRAINING]):
-        return 0
-    return terms_of(name, args)
+    return terms_of(name, args) if adds_up(name) and not is_drawn(name) and not _only_applies(name, args) else 0
+
+
+def _only_applies(name: str, args: tuple[Any, ...]) -> bool:
+    """Returns whether an operator normalizes by statistics that it is given."""
+    return name in _NORMALIZES and len(args) > _TRAINING and not args[_TRAINING]
 
 
 @lru_cache(1024)
@@ -215,32 +220,32 @@ class Noise:
         of_sums = _ROUNDINGS + math.sqrt(n / 9)
         if "batch_norm" in name:  # it writes the statistics among its arguments
             args = (self._disturbed(args[0], math.sqrt(n / 6)), *args[1:])
-            written = [each for each in args[1:] if isinstance(each, torch.Tensor)]
-            before = [each.clone() for each in written]
             outputs = func(*args, **kwargs)
-            for each, was in zip(written, before, strict=True):
-                each.copy_(torch.where(each == was, each, self._with_errors(each, UNIT.get(each.dtype, 0.0) * of_sums)))
+            for each in written_by(func, args, kwargs):
+                each.copy_(self._with_errors(each, UNIT[each.dtype] * of_sums))
             return self._of_outputs(outputs, 1, of_sums)
-        if name in _PRODUCTS and any(isinstance(each, torch.Tensor) and each.dtype in _DEEPER for each in args):
-            return self._of_halves(func, args, kwargs, n)
+        if name in PRODUCTS and any(isinstance(each, torch.Tensor) and each.dtype in _DEEPER for each in args):
+            return self._of_halves(func, args, kwargs, math.sqrt(n / 6), of_sums)
         if not _writes(func):
             args, kwargs = tree_map_only(
                 torch.Tensor, lambda each: self._disturbed(each, math.sqrt(n / 6)), (args, dict(kwargs))
             )
         return self._of_outputs(func(*args, **kwargs), 1, of_sums)
 
-    def _of_halves(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], n: int) -> Any:
+    def _of_halves(
+        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], of_inputs: float, of_sums: float
+    ) -> Any:
         """Calls a product of half types, which adds up in float32, with errors of such sums."""
         outputs = func(*args, **kwargs)
         wide, named = tree_map_only(
             torch.Tensor,
-            lambda each: self._disturbed(each.float(), math.sqrt(n / 6)) if each.dtype in _DEEPER else each,
+            lambda each: self._disturbed(each.float(), of_inputs) if each.dtype in _DEEPER else each,
             (args, dict(kwargs)),
         )
         finer = func(*wide, **named)
         for narrow, sums in zip(_tensors(outputs), _tensors(finer), strict=True):
             narrow.copy_(sums)
-        return self._of_outputs(outputs, 1, _ROUNDINGS + math.sqrt(n / 9))
+        return self._of_outputs(outputs, 1, of_sums)
 
     def _disturbed(self, given: torch.Tensor, roundings: float) -> torch.Tensor:
         # Sums of half types are added up in a finer type.
@@ -327,16 +332,20 @@ def is_view(func: Any) -> bool:
     return any(each.alias_info is not None and not each.alias_info.is_write for each in func._schema.returns)
 
 
-def written_by(func: Any, args: tuple[Any, ...]) -> list[torch.Tensor]:
+def written_by(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
     """Returns those of an operator's arguments that it writes to. An operator of many tensors has lists of them."""
-    given = [args[at] for at in _places_written(func) if at < len(args)]
+    name = base_name(func)
+    if name in _NORMALIZES:
+        given = [] if _only_applies(name, args) else list(args[_STATISTICS])
+    else:
+        given = [args[at] if at < len(args) else kwargs.get(named) for at, named in _written_arguments(func)]
     each_one = [each for value in given for each in (value if isinstance(value, list | tuple) else (value,))]
     return [each for each in each_one if isinstance(each, torch.Tensor)]
 
 
 @lru_cache(4096)
-def _places_written(func: Any) -> tuple[int, ...]:
-    return tuple(at for at, each in enumerate(func._schema.arguments) if _is_written(each))
+def _written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
+    return tuple((at, each.name) for at, each in enumerate(func._schema.arguments) if _is_written(each))
 
 
 def _is_written(argument: Any) -> bool:

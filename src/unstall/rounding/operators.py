@@ -50,7 +50,8 @@ Call: TypeAlias = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
 
 
 class Operators(TorchDispatchMode):
-    """While it is entered, `call` calls each operator, and `hook` sees what it returned. It can be entered again.
+    """While it is entered, `call` calls each operator, and `hook`, if there is one, sees what it returned. It can be
+    entered again.
 
     Operators of a backward pass have the place of the forward operator whose gradient they compute, or their own if the
     backward function is written in Python. They are seen in the thread of autograd that calls them.
@@ -58,7 +59,7 @@ class Operators(TorchDispatchMode):
 
     supports_higher_order_operators = True  # they are called as they are
 
-    def __init__(self, hook: Hook, call: Call | None = None) -> None:
+    def __init__(self, hook: Hook | None = None, call: Call | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._hook = hook
         self._call = call or as_it_is
@@ -69,6 +70,8 @@ class Operators(TorchDispatchMode):
     ) -> Any:
         if not isinstance(func, torch._ops.OpOverload):
             return func(*args, **(kwargs or {}))
+        if self._hook is None:
+            return self._call(func, args, kwargs or {})
         place = self._place()
         result = self._call(func, args, kwargs or {})
         self._hook(func, args, place, result)

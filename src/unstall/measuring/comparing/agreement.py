@@ -256,7 +256,7 @@ def _drawn_in_float32() -> AbstractContextManager[object]:
     from unstall.rounding.noise import drawn_in_float32
     from unstall.rounding.operators import Operators
 
-    return Operators(lambda *_: None, drawn_in_float32)
+    return Operators(call=drawn_in_float32)
 
 
 def _paired(name: str, one: object, other: object) -> Iterator[tuple[str, Any, Any]]:

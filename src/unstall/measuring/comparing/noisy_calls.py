@@ -20,11 +20,8 @@ from unstall.measuring.calls.function_call import FunctionCall
 from unstall.measuring.comparing.agreement import NoNoise, tensors_of
 from unstall.rounding.agree import noise
 from unstall.rounding.judge import RUNS
-from unstall.rounding.noise import Noise, base_name
-from unstall.rounding.operators import Call, Operators
-
-_HIDDEN_WRITES = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
-"""Operators that write to running statistics, their arguments 3 and 4, though their schema does not say so."""
+from unstall.rounding.noise import Noise, base_name, written_by
+from unstall.rounding.operators import Call, Operators, as_it_is
 
 
 class NoisyCalls:
@@ -81,7 +78,7 @@ class NoisyCalls:
         """Calls the function without errors. Returns why errors cannot be added, or "" if they can."""
         with noise(0):  # the first such mode takes torch a second
             torch.zeros(1).exp()
-        traces = _Traces(_as_it_is, strict=False)
+        traces = _Traces(as_it_is, strict=False)
         began = time.monotonic()
         try:
             result, kept = self._ran(traces)
@@ -106,7 +103,7 @@ class NoisyCalls:
         args, kwargs = self._copied(given[0]), self._copied(given[1])
         outside = {each.untyped_storage()._cdata for each in _tensors(given)}
         traces.own |= {each.untyped_storage()._cdata for each in _tensors((args, kwargs))} - outside
-        with self._randomness(), Operators(_unseen, traces.call):
+        with self._randomness(), Operators(call=traces.call):
             return self._call.fn(*args, **kwargs), (args, kwargs)
 
 
@@ -145,25 +142,10 @@ class _Traces:
             return "the first function reads numbers from tensors to Python"
         if any(isinstance(each, torch.Generator) for each in (*args, *kwargs.values())):
             return "the first function has a random generator of its own"
-        written = [
-            args[at] if at < len(args) else kwargs.get(argument.name)
-            for at, argument in enumerate(func._schema.arguments)
-            if argument.alias_info is not None and argument.alias_info.is_write
-        ]
-        if base_name(func) in _HIDDEN_WRITES and args[5]:
-            written += args[3:5]
-        if any(each.untyped_storage()._cdata not in self.own for each in _tensors(written)):
+        if any(each.untyped_storage()._cdata not in self.own for each in _tensors(written_by(func, args, kwargs))):
             return "the first function writes to tensors that it did not make"
         return ""
 
 
 def _tensors(value: object) -> list[torch.Tensor]:
     return [each for each in tree_leaves(value) if isinstance(each, torch.Tensor) and each.layout == torch.strided]
-
-
-def _as_it_is(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    return func(*args, **kwargs)
-
-
-def _unseen(func: object, args: object, place: object, result: object) -> None:
-    """Sees what an operator returned, and keeps none of it."""
