@@ -13,7 +13,7 @@ from unstall.numbers.reasons import first_bits, named, same_ends
 from unstall.numbers.streams import Streams
 from unstall.numbers.times import cost_of
 from unstall.numbers.ways import Way
-from unstall.rounding.judge import Compared, Judge, Pair, factor_of
+from unstall.rounding.judge import Compared, Judge, factor_of
 from unstall.rounding.noise import UNIT, adds_up, is_drawn
 from unstall.rounding.samples import Ran
 
@@ -91,7 +91,7 @@ def class_of_runs(found: Compared, before: Ran, *, is_repeat: bool, operators: b
 
 
 def _of_repeat(found: Compared) -> tuple[str, str]:
-    other = _first_other_bits(found)
+    other = found.other_bits
     if other is None:
         return "state", "It calls other operators each time, so it depends on more than its arguments."
     name = named(other.seen)
@@ -105,17 +105,13 @@ def _of_repeat(found: Compared) -> tuple[str, str]:
     )
 
 
-def _first_other_bits(found: Compared) -> Pair | None:
-    return next((pair for pair in found.pairs if pair.difference > 0), None)
-
-
 def _about_kernel(found: Compared, judge: Judge, sides: Sides) -> str:
     """Names the kernel whose order varies, and says what deterministic algorithms do about it."""
-    other = _first_other_bits(found)
+    other = found.other_bits
     at = next((at for at, seen in enumerate(judge.before.operators) if other and seen is other.before), None)
     kernels = kernels_of(sides.base(), at) if at is not None else ()
-    named = f" Its kernel{'s are' if len(kernels) > 1 else ' is'} {', '.join(kernels)}." if kernels else ""
-    return f"{named} {about_determinism(sides.base, one_at_a_time=sides.several)}"
+    said = f" Its kernel{'s are' if len(kernels) > 1 else ' is'} {', '.join(kernels)}." if kernels else ""
+    return f"{said} {about_determinism(sides.base, one_at_a_time=sides.several)}"
 
 
 def _shapes(before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unstall.rounding.judge import Compared, Pair
+from unstall.rounding.noise import PRODUCTS
 from unstall.rounding.samples import Ran, Seen
 
-_PRODUCTS = ("mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "convolution")
 _MOST = 3  # kinds of sums that are named
 
 
@@ -25,7 +25,7 @@ def named(seen: Seen) -> str:
 
 def same_ends(found: Compared) -> str:
     """Returns a sentence about runs of which the same comes, though operators on the way differ."""
-    on_the_way = next((pair for pair in found.pairs if pair.difference > 0), None)
+    on_the_way = found.other_bits
     if on_the_way is None:
         return "Results have the same bits. Other operators are called on the way."
     return f"Results have the same bits. On the way, {named(on_the_way.seen)} gives others."
@@ -49,7 +49,7 @@ def first_bits(found: Compared, operators: Sequence[Seen]) -> str:
     said = f"All that differs is rounding. The first other bits come of {named(other)}"
     if other.terms <= 1:
         return f"{said}, which rounds otherwise in this way."
-    what = "products" if other.name in _PRODUCTS else "terms"
+    what = "products" if other.name in PRODUCTS else "terms"
     return (
         f"{said}, whose elements add up {other.terms:,} {what}. In another order or type, partial sums are rounded "
         f"otherwise, so such a sum differs by about sqrt({other.terms:,}) = {math.sqrt(other.terms):.2g} roundoffs."
@@ -70,9 +70,9 @@ def composed(found: Compared, operators: Sequence[Seen]) -> str:
 def _kinds(sums: Counter[tuple[str, int]]) -> str:
     """Names operators with sums, those with the longest first: "5 x mm with sums of 5,000 terms"."""
     longest = sorted(sums.items(), key=lambda each: -each[0][1])
-    named = [f"{count} x {name} with sums of {terms:,} terms" for (name, terms), count in longest[:_MOST]]
+    said = [f"{count} x {name} with sums of {terms:,} terms" for (name, terms), count in longest[:_MOST]]
     rest = sum(count for _, count in longest[_MOST:])
-    return ", ".join(named) + (f", and {rest:,} with shorter sums" if rest else "")
+    return ", ".join(said) + (f", and {rest:,} with shorter sums" if rest else "")
 
 
 def _sizes(end: Pair, limit: float) -> str:

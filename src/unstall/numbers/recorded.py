@@ -45,12 +45,14 @@ def _row(name: str, one: Recorded, other: Recorded) -> Row:
     if one.errors is not None or found.equal:
         kind, sentence = class_of_runs(found, one.ran, is_repeat=False)
         return Row(name, found, kind, sentence + about_cut(one.ran, other.ran))
-    apart = next((pair for pair in found.pairs if pair.difference > 0), None)
-    return Row(name, replace(found, first=apart, last=None, added=()), "unknown", _UNKNOWN)
+    return Row(name, replace(found, first=found.other_bits, last=None, added=()), "unknown", _UNKNOWN)
 
 
 def with_names_of(before: Ran, after: Ran) -> Ran:
-    """Returns a run whose values are called as those of `before`, if both read as many: lines may have changed."""
+    """Returns `after`, with the names that `before` has for its values, if both have as many values.
+
+    A name has the text of a line, which may have changed.
+    """
     names = [[key for key in ran.ends if key[0] == "value"] for ran in (before, after)]
     if len(names[0]) != len(names[1]):
         return after

@@ -86,6 +86,11 @@ class Compared:
     limit: float
     equal: bool
 
+    @property
+    def other_bits(self) -> Pair | None:
+        """The first pair whose bits differ."""
+        return next((pair for pair in self.pairs if pair.difference > 0), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Errors:
@@ -252,7 +257,7 @@ def _pair(before: Seen, after: Seen, errors: Floats | None, *, alone: bool = Fal
             _rms(difference[part]),
             _rms(rounding[part]),
             _rms(sizes[part]),
-            count=0 if np.arange(len(one))[part][0] == len(one) - 1 else len(one[part]),
+            count=0 if part[-1] == len(one) - 1 else len(part),
             typical=typical,
         )
         for part in (np.flatnonzero(judged[:-1])[:, None] if alone else _parts(sizes, judged))
@@ -260,16 +265,16 @@ def _pair(before: Seen, after: Seen, errors: Floats | None, *, alone: bool = Fal
     return max(pairs, key=lambda pair: (pair.share, pair.difference), default=Pair(before, after, 0.0, 0.0, 0.0))
 
 
-def _parts(sizes: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
-    """Yields the elements that are judged together: those of similar size; and the sum, which is the last."""
+def _parts(sizes: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
+    """Yields the places of elements that are judged together: those of similar size; and the sum, which is the last."""
     if judged[:-1].any():
         least = max(float(np.max(sizes[:-1][judged[:-1]])) * _BIN**-20, 1e-300)
         numbers = np.floor(np.log(np.maximum(sizes, least), where=judged, out=np.zeros(len(sizes))) / math.log(_BIN))
         numbers[-1] = np.nan
         for number in np.unique(numbers[:-1][judged[:-1]]):
-            yield judged & (numbers == number)
+            yield np.flatnonzero(judged & (numbers == number))
     if judged[-1]:
-        yield np.arange(len(sizes)) == len(sizes) - 1
+        yield np.array([len(sizes) - 1])
 
 
 def factor_of(found: Compared) -> float | None:

@@ -214,7 +214,7 @@ def _pieces(given: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
 
 @lru_cache(16)
 def _signs(device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """Returns 1 and -1 at random, for a piece of a tensor."""
+    """Returns the random signs of a piece's elements: 1 or -1."""
     return torch.from_numpy(_signs_on_host()).to(device, dtype)
 
 
