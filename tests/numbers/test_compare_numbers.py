@@ -435,6 +435,7 @@ def test_numbers_of_python_are_results() -> None:
     x = torch.rand(100)
     assert unstall.compare_numbers(own, x, across=[other])["other"].kind in ("different", "factor")
     assert unstall.compare_numbers(own, x, across=["float64"]).agrees
+    assert "no batch dimension" in unstall.compare_numbers(own, x, across=["batch"])["batch"].sentence
 
 
 def test_results_of_the_same_bits_are_equal_whatever_is_on_the_way() -> None:

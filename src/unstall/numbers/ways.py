@@ -229,13 +229,12 @@ def _in_halves(fn: Function, inputs: Sequence[object]) -> Function:
     middle = batch // 2
 
     def halves(*values: object) -> list[torch.Tensor]:
-        parts = [
-            tensors_in(fn(*(_part(value, batch, of) for value in values)))
-            for of in (slice(0, middle), slice(middle, None))
+        returned = [
+            fn(*(_part(value, batch, of) for value in values)) for of in (slice(0, middle), slice(middle, None))
         ]
-        for one in parts[0]:
-            if not one.dim() or len(one) != middle:
-                raise UsageError(_NO_BATCH)
+        parts = [tensors_in(each) for each in returned]
+        if numbers_in(returned) or any(not one.dim() or len(one) != middle for one in parts[0]):
+            raise UsageError(_NO_BATCH)
         return [torch.cat(each) for each in zip(*parts, strict=True)]
 
     return halves
