@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from unstall.errors import UsageError
+from unstall.fix.tensors.nesting import tensors_in
 from unstall.rounding.noise import is_plain, written_by
 from unstall.rounding.operators import Call
 
@@ -19,17 +19,13 @@ class Outside:
     def __init__(self) -> None:
         self._known: set[int] = set()
 
-    def begin(self, given: Iterable[torch.Tensor]) -> None:
-        """Notes what the function is given."""
-        self._note(given)
-
     def refusing(self, call: Call) -> Call:
         """Returns a function that calls operators by `call`. It raises UsageError before an operator that would use
         weights from outside, or change a tensor from outside.
         """
 
         def refuses(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-            used = [each for each in tree_leaves((args, dict(kwargs))) if isinstance(each, torch.Tensor)]
+            used = tensors_in((args, kwargs))
             if any(each.requires_grad and each.is_leaf and self._is_outside(each) for each in used):
                 raise UsageError(
                     "the function uses weights that are not among its arguments: pass the model as one, to be copied"
@@ -39,12 +35,13 @@ class Outside:
                     "the function changes a tensor that is not among its arguments: pass it as one, to be copied"
                 )
             result = call(func, args, kwargs)
-            self._note(each for each in tree_leaves(result) if isinstance(each, torch.Tensor))
+            self.note(tensors_in(result))
             return result
 
         return refuses
 
-    def _note(self, tensors: Iterable[torch.Tensor]) -> None:
+    def note(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Notes tensors that the function is given, or makes."""
         self._known.update(_memory(each) for each in tensors if is_plain(each))
 
     def _is_outside(self, tensor: torch.Tensor) -> bool:

@@ -23,7 +23,6 @@ from unstall.numbers.recorded import with_names_of
 from unstall.rounding.judge import RUNS, Errors, Judge
 
 PREFIX = "unstall-numbers-"
-_LAST_LINES = 3  # of what a program wrote before it failed
 
 Tell = Callable[[str], None]
 
@@ -103,11 +102,12 @@ class Program:
         for seed in range(RUNS):
             self._tell(f"with random errors, {seed + 1} of {RUNS}")
             noisy.append(self._run(serial, errors=seed).ran)
-        found = Judge(first.ran, Errors.of(first.ran, noisy)).compare(again)
+        known = Errors.of(first.ran, noisy)
+        found = Judge(first.ran, known).compare(again)
         kind, sentence = class_of_runs(found, first.ran, is_repeat=True)
         if kind not in ("equal", "nondeterministic"):  # random errors would be mixed with that
             raise TraceError(f"the program differs each time that it runs, so nothing can be told: {sentence}")
-        return replace(first, errors=Errors.of(first.ran, noisy))
+        return replace(first, errors=known)
 
     def compare(self, recorded: Recorded, way: ProgramWay) -> Row:
         """Runs the program in a way, and compares that with what was recorded."""
@@ -159,8 +159,8 @@ class Program:
                     variables={"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), **dict(way.variables)},
                 )
             if ended.code:
-                last = log.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]
-                raise TraceError(f"the program fails with exit code {ended.code}" + (f": {last[-1]}" if last else ""))
+                last = log.read_text(errors="replace").strip().rpartition("\n")[2]
+                raise TraceError(f"the program fails with exit code {ended.code}" + (f": {last}" if last else ""))
             if not path.exists():
                 raise TraceError("the program does not import torch, so it has no operators")
             found = files.read(path)

@@ -45,7 +45,7 @@ def run(
     if one_at_a_time or taken.one_at_a_time:
         call = one_by_one(call)
     if outside is not None:
-        outside.begin([tensor for _, tensor in given])
+        outside.note([tensor for _, tensor in given])
         call = outside.refusing(call)
     if streams is not None:
         call = streams.noting(call)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from unstall.fix.tensors.nesting import tensors_in
 from unstall.rounding.operators import Call
 
 _HOST = "host"
@@ -34,7 +35,7 @@ class Streams:
 
         def noted(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
             result = call(func, args, kwargs)
-            for device in {each.device.index for each in _cuda_tensors((result, args, kwargs))}:
+            for device in {each.device.index for each in tensors_in((result, args, kwargs)) if each.is_cuda}:
                 torch_c: Any = torch._C
                 self._seen.add((device, torch_c._cuda_getCurrentRawStream(device)))
                 if func.name().partition(".")[0] in _COPIES and (True in args[2:] or kwargs.get("non_blocking")):
@@ -63,14 +64,3 @@ def wait_for_device() -> None:
         for device in range(count):
             if count == 1 or torch.cuda.memory_reserved(device):
                 torch.cuda.synchronize(device)
-
-
-def _cuda_tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        if value.is_cuda:
-            yield value
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _cuda_tensors(each)
-    elif isinstance(value, dict):
-        yield from _cuda_tensors(tuple(value.values()))
