@@ -159,7 +159,7 @@ class RaceSide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Race(msgspec.Struct, frozen=True, kw_only=True):
-    """Two operations that use the same memory, and that nothing orders. The program called `earlier` first.
+    """Two operations that use the same memory and may run in either order. The program called `earlier` first.
 
     `bytes`: the largest number of bytes that both used. `count`: how often this race was seen. `freed_at`: the line
     that freed the first tensor, if a second tensor was given its memory.

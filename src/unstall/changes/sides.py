@@ -169,7 +169,7 @@ def _known(run: Run, rows: I64, used: I64, which: I64, *, operators: bool) -> li
 
 
 def _by_place(known: Sequence[Sequence[ComparedPlace]]) -> tuple[I64, I64]:
-    """Returns a number for each place of both runs, from 1 on; 0 for none."""
+    """Numbers the places of two runs from 1 on: the same place has the same number in both, an unknown place has 0."""
     a, b = (np.zeros(len(places), dtype=np.int64) for places in known)
     for number, (i, j) in enumerate(pairs_of_places(*known), 1):
         a[i] = b[j] = number

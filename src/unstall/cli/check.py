@@ -67,7 +67,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_output_options(
         parser,
         it="the report",
-        largest="most important lines of each budget",
+        largest="most important lines that exceed each budget",
         but="only the reports that",
         formats=FORMATS_OF_CASES,
     )

@@ -1,12 +1,12 @@
-"""Show one finding: its source, the line that led there, and a patch if one is known.
+"""Show one finding: its source, the line of yours that called it, and a patch if one is known.
 
     unstall show 1
     unstall show 2 train.trace.json.gz
     unstall show 1 --patch | git apply
     unstall show train.py:41
 
-N is the finding's number in the report; b1 is the first bug. A finding without a number is named by its line. RESULT is
-a trace or a saved result. Without RESULT, it is the last run in this folder. Source is read from .py
+N is the finding's number in the report. Bugs have numbers of their own: b1, b2. A finding without a number is named by its line. RESULT is
+a trace or a saved result; by default, that of the last run in this folder. Source is read from .py
 files below this folder, and below --source DIR.
 """
 

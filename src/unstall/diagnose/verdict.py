@@ -175,7 +175,7 @@ def _by_gain(run: Run, freed: Freed, bound: str) -> str:
         return f"{said} Next: {', '.join(f'{freed.share(each)} {IF_FREE[each]}' for each in others[:2])}."
     least = max(_NEXT * freed.step_ns, freed.error_ns)
     small = share(round(least), round(freed.step_ns))
-    return f"{said} Speeding up any other resource gains less than {small}."
+    return f"{said} Speeding up anything else gains less than {small}."
 
 
 def _by_share(run: Run, bound: str) -> str:

@@ -34,10 +34,10 @@ _running: list[Caller] = []
 
 
 def carry(torch: ModuleType) -> None:
-    """Makes backward passes carry the caller's guard while any thread is guarded. It is called when torch has been
-    imported.
+    """Patches torch's autograd engine: the guard of a thread that calls backward() also holds in the threads of
+    autograd that run the backward pass. It is called when torch has been imported.
 
-    Does nothing if this version of torch carries no objects into autograd's threads.
+    Does nothing if this version of torch copies no objects into autograd's threads.
     """
     torch_c: Any = torch._C
     if not hasattr(torch_c, "_stash_obj_in_tls"):

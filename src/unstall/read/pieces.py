@@ -90,7 +90,9 @@ class Cutter:
             self._window.reopen_list(start)
 
     def _last_gap(self, start: int) -> tuple[int, int] | None:
-        """Returns (end of an event, start of the next) at a gap one or two pieces after `start`, or None."""
+        """Returns where an event ends and where the next one starts, at a gap between events: the last gap within a piece
+        after `start`, else the last of all. Returns None if there is none.
+        """
         text = self._window.text
         near = start + self._piece_bytes
         for high in (near, len(text)) if len(text) - near > self._piece_bytes else (len(text),):
