@@ -5,9 +5,9 @@
     unstall show 1 --patch | git apply
     unstall show train.py:41
 
-N is the finding's number in the report. Bugs have numbers of their own: b1, b2. A finding without a number is named by its line. RESULT is
-a trace or a saved result; by default, that of the last run in this folder. Source is read from .py
-files below this folder, and below --source DIR.
+N is the finding's number in the report. Bugs have numbers of their own: b1, b2. A finding
+without a number is named by its line. RESULT is a trace or a saved result; by default, that of the last run in this
+folder. Source is read from .py files below this folder, and below --source DIR.
 """
 
 from __future__ import annotations

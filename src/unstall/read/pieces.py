@@ -90,8 +90,8 @@ class Cutter:
             self._window.reopen_list(start)
 
     def _last_gap(self, start: int) -> tuple[int, int] | None:
-        """Returns where an event ends and where the next one starts, at a gap between events: the last gap within a piece
-        after `start`, else the last of all. Returns None if there is none.
+        """Returns where an event ends and where the next one starts, at a gap between events: the last gap within a
+        piece after `start`, else the last of all. Returns None if there is none.
         """
         text = self._window.text
         near = start + self._piece_bytes
