@@ -30,7 +30,8 @@ _PENDING = 1024  # tensors whose elements stay on their devices until they are c
 _UNSET = ("empty", "new_empty")  # their results have no values yet
 SUMMED = (*UNIT, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 """The types of tensors that are kept."""
-_MULTIPLIED = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+_HALVES = (torch.float16, torch.bfloat16)
+_MULTIPLIED = (torch.float64, torch.float32, *_HALVES)
 
 Floats = NDArray[np.float64]
 
@@ -91,9 +92,9 @@ class Ran:
         return len(self.given) + len(self.operators) + len(self.ends)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Pending:
-    """A tensor whose elements are still on its device: all of them, or `most` and the sums of its pieces."""
+    """A tensor whose elements are still on its device: all of them, or `most` and sums of its pieces."""
 
     kind: str
     name: str
@@ -142,8 +143,9 @@ class Kept:
                 elements = real.clone(memory_format=torch.contiguous_format).view(-1)
             else:
                 elements, sums = real.take(positions(count, real.device, most)), tuple(_sums(real))
-            kept = _Pending(kind, name, place, tuple(real.shape), tensor.dtype, terms, most, elements, sums)
-            self._pending.append(kept)
+            self._pending.append(
+                _Pending(kind, name, place, tuple(real.shape), tensor.dtype, terms, most, elements, sums)
+            )
             self._count += 1
             if len(self._pending) >= _PENDING:
                 self.flush()
@@ -152,14 +154,15 @@ class Kept:
         """Copies the elements of all tensors to the host."""
         pending, self._pending = self._pending, []
         elements = _on_host([each.elements for each in pending])
-        sums = iter(_on_host([part.reshape(1) for each in pending for part in each.sums]))
-        for each, values in zip(pending, elements, strict=True):
-            total = sum(float(next(sums)[0]) for _ in each.sums)
-            if not each.sums:
-                with np.errstate(invalid="ignore", over="ignore"):
-                    total = float(np.sum(values * _signs_on_host()[: len(values)]))
-                values = values[_places(len(values), each.most)]
-            self._full(Seen(each.kind, each.name, each.place, each.shape, each.dtype, values, total, each.terms))
+        sums = iter(_on_host([part for each in pending for part in each.sums]))
+        with np.errstate(invalid="ignore", over="ignore"):
+            for each, values in zip(pending, elements, strict=True):
+                if each.sums:
+                    total = sum(sum(next(sums).tolist()) for _ in each.sums)
+                else:
+                    total = float(np.add.reduce(values * _few_signs()[: len(values)]))
+                    values = values[_places(len(values), each.most)] if len(values) > each.most else values.copy()
+                self._full(Seen(each.kind, each.name, each.place, each.shape, each.dtype, values, total, each.terms))
 
     def seen(self) -> list[Seen]:
         self.flush()
@@ -182,21 +185,31 @@ def _on_host(tensors: Sequence[torch.Tensor]) -> list[Floats]:
 
 
 def _sums(given: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yields the sums of a tensor's pieces with random signs.
+    """Yields sums of a tensor's pieces with random signs, as flat tensors.
 
-    On a GPU this is one kernel for each piece, in the tensor's type: it rounds less than what the tensor was computed
-    by. On the CPU the sum of the same values would depend on where they are in memory.
+    On a GPU these are products in the tensor's type: they round less than what the tensor was computed by. On the CPU
+    the product of the same values would depend on where they are in memory.
     """
     by_product = given.is_cuda and given.dtype in _MULTIPLIED
-    signs = _signs(given.device, given.dtype if by_product else torch.int8)
+    dtype = given.dtype if by_product else torch.int8
+    pieces, rest = divmod(given.numel(), PIECE)
+    if by_product and given.dtype not in _HALVES and pieces and given.is_contiguous():
+        flat = given.view(-1)
+        yield flat[: pieces * PIECE].view(pieces, PIECE) @ _signs(given.device, dtype)  # in one kernel, without TF32
+        if rest:
+            yield torch.dot(flat[pieces * PIECE :], _signs(given.device, dtype, 0, rest)).view(1)
+        return
     for at, piece in _pieces(given):
-        its = signs[at : at + len(piece)]
-        yield torch.dot(piece, its) if by_product else (piece * its).sum(dtype=torch.float64)
+        its = _signs(given.device, dtype, at, at + piece.numel())
+        yield (torch.dot(piece, its) if by_product else (piece * its).sum(dtype=torch.float64)).view(1)
 
 
 def _pieces(given: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
     """Yields flat pieces of a tensor, each with the place of its first sign."""
-    if given.is_contiguous() or given.dim() == 1 or given.numel() <= PIECE:
+    if given.numel() <= PIECE:
+        yield 0, given.reshape(-1)
+        return
+    if given.is_contiguous() or given.dim() == 1:
         flat = given.reshape(-1)
         yield from ((0, flat[at : at + PIECE]) for at in range(0, len(flat), PIECE))
         return
@@ -212,10 +225,17 @@ def _pieces(given: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
         start += some.numel()
 
 
-@lru_cache(16)
-def _signs(device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """Returns the random signs of a piece's elements: 1 or -1."""
+@lru_cache(1024)
+def _signs(device: torch.device, dtype: torch.dtype, start: int = 0, end: int = PIECE) -> torch.Tensor:
+    """Returns the random signs of elements of a piece: 1 or -1."""
+    if (start, end) != (0, PIECE):
+        return _signs(device, dtype)[start:end]
     return torch.from_numpy(_signs_on_host()).to(device, dtype)
+
+
+@lru_cache(1)
+def _few_signs() -> Floats:
+    return _signs_on_host()[:ENDS].astype(np.float64)
 
 
 @lru_cache(1)
