@@ -96,7 +96,7 @@ def add_user_option(parser: argparse._ActionsContainer) -> None:
 
 
 def add_output_group(
-    parser: argparse.ArgumentParser, formats: Sequence[str], *, it: str = "it", prints: str = "what to print"
+    parser: argparse.ArgumentParser, formats: Sequence[str], *, it: str = "the result", prints: str = "what to print"
 ) -> argparse._ArgumentGroup:
     """Adds -o, --format and --json. Returns their group, for further options on output."""
     group = parser.add_argument_group("output")
@@ -106,8 +106,8 @@ def add_output_group(
         metavar="FILE",
         action="append",
         default=[],
-        help=f"also write {it} to FILE, as {listed(endings(formats), 'or')} by its ending (else as --format says); "
-        "may be repeated",
+        help=f"also write {it} to FILE; the format follows from the ending ({listed(endings(formats), 'or')}), "
+        "for any other ending from --format; may be repeated",
     )
     group.add_argument("--format", choices=formats, help=prints)
     group.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")

@@ -24,7 +24,7 @@ TRACES = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz")
 def add_output_options(
     parser: argparse.ArgumentParser,
     *,
-    it: str = "it",
+    it: str = "the result",
     largest: str | None = None,
     but: str = "only what",
     formats: Sequence[str] = FORMATS,
