@@ -148,7 +148,9 @@ class ReferenceLineClock:
         return None
 
     def _go_to(self, code: CodeType, line: int) -> None:
-        """Sets the line of the innermost frame that runs `code`. Removes the frames inside it, which must have ended."""
+        """Sets the line of the innermost frame that runs `code`, and removes the frames inside it, which must have
+        ended.
+        """
         native_id = threading.get_native_id()
         stack = self._stack(native_id)
         depth = self._depth(stack, code)
