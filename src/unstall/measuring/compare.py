@@ -43,7 +43,7 @@ Inputs: TypeAlias = Mapping[object, object] | Sequence[object]
 
 
 class CompareOptions(TypedDict, total=False):
-    """Keyword arguments of `compare`."""
+    """The keyword arguments of `compare`."""
 
     kwargs: Mapping[str, object] | None
     by: By | Literal["auto"]
@@ -163,8 +163,9 @@ def compare(
 
 
 def _adapter(calls: Mapping[str, FunctionCall]) -> tuple[Adapter, list[float]]:
-    """Calls each function once. Returns the adapter for the arrays and results, and the seconds until each call
-    returned.
+    """Calls each function once.
+
+    Returns (adapter, seconds): the adapter for the arrays and the results; and the seconds until each call returned.
 
     Raises:
         UsageError: A function returns a coroutine.
@@ -192,7 +193,7 @@ def _choices(
     *,
     brief: bool,
 ) -> Iterator[TimeChoice]:
-    """Yields the time to compare for each input: the same for all if all are on one device."""
+    """Yields the time to compare for each input. If all inputs are on one device, it is the same time for all."""
     if by != "auto":
         yield from (TimeChoice(by, "", adapter) for adapter in adapters)
     elif len({adapter.name for adapter in adapters}) == 1:
@@ -224,14 +225,21 @@ def _values(calls: Mapping[str, FunctionCall]) -> list[object]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Results of inspecting one call of each function: whether results agree, and notes on the times."""
+    """What one more call of each function shows.
+
+    Attributes:
+        agreements: How each function's result agrees with the first function's, by the function's name.
+        notes: Sentences that qualify the times.
+        each_s: The seconds that a call of each function took to return, the shorter of two calls, by the machine's
+            clock.
+    """
 
     agreements: dict[str, Agreement]
     notes: list[str]
     each_s: list[float]  # the shorter of two calls, until return, by the machine's clock
 
     def is_long(self, seconds: float) -> bool:
-        """Returns whether calls take so long that only the fewest possible calls fit into `seconds`."""
+        """Returns whether some function takes so long that fewer than 20 of its calls fit into `seconds`."""
         return any(_CALLS * each_s > seconds for each_s in self.each_s)
 
 
@@ -245,7 +253,10 @@ def _looked_at(
     *,
     check: bool,
 ) -> _Seen:
-    """Calls each function on copies of the arguments with the same random state. Compares results with the first."""
+    """Calls each function once more and compares its result with that of the first function.
+
+    To compare results, calls functions on copies of the arguments, each with the same random state.
+    """
     computed = check and adapter.computes
     agreements: dict[str, Agreement] = {}
     said: dict[str, list[str]] = {}
@@ -272,7 +283,11 @@ def _looked_at(
 
 
 def _noisy(call: FunctionCall, result: object, seconds: float) -> Callable[[int], object] | None:
-    """Returns a function that calls the reference with random errors; None if its result has no tensors of torch."""
+    """Returns a function that calls the reference function `call` with random errors. Its argument is the number of the
+    call.
+
+    Returns None if the reference's `result` has no tensors of torch.
+    """
     if not tensors_of(result):
         return None
     from unstall.measuring.comparing.noisy_calls import NoisyCalls
@@ -284,7 +299,10 @@ def _noisy(call: FunctionCall, result: object, seconds: float) -> Callable[[int]
 
 
 def _called(call: FunctionCall, adapter: Adapter, *, kept: bool) -> tuple[Inspection, float, object]:
-    """Inspects a call. Returns the findings, the call's seconds, and a copy of its result if `kept`."""
+    """Inspects one call. Returns (findings, seconds of the call, copy of its result or None).
+
+    If `kept` is set, calls the function on copies of its arguments, and copies the result.
+    """
     if kept:
         call = replace(call, args=copied(call.args), kwargs=copied(dict(call.kwargs)))
     results: list[object] = []
@@ -307,7 +325,10 @@ def _called(call: FunctionCall, adapter: Adapter, *, kept: bool) -> tuple[Inspec
 
 @contextmanager
 def same_randomness() -> Iterator[None]:
-    """Saves the states of the default random generators of Python, NumPy and torch, and restores them at the end."""
+    """Within the block, code may draw random numbers. Afterwards restores the states of random generators.
+
+    These are the default generators of Python, NumPy and torch.
+    """
     states = RandomStates(devices=devices_in_use())
     try:
         yield
@@ -316,7 +337,7 @@ def same_randomness() -> Iterator[None]:
 
 
 def _launch_bound(calls: Mapping[str, FunctionCall], rounds: Rounds, adapter: Adapter) -> list[str]:
-    """Returns a note on functions that are launch-bound, if any."""
+    """Returns a note if some functions are launch-bound, or else an empty list."""
     medians = np.median(rounds.times, axis=(1, 2)).tolist()
     bound = launch_bound(
         probe(name, call, adapter, median) for (name, call), median in zip(calls.items(), medians, strict=True)
@@ -344,13 +365,13 @@ def _candidates(
 
 
 def _named(inputs: Inputs) -> list[tuple[str, tuple[object, ...]]]:
-    """Returns pairs of an input's name and a call's further arguments."""
+    """Returns (name, arguments) for each input: the arguments follow those of every call."""
     named = inputs.items() if isinstance(inputs, Mapping) else [(_shown(value), value) for value in inputs]
     return [(str(name), value if isinstance(value, tuple) else (value,)) for name, value in named]
 
 
 def _shown(value: object) -> str:
-    """Returns an array's shape and dtype, or the `repr` of another value, shortened."""
+    """Returns a name for an input: the shape and dtype of an array, or the shortened `repr` of another value."""
     if isinstance(value, tuple):
         return ", ".join(map(_shown, value))
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
