@@ -101,10 +101,11 @@ def compare(
         cache: "cold", "hot" or "rotate", as in `bench`. "auto" is "cold" for the device's time, else "hot".
         check: Compare results too. A function whose results do not agree is never the best.
         rel_tolerance: Largest difference allowed, as a fraction of the largest magnitude in the array.
-        ulp: Largest difference allowed, in units in the last place. If no tolerance is given, see `agreement`.
+        ulp: Largest difference allowed, in units in the last place. Without `ulp` and `rel_tolerance`, results agree if
+            rounding explains the difference.
         same_within: The margin: a number such as 0.015, or a text such as "1.5%".
         max_seconds: Stop after this many seconds for each input.
-        num_threads: Number of CPU threads.
+        num_threads: Number of CPU threads. The default does not change it.
         seed: Seed of the random order.
         label: A title for the table.
 
