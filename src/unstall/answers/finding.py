@@ -39,7 +39,8 @@ class ShownFinding(Shown):
         result: The result that has the finding.
         number: The finding's number in the report, such as "1" or "b1".
         finding: The finding.
-        excerpts: Parts of the source. Each is "at" the line of the finding, or "from" the line that calls its function.
+        excerpts: Excerpts of the source as (kind, place, text). The kind is "at" for the line of the finding, and
+            "from" for the line that called the finding's function.
         patch: The patch, or the reason why the finding has none.
         apply: The command that applies the patch.
         caveat: A warning that the file changed after the run, or "".
@@ -103,9 +104,10 @@ class ShownFinding(Shown):
 
 
 def with_patches(result: Result) -> list[str]:
-    """Returns the numbers of findings that have a patch. Each is a bug, or gains at least 1 % of a step.
+    """Returns the numbers of the findings that are worth a patch and have one.
 
-    The source files must not have changed since the run.
+    A finding is worth a patch if it is a bug, or if mending it gains at least 1 % of a step. The source files must not
+    have changed since the run.
     """
     sources: dict[str | None, Source | str] = {}
     found = []

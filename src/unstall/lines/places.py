@@ -75,10 +75,10 @@ _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages)/|^.*/lib/python3\.
 
 
 class Shortened(dict[str, str]):
-    """A dict from each path to a shorter path: without the folder in which the program started, or without
-    site-packages.
+    """Maps each path to a shorter path. The short path leaves out the folder in which the program started, or the
+    folder of installed packages.
 
-    If the short path of a user's file looks like the path of a framework's file, the path stays whole.
+    If the short path of a user's file would look like the path of a framework's file, the path is not shortened.
     """
 
     def __init__(self, started_in: str) -> None:

@@ -30,8 +30,8 @@ class ReferenceLineClock:
     sys.settrace.
 
     It keeps a stack of the user's frames for each thread. When the innermost line of a thread changes, it writes an
-    entry. A place is a pair (code, number). The number is a line, or 0 at the start of the function. If a generator
-    resumes, the number is -1 minus the offset of the bytecode instruction.
+    entry with the time and the place. A place is a pair (code, number). The number is a line, or 0 at the start of the
+    function. If a generator resumes, the number is -1 minus the offset of the bytecode instruction.
     """
 
     def __init__(self) -> None:
@@ -60,8 +60,7 @@ class ReferenceLineClock:
             capacity: The number of entries that the file keeps. Later entries overwrite the oldest ones.
             stacks: The stacks of the threads that run already.
             wants: Returns whether code is the user's. It is called once per code object.
-            describe: Called with (index, code, number) for each new place. The number is as in the docstring of the
-                class.
+            describe: Called with (index, code, number) for each new place, which is the pair (code, number).
             new_thread: Called with (index, native id) for each new thread.
             disable: The value that callbacks return to sys.monitoring if they need not be called again.
         """

@@ -53,7 +53,7 @@ class CellMagic:
 
 @dataclass(frozen=True)
 class Framed:
-    """A report that a notebook shows as HTML, in its own frame, and a terminal as text."""
+    """A report. A notebook shows it as HTML in a frame of its own, and a terminal shows it as text."""
 
     report: Report
 
@@ -125,7 +125,8 @@ def _parse(line: str) -> dict[str, Any]:
 
 
 def _begin(options: dict[str, Any]) -> Recording | VirtualGpu:
-    """Starts to record the cell. Returns the recording, or the virtual GPU's span if this process has a virtual GPU.
+    """Starts to record the cell, and returns the recording. If this process has a virtual GPU, the virtual GPU records.
+
     Raises IPython's UsageError if recording cannot start.
     """
     from unstall.recording.in_process import record
@@ -137,9 +138,10 @@ def _begin(options: dict[str, Any]) -> Recording | VirtualGpu:
 
 
 def _virtual(options: dict[str, Any]) -> VirtualGpu | None:
-    """Starts a span on this process's virtual GPU and returns it, or returns None if the process has no virtual GPU.
+    """Starts a recording by this process's virtual GPU and returns it, or returns None if the process has no virtual
+    GPU.
 
-    The virtual GPU itself records what runs in the span. Raises UsageError if `options` is not empty.
+    Raises UsageError if `options` is not empty, since all options are for real GPUs.
     """
     from unstall.virtual.machine import current
 
@@ -157,7 +159,7 @@ def _virtual(options: dict[str, Any]) -> VirtualGpu | None:
 def _compile(shell: Shell, line: str, cell: str) -> tuple[CodeType, CodeType | None]:
     """Returns (body, last): the code of the cell without its last expression, and the code of that expression.
 
-    `last` is None if the cell does not end with an expression. Raises SyntaxError.
+    `last` is None if the cell does not end with an expression. Raises SyntaxError if the cell is not valid code.
     """
     # A comment replaces the magic's own line, so that line numbers match those in the notebook.
     numbered = cell if cell.lstrip().startswith("%%") else f"# %%unstall {line}\n{cell}"

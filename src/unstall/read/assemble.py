@@ -121,16 +121,19 @@ def assemble(events: Events) -> Timeline:
 
 
 def _of_distinct(texts: I32, strings: list[str], meaning: Callable[[str], int]) -> I64:
-    """Returns `meaning(string)` for each row of `texts`, an index into `strings`, or -1 for a row without a text.
+    """Returns `meaning` of the text in each row, or -1 for a row without a text. Calls `meaning` once per distinct
+    text.
 
-    Calls `meaning` once per distinct text.
+    `texts` holds an index into `strings` for each row, or -1.
     """
     return by_text(texts, lambda index: int(meaning(strings[index])) if index >= 0 else -1)
 
 
 def _kinds(events: Events) -> tuple[I8, I8]:
-    """Returns (host, device): the HostKind and the DeviceKind of each event, where -1 stands for an event of the other
-    side.
+    """Returns (host, device): the HostKind and the DeviceKind of each event.
+
+    The HostKind is -1 for an event that is not of the host. The DeviceKind is -1 for an event that is not of the
+    device.
     """
     host = _of_distinct(events.category, events.strings, names.host_kind).astype(np.int8)
     device = _of_distinct(events.category, events.strings, names.device_kind).astype(np.int8)
@@ -147,7 +150,8 @@ _FAR_NS = 2**52  # 52 days: no recording is longer, and sums of such times stay 
 def _drop_far(events: Events, host_kind: I8, device_kind: I8) -> list[str]:
     """Drops events that start months away from the others, or last for months: their clock must be wrong.
 
-    Subtracts the earliest remaining start from all times. Returns a note if any event was dropped.
+    If any event is dropped, subtracts the earliest remaining start from all times, and returns a note. Otherwise
+    returns an empty list.
     """
     work = np.flatnonzero((host_kind != _NOTHING) | (device_kind != _NOTHING))
     if not len(work):

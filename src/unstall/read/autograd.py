@@ -21,8 +21,8 @@ def forward_operators(
 ) -> I32:
     """Returns, for each host row, the row of the forward operator whose gradient is computed there, or -1.
 
-    Autograd gives the forward operator and the evaluation of its node the same sequence number. If several operators
-    have that number, the last to start created the node, since creating a node increments the number.
+    Autograd gives a forward operator and the backward evaluation of its graph node the same sequence number. If several
+    forward operators have that number, the last to start created the node, since creating a node increments the number.
     """
     forward = np.full(len(rows), -1, dtype=np.int32)
     is_op = kind == HostKind.OP
@@ -41,7 +41,8 @@ def forward_operators(
 def link_by_sequence(forward: I32, sequence: I64, makers: I64, wanted: I64, start: I64) -> None:
     """Sets `forward` of each row in `wanted` to the row in `makers` that has the same sequence number.
 
-    If several rows do, the last to start is taken. A row that starts later than the wanted row is not taken.
+    If several rows in `makers` have it, the last of them to start counts. If that one starts after the wanted row,
+    nothing is set.
     """
     if len(makers) and len(wanted):
         makers = makers[np.lexsort((start[makers], sequence[makers]))]

@@ -91,8 +91,9 @@ def collectives_of(
 
 
 def _bytes(elements: I64, element: I64) -> I64:
-    """Returns `elements * element`, the bytes, or -1 where one of the two is 0. torch writes 0 if a number is not
-    known.
+    """Returns the number of bytes: `elements` times `element`, which is the bytes of one element.
+
+    Returns -1 where one of the two is 0. torch writes 0 elements if their number is not known.
     """
     return np.where((elements > 0) & (element > 0), elements * element, -1)
 

@@ -88,9 +88,7 @@ def _shortest_json(text: bytes) -> str:
 
 
 class _Grids(dict[bytes, int]):
-    """Maps the JSON of a kernel's grid, such as [8, 1, 1], to its number of thread blocks, or to -1 if the JSON is no
-    grid.
-    """
+    """Maps the JSON of a kernel's grid, such as [8, 1, 1], to its number of thread blocks. Maps other JSON to -1."""
 
     def __missing__(self, grid: bytes) -> int:
         if len(grid) > _LONGEST_GRID:
@@ -104,7 +102,7 @@ class _Grids(dict[bytes, int]):
 
 
 class _Lanes(dict[tuple[str, str | int, str | int], int]):
-    """Maps each (category, process, thread) to a number, and numbers new ones. A trace has few of them.
+    """Maps each (category, process, thread) to a number. A new triple gets the next number. A trace has few of them.
 
     `columns` holds the text indices of the category, the process and the thread, in three lists.
     """
@@ -154,8 +152,9 @@ class _Sparse:
         self._columns = {name: _Column() for name in figures}
 
     def extend(self, rows: I64, args: Sequence[Any], chosen: list[int] | None = None) -> None:
-        """Adds the values of these events, whose row numbers are `rows`. `chosen` has the positions to add; None means
-        all.
+        """Adds the values of events. `rows` has the row number of each event.
+
+        If `chosen` is given, adds only the events at these positions in `rows`.
         """
         if chosen is not None:
             if not chosen:
@@ -291,10 +290,9 @@ class EventTable:
         self._reserved.extend([a.reserved for a in args], len(args))
 
     def finish(self, meta: Meta) -> Events:
-        """Returns all events, with times since the first one.
+        """Returns all events, with times since the start of the first one.
 
-        The start of the first event is added to `meta.zero_ns`, which is the zero of the returned times on the file's
-        clock.
+        Adds that start to `meta.zero_ns`, which says where time 0 lies on the file's clock.
         """
         count = len(self._start)
         start = self._start.array()

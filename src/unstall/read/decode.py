@@ -35,14 +35,14 @@ _ABSENT, _BEYOND = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 @dataclass(slots=True)
 class DecodedEvents:
-    """The events of one part of a file that unstall uses. Times are in ns of the file's clock.
+    """The events that unstall uses, from one part of a file. Times are in ns of the file's clock.
 
     Attributes:
         complete: Events with a start and a duration (phase "X").
         start: The start of each complete event.
         duration: The duration of each complete event.
-        arrows: The ends of flow arrows from forward to backward operators.
-        arrow_time: The time of each arrow's end.
+        arrows: Starts and ends of flow arrows, which lead from forward to backward operators.
+        arrow_time: The time of each item in `arrows`.
         memory: The "[memory]" events of torch's allocator.
         memory_time: The time of each memory event.
         labels: The events that name processes and threads.
@@ -142,7 +142,7 @@ class Decoder:
 
 
 def _placeable(events: list[_Timed], first: I64, second: I64) -> tuple[list[_Timed], I64, I64]:
-    """Returns only the events whose two times are both known and in range, together with these times."""
+    """Drops each event that has a time that is unknown or out of range. Returns (events, first times, second times)."""
     known = (first > _ABSENT) & (first < _BEYOND) & (second > _ABSENT) & (second < _BEYOND)
     if known.all():
         return events, first, second

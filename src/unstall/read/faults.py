@@ -64,10 +64,10 @@ def faults_of(
     streams: Streams,
     text: Callable[[str], int],
 ) -> tuple[Faults, Held]:
-    """Converts the descriptions of faults (`told`) to tables, and their ids to rows.
+    """Converts faults that a trace describes to tables. Replaces their ids by rows of the timeline.
 
     Args:
-        told: The descriptions from the trace.
+        told: The descriptions in the trace.
         kind: The HostKind of each host row.
         correlation: The correlation id of each host row.
         external: The external id of each host row.

@@ -114,8 +114,9 @@ class _Sink:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Turns Python's garbage collector off. Reading creates no reference cycles, and looking for some in a million
-    events is slow.
+    """Turns Python's garbage collector off within the block.
+
+    Reading creates no reference cycles, and looking for cycles among a million events is slow.
     """
     was_on = gc.isenabled()
     gc.disable()

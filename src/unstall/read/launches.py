@@ -105,10 +105,10 @@ def _join(host: Host, device: Device, calls: I64) -> I32:
 
 
 def _last_before(host: Host, device: Device, calls: I64, ops: I64, first: I64) -> I64:
-    """Returns, for each op, the index of its launch in `calls`: the last call with the op's correlation id that begins
-    before the op.
+    """Returns, for each op, the index in `calls` of the last call that has the op's correlation id and begins before
+    the op.
 
-    If all of them begin after the op, returns the first of them, which is `first`.
+    If no call with that id begins before the op, returns `first`, the index of the first call with that id.
     """
     times, at = distinct(np.concatenate((host.start[calls], device.start[ops])))
     _, identity = distinct(np.concatenate((host.correlation[calls], device.correlation[ops])))
@@ -119,7 +119,7 @@ def _last_before(host: Host, device: Device, calls: I64, ops: I64, first: I64) -
 def _by_stream(device: Device, ops: I64) -> I64:
     """Returns a group number for each op. Ops with the same correlation id on the same stream get the same number.
 
-    Such ops are those of one graph launch.
+    Such ops come from one graph launch.
     """
     _, stream = distinct(device.stream[ops])
     _, identity = distinct(device.correlation[ops])
@@ -127,14 +127,14 @@ def _by_stream(device: Device, ops: I64) -> I64:
 
 
 def _in_order(device: Device, ops: I64, unit: I64, calls: I64) -> I64:
-    """Returns, for each op, the position of its unit among the units with its correlation id, in order of their start.
+    """Returns, for each op, the rank of its group among all groups with the same correlation id, by start time.
 
-    The n-th unit belongs to the n-th call with this id. If there are more or fewer units than calls, returns -1.
+    The n-th group belongs to the n-th call with this id. If there are more or fewer groups than calls, returns -1.
 
     Args:
         device: The device ops.
         ops: The rows of the ops in question.
-        unit: The unit of each op: a number that all ops of one launch share.
+        unit: The group of each op. One call launched all ops of a group.
         calls: For each op, how many calls have its correlation id.
     """
     units = int(unit.max()) + 1

@@ -41,7 +41,7 @@ class Items:
 
     @property
     def between(self) -> bool:
-        """Whether the next byte is between two items: the list is open, and no item is."""
+        """Whether the next byte is directly in the list: neither inside an item, nor after the list's end."""
         return self._depth == 0 and not self._in_text and self.close < 0
 
     def feed(self, text: bytes | bytearray, start: int = 0) -> None:

@@ -213,7 +213,9 @@ def line_digests(before: bytes, after: bytes | None) -> dict[str, dict[int, int]
 
 
 def _members(before: bytes, after: bytes, end: int) -> tuple[dict[str, Raw], list[str]]:
-    """Returns (members, notes): the JSON members that can be read, and a note for each part of the text that cannot."""
+    """Returns (members, notes): the JSON members that can be read, and a note for each part of the text that cannot be
+    read.
+    """
     key = b'"traceEvents":0'
     whole = _decoded(b"{" + before + key + after)
     if whole is not None:
@@ -250,5 +252,5 @@ def _by_device(facts: list[tuple[int, _Value]], unknown: _Value) -> tuple[_Value
 
 
 def _version(number: int | None) -> str | None:
-    """Returns a CUDA version such as "12.4" for CUDA's number 12040, or None for a number that cannot be one."""
+    """Returns a CUDA version such as "12.4", which CUDA writes as 12040. Returns None for an impossible number."""
     return f"{number // 1000}.{number % 1000 // 10}" if number and 1000 <= number < 10**6 else None

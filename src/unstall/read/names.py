@@ -44,7 +44,10 @@ LONGEST = 4096
 
 
 def host_kind(category: str) -> int:
-    """Returns the HostKind of an event category, or -1 if it is not of host events. All API calls are CALL here."""
+    """Returns the HostKind of an event category, or -1 if the category is not one of host events.
+
+    All API calls are HostKind.CALL here. `call_kind` tells them apart.
+    """
     flat = category.lower().replace(" ", "_")
     return _HOST_KINDS.get(flat, HostKind.CALL if _CALLS.fullmatch(flat) else -1)
 
@@ -149,7 +152,9 @@ def copy_direction(name: str) -> CopyDirection:
 
 
 def host_memory(name: str) -> HostMemory:
-    """Returns whether a device copy's host memory is pageable or pinned, as far as the copy's name says so."""
+    """Returns PAGEABLE or PINNED for the host memory of a device copy, or UNKNOWN if the copy's name does not say
+    which.
+    """
     if "Pageable" in name:
         return HostMemory.PAGEABLE
     if "Pinned" in name:
@@ -192,8 +197,8 @@ def frame(name: str) -> tuple[str, int, str]:
     """Returns (file, line, function) for the name of a Python frame, or ("", -1, name) for a built-in function or a
     module.
 
-    The line is where the function is defined in torch's recordings, and the line that ran in unstall's. Memory
-    addresses are removed, so that each built-in function has one name.
+    In recordings by torch, the line is where the function is defined. In recordings by unstall, it is the line that
+    ran. Memory addresses are removed, so that each built-in function has one name.
     """
     if match := _FRAME.match(name):
         line = match["line"]

@@ -52,7 +52,7 @@ def _previous(chosen: I64, rows: I64, thread: I32) -> I32:
 
 
 def _nest(thread: I32, start: I64, end: I64) -> I32:
-    """Returns the parent of each event among events that nest, or -1.
+    """Returns, for each event, the innermost event that encloses it, or -1.
 
     If a child ends after its parent, because times are rounded or annotations do not nest, it counts as ending with the
     parent.
@@ -69,9 +69,9 @@ def _nest(thread: I32, start: I64, end: I64) -> I32:
 
 
 def _enclosing(depth: I32) -> I32:
-    """Returns the parent of each row, given the depth of each row, or -1 at depth 0.
+    """Returns the row that encloses each row, or -1 at depth 0. `depth` is the number of rows that enclose each row.
 
-    The parent is the last earlier row that is one level less deep.
+    The enclosing row is the last earlier row that is one level less deep.
     """
     size = len(depth)
     narrow = depth.astype(np.int16) if depth.max(initial=0) < 2**15 else depth  # numpy sorts those by radix

@@ -26,7 +26,9 @@ def begins(text: bytes) -> bool:
 
 
 def _are_fields(text: bytes, at: int, end: int) -> bool:
-    """Returns whether text[at:end] is a list of protobuf fields. If `text` ends earlier, looks only at what it has."""
+    """Returns whether text[at:end] is a list of protobuf fields. If `text` ends before `end`, checks only the fields
+    that it has.
+    """
     while at < min(end, len(text)):
         key, at = _varint(text, at)
         if at < 0:

@@ -40,7 +40,7 @@ class Sink(Protocol):
 class Cutter:
     """Cuts a trace's list of events into parts of about 1 MiB, and sends them to a sink.
 
-    The window always begins with "[", followed by the events that were not sent yet.
+    The text window always begins with "[", followed by the events that were not sent yet.
 
     Attributes:
         cut_off: Whether the text ended before the list did.

@@ -39,10 +39,9 @@ class DescribesRaces(Struct):
 
 
 def races_of(told: list[DescribedRace], kind: I8, correlation: I64, external: I64, streams: Streams) -> Races:
-    """Converts the descriptions of races (`told`) to a table, and their ids to rows. Leaves out races on unknown
-    streams.
+    """Converts races that a trace describes to a table. Replaces their ids by rows of the timeline.
 
-    `kind`, `correlation` and `external` are columns of the host events.
+    Leaves out races on unknown streams. `kind`, `correlation` and `external` are columns of the host events.
     """
     if not told:
         return Races.none()

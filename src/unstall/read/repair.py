@@ -124,7 +124,7 @@ def _as_text(raw: Raw) -> str:
 
 
 def _as_whole(raw: Raw, default: int | None) -> int | None:
-    """Returns an integral number, or a string of digits, as an int. Returns `default` for anything else."""
+    """Returns the value as an int if it is a whole number or a string of digits, otherwise `default`."""
     value = msgspec.json.decode(raw)
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         value = int(value)

@@ -15,7 +15,9 @@ from unstall.timeline.grouping import by_text, distinct
 
 @dataclass(slots=True)
 class Interner:
-    """A growing list of distinct texts. Called with a text, it returns the index of the text, and adds a new one."""
+    """A growing list of distinct texts. Calling it with a text returns the index of the text. A new text is added
+    first.
+    """
 
     texts: list[str]
     index: dict[str, int]
@@ -50,8 +52,9 @@ class StackTree:
         return self._line_of.setdefault(frame(name), len(self._line_of))
 
     def node(self, parent: int, line: int) -> int:
-        """Returns the row of `Stacks` for a frame: `line` is its row of `Lines`, `parent` the row of its caller or -1.
-        Adds new rows.
+        """Returns the row of `Stacks` for a frame. Adds a row for a new frame.
+
+        `line` is the frame's row of `Lines`. `parent` is the row of `Stacks` for the frame's caller, or -1.
         """
         return self._node_of.setdefault((parent, line), len(self._node_of))
 

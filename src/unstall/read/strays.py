@@ -25,11 +25,15 @@ _MOST_STRAYS = 256  # threads, those with most calls first; a program has a thre
 
 
 def at_home(events: Events, kind: I8, thread: I32, threads: Threads) -> I32:
-    """Returns the thread of each event, as a row of `threads`. Moves calls to the thread whose operators were running
-    then.
+    """Returns the thread of each event. Moves a call to the thread whose operators ran at the time of the call.
 
-    If calls have the ids of their operators, moves nothing. `kind` is the HostKind of each event, or -1. `thread` is
-    the thread of each event as recorded.
+    If calls have the ids of their operators, moves nothing.
+
+    Args:
+        events: The events.
+        kind: The HostKind of each event, or -1.
+        thread: The recorded thread of each event, as a row of `threads`.
+        threads: All threads.
     """
     is_call = (kind >= HostKind.LAUNCH) & (kind <= HostKind.CALL)
     ops = np.flatnonzero(kind == HostKind.OP)
@@ -77,10 +81,10 @@ def _outside(events: Events, calls: I64, ops: I64, thread: I32) -> I64:
 
 
 def _closest(events: Events, calls: I64, homes: list[tuple[int, _Nested]], thread: I32, threads: Threads) -> I32:
-    """Returns, for each call, the thread of the shortest event around it in its process, or its own thread if no event
-    is around it.
+    """Returns, for each call, the thread of its process that has the shortest event around the call.
 
-    The shortest event counts because a thread that waits for another thread is in a long event meanwhile.
+    Returns the call's own thread if no event is around it. The shortest event counts, because a thread that waits for
+    another thread is in a long event meanwhile.
     """
     result = thread[calls]
     shortest = np.full(len(calls), np.iinfo(np.int64).max)

@@ -11,8 +11,8 @@ class TextWindow:
     """The part of a text that is held in memory. It grows at its end as blocks are read, and shrinks at its front.
 
     Attributes:
-        text: The part.
-        end: The offset of the part's end in the whole text, in bytes.
+        text: The bytes in memory.
+        end: The byte offset in the whole text at which the window ends.
         ended: Whether the whole text was read.
         damage: Why the file could not be unpacked to its end, or "".
     """

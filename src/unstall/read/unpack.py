@@ -166,7 +166,8 @@ def _gunzip(file: BinaryIO, packed: bytes) -> Iterator[tuple[bytes, int]]:
 def _up_to_damage(member: Decompressor, packed: bytes) -> bytes:
     """Returns the text before the damage in `packed`.
 
-    zlib discards this text when it raises. So `member`, a copy of its state before, decompresses byte by byte.
+    zlib discards this text when it raises. So `member`, a copy of the decompressor from before the error, decompresses
+    byte by byte.
     """
     text = bytearray()
     with suppress(zlib.error):

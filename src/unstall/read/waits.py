@@ -18,8 +18,10 @@ def find_waits(
 ) -> tuple[Waits, list[str]]:
     """Finds what each wait of the host or of a stream waited for.
 
-    Returns (waits, notes): the waits, and a note if some wait for an unknown event. `complete` says that the file names
-    the event of every wait. An event without a record in such a file was recorded before the recording began, or never.
+    Returns (waits, notes): the waits, and a note if the event of some waits is not known.
+
+    `complete` is whether the file names the event of every wait. If so, an event without a record in the file was
+    recorded before the recording began, or never.
     """
     calls = np.flatnonzero((host.kind == HostKind.SYNC) | (host.kind == HostKind.EVENT_WAIT))
     said = _said(host.correlation[calls], events)
@@ -90,7 +92,7 @@ def _stream_rows(streams: Streams, device: I32, stream: I64) -> I32:
 def _neighbour_streams(host: Host, device: Device, calls: I64) -> tuple[I32, I32]:
     """Returns (before, after): for each call, the stream of the last launch before it, and of the next launch after it.
 
-    Only launches of the call's own thread count. -1 means that there is none.
+    Only launches of the call's own thread count. -1 means that the thread has no such launch.
     """
     stream_of = np.full(len(host), -1, dtype=np.int32)
     joined = device.launch >= 0
