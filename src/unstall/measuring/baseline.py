@@ -62,10 +62,7 @@ class Held:
     then_ns: float
 
     def is_slower(self, by: float) -> bool:
-        """Returns whether the new time is more than `by` longer than the old time, and certainly longer.
-
-        `by` is a share of the old time. Certainly means that the ratio's interval lies above 1.
-        """
+        """Returns whether the ratio is above 1 + `by`, and its whole interval above 1."""
         return self.ratio.median > 1 + by and self.ratio.low > 1
 
 
@@ -101,7 +98,7 @@ def save(path: str | Path, entries: dict[str, Entry]) -> None:
 def held_against(path: str | Path, entries: dict[str, Entry]) -> list[Held]:
     """Compares each entry with the entry of the same label in a baseline file.
 
-    Raises TraceError if the file has no such entry, or if it was measured by another time, cache state or device.
+    Raises TraceError if the file has no such entry, or if that entry has another kind of time, cache state or device.
     """
     there = read(path).entries
     found = []

@@ -65,7 +65,7 @@ _SHARES = {"warm up": 0.1, "wall": 0.25, "device": 0.45, "throughput": 0.2}  # o
 
 @dataclass(slots=True)
 class _Taken:
-    """The times measured so far. `device` and `throughput` are None until they are measured."""
+    """The times measured so far. `device` and `throughput` are None if they were not measured."""
 
     host: Spread
     wall: Sampled
@@ -153,7 +153,13 @@ def bench(
 
 
 class _First(NamedTuple):
-    """The times of the first call: until it returned, and until its results are ready (done)."""
+    """The times of the first call.
+
+    Attributes:
+        program_ns: The time in ns until its results were ready, by the program's clock.
+        machine_ns: The time in ns until it returned, by the machine's clock.
+        done_s: The time in s until its results were ready, by the machine's clock.
+    """
 
     program_ns: int  # by the program's clock, until its results are there
     machine_ns: int  # by the machine's clock, until it returned
@@ -265,7 +271,10 @@ class _Run:
         return cold or self._cache() == "hot"
 
     def _is_steady(self, second_s: float) -> bool:
-        """Returns whether the second call took about as long as the first call or as a third one, which it may make."""
+        """Returns whether the second call took about as long as the first call, or as a third call.
+
+        Makes the third call only if the first two differ.
+        """
         if max(second_s, self.first.done_s) < _UNSTEADY * min(second_s, self.first.done_s):
             return True
         began = time.monotonic()
@@ -352,8 +361,10 @@ class _Run:
         return self.first.machine_ns if self.adapter.clock is time.monotonic_ns else self.first.program_ns
 
     def _until(self, what: str | None = None) -> Until:
-        """Returns when to stop sampling: after the share of `max_seconds` that `what` has, or else after all time but
-        the warm-up's.
+        """Returns when to stop sampling.
+
+        If `what` is given, sampling has the share of `max_seconds` that is reserved for this kind of time. Otherwise it
+        has all of `max_seconds` except the share of the warm-up.
         """
         share = _SHARES[what] if what else 1 - _SHARES["warm up"]
         left = max(0.0, self.deadline - time.monotonic())

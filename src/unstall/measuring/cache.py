@@ -20,7 +20,7 @@ class Caching:
 
     Attributes:
         cache: The cache state: "cold", "hot" or "rotate".
-        run: Makes the call. With "rotate", it uses other copies of the inputs each time.
+        run: Makes the call. With "rotate", each call uses another copy of the inputs.
     """
 
     def __init__(self, call: FunctionCall, cache: Cache, adapter: Adapter) -> None:

@@ -231,8 +231,8 @@ class _Seen:
     Attributes:
         agreements: How each function's result agrees with the first function's, by the function's name.
         notes: Sentences that qualify the times.
-        each_s: The seconds that a call of each function took to return, the shorter of two calls, by the machine's
-            clock.
+        each_s: For each function, the time in s until a call returns, by the machine's clock. It is the shorter of two
+            calls.
     """
 
     agreements: dict[str, Agreement]
@@ -284,10 +284,10 @@ def _looked_at(
 
 
 def _noisy(call: FunctionCall, result: object, seconds: float) -> Callable[[int], object] | None:
-    """Returns a function that calls the reference function `call` with random errors. Its argument is the number of the
-    call.
+    """Returns a function that calls `call`, the reference function, with random errors. The function's argument seeds
+    the errors.
 
-    Returns None if the reference's `result` has no tensors of torch.
+    Returns None if `result`, the reference's result, has no tensors of torch.
     """
     if not tensors_of(result):
         return None
@@ -326,7 +326,7 @@ def _called(call: FunctionCall, adapter: Adapter, *, kept: bool) -> tuple[Inspec
 
 @contextmanager
 def same_randomness() -> Iterator[None]:
-    """Within the block, code may draw random numbers. Afterwards restores the states of random generators.
+    """Restores the random generators at the end of the block, so that each such block draws the same random numbers.
 
     These are the default generators of Python, NumPy and torch.
     """
@@ -366,7 +366,7 @@ def _candidates(
 
 
 def _named(inputs: Inputs) -> list[tuple[str, tuple[object, ...]]]:
-    """Returns (name, arguments) for each input: the arguments follow those of every call."""
+    """Returns (name, arguments) for each input. A call gets these arguments after those that every call gets."""
     named = inputs.items() if isinstance(inputs, Mapping) else [(_shown(value), value) for value in inputs]
     return [(str(name), value if isinstance(value, tuple) else (value,)) for name, value in named]
 

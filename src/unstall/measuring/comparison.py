@@ -60,7 +60,7 @@ class Comparison:
     versions: dict[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Candidate:
-        """Returns the candidate with this name. Raises KeyError if no candidate has it."""
+        """Returns the candidate with this name. Raises KeyError if there is no such candidate."""
         for candidate in self.candidates:
             if candidate.name == name:
                 return candidate

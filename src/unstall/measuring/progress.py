@@ -15,7 +15,7 @@ _stage: ContextVar[str] = ContextVar("stage", default="")
 
 @contextmanager
 def heard_by(listener: Tell | None) -> Iterator[None]:
-    """Sends reports of progress to this function during a `with` block. None sends no reports."""
+    """Sends reports of progress to `listener` during a `with` block. If `listener` is None, sends no reports."""
     token = _listener.set(listener)
     try:
         yield

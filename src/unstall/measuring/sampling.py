@@ -24,7 +24,7 @@ Take = Callable[[int], ArrayLike]
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Samples of a time, and why sampling stopped. `converged` is whether more samples were not needed."""
+    """Samples of a time, and why sampling stopped. `converged` is whether the samples suffice."""
 
     spread: Spread
     stopped: str

@@ -14,8 +14,9 @@ _TIMES = ("device", "host", "wall", "throughput", "span")
 
 
 class Samples(msgspec.Struct, frozen=True, kw_only=True):
-    """The saved samples of one time. All other fields are computed from `samples_ns`, for programs that read the
-    file.
+    """The saved samples of one time.
+
+    All other fields are computed from `samples_ns`. They are saved for programs that read the file.
     """
 
     samples_ns: list[float]

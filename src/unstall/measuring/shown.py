@@ -18,7 +18,7 @@ class ShownMeasurement(Shown, Measurement):
     __slots__ = ()
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the measurement's report: its times, rates, verdicts and notes. It contains no paths."""
+        """Returns the measurement's report: its times, rates, verdicts and notes. `scrub_paths` has no effect."""
         return document_of(self)
 
 
@@ -28,7 +28,7 @@ class ShownComparison(Shown, Comparison):
     __slots__ = ()
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the comparison's report. It contains no paths."""
+        """Returns the comparison's report. `scrub_paths` has no effect."""
         return document_of_rows([self])
 
 
@@ -46,7 +46,7 @@ class Comparisons(Shown):
         return len(self.rows)
 
     def __getitem__(self, label: str) -> ShownComparison:
-        """Returns the comparison at the input with this label. Raises KeyError if no input has it."""
+        """Returns the comparison at the input with this label. Raises KeyError if there is no such input."""
         for row in self.rows:
             if row.label == label:
                 return row
@@ -60,5 +60,5 @@ class Comparisons(Shown):
         return all(row.agrees for row in self.rows)
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns a table with one line per input and one column per function."""
+        """Returns a table with one line per input and one column per function. `scrub_paths` has no effect."""
         return document_of_rows(self.rows, self.label)

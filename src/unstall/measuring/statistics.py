@@ -64,8 +64,8 @@ class Spread:
 
     @property
     def relative_ci(self) -> float:
-        """Half the width of the median's interval, divided by the median. It is 0.01 if the median is known to ± 1
-        %.
+        """Half the width of the median's interval, divided by the median. It is 0.01 if the median is known to one
+        percent.
         """
         half = (self.high - self.low) / 2
         return half / self.median if self.median > 0 else (math.inf if half else 0.0)
@@ -131,7 +131,7 @@ def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) ->
 
 
 def half_of_few(a: ArrayLike, b: ArrayLike, *, least: float) -> float:
-    """Returns half the width of the interval of a ratio of two times, as a factor above 1.
+    """Returns the factor f such that the ratio of two times has the 95 % interval from ratio / f to ratio * f.
 
     Each time has 2 to 4 samples. The interval is Student's. Its noise is that of the samples' logarithms, but at least
     `least`.
@@ -143,11 +143,11 @@ def half_of_few(a: ArrayLike, b: ArrayLike, *, least: float) -> float:
 
 
 def entropy_flat(samples: ArrayLike) -> bool:
-    """Returns whether the samples show the noise well enough: the entropy of their histogram hardly grew over the
-    second half.
+    """Returns whether the samples show the noise well enough.
 
-    This is the stopping rule of NVIDIA's nvbench. Its histogram counts a timer's ticks. Host clocks have next to no
-    ticks, so bins here are 0.5 % of the median. The bias of a small sample (Miller and Madow, 1955) is removed.
+    That is so if the entropy of their histogram hardly grew over the second half of the samples. This is the stopping
+    rule of NVIDIA's nvbench. Its histogram counts a timer's ticks. Host clocks have next to no ticks, so bins here are
+    0.5 % of the median. The bias of a small sample (Miller and Madow, 1955) is removed.
     """
     values = np.asarray(samples, np.float64).ravel()
     n = values.size
@@ -169,8 +169,8 @@ def _entropy_bits(counts: NDArray[np.int64]) -> float:
 
 
 def _geometric_median(within: NDArray[np.float64]) -> float:
-    """Returns the median of ratios: the geometric mean of the two in the middle. So the median of the inverse ratios is
-    its inverse.
+    """Returns the median of ratios: the geometric mean of the two in the middle. So inverse ratios have the inverse
+    median.
     """
     ordered = np.sort(np.log(within), axis=None)
     return math.exp((ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2)
@@ -206,8 +206,8 @@ def _resampled_medians(within: NDArray[np.float64], length: int, rng: np.random.
 def _student(freedom: int) -> float:
     """Returns Student's quantile for the confidence of `_Z`, exact to 1 % from 3 degrees of freedom on.
 
-    It comes from the expansion in Abramowitz and Stegun, 26.7.5. With few samples, the quantiles of a bootstrap are as
-    much too narrow as normal quantiles are.
+    It comes from the expansion in Abramowitz and Stegun, 26.7.5. A bootstrap of few samples gives an interval that is
+    too narrow, by as much as normal quantiles are. This quantile corrects that.
     """
     f = max(freedom, 3)
     z = _Z

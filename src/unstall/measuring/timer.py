@@ -114,7 +114,7 @@ class Timer:
 
         Args:
             callback: Called after each block with its number of runs and its seconds.
-            min_run_time: In seconds.
+            min_run_time: The least time of all blocks together, in seconds.
         """
         with _threads(self._task_spec.num_threads):
             if self._is_exact():
@@ -209,7 +209,7 @@ class Timer:
     def _waiting(self, known: Mapping[str, object]) -> Callable[[object], None]:
         """Waits for all earlier work of the device. Returns a function that waits for the results of the statement.
 
-        `known` has the local variables after the setup, which tell the framework.
+        `known` has the local variables after the setup. They and the globals show which framework the statement uses.
         """
         values = {name: self._globals[name] for name in self._names if name in self._globals}
         values |= {name: value for name, value in known.items() if not name.startswith("_")}

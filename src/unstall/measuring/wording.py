@@ -10,7 +10,7 @@ _MOST_NAMES = 3
 
 
 def precise(ns: float) -> str:
-    """Formats a duration. Below 100 ns it has three digits, such as "1.84 ns"; above, it is as by
+    """Formats a duration. Below 100 ns, the text has three digits, such as "1.84 ns". From 100 ns on, it is that of
     `figures.duration`.
     """
     return f"{ns:#.3g} ns" if 0 < ns < 99.95 else duration(round(ns))

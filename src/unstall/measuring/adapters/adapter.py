@@ -158,7 +158,7 @@ class Adapter:
         return None
 
     def spin(self, ns: int) -> bool:
-        """Keeps the device busy for at least `ns`. Returns False if the device cannot do that."""
+        """Keeps the device busy for about `ns` nanoseconds. Returns False if the device cannot do that."""
         return False
 
     def mark(self) -> None:
@@ -176,8 +176,8 @@ class Adapter:
     def ops_in_a_row(self, run: Callable[[], object]) -> int | None:
         """Returns the number of kernels, copies and memsets that `run` launches, if they all run one after another.
 
-        Returns None if some of them could overlap, or if the number is not known. Calls `run` once. If the number is
-        known, the device has executed them once.
+        Returns None if some of these ops could overlap, or if their number is not known. Calls `run` once. If the
+        number is known, the device has executed the ops once.
         """
         return None
 

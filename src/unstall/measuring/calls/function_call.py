@@ -56,8 +56,8 @@ class FunctionCall:
         """Returns (name, value) for everything that the function may read: arguments, closure, globals, defaults and
         `self`.
 
-        Containers, and objects of the program's own classes, are replaced by their contents, and modules by their
-        parameters and buffers.
+        Includes the contents of containers and of objects of the program's own classes, but not the containers. A
+        module counts as its parameters and buffers.
         """
         return [(name, value) for name, value in self.known() if not isinstance(value, CONTAINERS)]
 

@@ -125,7 +125,9 @@ def inspect_call(
 
 
 def opened(result: object, deep: int = 3) -> list[tuple[str, object]]:
-    """Returns (name, value) for the values inside a result: in its containers, and in objects such as models return."""
+    """Returns (name, value) for the values inside a result: in its containers, and in objects such as the outputs of
+    models.
+    """
     if isinstance(result, dict):
         inner = list(islice(result.values(), _MOST_VALUES))
     elif isinstance(result, list | tuple):
@@ -143,7 +145,7 @@ def _results(result: object, adapter: Adapter) -> list[Array]:
 
 
 def _kept_bytes(run: Callable[[], object], adapter: Adapter) -> int:
-    """Makes one more call. Returns by how many bytes it increases the memory in use after its result is freed."""
+    """Makes one more call and frees its result. Returns by how many bytes the memory in use has grown."""
     before = adapter.memory()
     if before is None:
         return 0
@@ -157,8 +159,9 @@ def _same(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
 
 
 def _zeros(inputs: tuple[Array, ...], values: list[NDArray[np.generic]]) -> tuple[str, ...]:
-    """Returns the names of inputs that are all zero, if these are at least a quarter of the bytes of all inputs. Biases
-    are less.
+    """Returns the names of the inputs that are all zero, if they make up at least a quarter of the bytes of all inputs.
+
+    Biases that are zero are less than that.
     """
     found = [array for array, value in zip(inputs, values, strict=True) if _all_zero(value)]
     much = sum(array.bytes for array in found) >= _MUCH * sum(array.bytes for array in inputs)

@@ -35,9 +35,10 @@ class Agreement:
         ulp: The largest difference of any value, in units in the last place of the coarser dtype. None without numbers.
         relative: The largest difference of any value, divided by the largest magnitude in the reference's array (by 1
             if that is 0). None without numbers.
-        error: The relative difference between the result and the reference in float64. None if that was not computed.
-        reference_error: The relative difference between the reference and the reference in float64. None if that was
-            not computed.
+        error: The relative difference between the function's result and the reference's result in float64. None if the
+            latter was not computed.
+        reference_error: The relative difference between the reference's result and its result in float64. None if the
+            latter was not computed.
     """
 
     agrees: bool
@@ -87,7 +88,7 @@ class _Leaf:
 
 
 class NoNoise(Exception):  # noqa: N818 - it says why something is not known
-    """The reference function cannot be called with random errors in its operators. The text says why."""
+    """The reference function cannot be called with random errors in its operators. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +218,9 @@ def _judged(apart: list[_Apart], noisy: Callable[[int], object] | None) -> tuple
 
 
 def _explained(apart: list[_Apart], noisy: Callable[[int], object]) -> Explained | None:
-    """Returns what rounding explains. Returns None if some arrays are not torch's tensors, or have another dtype than
-    the reference's.
+    """Compares the differences with those that random rounding errors cause in the reference function.
+
+    Returns None if some arrays are not torch's tensors, or have another dtype than the reference's array.
 
     Raises:
         NoNoise: The reference function cannot be called with random errors.
@@ -255,8 +257,8 @@ def tensors_of(result: object) -> list[torch.Tensor]:
 def in_float64(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
     """Calls the function with its floating-point arguments converted to float64, and returns the result.
 
-    Operators of torch draw the same random numbers as in float32. Returns None if there are no such arguments, or if
-    the call fails.
+    Operators of torch draw the same random numbers as in float32. Returns None if there are no floating-point
+    arguments, or if the call fails.
     """
     changed = False
     drawn: AbstractContextManager[object] = nullcontext()
@@ -425,7 +427,9 @@ def _equal(one: object, other: object) -> bool:
 
 
 def _is_plain_object(value: object) -> bool:
-    """Returns whether no class of the object defines `==`, so that `==` compares only identity."""
+    """Returns whether neither the object's class nor its base classes define `==`, so that `==` compares only
+    identity.
+    """
     return not any("__eq__" in vars(kind) for kind in type(value).__mro__[:-1])
 
 

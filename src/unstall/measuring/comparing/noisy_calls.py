@@ -108,11 +108,13 @@ class NoisyCalls:
 
 
 class _Traces:
-    """Runs the operators of a function, and finds out whether the function changes or keeps anything outside of itself.
+    """Runs the operators of a function, and finds out what the function leaves behind.
+
+    It may write to tensors that it did not make, or keep tensors that it made.
 
     Args:
         call: Calls one operator.
-        strict: Raise NoNoise instead of running such an operator.
+        strict: Raise NoNoise before an operator that leaves something behind.
     """
 
     def __init__(self, call: Call, *, strict: bool) -> None:

@@ -71,7 +71,7 @@ class Rounds:
         return self.times.shape[1] > 1 and not np.ptp(self.times, axis=(1, 2)).any()
 
     def answer(self, one: int, other: int, margin: float) -> Answer:
-        """Returns whether candidate `one` is FAST, SLOW or the SAME, compared with candidate `other`, or UNCLEAR."""
+        """Returns FAST, SLOW, SAME or UNCLEAR for candidate `one`, compared with candidate `other`."""
         return answer(self.ratio(one, other), margin)
 
 

@@ -36,7 +36,7 @@ _ADDED_S = 0.2  # to find out what events add to a candidate
 def takes(
     candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Sequence[float] = (), *, brief: bool = False
 ) -> Take:
-    """Returns a function that runs candidates in a given order, and returns the time per call in ns for each turn.
+    """Returns a function that runs candidates in a given order. Its result is the time per call in ns for each turn.
 
     Args:
         candidates: The calls that are timed.
@@ -54,8 +54,8 @@ def takes(
 
 
 def back_to_back(caching: Caching, adapter: Adapter) -> Callable[[int], int]:
-    """Returns a function that makes a given number of calls back to back, waits once for all, and returns their total
-    time in ns.
+    """Returns a function that makes a given number of calls back to back and waits once for all. Its result is their
+    total time in ns.
     """
     return _turn(caching, adapter, each=False)
 
@@ -91,7 +91,7 @@ def _on_host(candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Se
 
 
 def _turn(caching: Caching, adapter: Adapter, *, each: bool) -> Callable[[int], int]:
-    """Returns a function that makes a given number of calls, and returns their total time in ns.
+    """Returns a function that makes a given number of calls. Its result is their total time in ns.
 
     If `each` is set, the function waits for every call. Otherwise it waits only for the last call.
     """
@@ -138,7 +138,7 @@ def _calls(turn: Callable[[int], int], ns: int) -> int:
 
 
 def device_take(candidates: Sequence[Caching], adapter: Adapter) -> Take:
-    """Returns a function that runs candidates in a given order, and returns the device time in ns of each turn.
+    """Returns a function that runs candidates in a given order. Its result is the device time in ns for each turn.
 
     The time is 0 for a call without device work. Raises UsageError if device times cannot be measured here.
     """
@@ -207,7 +207,7 @@ def _no_waits() -> Iterator[None]:
 
 
 def _worked(take: Take, candidates: Sequence[Caching], tries: int) -> Take:
-    """Runs all candidates `tries` times. Returns a function like `take`, whose times are never 0.
+    """Runs all candidates `tries` times. Returns a function like `take` whose times are at least 1 ns.
 
     Raises UsageError if a candidate has no work on the device.
     """

@@ -131,8 +131,8 @@ def probed(
 def launch_bound(probes: Iterable[Probe]) -> str:
     """Returns a sentence that names the launch-bound functions, or "" if none is launch-bound.
 
-    If a function was measured at several inputs, the sentence is about the input with the smallest share of device
-    time.
+    If a function was measured at several inputs, the input at which the device works for the smallest share of the time
+    counts.
     """
     worst: dict[str, Probe] = {}
     for probe in probes:

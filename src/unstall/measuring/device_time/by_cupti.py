@@ -108,8 +108,9 @@ def _calls_inside(
 ) -> tuple[list[tuple[int, StreamLink]], tuple[HostWait, ...], tuple[DriverMemory, ...]]:
     """Finds what the driver calls of the function did.
 
-    Returns (links, waits, taken): (time, effect on a stream) for event calls and waits; waits of the host; allocations
-    and frees of memory.
+    Returns:
+        (links, waits, taken). `links` has (time, effect on a stream) for event calls and waits. `waits` has the waits
+        of the host. `taken` has allocations and frees of memory.
     """
     calls = records.calls
     links: list[tuple[int, StreamLink]] = []
@@ -152,8 +153,8 @@ def _nothing(calls: int) -> DeviceOps:
 class _PlaceOfStack(dict[int, str | None]):
     """Maps a recorded stack to the `file:line` of the user's innermost frame.
 
-    If the user has no frame in it, the innermost frame outside of unstall's measuring is taken; None if there is none
-    either.
+    If the stack has no frame of the user, takes the innermost frame outside of unstall/measuring. If it has none of
+    these, maps to None.
     """
 
     def __init__(self, records: CallRecords) -> None:

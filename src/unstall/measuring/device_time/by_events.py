@@ -79,15 +79,16 @@ class ByEvents:
 
     @cached_property
     def gap_ns(self) -> float | None:
-        """The gap in ns between two almost empty ops in a row on a stream, or None if CUDA graphs, which are needed to
-        measure it, do not work.
+        """The gap in ns between two almost empty ops in a row on a stream.
+
+        Measuring it needs CUDA graphs. It is None if they do not work.
         """
         period = self.period_ns(lambda count: partial(self._marks, count), _IN_ROWS)
         return None if self._own_ns is None or period is None else max(0.0, period - self._own_ns)
 
     @cached_property
     def _own_ns(self) -> float | None:
-        """The time in ns of an almost empty kernel alone, from graphs of different lengths, or None if CUDA graphs do
+        """The time in ns of an almost empty kernel alone, measured by CUDA graphs of different lengths. None if they do
         not work.
         """
         self.adapter.mark()

@@ -56,15 +56,15 @@ def _last_stream(history: History) -> int:
 def _observed(history: History, borders: I64, begun: int, main: int, place_of: Callable[[int], str]) -> DeviceOps:
     """Returns the device ops of the calls.
 
+    Leaves out ops that others launch between calls, because they cannot be distinguished from our own flushing and
+    waiting.
+
     Args:
         history: What the simulation ran.
         borders: For each call, its first instruction, and the first instruction after it.
         begun: The first instruction of the observation.
         main: The stream on which the calls are made.
         place_of: Returns the source line of a stack.
-
-    Ops that others launch between calls are left out, because they cannot be distinguished from our own flushing and
-    waiting.
     """
     ran, done, happened = history.ran.whole(), history.done.whole(), history.happened.whole()
     rows = np.flatnonzero(ran.instruction >= begun)

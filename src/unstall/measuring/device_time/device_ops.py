@@ -24,7 +24,7 @@ class StreamLink(NamedTuple):
     """The effect of one CUDA call on the order of work on a stream.
 
     Attributes:
-        call: The index of the function's call in which it happens.
+        call: The index of the function's call that makes the CUDA call.
         step: The kind of effect.
         stream: The stream.
         event: The event, or 0 if the CUDA call has none.
@@ -119,7 +119,7 @@ class DeviceOps:
 def _left_alone(links: list[StreamLink], main: int) -> set[int]:
     """Returns the streams with work that neither the stream `main` nor the host waits for.
 
-    Each stream has a vector clock. It counts, for every stream, the ops that end before the next op of its own stream
+    Each stream A has a vector clock. Its entry for a stream B counts the ops of B that end before the next op of A
     begins.
     """
     before: dict[int, dict[int, int]] = {}

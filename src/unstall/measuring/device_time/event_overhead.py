@@ -32,8 +32,8 @@ _GAPS = 3  # at most so many simple gaps per op are subtracted
 
 @dataclass(frozen=True, slots=True)
 class EventOverhead:
-    """The overhead of timed events for one call, in ns. `note` says how it was found, or is None if that does not
-    matter.
+    """The overhead of timed events for one call, in ns. `note` says how it was found, or is None if there is nothing to
+    say.
     """
 
     ns: float

@@ -42,8 +42,8 @@ class DeviceTime:
 
     Attributes:
         method: How it was measured.
-        device: The samples of the time that the device is busy for one call. None if there are none.
-        span: The time from the start of a call's first op to the end of its last op. None if there are no samples.
+        device: The time that the device is busy for one call. None if it could not be measured.
+        span: The time from the start of a call's first op to the end of its last op. None if it could not be measured.
         anatomy: The device ops of a few calls, or None if they could not be observed.
         notes: Sentences that qualify the times.
         floor_ns: The shortest time that this method can measure.
@@ -60,7 +60,9 @@ class DeviceTime:
 
 
 def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, str | None]:
-    """Returns (observer, None), or (None, reason) if no observer works here. The reason is None if it is not known.
+    """Returns (observer, None), or (None, reason) if there is no observer.
+
+    The reason is None if `method` needs no observer, or if this kind of device has none.
 
     Raises:
         UsageError: `method` asks for an observer of another kind of device.

@@ -131,9 +131,7 @@ def _drift(seen: Evidence) -> float | None:
 
 
 def _rare(spread: Spread, *, on_device: bool) -> float | None:
-    """Returns the time that the slowest calls, one in `_ONE_IN`, exceed, or None if that is not much above the
-    median.
-    """
+    """Returns the time that one in `_ONE_IN` calls exceeds, or None if that time is not much above the median."""
     if spread.n < 2 * _ONE_IN:
         return None
     slow = float(np.quantile(spread.samples, 1 - 1 / _ONE_IN))
