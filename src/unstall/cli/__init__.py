@@ -67,8 +67,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line. Prints the usage and exits if the verb does not know an argument.
 
-    The returned namespace also has `run`, the verb's function, `parser`, the verb's parser, and `words`, which is
-    `argv`.
+    Besides the arguments, the returned namespace has three attributes.
+
+    Attributes:
+        run: The function of the verb.
+        parser: The parser of the verb.
+        words: The command line as a list of words.
     """
     given = list(sys.argv[1:] if argv is None else argv)
     if not given:
@@ -100,8 +104,8 @@ def refused(word: str) -> str:
 def build_parser(only: str = "") -> argparse.ArgumentParser:
     """Returns the parser of the command line. Each verb, such as `run` or `explain`, has a sub-parser.
 
-    If `only` is the name of a verb, only this verb has one. That saves the import of all others, which takes a tenth of
-    the time of a short command.
+    If `only` is the name of a verb, only this verb has a sub-parser. That saves the import of all other verbs, which
+    takes a tenth of the time of a short command.
     """
     import argparse
 
@@ -157,5 +161,5 @@ def _complain(text: str) -> None:
 
 
 def _let_go_of_stdout() -> None:
-    """Redirects stdout to the null device, since Python flushes it once more at exit, which must not fail again."""
+    """Redirects stdout to the null device. Python flushes stdout once more at exit, and that must not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

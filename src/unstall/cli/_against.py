@@ -32,7 +32,7 @@ def earlier_run(args: argparse.Namespace, rank: int | None) -> Report | None:
 
 
 def compared_with(earlier: Report, report: Report, args: argparse.Namespace) -> str:
-    """Compares a run with an earlier run. Prints how step times changed, and the command that shows more, to stderr.
+    """Compares a run with an earlier run. Prints to stderr how the step time changed, and the command that shows more.
 
     Returns the last line to print, such as "promised 0.653 ms, got 0.697 ms".
     """

@@ -29,7 +29,7 @@ class FilledHelp(argparse.HelpFormatter):
 
 
 def named(option: str, parse: Callable[[str], Value]) -> Callable[[str], Value]:
-    """Returns a parser like `parse` for argparse, whose UsageError begins with the name of the option."""
+    """Returns a function for argparse that parses like `parse`. Its UsageErrors begin with the name of the option."""
 
     def parse_value(text: str) -> Value:
         try:
@@ -137,7 +137,7 @@ def add_size_options(group: argparse._ArgumentGroup, largest: str) -> None:
 
 
 def add_quiet_option(group: argparse._ArgumentGroup, but: str = "only what") -> None:
-    """Adds the option -q. Its help reads: "print BUT --format and -o ask for, without progress"."""
+    """Adds the option -q. Its help reads "print BUT --format and -o ask for, without progress", where BUT is `but`."""
     group.add_argument(
         "-q", "--quiet", action="store_true", help=f"print {but} --format and -o ask for, without progress"
     )

@@ -44,7 +44,7 @@ def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
 def _run(args: argparse.Namespace, program: Sequence[str]) -> tuple[Ended, Ended]:
     """Runs the program. Runs it again if --pin-down is given and a second run can tell more.
 
-    Returns (told, last): the run that tells most about the fault, and the last run.
+    Returns (told, last): `told` is the run that tells most about the fault, and `last` is the last run.
     """
     first = supervised(args, program)
     if not (first.result and args.pin_down and _is_open(first.result)):
@@ -127,9 +127,10 @@ def supervised(args: argparse.Namespace, program: Sequence[str], pinned: str = "
 
 
 def _with_dump(args: argparse.Namespace, program: Sequence[str], told: Ended) -> BlameResult | None:
-    """Returns the result of a run. If a fault has no kernel yet, runs the program again for a core dump of the GPU.
+    """Returns the result of a run. If work failed on the device, runs the program again for a core dump of the GPU.
 
-    Then the result has what the core dump tells, or why there is none. Returns None if `told` has no result.
+    Adds what the core dump tells to the result, or the reason why there is none. After a failed assertion, does not run
+    the program again, since the assertion names its kernel. Returns None if `told` has no result.
     """
     from unstall.blaming.core_dump import arming
     from unstall.blaming.core_dump.find import Found

@@ -58,9 +58,9 @@ def advice_on(words: Sequence[str], options: Sequence[str], *, module: bool = Fa
 
 
 def launcher(environ: Mapping[str, str]) -> list[str]:
-    """Returns the words of a launcher, such as torchrun, that started this process, or [] if none did.
+    """Returns ["torchrun", "…", "-m"] if torchrun or a similar launcher started this process, otherwise [].
 
-    The launcher's own options are not known, so "…" stands for them.
+    "…" stands for the launcher's own options, which are not known.
     """
     ranks = environ.get("LOCAL_WORLD_SIZE", "1")
     several = ranks.isdecimal() and ranks != "1"
@@ -68,8 +68,9 @@ def launcher(environ: Mapping[str, str]) -> list[str]:
 
 
 def _of_python(words: Sequence[str], run: Sequence[str]) -> str:
-    """Returns what to type instead of, for example, `unstall run python -u train.py`. Keeps Python's own flags with
-    Python.
+    """Returns a sentence on what to type instead of, for example, `unstall run python -u train.py`.
+
+    Python's own flags stay with Python. `run` are the words of unstall, such as ["unstall", "run"] and options.
     """
     rest = list(words[1:])
     flags: list[str] = []
@@ -87,9 +88,15 @@ def _of_python(words: Sequence[str], run: Sequence[str]) -> str:
 
 
 def _of_launcher(command: Sequence[str], rest: Sequence[str], module: Sequence[str], run: Sequence[str]) -> str:
-    """Returns what to type instead of, for example, `unstall run torchrun --nproc-per-node 8 train.py`.
+    """Returns a sentence on what to type instead of, for example, `unstall run torchrun --nproc-per-node 8 train.py`.
 
-    The launcher comes first then, so that unstall records each of its processes.
+    What to type begins with the launcher, so that unstall records each of its processes.
+
+    Args:
+        command: The words of the launcher, such as ["torchrun"].
+        rest: The words after the launcher: its options, and the program.
+        module: The launcher's options for a module, such as "-m".
+        run: The words of unstall, such as ["unstall", "run"] and options.
     """
     flags, program = _split(rest, module)
     within = ["-m" if "-m" in module else "--module", "unstall", *_with_gpus(run[1:], flags)]

@@ -75,7 +75,10 @@ def find() -> Config | None:
 
 
 def _read(path: Path) -> bytes:
-    """Returns the content of a regular file, and b"" for anything else. Reads at most one byte more than is allowed."""
+    """Returns the content of a regular file, and b"" for anything else.
+
+    Reads at most one byte more than is allowed, so that the caller notices if the file is too large.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is not waited for
     except OSError:

@@ -28,8 +28,10 @@ _MOST_LISTED = 8
 
 
 def ending(args: argparse.Namespace, trace: Path) -> Callable[[Document], Document]:
-    """Returns a function that makes the short form of a run's report, shown at the end of the run. `trace` is the trace
-    of the run.
+    """Returns a function that makes the short report from the full report of a run. The short report is shown at the
+    end of the run.
+
+    `trace` is the trace of the run.
     """
     from unstall.report.short import document
 

@@ -71,8 +71,8 @@ class Teller:
 
 
 def try_cupti(settings: Settings) -> None:
-    """Checks whether CUPTI works, before the program starts. Otherwise the recorded program would have to start a
-    process for that.
+    """Checks whether CUPTI works, before the program starts. Otherwise the program would start a process for this
+    check.
     """
     from unstall.cupti.recorder import try_ahead
 
@@ -113,7 +113,7 @@ def lacks_gpu(events: Sequence[Event], *, succeeded: bool) -> bool:
 
 
 def has_gpu() -> bool:
-    """Returns whether this machine has the driver of NVIDIA's GPUs or of AMD's."""
+    """Returns whether this machine has a driver for GPUs of NVIDIA or AMD."""
     return has_driver() or _AMD_DRIVER.exists()
 
 

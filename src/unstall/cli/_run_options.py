@@ -32,8 +32,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_program(parser: argparse.ArgumentParser, name: str, help: str) -> None:
-    """Adds the options -m and --no-config, and the argument for the program with its arguments. `name` is its
-    metavar.
+    """Adds the options -m and --no-config, and a positional argument: the program with its arguments.
+
+    `name` is the metavar of the positional argument, and `help` is its help.
     """
     parser.add_argument(
         "-m", dest="module", action="store_true", help=f"{name} is the name of a module, as with python -m"

@@ -90,7 +90,7 @@ def command_with_gpu(args: argparse.Namespace) -> str:
 
 
 def _without_gpu(words: Sequence[str]) -> Iterator[str]:
-    """Yields the words of a program's command line, without a --gpu option and its value, which was meant for
+    """Yields the words of a program's command line. Leaves out a --gpu option with its value, which were meant for
     unstall.
     """
     rest = iter(words)

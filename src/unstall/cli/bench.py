@@ -200,8 +200,8 @@ def _without_launcher(found: ShownMeasurement) -> ShownMeasurement:
 def _code(found: ShownMeasurement | ShownComparison, args: argparse.Namespace) -> int:
     """Returns the exit code, and saves the baseline if that was requested.
 
-    It is 1 if a statement's result differs from the first statement's, or if a statement is slower than the baseline
-    allows.
+    The exit code is 1 if a statement's result differs from the first statement's, or if a statement is slower than the
+    baseline allows.
     """
     from unstall.measuring.comparison import Comparison
 

@@ -36,7 +36,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One verb. `arguments` is what the shell can complete arguments with that are no options."""
+    """One verb. `arguments` is what the shell can complete the verb's positional arguments with."""
 
     name: str
     about: str

@@ -300,7 +300,7 @@ def source_lines(python: tuple[int, int], *, stacks: str | None, is_built: bool)
     Args:
         python: The version of Python.
         stacks: Why stacks cannot be read at each CUDA call, or None if they can.
-        is_built: Whether the C extension of the line clock is built, which is used otherwise.
+        is_built: Whether the C extension of the line clock is built. The line clock is used if stacks cannot be read.
     """
     clock = f"{'sys.monitoring' if python >= (3, 12) else 'sys.settrace'}, in {'C' if is_built else 'Python'}"
     notes = []

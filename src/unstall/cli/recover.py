@@ -68,8 +68,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(temporary: Path) -> int:
-    """Prints the recordings in a folder whose program has ended, the newest last, and how to recover them. Returns the
-    exit code.
+    """Prints the recordings that are left in a folder, the newest last, and how to recover them. Returns the exit code.
+
+    Leaves out recordings of programs that are still running.
     """
     from unstall.cli._recording import say
     from unstall.document.plain import plain
@@ -93,8 +94,8 @@ def _list(temporary: Path) -> int:
 
 
 def _program(events: Sequence[Event]) -> str:
-    """Returns the recorded program and the folder in which it started, as text for a line, as far as the journal has
-    them.
+    """Returns the recorded program and the folder in which it started, as text. Leaves out what the journal does not
+    have.
     """
     armed = next((event for event in events if event["event"] == "armed"), {})
     program, folder = armed.get("program"), armed.get("folder")

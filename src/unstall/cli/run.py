@@ -91,7 +91,7 @@ def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None 
     Args:
         args: The parsed arguments.
         explain: Called when the program has ended, to report on the run.
-        blame: Called with --blame on a real GPU. It runs the program instead, and records no steps.
+        blame: With --blame on a real GPU, runs the program in place of recording it. The default is `run_blamed`.
     """
     if sys.platform != "linux":
         raise UsageError("run needs Linux; elsewhere record within the program: with unstall.record(): …")
@@ -200,9 +200,9 @@ def _the_programs_ending() -> Iterator[None]:
 
 
 def free_trace_name(stem: str, rank: int | None, folder: Path) -> Path:
-    """Returns a path that does not exist yet: train.trace.json.gz, else train-2.trace.json.gz, and so on.
+    """Returns a path for a trace that does not exist yet: train.trace.json.gz, else train-2.trace.json.gz, and so on.
 
-    With a rank, the first of these paths is train-rank1.trace.json.gz for rank 1.
+    For rank 1 of a distributed run, these names begin with train-rank1. `stem` is "train" in these examples.
     """
     if rank is not None:
         stem += f"-rank{rank}"
@@ -264,9 +264,7 @@ def _trace(args: argparse.Namespace, program: Sequence[str], rank: int | None) -
 
 
 def _check_folders(targets: Sequence[Path]) -> None:
-    """Raises UsageError if a file cannot be written to the folder of its path. Verbs call this before the program
-    runs.
-    """
+    """Raises UsageError if the folder of some file cannot be written to. Verbs call this before the program runs."""
     for target in targets:
         if target.exists() and not target.is_file():
             continue
@@ -344,7 +342,7 @@ def _explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> Repor
 def explained(timeline: Timeline, args: argparse.Namespace) -> Report:
     """Returns the report of a program that has just run.
 
-    If no annotation has the name of --step, prints that and detects the steps.
+    If no annotation has the name of --step, prints that, and explains the run without --step and --user.
     """
     from unstall.answers.explain import explain
 
