@@ -63,8 +63,8 @@ class Difference(Shown):
         return None if self.result.promise is None else self.result.promise.got_ns
 
     def conclusion(self) -> str:
-        """Returns a line such as "promised 0.653 ms, got 0.697 ms". If some edits of the plan were not made, a line
-        about those edits comes first.
+        """Returns a line such as "promised 0.653 ms, got 0.697 ms". If some changes of run A's plan were not made, a
+        line about these changes comes first.
         """
         return "\n".join(line for line in (remainder(self.result), sentence(self.result)) if line)
 

@@ -67,12 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line. Prints the usage and exits if the verb does not know an argument.
 
-    Besides the arguments, the returned namespace has three attributes.
-
-    Attributes:
-        run: The function of the verb.
-        parser: The parser of the verb.
-        words: The command line as a list of words.
+    Returns:
+        The arguments, with three more attributes. `run` is the verb's function. `parser` is the verb's parser. `words`
+        is the command line as a list of words.
     """
     given = list(sys.argv[1:] if argv is None else argv)
     if not given:

@@ -94,8 +94,10 @@ def bench(
     num_threads: int | None = None,
     **kwargs: object,
 ) -> ShownMeasurement:
-    """Measures how long `fn(*args, **kwargs)` takes: on the device, on the host, until its results are there, and back
-    to back.
+    """Measures how long `fn(*args, **kwargs)` takes.
+
+    Measures four times: the time on the device, the time on the host, the time until the results are ready, and the
+    time per call of calls back to back.
 
         print(unstall.bench(torch.mm, x, y, flops="2GFLOP"))
 
@@ -115,7 +117,7 @@ def bench(
             floating-point operations is reported.
         method: How to measure device time: "auto", "cupti", "events", "model" (the virtual GPU), or "host" (not at
             all).
-        num_threads: Number of CPU threads. The default does not change it.
+        num_threads: Number of CPU threads. By default, the number stays as it is.
         **kwargs: Keyword arguments of the function.
 
     Returns:

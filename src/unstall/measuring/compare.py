@@ -105,7 +105,7 @@ def compare(
             rounding explains the difference.
         same_within: The margin: a number such as 0.015, or a text such as "1.5%".
         max_seconds: Stop after this many seconds for each input.
-        num_threads: Number of CPU threads. The default does not change it.
+        num_threads: Number of CPU threads. By default, the number stays as it is.
         seed: Seed of the random order.
         label: A title for the table.
 

@@ -40,7 +40,7 @@ class Until:
         seconds: The time limit.
         each_s: The time of one call in s, by the machine's clock; 0 if it is not known.
         alike: How many equal samples suffice if times come from a model; 0 if times have noise.
-        brief: Whether there is time for only a few calls.
+        brief: Whether there is time for only a few calls, so that no call is made twice for the same purpose.
     """
 
     rel_ci: float

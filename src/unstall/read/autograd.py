@@ -19,7 +19,8 @@ def forward_operators(
     start: I64,
     parent: I32,
 ) -> I32:
-    """Returns, for each host row, the row of the forward operator whose gradient is computed there, or -1.
+    """Returns, for each host row, the row of a forward operator, or -1. The host row computes the gradient of that
+    operator.
 
     Autograd gives a forward operator and the backward evaluation of its graph node the same sequence number. If several
     forward operators have that number, the last to start created the node, since creating a node increments the number.

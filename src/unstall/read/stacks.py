@@ -111,7 +111,7 @@ class StackTree:
         return node
 
     def tables(self, digests: Mapping[str, Mapping[int, int]]) -> tuple[Lines, Stacks]:
-        """Returns the finished tables. `digests` has the digests of source lines, by file and line."""
+        """Returns (lines, stacks): the finished tables. `digests` has the digests of source lines, by file and line."""
         places, none = list(self._line_of), dict[int, int]()
         lines = Lines(
             file=np.array([self._intern(file) for file, _, _ in places], dtype=np.int32),

@@ -192,16 +192,16 @@ class Adapter:
         return None
 
     def copying(self) -> tuple[Callable[[], object], int] | None:
-        """Returns (copy, bytes): a function that makes a memory-bound copy, and the number of bytes that it reads and
-        writes.
+        """Returns (copy, bytes): a function that makes a memory-bound copy, and the number of bytes that one copy reads
+        and writes.
         """
         size = max(64 << 20, 4 * self.cache_bytes)
         source, target = np.ones(size // 8), np.zeros(size // 8)
         return lambda: np.copyto(target, source), 2 * source.nbytes
 
     def multiplying(self, kind: str) -> tuple[Callable[[], object], int] | None:
-        """Returns (multiply, flops): a function that multiplies matrices of dtype `kind`, and its number of
-        floating-point operations.
+        """Returns (multiply, flops): a function that multiplies matrices of dtype `kind`, and the number of
+        floating-point operations of one product.
         """
         one = np.ones((1024, 1024), kind)
         return lambda: one @ one, 2 * 1024**3

@@ -56,8 +56,8 @@ def _last_stream(history: History) -> int:
 def _observed(history: History, borders: I64, begun: int, main: int, place_of: Callable[[int], str]) -> DeviceOps:
     """Returns the device ops of the calls.
 
-    Leaves out ops that others launch between calls, because they cannot be distinguished from our own flushing and
-    waiting.
+    Leaves out ops that other code launches between calls. They cannot be distinguished from the measurement's own
+    flushing and waiting.
 
     Args:
         history: What the simulation ran.
