@@ -15,7 +15,9 @@ from unstall.report.scrub import files_at, scrubber_of
 
 @dataclass(frozen=True, repr=False, slots=True)
 class Audited(Shown):
-    """The result of `unstall audit`. `print` shows its table, and `save` writes it in the format of a file's ending."""
+    """The result of `unstall audit`. `print` shows its table. `save` writes it to a file as .html, .json, .md or
+    .txt.
+    """
 
     result: Audit
 

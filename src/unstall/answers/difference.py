@@ -27,7 +27,9 @@ from unstall.timeline.columns import Timeline
 
 @dataclass(frozen=True, repr=False)
 class Difference(Shown):
-    """The changes from run A to run B. `print` shows them, and `save` writes them in the format of a file's ending."""
+    """The changes from run A to run B. `print` shows them. `save` writes them to a file as .html, .json, .md or
+    .txt.
+    """
 
     result: DiffResult
     a: Diagnosis

@@ -16,7 +16,7 @@ from unstall.result import SCHEMA, Result
 
 
 class Report(Shown, Diagnosis):
-    """The result of `explain`. `print` shows it, and `save` writes it in the format of a file's ending."""
+    """The result of `explain`. `print` shows it. `save` writes it to a file as .html, .json, .md or .txt."""
 
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the report as a document. If `scrub_paths` is set, file paths are shortened."""

@@ -17,7 +17,7 @@ from unstall.timeline.columns import Timeline
 
 
 class Answer(Shown, Forecast):
-    """The result of `whatif`. `print` shows it, and `save` writes it in the format of a file's ending."""
+    """The result of `whatif`. `print` shows it. `save` writes it to a file as .html, .json, .md or .txt."""
 
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the answer as a document. If `scrub_paths` is set, file paths are shortened."""

@@ -262,10 +262,10 @@ class _Run:
         return inspect_call(self.call, self.adapter, self.at_first)
 
     def _is_as_any(self, alone: Alone) -> bool:
-        """Returns whether the time of the inspected call counts as a sample: whether the call began with the same cache
-        state as timed calls.
+        """Returns whether the time of the inspected call counts as a sample.
 
-        On a virtual GPU the time does not count, since the inspection slows the host down.
+        It counts if the call began with the same cache state as timed calls. On a virtual GPU it never counts, since
+        the inspection slows the host down.
         """
         if self.adapter.virtual:
             return False

@@ -326,7 +326,8 @@ def _called(call: FunctionCall, adapter: Adapter, *, kept: bool) -> tuple[Inspec
 
 @contextmanager
 def same_randomness() -> Iterator[None]:
-    """Restores the random generators at the end of the block, so that each such block draws the same random numbers.
+    """Restores the states of random generators at the end of the block. So successive blocks draw the same random
+    numbers.
 
     These are the default generators of Python, NumPy and torch.
     """

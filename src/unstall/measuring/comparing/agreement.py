@@ -134,10 +134,11 @@ def agreement(
     A floating-point value agrees if it is within `ulp` units in the last place, or within `rel_tolerance` of the
     largest magnitude in its array. All other values must be equal.
 
-    If neither tolerance is given, results agree if rounding explains the difference, which `noisy` measures; or if the
-    error of each array is at most twice the reference's own error. An error is the difference from `exact`. If `noisy`
-    gives no answer, an array with a larger or unknown error agrees within an assumed tolerance: the dtype's epsilon to
-    the power 3/4 (6e-6 for float32). Then the text says so.
+    If neither tolerance is given, results agree in either of two cases. In the first case, rounding explains the
+    difference; `noisy` measures how far rounding moves results. In the second case, the error of each array is at most
+    twice the reference's own error. An error is the difference from `exact`. If `noisy` gives no answer, an array with
+    a larger or unknown error agrees within an assumed tolerance: the dtype's epsilon to the power 3/4 (6e-6 for
+    float32). Then the text says so.
 
     Args:
         result: The function's result: arrays and other values in nested containers.
