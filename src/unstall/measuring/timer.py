@@ -110,7 +110,7 @@ class Timer:
     ) -> Timing:
         """Times blocks of many runs for at least `min_run_time` seconds in all.
 
-        Blocks are so long that the time for reading the clock and for waiting for the device does not matter.
+        Each block is so long that the time for reading the clock and for waiting for the device is negligible.
 
         Args:
             callback: Called after each block with its number of runs and its seconds.

@@ -141,7 +141,7 @@ def _virtual(options: dict[str, Any]) -> VirtualGpu | None:
     """Starts a recording by this process's virtual GPU and returns it, or returns None if the process has no virtual
     GPU.
 
-    Raises UsageError if `options` is not empty, since all options are for real GPUs.
+    Raises UsageError if `options` is not empty, since these options do not apply to a virtual GPU.
     """
     from unstall.virtual.machine import current
 
