@@ -29,14 +29,14 @@ def _seen(result: Result, counted: StepCount | None, most_lines: int | None = No
 
 
 def _which(counted: StepCount, steps: Steps) -> str:
-    """Returns which step has so many, if not every step does: a mean hides that."""
+    """Names the step with the highest count, and the mean of all steps. Returns "" if all steps have the same count."""
     if counted.count == counted.most * steps.count:
         return ""
     return f" in step {counted.step:,} of {steps.count:,} (mean: {rate(counted.count / steps.count, whole_from=100)})"
 
 
 def _often(line: LineCount, steps: Steps) -> str:
-    """Returns how often a line does it: "2x a step", "3x in 1 of 10 steps", "up to 3x a step"."""
+    """Returns how often a line waits or launches: "2x a step", "3x in 1 of 10 steps", "up to 3x a step"."""
     if line.count == line.most * steps.count:
         return f"{line.most:,}x a step"
     if line.steps_seen < steps.count:
