@@ -67,7 +67,8 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
         schema: Name and version of this JSON form.
         version: The version of unstall.
         path: The program that ran, or the file that was read.
-        source: Where the run was recorded. None if the run was only searched for races.
+        source: What is known about the recorded run as a whole, such as its device. None if the run was only searched
+            for races.
         steps: How the run was divided into steps. None if the run was only searched for races.
         shortfall: Why the figures are about another part of the run than the user asked for, or about few steps. None
             if the figures are about the steps that the user asked for.

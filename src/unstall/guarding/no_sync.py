@@ -37,7 +37,7 @@ when_imported("torch", _torch_is_imported)
 
 
 class _Block:
-    """A block that is entered and left."""
+    """A context manager that enters a region at each `with`. It can be entered again before it is left."""
 
     def __init__(self) -> None:
         self._entered: list[regions.Region] = []
