@@ -10,13 +10,13 @@ _INDENT = "    "  # of continuation lines
 
 
 class Printed:
-    """Base class of statistics. Printing statistics gives their `text`, wrapped to the terminal's width."""
+    """Base class of statistics. Printing them shows `text`, wrapped to the terminal's width."""
 
     __slots__ = ()
 
     @property
     def text(self) -> str:
-        """The full text, with lines of any length."""
+        """The statistics in words, with lines of any length."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -24,10 +24,11 @@ class Printed:
 
 
 def wrapped(text: str, width: int | None = None) -> str:
-    """Wraps each line of `text` at `width` columns, but not below 40 or above 120.
+    """Wraps each line of `text` at `width` columns, or at the width of the terminal if `width` is None. The width is
+    taken as at least 40 and at most 120 columns.
 
-    The default is the terminal's width (or `COLUMNS`), or 80 without a terminal. Continuation lines are indented more
-    than the first line. Words stay whole.
+    Without a terminal, the width is that of the environment variable `COLUMNS`, or 80. Continuation lines are indented
+    more than the first line. Words stay whole.
     """
     columns = shutil.get_terminal_size((80, 24)).columns if width is None else width
     columns = max(_LEAST, min(columns, _WIDEST))
