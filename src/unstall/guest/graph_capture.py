@@ -31,7 +31,7 @@ def capture(graph: Any, run: Callable[[], _T], pool: Any, stream: Any, generator
         run: The function whose work is captured.
         pool: The handle of the memory pool for the tensors of the graph.
         stream: The stream to capture on.
-        generators: The random generators that `run` uses, besides the default one of the device.
+        generators: The random generators that `run` may use on the device.
 
     Raises:
         RuntimeError: `run` does something that cannot be captured. Exceptions of `run` are raised unchanged.
