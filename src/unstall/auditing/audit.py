@@ -30,7 +30,7 @@ _THREADS = "OMP_NUM_THREADS"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How entries are run.
+    """How the audited programs (the entries) are run.
 
     Attributes:
         gpu: The name of the virtual GPU; None to use the machine's own GPU.
@@ -51,7 +51,8 @@ class Settings:
 
 
 def audit(asked: Sequence[Entry | Offer], settings: Settings, tell: Tell = lambda row, done, of: None) -> Audit:
-    """Runs all entries, and returns a row for each. If an entry fails, its row says why.
+    """Runs each program that is to be audited (each entry) in a process of its own. Returns a row of figures for each
+    entry. If an entry fails, its row says why.
 
     Args:
         asked: The entries, and the files or modules that list entries.
@@ -71,8 +72,11 @@ def audit(asked: Sequence[Entry | Offer], settings: Settings, tell: Tell = lambd
 
 
 def _listed(asked: Sequence[Entry | Offer], settings: Settings) -> tuple[list[Entry], list[Row]]:
-    """Asks each file or module for its entries. Returns (entries, failed): all entries in the order in which the user
-    named them, without duplicates; and a row for each file or module that failed to list its entries."""
+    """Asks each file or module which entries it lists.
+
+    Returns (entries, failed): all entries, in the order in which the user named them, without duplicates; and a row
+    for each file or module that failed to list its entries.
+    """
     sources = dict.fromkeys(one.source for one in asked if isinstance(one, Offer))
     processes = [_process(source, settings) for source in sources]
     listing = [(each, ("-m", CALL, each.name, "--names", str(each.names))) for each in processes]

@@ -24,7 +24,8 @@ and returns the function that makes one call."""
 
 
 def main() -> None:
-    """Calls the entry until the process is ended, or writes the names of a file's entries (--names)."""
+    """Calls the function that the command line names, until something ends the process. With --names, writes the names
+    of the entries that a file lists instead."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0], allow_abbrev=False)
     parser.add_argument("entry")
     parser.add_argument("--names", type=Path)
@@ -36,8 +37,8 @@ def main() -> None:
 
 
 def call_of(entry: str) -> Callable[[], object]:
-    """Returns the function that makes one step of an entry when it is called. Raises SystemExit with a message if the
-    file or module has no function of the entry's name."""
+    """Returns the function to call for an entry. Each call of the function is one step. `entry` has the form
+    FILE_OR_MODULE:NAME. Raises SystemExit with a message if the file or module has no function of this name."""
     source, _, name = entry.partition(":")
     module = _module_of(source)
     offered = getattr(module, OFFER)() if hasattr(module, OFFER) else {}
@@ -55,7 +56,7 @@ def call_of(entry: str) -> Callable[[], object]:
 
 
 def names_of(source: str) -> list[str]:
-    """Returns the names of the entries that a file or module lists.
+    """Returns the names in the dict that `entries()` of a file or module returns.
 
     Raises SystemExit with a message if the file defines no `entries()`, or if a name is not a string.
     """

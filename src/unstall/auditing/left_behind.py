@@ -14,7 +14,7 @@ from contextlib import suppress
 
 
 def main() -> None:
-    """Reads process group numbers from stdin until stdin ends, and then kills the groups that have not ended."""
+    """Reads from stdin which process groups begin and end. When stdin ends, kills the groups that have not ended."""
     groups: set[int] = set()
     for line in sys.stdin.buffer:
         number = int(line)

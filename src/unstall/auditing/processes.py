@@ -74,7 +74,8 @@ def run_side_by_side(jobs: Sequence[Job], at_once: int, limit_s: float) -> Gener
 
 @contextmanager
 def _pipe_to_killer() -> Iterator[IO[bytes]]:
-    """Yields the pipe to a helper process. However this process ends, the helper then kills the jobs that still run."""
+    """Yields a pipe to a helper process. When this process has ended, in whatever way, the helper kills the jobs that
+    still run."""
     command = [sys.executable, "-I", "-S", left_behind.__file__]
     killer = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     assert killer.stdin is not None

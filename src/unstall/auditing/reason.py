@@ -14,11 +14,13 @@ _NOTHING, _NO_REPORT = "unstall: nothing ", "unstall: so there is no report"
 
 
 def reason_of(code: int, log: Path) -> str:
-    """Returns a line that says why a process failed. It is the first line of the last error in the log. If the log has
-    no traceback, it is the last line of the log. If a signal killed the process, or the log is empty, it says how the
-    process ended.
+    """Returns one line that says why a process failed.
 
-    If the exit code is 0, returns the sentence in which `unstall run` says why there is no report.
+    If a signal killed the process, the line names the signal. Otherwise it is the first line of the error in the last
+    traceback in the log. Without a traceback, it is the last line of the log. If the log is empty, the line gives the
+    exit code.
+
+    If the exit code is 0, the line is the sentence in which `unstall run` says why there is no report.
     """
     if code < 0:
         return f"{_signal(-code)} ended it"

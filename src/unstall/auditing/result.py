@@ -10,14 +10,14 @@ SCHEMA = "unstall.audit/1"
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem at one place of an entry.
+    """A problem at one line of an audited program.
 
     Attributes:
         rule: The rule that found the problem; "" for a wait that no rule reports.
         title: What happens, in a sentence.
         where: The source line and the operator.
         per_step: How often it happens per step, on average.
-        is_wait: Whether the host waits for the GPU at this place. `unstall check` counts the same waits.
+        is_wait: Whether the host waits for the GPU at this line. `unstall check` counts the same waits.
         wait_ns: How long the host is blocked per step, in ns; None if that is not known.
         gain_ns: By how many ns a step gets shorter if only this problem is mended. 0 if the gain is smaller than the
             replay's error, None if the gain is not known.
@@ -39,13 +39,13 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one entry does per step.
+    """What one audited program does per step.
 
     Attributes:
         device: The model name of the GPU.
         torch: The version of torch.
-        known_error: How far the times of the virtual GPU are off on programs that were measured on a real one, in
-            words.
+        known_error: The error of the virtual GPU's times on programs that were also measured on a real GPU, in words.
+            None for a real GPU.
         steps: Number of recorded steps. The other figures are means over these steps.
         launches: How many kernels, graphs, copies and memsets the host launches.
         copies: Number of copies between host and device.
@@ -53,8 +53,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         mended_ns: How long a step would take with every change of the report's plan, in ns.
         idle: Share of the time during which the GPU is idle, from 0 to 1.
         bound_by: What bounds the step time, as in `Verdict.bound_by`.
-        findings: Wrong results first, then the largest gain first. Findings that cost nothing are left out, unless
-            they are waits.
+        findings: The problems that were found. Those with wrong results come first, then those with the largest gain.
+            Problems that cost nothing are left out, unless they are waits.
         caveats: What the figures leave out, or why they may be wrong. One sentence each.
     """
 
@@ -78,7 +78,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wrong(self) -> bool:
-        """Whether the entry may compute a wrong result."""
+        """Whether the audited program may compute a wrong result."""
         return any(found.wrong for found in self.findings)
 
     @property
@@ -93,11 +93,11 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an entry has no figures.
+    """Why an audited program has no figures.
 
     Attributes:
-        reason: The first line of the error, or a sentence that says that the entry exceeded its time limit.
-        log: The file with all output of the entry; None if the file was not kept.
+        reason: The first line of the error, or a sentence that says that the program exceeded its time limit.
+        log: The file with all output of the program; None if the file was not kept.
     """
 
     reason: str
@@ -105,7 +105,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one entry, or the reason why it has none.
+    """The figures of one audited program (entry), or the reason why it has none.
 
     Attributes:
         entry: The name of the entry.
@@ -121,14 +121,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows of all entries: schema `unstall.audit/1`.
+    """The result of an audit: one row for each audited program (entry). Its JSON form is the schema `unstall.audit/1`.
 
     Attributes:
         schema: Name and version of this JSON form.
         version: The version of unstall.
         gpu: The name of the virtual GPU, as the user wrote it; None if the machine's own GPU was used.
-        rows: Entries with wrong results come first. Then come the others, the largest `Figures.gain` first, and failed
-            entries last.
+        rows: First the entries with wrong results, then the others with the largest `Figures.gain` first, then the
+            entries that failed.
     """
 
     schema: str = SCHEMA
@@ -138,5 +138,5 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> tuple[Row, ...]:
-        """The entries that have no figures."""
+        """The rows of entries that have no figures."""
         return tuple(row for row in self.rows if row.failure)

@@ -33,8 +33,8 @@ def check(result: Result, budget: Budget, *, path: str | None = None) -> CheckRe
     Args:
         result: What is known about the run.
         budget: The limits.
-        path: What the outcome names as checked, such as the program that ran. By default, the file that `result` is
-            about.
+        path: The path that the outcome shows, such as that of the program that ran. By default, the path of the file
+            that `result` is about.
     """
     why = _cannot_be_judged(result)
     return CheckResult(
@@ -51,8 +51,7 @@ def check(result: Result, budget: Budget, *, path: str | None = None) -> CheckRe
 
 
 def check_races(races: Iterable[OutcomeLine], missing: str, budget: Budget, *, path: str) -> CheckResult:
-    """Compares the races of a run with a budget of races. The run was searched for races, and nothing else was
-    measured.
+    """Compares a budget of races with the races of a run. Nothing else about the run is known.
 
     Args:
         races: One line for each race.

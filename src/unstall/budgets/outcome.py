@@ -16,7 +16,7 @@ class OutcomeLine(msgspec.Struct, frozen=True, kw_only=True):
     """One source line that contributes to the figure that a budget limits.
 
     Attributes:
-        where: The place of the line.
+        where: Where the line is.
         text: How much the line contributes: "1x a step", "222 KiB in a step".
         title: A sentence that says what happens at the line; "" if `text` says it all.
         fix: What to do instead; "" if that is not known.

@@ -32,8 +32,8 @@ def _fix_at(result: Result, where: Where) -> str:
 
 
 def exposed(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns the device time per step that the costliest finding costs. Its lines are the findings that exceed the
-    limit."""
+    """Returns how much device time per step the costliest finding costs. The `lines` of the result are all findings
+    that cost more than `limit`."""
     found = sorted(result.costly, key=lambda finding: -finding.exposed_ns)
     lines = tuple(
         OutcomeLine.of(finding, f"{duration(finding.exposed_ns)} {result.steps.over}")
@@ -45,8 +45,8 @@ def exposed(result: Result, limit: float) -> Seen | CannotTell:
 
 
 def step(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns the mean step time. It was measured without a recorder, if such a measurement exists; else with the
-    recorder."""
+    """Returns the mean step time. This is the time that was measured without a recorder, if there is one, else the
+    recorded time."""
     if result.steps.found_by == "whole":
         return CannotTell(NO_STEPS)
     plain = result.replay.plain_step_ns if result.replay else None
@@ -61,5 +61,6 @@ def step(result: Result, limit: float) -> Seen | CannotTell:
 
 
 def _as_recorded(result: Result) -> str:
-    """Returns " as recorded" for a figure that contains the recorder's overhead; "" for a virtual GPU."""
+    """Returns " as recorded" if the times in the result contain the overhead of a recorder; "" for a virtual GPU,
+    which has no such overhead."""
     return "" if result.source.simulated else " as recorded"

@@ -38,7 +38,7 @@ def graphed(
 
     Results are copies that belong to the caller. Gradients that a training step leaves in `.grad` are not copies: the
     next call overwrites them. If no graph is possible, calls run eagerly, and one warning gives the reason and the
-    line. A graph that is not faster than eager is not kept. Without a CUDA device, all calls run eagerly.
+    line. A graph that is not faster than eager execution is not kept. Without a CUDA device, all calls run eagerly.
 
     Args:
         fn: The function or module. If None, a decorator with the other arguments is returned.
@@ -47,7 +47,7 @@ def graphed(
         shapes: "exact" captures a graph for each shape. "bucket" pads inputs to powers of two, and cuts results to
             their true size. A list of sizes pads inputs to those sizes. Inputs are padded only if that does not change
             any bit of the results.
-        verify: If False, graphs are used without comparing their results with eager.
+        verify: If False, graphs are used without comparing their results with those of eager execution.
         max_graphs: How many graphs are kept. If there are more, the least recently used graph is dropped.
         strict: If True, `GraphedError` is raised where otherwise a warning would say that no graph is possible.
 

@@ -165,8 +165,8 @@ class ScalarPool:
 
 
 def read_ns(accelerator: Accelerator) -> int:
-    """Measures one `.item()` on an idle device. Returns its time in ns: the call, the copy, and until the host
-    continues."""
+    """Measures one `.item()` on an idle device. Returns its time in ns, which includes the call, the copy and the
+    wake-up of the host."""
     took = []
     with torch.no_grad(), accelerator.on(accelerator.stream("reads")):
         scalar = torch.zeros((), device=accelerator.device)

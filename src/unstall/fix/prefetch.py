@@ -60,8 +60,8 @@ def prefetch(
 
 
 class Prefetch(Generic[Item]):
-    """The iterable that `prefetch` returns. Reading or setting any other attribute reads or sets the loader's
-    attribute."""
+    """The iterable that `prefetch` returns. Except for `stats`, its attributes are those of the loader: reading or
+    setting one reads or sets the loader's."""
 
     def __init__(self, loader: Iterable[Item], device: torch.device, depth: int | Literal["auto"]) -> None:
         self._loader = loader

@@ -53,19 +53,20 @@ def stream_map(
         for scores in unstall.stream_map(model, batches): ...
 
     `fn` is called in this thread, once for each item, in order. The calls run up to `in_flight` items ahead of the
-    results that are taken. If memory runs out, fewer items are in flight, and the item's call is repeated with the same
-    random state.
+    results that the program has taken. If memory runs out, fewer items are in flight, and the item's call is repeated
+    with the same random state.
 
     Args:
         fn: Takes an item with its tensors on the device, and returns tensors.
-        items: An iterable of tensors, or of tensors in tuples, lists, mappings and dataclasses, of any shape and dtype,
-            nested at will. Results may have the same forms.
+        items: An iterable of tensors, or of tensors in tuples, lists, mappings and dataclasses, of any shape and
+            dtype, nested at will. Results may have the same forms.
         device: Where `fn` computes. If torch has no such device, items are passed through unchanged.
         in_flight: How many items may be in flight at a time, at least 1. "auto": 5, or fewer if memory is short.
-        strategy: "engines": one stream copies in, one computes, one copies out. "streams": each item uses one of a ring
-            of streams for everything, so that small kernels of several items run side by side. "auto": measures both
-            on the first items. It does not try "streams" if `fn` writes to tensors that outlive a call, since then
-            order matters. For items of up to 8 MiB it also tries "plain": everything on the program's own stream.
+        strategy: "engines": one stream copies in, one computes, one copies out. "streams": each item uses one of
+            several streams for everything, so that small kernels of several items run side by side. "auto": measures
+            both on the first items. It does not try "streams" if `fn` writes to tensors that outlive a call, because
+            the order of calls then matters. For items of up to 8 MiB it also tries "plain": everything on the
+            program's own stream.
         out: Where results go. "pinned": pinned host memory. "cpu": pageable host memory. "device": they stay there.
 
     Returns:

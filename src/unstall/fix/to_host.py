@@ -98,8 +98,8 @@ def to_host(value: Nest) -> HostFuture[Nest]:
 
     Returns:
         A future. `.result()` returns `value` with all tensors on the CPU. They are detached from autograd. They have
-            the same shapes and dtypes, and the strides that `.cpu()` gives. Copies from a device are in pinned memory,
-            which torch reuses once they are freed. Tensors that were on the CPU are cloned.
+        the same shapes and dtypes, and the strides that `.cpu()` gives. Copies from a device are in pinned memory,
+        which torch reuses once they are freed. Tensors that were on the CPU are cloned.
 
     Raises:
         UsageError: A CUDA graph is being captured.

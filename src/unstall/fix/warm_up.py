@@ -47,7 +47,7 @@ class WarmUpStats(Printed):
 
 
 def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
-    """Calls `fn` with each input, the largest first. Predicts how much memory that reserves, and how much another
+    """Calls `fn` with each input, the largest first. Predicts how much memory that reserves, and how much the opposite
     order would reserve.
 
         print(unstall.warm_up(forward_and_backward, longest_batch, usual_batch))
@@ -61,7 +61,8 @@ def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
             nested and of any shape and dtype.
 
     Returns:
-        Bytes reserved, bytes that would be reserved if the smallest input came first, and the peak of allocated bytes.
+        Statistics: the bytes that are reserved, the bytes that would be reserved if the smallest input came first, and
+        the peak of allocated bytes.
 
     Raises:
         UsageError: `fn` cannot be called, or there are no inputs.

@@ -24,11 +24,10 @@ class Printed:
 
 
 def wrapped(text: str, width: int | None = None) -> str:
-    """Wraps each line of `text` at `width` columns, or at the width of the terminal if `width` is None. The width is
-    taken as at least 40 and at most 120 columns.
+    """Wraps each line of `text` at `width` columns, but not below 40 or above 120.
 
-    Without a terminal, the width is that of the environment variable `COLUMNS`, or 80. Continuation lines are indented
-    more than the first line. Words stay whole.
+    If `width` is None, the width is that of the terminal, or of the environment variable `COLUMNS` if it is set, or 80
+    without both. Continuation lines are indented more than the first line. Words stay whole.
     """
     columns = shutil.get_terminal_size((80, 24)).columns if width is None else width
     columns = max(_LEAST, min(columns, _WIDEST))

@@ -24,10 +24,10 @@ _KEY = "unstall.guarding"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Caller:
-    """Identifies the code that called a backward pass that is still running.
+    """The caller of a backward pass that has not ended.
 
     Attributes:
-        region: The innermost region of `no_sync` or `allow_sync` around the call of backward().
+        region: The innermost block of `no_sync` or `allow_sync` around the call of backward().
         frame: The Python frame that called backward().
     """
 
@@ -39,8 +39,8 @@ _running: list[Caller] = []
 
 
 def carry(torch: ModuleType) -> None:
-    """Patches torch's autograd engine. If a guard is active where a thread calls backward(), it is then also active in
-    autograd's threads while they run this backward pass.
+    """Patches torch's autograd engine, so that a guard (`no_sync`) covers the backward passes that are called in its
+    block. The guard is then also active in the threads in which autograd runs these passes.
 
     Does nothing if this version of torch copies no objects into autograd's threads. Call this once torch is imported.
     """
@@ -50,7 +50,8 @@ def carry(torch: ModuleType) -> None:
     stash = _stash(torch_c)
 
     class Engine(torch_c._ImperativeEngine):  # type: ignore[misc]
-        """torch's autograd engine. In addition, a backward pass carries its caller's guard into autograd's threads."""
+        """torch's autograd engine with one addition: a backward pass carries its caller's guard into autograd's
+        threads."""
 
         def run_backward(self, *args: Any, **kwargs: Any) -> Any:
             region = regions.innermost()
@@ -115,8 +116,8 @@ def caller_of(thread: int) -> Caller | None:
 
 
 def place() -> Place | None:
-    """Returns the line that called the backward pass that this thread runs; None if this thread is not one of
-    autograd's."""
+    """Returns the line that called backward(), if this thread is one of autograd's and runs that pass. Otherwise
+    returns None."""
     found = _caller()
     return place_of(found.frame) if found is not None else None
 

@@ -86,12 +86,13 @@ _MISSED = (
 
 
 class DriverWaits:
-    """Reports the waits for a real GPU to guards. `_hooks.c` calls its methods while any thread is guarded."""
+    """Reports waits of the CPU for a real GPU to the active guard (`no_sync`). While any thread is guarded, the hooks
+    in CUDA's driver (`_hooks.c`) call `before` and `after`."""
 
     def __init__(
         self, library: str = LIBRARY, operators: Callable[[], Sequence[str]] = tuple, *, own_allocator: bool = True
     ) -> None:
-        """Prepares the source. Nothing is hooked before `switch(True)`.
+        """Installs no hooks yet: `switch(True)` does that.
 
         Args:
             library: The file name of CUDA's driver.
@@ -138,7 +139,7 @@ class DriverWaits:
 
         Args:
             kind: The number of the kind of driver call, as in `_hooks.c`.
-            operators: The names in C++ of the torch operators that the waiting thread is in, outermost first.
+            operators: The torch operators that run in the waiting thread, by their C++ names, outermost first.
             size_bytes: The size of a copy.
             is_pinned: Whether the host memory of a copy is pinned.
             thread: The `threading.get_ident()` of the waiting thread.

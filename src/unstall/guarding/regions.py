@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Region:
-    """A `with` block of a guard or of `allow_sync` that has been entered.
+    """A `with` block of `no_sync` or `allow_sync` that has been entered.
 
     Attributes:
         guard: The guard that gets the waits of the block; None if the block allows waits.
@@ -32,7 +32,8 @@ class Region:
         siblings: The active regions of the thread in which this region was entered.
         task: The asyncio task in which this region was entered; None outside of tasks.
         active: Whether the block has not been left yet.
-        in_all_contexts: Whether the region also holds in contexts of its thread that have no region of their own.
+        in_all_contexts: Whether the region also holds in those contexts (`contextvars`) of its thread that have no
+            region.
     """
 
     __slots__ = ("__weakref__", "active", "guard", "in_all_contexts", "outer", "siblings", "task")
@@ -56,7 +57,7 @@ class _Entered(list["weakref.ref[Region]"]):
 
 
 class Source(Protocol):
-    """Reports waits for the GPU to guards. The docstring of `state.py` says how."""
+    """Reports waits of the CPU for the GPU to guards. The docstring of `state.py` says how."""
 
     def switch(self, on: bool) -> None:
         """Called with True when the first thread becomes guarded, and with False when no thread is guarded any more.

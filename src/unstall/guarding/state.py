@@ -119,7 +119,7 @@ def on_wait(kind: Kind, operator: str | Sequence[str] = "") -> Pending | None:
 
     Returns:
         An object whose `waited(duration_ns)` must be called after the wait. None if the wait is not reported, because
-            no guard is active, the guard ignores waits of this kind, or unstall's own code waits.
+        no guard is active, the guard ignores waits of this kind, or unstall's own code waits.
 
     Raises:
         SyncError: The guard forbids waits. The caller must not wait.
@@ -145,8 +145,12 @@ def _wait(kind: Kind, operators: tuple[str, ...], place: Place) -> Wait:
 
 @lru_cache(4096)
 def _way(kind: Kind, operators: tuple[str, ...], frames: str) -> tuple[Way, str]:
-    """Returns (way, operator): the known way of waiting with its advice, and the operator that waits. This is the
-    outermost operator that is known to wait; if none is known to, the outermost one that is not a part of autograd."""
+    """Returns (way, operator): the known way of waiting that fits, which has the advice for the user; and the operator
+    that waits.
+
+    The operator is the outermost one that is known to wait. If none is known to wait, it is the outermost one that is
+    not a part of autograd.
+    """
     known = [name for name in operators if name]
     outermost = next((name for name in known if not _ENGINE.match(name)), "".join(known[:1]))
     if kind in ("upload", "pinned_upload"):

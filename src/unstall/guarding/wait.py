@@ -62,8 +62,8 @@ class Wait:
 
 
 def _about(ns: int) -> str:
-    """Formats a duration, rounded to 1 or 3 times a power of ten. Exact durations would differ, and Python shows each
-    different warning text of a line again."""
+    """Formats a duration, rounded to 1 or 3 times a power of ten. With exact durations, the warnings of a line would
+    all have different texts, and Python would show each of them."""
     power = int(10 ** (len(str(ns)) - 1))
     times = ns / power
     rounded = power if times < 2 else 3 * power if times < 6.5 else 10 * power

@@ -84,13 +84,12 @@ def current() -> Active | None:
 
 
 def refuse_recordings(why: str) -> None:
-    """Makes this process refuse recordings that `with` blocks begin, from now on. `why` is the error message."""
+    """Makes this process refuse, from now on, to be recorded by a `with` block. `why` is the error message."""
     _slot.refusal = why
 
 
 def refusal() -> str | None:
-    """Returns the message with which this process refuses recordings that `with` blocks begin; None if it does not
-    refuse them."""
+    """Returns the error message if this process refuses to be recorded by a `with` block; None if it allows that."""
     return _slot.refusal
 
 

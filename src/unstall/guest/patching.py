@@ -82,9 +82,10 @@ def _and_then(after: Callable[..., object]) -> Callable[..., Any]:
 
 def in_turn(*calls: Callable[..., object]) -> Callable[..., Any]:
     """Returns a function that calls the given functions in order, each with the same arguments, until one raises an
-    exception. It returns the result of the first function.
+    exception. The returned function returns the result of the first function.
 
-    If the C extension was built, it does not appear in tracebacks of exceptions that the first function raises.
+    If the C extension was built, the returned function does not appear in tracebacks of exceptions that the first
+    function raises.
     """
     return functools.reduce(followed, calls)
 

@@ -48,8 +48,8 @@ def observed_boundaries() -> Iterator[list[Boundary]]:
 
 
 def repeat_boundaries(steps: Sequence[Boundary]) -> None:
-    """Reports the step boundaries `steps` to the active recording again. A graph replay has taken the place of the
-    call that set them."""
+    """Tells the active recording the step boundaries of a call that was replaced by a graph replay. The replay itself
+    does not run the code that sets them."""
     recording = active.current()
     if recording is not None:
         for kind, who, grad_was_enabled in steps:

@@ -16,7 +16,8 @@ _WITHOUT_OPTIMIZER = 50
 
 
 class StepSource(NamedTuple):
-    """What sets step boundaries. `kind` is one of `KINDS`; `who` is the `id` of the optimizer, data set or module."""
+    """Something that sets step boundaries, such as an optimizer. `kind` is one of `KINDS`; `who` is the `id` of the
+    optimizer, data set or module."""
 
     kind: str
     who: int

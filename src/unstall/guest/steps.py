@@ -16,7 +16,8 @@ from unstall.guest.step_source import EXPLICIT, LOADER
 
 
 class HandedOn:
-    """Wraps the iterator from which a helper of `unstall.fix` takes items for the program. One item is one step.
+    """Wraps the iterator from which a helper such as `unstall.prefetch` takes items for the program. One item is one
+    step.
 
     The helper sets the step boundary itself (`item_handed_on`) when the program receives an item. So the wrapped
     iterator sets no boundaries, even if it prefetches on other threads.
@@ -98,8 +99,8 @@ def steps_are_ignored() -> bool:
 
 @contextmanager
 def proving() -> Iterator[None]:
-    """Marks a block in which a helper of `unstall.fix` tests something that later calls reuse, such as a captured
-    graph.
+    """Marks a block in which a helper such as `unstall.graphed` tests something that later calls reuse, such as a
+    captured graph.
 
     Recordings wait for steps without such blocks, because the test takes extra time.
     """
@@ -118,8 +119,8 @@ def proofs() -> int:
 
 
 def is_outermost(frame: FrameType) -> bool:
-    """Returns whether no caller of this frame runs the same code as the frame. If one does, the frame's step is a part
-    of the caller's step."""
+    """Returns whether no caller of this frame runs the same code as the frame. If one does, as when an optimizer steps
+    within another optimizer's step, the frame belongs to the caller's step."""
     caller = frame.f_back
     while caller is not None and caller.f_code is not frame.f_code:
         caller = caller.f_back

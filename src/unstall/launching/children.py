@@ -14,8 +14,8 @@ _BOOTSTRAP = str(Path(__file__).parent.absolute() / "_bootstrap")
 def armed(environ: Mapping[str, str], module: str, settings: str, path0: str) -> dict[str, str]:
     """Returns an environment in which a Python process calls `arm(settings)` of `module` before its first line.
 
-    Python processes that the new process starts are not armed. If `environ` comes from `arming_children` and thus
-    names a module for all processes, the process calls `arm(settings)` of that module instead.
+    Python processes that the new process starts do not call it. If `environ` comes from `arming_children`, it names a
+    module for all processes. The new process then calls `arm(settings)` of that module instead.
 
     Args:
         environ: The environment to extend.
@@ -41,15 +41,15 @@ def _with_bootstrap(path: str | None) -> str:
 
 
 class arming_children(ExitStack):  # noqa: N801 - used like a function
-    """A context manager that arms child processes. Every Python process that starts during the block calls `arm(None)`
-    of `module` before its first line, and so do the processes that it starts. At the end of the block, all environment
-    variables are restored.
+    """A context manager. Every Python process that starts during the block calls `arm(None)` of `module` before its
+    first line, and so do the processes that it starts. At the end of the block, all environment variables are
+    restored.
 
     Args:
         module: The name of the module that has `arm`.
         environment: Environment variables for the child processes. `module` reads them.
-        optional: Let a process run without being armed if it cannot be armed, uses another version of Python, or is
-            already armed by another module.
+        optional: Whether a process may run without this call. It does if the call fails, if it uses another version of
+            Python, or if it calls `arm` of another module.
     """
 
     def __init__(self, module: str, environment: Mapping[str, str], *, optional: bool = False) -> None:

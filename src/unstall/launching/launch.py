@@ -59,7 +59,8 @@ def launch(
         meanwhile: Called about five times per second while the program runs.
 
     Raises:
-        UsageError: The program cannot be started or armed.
+        UsageError: The program cannot be started, or this Python was started with flags that prevent the call of
+            `arm`.
     """
     check_interpreter()
     command = [sys.executable, *interpreter_flags(sys.orig_argv), *program]
@@ -102,8 +103,8 @@ def leave_as(ended: Exit) -> int:
 
 
 def check_interpreter() -> None:
-    """Raises UsageError if this Python was started with -I, -E or -S. Arming needs PYTHONPATH and sitecustomize, which
-    these flags turn off."""
+    """Raises UsageError if this Python was started with -I, -E or -S. These flags turn PYTHONPATH or sitecustomize
+    off, and unstall needs both to get into the program."""
     if sys.flags.isolated or sys.flags.ignore_environment or sys.flags.no_site:
         raise UsageError("a program cannot be recorded under python's -I, -E or -S: leave that flag out")
 
@@ -145,7 +146,7 @@ def first_on_path(program: Sequence[str]) -> str:
 def _told_of_children() -> Iterator[None]:
     """Makes SIGCHLD reach this process during the block, even if the process was started with SIGCHLD ignored.
 
-    Must be entered after the program was started, so that the program inherits that SIGCHLD is ignored. The program
+    Enter the block after the program was started. The program then still inherits that SIGCHLD is ignored. The program
     does not end before the block is entered, because a Python program takes longer to start.
     """
     before = signal.getsignal(signal.SIGCHLD)

@@ -62,7 +62,7 @@ class Figures:
         ]
 
     def updated(self, now: Figures) -> Figures:
-        """Returns the figures of `now`. If a figure is not known in `now`, it keeps its present value."""
+        """Returns the figures of `now`. If `now` lacks a figure, the result has the figure of `self`."""
         return Figures(
             self.launches if now.launches is None else now.launches,
             self.syncs if now.syncs is None else now.syncs,

@@ -33,8 +33,8 @@ class Broken:
 def judge(
     limits: Mapping[str, MarkerLimit], counts: CountsOfTest, waits: Sequence[Wait], source: Source
 ) -> list[Broken]:
-    """Returns the limits that a test exceeds. It also returns limits that cannot be checked on the GPU that there
-    is."""
+    """Returns the limits that a test exceeds. Also returns the limits that cannot be checked although there is a
+    GPU."""
     found = []
     for limit in limits.values():
         text = _JUDGES[limit.name](limit, counts, waits, source)

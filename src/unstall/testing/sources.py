@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a source counted during a test.
+    """What was counted during a test.
 
     Attributes:
         gpu: The GPU and the version of torch; "" if the test did not initialize CUDA, None if there is no GPU.
-        launches: How many kernels, graphs, copies and memsets the test launched. None if the source cannot count them.
-        reserved_bytes: The peak of reserved device memory. None if the source cannot measure it.
+        launches: How many kernels, graphs, copies and memsets the test launched. None if they could not be counted.
+        reserved_bytes: The peak of reserved device memory. None if it could not be measured.
         sees_waits: Whether waits of the CPU for the GPU can be counted.
     """
 
@@ -51,14 +51,14 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a source should measure although measuring takes extra time.
+    """What to measure during a test. Each of these measurements takes extra time.
 
     Attributes:
-        launches: Count the launches. A virtual GPU counts them always.
-        memory: Free torch's cached memory first. Without this, earlier tests affect the peak of a virtual GPU's
-            memory.
-        idle: Keep what is needed to predict idle time on a virtual GPU.
-        races: Look for races.
+        launches: Whether to count launches. On a virtual GPU they are always counted.
+        memory: Whether to free torch's cached memory before the test. If not, earlier tests affect the peak of memory
+            on a virtual GPU.
+        idle: Whether to predict idle time. Only a virtual GPU can do that.
+        races: Whether to look for races.
     """
 
     launches: bool = False

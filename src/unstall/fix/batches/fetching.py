@@ -37,7 +37,8 @@ class StatefulLoader(Protocol):
 
 @dataclass(slots=True)
 class FetchedBatch:
-    """A batch that was fetched from the loader and, in most cases, sent to the device. Times are in ns."""
+    """A batch that was fetched from the loader. Unless the device had no memory for it, it was also sent to the
+    device. Times are in ns."""
 
     value: object  # the loader's batch, if it is not sent yet
     sent: Sent[object] | None  # None: the device had no memory for it, or it was handed on
@@ -50,7 +51,8 @@ class FetchedBatch:
 
 
 class Room:
-    """Limits how much device memory batches take that the program has received and the device still works on."""
+    """Limits the device memory of batches in use. A batch is in use from the moment at which the program receives it
+    until the device has finished with it."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self._limit = accelerator.total_bytes() // _ROOM
@@ -62,7 +64,7 @@ class Room:
             self._out.append((done, size_bytes))
 
     def wait_for(self, size_bytes: int) -> None:
-        """Waits until `size_bytes` of further batches may be copied to the device."""
+        """Waits until the device has room for one more batch, of `size_bytes`."""
         while True:
             with self._lock:
                 while self._out and self._out[0][0].query():
@@ -73,16 +75,16 @@ class Room:
             oldest.synchronize()
 
     def shrink(self) -> None:
-        """Waits until the device has finished with all batches that the program received. From then on, `wait_for`
-        always does that."""
+        """Waits until the device has finished with all batches that the program received. From now on, each call of
+        `wait_for` waits for that, too."""
         self._limit = 0
         self.wait_for(1)
 
 
 def pins_by_itself(loader: object) -> bool:
-    """Returns whether the loader fetches batches ahead in worker processes and pins them in a thread of its own.
+    """Returns whether the loader fetches batches ahead in worker processes, and pins them in a thread of its own.
 
-    If so, only that thread writes to the pinned memory.
+    If so, only the pinning thread writes to the pinned memory.
     """
     return isinstance(loader, DataLoader) and loader.num_workers > 0 and loader.pin_memory
 
@@ -112,7 +114,7 @@ class Batches:
 
         Raises:
             StopIteration: The loader has no more batches.
-            NoRoomAheadError: Fetching ahead, the previous batch did not fit into the device's memory.
+            NoRoomAheadError: Batches are fetched ahead, and the previous batch did not fit into the device's memory.
         """
         if self.ahead and self._full:
             raise NoRoomAheadError

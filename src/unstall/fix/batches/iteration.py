@@ -284,8 +284,8 @@ class Iteration:
         self._go_ahead(min(fitting, _DEEP if uneven else _DEPTH), "fetched ahead by a thread")
 
     def _fitting(self, size_bytes: int) -> int:
-        """Returns how many batches of `size_bytes` fit into half of the device memory that the program has never
-        needed."""
+        """Returns how many batches of `size_bytes` fit into half of the spare device memory. Spare is what was free
+        even at the peak of the program's use of memory."""
         return int(_ROOM_AHEAD * self._accelerator.unneeded_bytes()) // max(size_bytes, 1)
 
     def _go_ahead(self, depth: int, why: str) -> None:
@@ -369,8 +369,8 @@ class Iteration:
 
 
 def _raise(ended: ProducerEnded) -> NoReturn:
-    """Raises the error that ended the producer's thread. Afterwards no frame in the error's traceback refers to the
-    error, which would be a reference cycle."""
+    """Raises the error that ended the producer's thread. Removes all references to the error from the frames of its
+    traceback, because they would be reference cycles."""
     error, ended.error = ended.error, StopIteration()
     try:
         raise error

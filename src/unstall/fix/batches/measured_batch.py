@@ -15,8 +15,8 @@ HANDING_OVER_NS = 20_000  # least time to pass a batch between threads
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBatch:
-    """Measurements of a batch. They hold no reference to the batch's tensors, so the program alone decides how long
-    these live."""
+    """Measurements of a batch. They hold no reference to the batch's tensors, so that the program can free the
+    tensors."""
 
     batch: FetchedBatch
     pinned: bool

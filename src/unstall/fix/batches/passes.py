@@ -12,7 +12,7 @@ from unstall.fix.tensors.staging import Sender
 
 
 class Pass(Protocol):
-    """The methods of one pass over the loader that other passes of the same `prefetch` call."""
+    """One pass of a `prefetch` over its loader, with the methods that other passes of the same `prefetch` call."""
 
     def is_open(self) -> bool: ...
 
@@ -20,8 +20,8 @@ class Pass(Protocol):
 
 
 class Passes:
-    """What all passes of one `prefetch` over its loader share. References to the passes are weak, so that a pass ends
-    when the program drops it."""
+    """State that all passes of one `prefetch` over its loader share. It refers to the passes weakly, so that a pass
+    ends when the program drops it."""
 
     def __init__(self) -> None:
         self.counters = PrefetchCounters()
@@ -53,7 +53,7 @@ class Passes:
         return any(other is not one and other.is_open() for other in self._begun)
 
     def leave(self, producer: Producer) -> None:
-        """Keeps a closed producer if its thread still uses the loader. The next pass waits until that thread has
+        """Keeps a closed producer whose thread still uses the loader. The next pass waits until this thread has
         ended."""
         self._left = producer
 

@@ -89,9 +89,9 @@ class _Family:
         return _padded(tensor, place, target, tensor[(0,) * tensor.dim()] if own else None)
 
     def proof(self, tensor: torch.Tensor, place: int, target: dict[Dim, int], *, largest: bool) -> torch.Tensor:
-        """Returns an input padded for a proof. The padding of a floating-point tensor has numbers above and below all
-        its values. The padding of a tensor of integers is its largest value if `largest`, else its smallest. `place`
-        is the index of the input."""
+        """Returns an input padded for a test of whether padding changes the result. The padding of a floating-point
+        tensor has numbers above and below all its values. The padding of a tensor of integers is its largest value if
+        `largest`, else its smallest. `place` is the index of the input."""
         larger = self.enlarged(tensor, place, target)
         if larger is tensor or not tensor.numel():
             return larger
@@ -130,7 +130,7 @@ class Padded:
 
     @property
     def proved(self) -> bool:
-        """Whether proofs have shown that this padding does not change any bit of the result. Proofs with larger sizes
+        """Whether tests have shown that this padding does not change any bit of the result. Tests with larger sizes
         show nothing about a smaller size."""
         sizes = tuple(self.real.values())
         proved = self.bucket.proved
@@ -141,7 +141,8 @@ class Padded:
         return len(proved) >= _PROOFS and all(map(operator.ge, sizes, map(min, zip(*proved, strict=True))))
 
     def trial(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns (args, kwargs) for a proof. The inputs are padded with other values than a graph would get."""
+        """Returns (args, kwargs) of the padded call, to test whether padding changes its result. The padding has other
+        values than a graph would get."""
         largest = len(self.bucket.proved) % 2 == 0
         given = enumerate(self.given.tensors)
         tensors = [self.family.proof(tensor, place, self.target, largest=largest) for place, tensor in given]
@@ -163,7 +164,7 @@ class Padded:
         return True
 
     def cut(self, result: Any) -> Any:
-        """Cuts the result of the padded call to the sizes that the unpadded call's result has."""
+        """Returns the result of the padded call, cut to the sizes that it would have without padding."""
         places = iter(range(len(tensors_in(result))))
 
         def cut(tensor: torch.Tensor) -> torch.Tensor:
@@ -187,8 +188,8 @@ class Buckets:
         self._families: OrderedDict[Key, _Family] = OrderedDict()
 
     def padded(self, call: CallArguments) -> Padded | None:
-        """Returns a call with its inputs padded. Returns None if such calls have always had the same sizes, or if
-        padding was refused or cannot be proved."""
+        """Returns the call with its inputs padded. Returns None if only calls of the same sizes were made so far, or
+        if padding was refused or cannot be tested."""
         family = self._family(call)
         if family.off:
             return None
@@ -206,8 +207,8 @@ class Buckets:
         return Padded(family, larger, call, real, target, padding, elements)
 
     def progress(self) -> str:
-        """Returns a phrase that says how many proofs are needed, and the largest number of proofs for the same padded
-        sizes so far."""
+        """Returns a phrase about the tests of padding: how many sizes must give the same bits before padding is used,
+        and how many have."""
         proved = (len(bucket.proved) for family in self._families.values() for bucket in family.buckets.values())
         most = max(proved, default=0)
         return f"before that a bucket must give the same bits for {_PROOFS} sizes, and did so for {most}"

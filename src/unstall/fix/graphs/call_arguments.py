@@ -49,7 +49,7 @@ class CallArguments:
     Attributes:
         args: The positional arguments.
         kwargs: The keyword arguments.
-        key: Equal for calls that one graph may serve.
+        key: A hashable key. Only calls with equal keys may be served by the same graph.
         tensors: The input tensors, in order. Parameters are not among them, because a graph reads parameters in place.
         others: The objects that are not plain values. `key` contains their ids, and guards check their contents.
     """

@@ -44,7 +44,7 @@ class GraphedModule(torch.nn.Module):
         return self._unstall_anew(copy.deepcopy(self._unstall_module, memo))
 
     def _unstall_anew(self, module: torch.nn.Module) -> torch.nn.Module:
-        """Wraps a copy of the module, which gets its own graphs."""
+        """Wraps `module`, a copy of the wrapped module, with the same options. The copy has its own graphs."""
         return graphed_module(module, self._unstall_graphed.anew(module))
 
     def stats(self) -> GraphedStats:

@@ -116,7 +116,7 @@ class ReportedRefusals:
         """Warns that no graph is used. Warns only once for each reason.
 
         Raises:
-            GraphedError: The refusals are strict. If a graph is possible but not faster, this is a warning even then.
+            GraphedError: `strict` was set. If a graph is possible but not faster, this is a warning even then.
         """
         known = refusal in self.reasons
         if not known:
@@ -130,7 +130,7 @@ class ReportedRefusals:
             warnings.warn_explicit(message, RuntimeWarning, file, line)
 
     def repeat(self, refusal: Refusal) -> None:
-        """Reports a reason again, for another call. Raises GraphedError if the refusals are strict."""
+        """Reports a reason again, for another call. Raises GraphedError if `strict` was set."""
         if self._strict:
             self.report(refusal)
 

@@ -211,8 +211,8 @@ def _grads(
 
 
 def _probe(output: torch.Tensor) -> torch.Tensor:
-    """Returns a gradient for an output, to compare backwards with. Its elements differ, and no random generator is
-    used."""
+    """Returns a gradient with which a trial backward starts at `output`. Its elements differ, and no random generator
+    is used."""
     steps = torch.arange(output.numel(), device=output.device, dtype=torch.float32)
     return ((steps % 7 - 3) / 4 + 0.5).to(output.dtype).reshape(output.shape)
 

@@ -71,7 +71,7 @@ def _overlaps(tensor: torch.Tensor) -> bool:
 
 
 def _each_once(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a view of an expanded tensor that has each element in memory once."""
+    """Returns a view of an expanded tensor in which each element of its memory occurs once."""
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:
             tensor = tensor.narrow(dim, 0, 1)
@@ -117,7 +117,7 @@ def copy_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Clones:
-    """Clones tensors that are in the memory of a graph. One kernel clones many of them."""
+    """Clones tensors that are in the memory of a graph, many of them with one kernel."""
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self.tensors = [tensor.detach() for tensor in tensors]

@@ -85,10 +85,10 @@ def check(static_call: StaticCall, captured: Captured, inputs: list[torch.Tensor
 def _by_order(
     eager: Outcome, replayed: Outcome, replay_again: Callable[[], Outcome], eager_again: Callable[[], Outcome]
 ) -> Explained:
-    """Returns whether replays differ from each other by as much as eager runs differ from one of the replays.
+    """Returns whether eager runs differ from a replay by no more than replays differ from each other.
 
-    There are three eager runs. Of their values of an element, the one nearest to the replay counts, because a few
-    elements may be far off in one run.
+    Three eager runs are compared with the replay. For each element, only the value that is nearest to the replay
+    counts, because a few elements may be far off in one run.
     """
     nearest = eager.tensors()
     for _ in range(_EAGER - 1):

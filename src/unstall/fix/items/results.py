@@ -25,7 +25,8 @@ class Flight(Generic[Nest]):
 
 @dataclass(slots=True)
 class Calls:
-    """What is known about the function's calls with items of the same shapes."""
+    """Counts the calls of the mapped function with items of the same shapes. `keeps` says whether results of these
+    calls share memory that outlives a call."""
 
     count: int = 0
     keeps: bool = False  # whether results share memory that outlives a call

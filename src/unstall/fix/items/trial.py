@@ -10,13 +10,14 @@ _BETTER = 0.03  # least relative gain over "engines", which keeps calls in order
 
 
 class Trial:
-    """Measures the strategies of a `stream_map` one after the other, "streams" last. Each strategy handles twice as
-    many items as may be in flight: two windows of items.
+    """Measures the strategies of a `stream_map` one after the other, "streams" last. Each strategy handles two windows
+    of items. A window is as many items as may be in flight.
 
-    The time runs from the end of the first item of the first window to the end of the first item of the second window.
-    When it starts, all items in flight belong to the strategy, and memory for its streams is allocated. With
-    "streams", items end in bunches. So for "streams", the time runs from the end of the last item of the first window
-    to the end of the last item of the second window.
+    The time of a strategy runs from the end of the first item of the first window to the end of the first item of the
+    second window. When it starts, all items in flight belong to the strategy, and memory for its streams is allocated.
+
+    With "streams", items end in bunches. So its time runs from the end of the last item of the first window to the end
+    of the last item of the second window.
     """
 
     def __init__(self, strategies: list[str], begun: int, window: int) -> None:

@@ -101,10 +101,11 @@ class Accelerator:
 
 
 def device_of(device: torch.device | str | int) -> torch.device:
-    """Returns a `torch.device`. The device need not exist.
+    """Converts the name or number of a device to a `torch.device`. The device need not exist on this machine.
 
     Raises:
-        UsageError: torch does not know this type of device, or has fewer devices of this type.
+        UsageError: torch does not know this type of device, or the machine has devices of this type but not this
+            number.
     """
     try:
         wanted = torch.device(device)
@@ -155,8 +156,8 @@ def is_there(device: torch.device) -> bool:
 
 
 def none_of(device: torch.device) -> str:
-    """Returns a message that the device has no streams or is missing. If torch has another accelerator, the message
-    names it."""
+    """Returns a message which says that the device is missing or has no streams. If torch has another accelerator, the
+    message names it."""
     other = torch.accelerator.current_accelerator(check_available=True) if hasattr(torch, "accelerator") else None
     hint = (
         f" (torch has {other.type}: device={other.type!r})" if other is not None and other.type != device.type else ""

@@ -35,9 +35,8 @@ class Touched:
         writes: The storages that it wrote to or made.
         fresh: The storages that it made.
         launches: Whether it put work on a stream.
-        barrier: Whether its schema is unchecked, because it belongs to an unknown library. It may then write to any
-            tensor.
-        noticed: Whether its schema declares what it writes. autograd relies on the schema.
+        barrier: Whether the operator is of a library with unchecked schemas. Such an operator may write to any tensor.
+        noticed: Whether the operator's schema declares what it writes. autograd relies on the schema.
     """
 
     reads: tuple[int, ...]
@@ -58,8 +57,8 @@ class _OperatorSchema:
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """Returns the address of the tensor's storage. Views of the same tensor have the same address. It is unique as
-    long as one of them is alive."""
+    """Returns the address of the tensor's storage. All views of a tensor have the same address. No other storage has
+    this address while one of the views is alive."""
     return int(tensor.untyped_storage()._cdata)
 
 

@@ -19,9 +19,10 @@ import sys
 def _restore() -> tuple[str | None, str | None, str | None, int, str]:
     """Undoes what `unstall run` changed in the environment and in `sys.path`.
 
-    Returns (own, everyones, settings, supervisor, first): `own` is the module that arms this process only; `everyones`
-    is the module that arms this process and its children; `settings` is the argument for `arm`; `supervisor` is the
-    process id of `unstall run`, or 0; `first` is the folder that will be first on `sys.path`, or "".
+    Returns (own, everyones, settings, supervisor, first): `own` is the module whose `arm` is called in this process
+    only, or None; `everyones` is the module whose `arm` is called in this process and in its children, or None;
+    `settings` is the argument for `arm`; `supervisor` is the process id of `unstall run`, or 0; `first` is the folder
+    that will be first on `sys.path`, or "".
     """
     own = os.environ.pop("UNSTALL_ARM", None)
     everyones = os.environ.get("UNSTALL_ARM_ALL")
@@ -40,7 +41,8 @@ def _restore() -> tuple[str | None, str | None, str | None, int, str]:
 
 
 def _arm(module: str, settings: str | None) -> None:
-    """Arms this process. If that fails, prints a message and lets the program run."""
+    """Calls `arm(settings)` of the module, by which unstall records this process. If that fails, prints a message and
+    lets the program run."""
     try:
         _arm_by(module, settings)
     except Exception as error:
@@ -48,8 +50,8 @@ def _arm(module: str, settings: str | None) -> None:
 
 
 def _arm_all(module: str, settings: str | None) -> None:
-    """Arms this process like its parent. If that fails, ends the process, because the program must not run without a
-    virtual GPU."""
+    """Calls `arm(settings)` of the module, as in the parent process. If that fails, ends this process, because the
+    program must not run without a virtual GPU."""
     try:
         _arm_by(module, settings)
     except Exception as error:
@@ -59,8 +61,8 @@ def _arm_all(module: str, settings: str | None) -> None:
 
 
 def _arm_child(module: str, before: set[str]) -> None:
-    """Arms a child process of the program. If that fails, the child runs without being armed, and no message is
-    printed."""
+    """Calls `arm(None)` of the module, in a child process of the program. If that fails, lets the child run and prints
+    no message."""
     try:
         _arm_by(module, None)
         _hand_over(before, _first_on_path())
@@ -104,8 +106,8 @@ def _hand_over(before: set[str], folder: str | None) -> None:
 
 
 def _first_on_path() -> str | None:
-    """Returns the folder that will be first on `sys.path`, as the command line of this process says. Returns None if
-    that is the current folder and it was deleted."""
+    """Finds in this process's command line which folder will be first on `sys.path`. Returns None if that is the
+    current folder and it was deleted."""
     from unstall.launching.launch import first_on_path, interpreter_flags
 
     words = sys.orig_argv[1 + len(interpreter_flags(sys.orig_argv)) :]
@@ -116,8 +118,8 @@ def _first_on_path() -> str | None:
 
 
 def _die_with(supervisor: int) -> None:
-    """Makes Linux kill this process when the supervisor is killed, because nothing would forward signals to this
-    process."""
+    """Makes Linux kill this process when the process `supervisor` is killed, because then nothing forwards signals to
+    this process."""
     try:
         import ctypes
         import signal
@@ -143,7 +145,8 @@ def _interrupted() -> None:
 
 
 def arm_this_process() -> None:
-    """Arms this process as environment variables say. Removes the variables that the program must not see."""
+    """Calls `arm` of the module that environment variables name for this process. Removes the variables that the
+    program must not see."""
     own, everyones, settings, supervisor, first = _restore()
     childrens = os.environ.get("UNSTALL_ARM_CHILDREN")
     before = set(sys.modules)

@@ -14,8 +14,8 @@ _NOTHING = torch.empty(0)
 
 
 def node_of(tensor: torch.Tensor) -> Node | None:
-    """Returns the tensor's `grad_fn`. Returns None if autograd raises an error, as it does for a view that was made
-    with autograd off if its base has been written to since."""
+    """Returns the tensor's `grad_fn`. Returns None if autograd raises an error. It does so for a view that was made
+    with autograd off, once the base of the view has been written to."""
     try:
         return tensor.grad_fn
     except RuntimeError:
@@ -26,7 +26,7 @@ def node_number(tensor: torch.Tensor) -> int | None:
     """Returns the sequence number of the autograd node that made the tensor; None if no node made it. Newer nodes have
     larger numbers.
 
-    Raises RuntimeError for a view that was made with autograd off if its base has been written to since.
+    Raises RuntimeError for a view that was made with autograd off, once the base of the view has been written to.
     """
     node = tensor.grad_fn
     return None if node is None else int(node._sequence_nr())
@@ -42,7 +42,8 @@ def is_leaf(tensor: torch.Tensor) -> bool:
 
 
 def nodes_behind(tensors: Iterable[torch.Tensor]) -> Iterator[Node]:
-    """Yields each autograd node that the tensors depend on once. The tensors' own `grad_fn` are included."""
+    """Yields all autograd nodes that the tensors depend on, each of them once. The tensors' own `grad_fn` are
+    included."""
     todo = [node_of(tensor) for tensor in tensors]
     seen: set[Node] = set()
     while todo:
@@ -59,8 +60,8 @@ class SavedForBackward:
     of them is written to before the backward.
 
     Attributes:
-        inputs: The indices of the saved tensors among the call's inputs.
-        results: The indices of the saved tensors among the call's differentiable results.
+        inputs: The indices of those inputs of the call that were saved.
+        results: The indices of those differentiable results of the call that were saved.
         outside: The saved tensors that the call neither received as inputs nor made.
         anything: Whether any tensor was saved. If not, eager execution can run a backward twice.
     """

@@ -54,7 +54,8 @@ def no_stream_warnings() -> Iterator[None]:
 
 
 def note_living_nodes(tensors: Iterable[torch.Tensor]) -> None:
-    """Marks the AccumulateGrad nodes that the leaves among `tensors` have. They do not belong to the capture stream.
+    """Marks the existing AccumulateGrad nodes of the leaves among `tensors`, because these nodes do not belong to the
+    capture stream.
 
     Called before a function runs on the capture stream.
     """

@@ -65,15 +65,14 @@ def capture_parallel(
     counts: tuple[int, ...] | None,
     restore: Callable[[], None],
 ) -> list[Captured]:
-    """Captures a function on several streams. Returns a capture for each number of streams, if that is predicted to be
-    faster than one stream.
+    """Captures a function on several streams, once for each number of streams that is worth trying.
 
     Args:
         device: The device.
         pool: The memory pool of the graphs.
         generators: The random generators that the function may use.
         segments: The parts of the function that are captured one after the other.
-        counts: The numbers of streams to capture with, even if no gain is predicted. None to try 2 and 4.
+        counts: The numbers of streams to try. None to try 2 and 4, if they are predicted to be faster than one stream.
         restore: Undoes what a replay changes.
 
     Raises:

@@ -185,8 +185,8 @@ def _of_autograd(
 ) -> list[Refusal]:
     """Returns reasons against a graph that follow from autograd.
 
-    In eager execution, autograd knows that an in-place write to one view changes other views. It does not know that
-    for results of a CUDA graph, because their copies are unrelated to all other tensors.
+    In eager execution, autograd knows that an in-place write to one view changes other views. For the results of a
+    CUDA graph it does not know that, because it sees them as unrelated tensors.
     """
     outside = set(map(storage_of, seen.externals))
     taken = outside.union(map(storage_of, call.tensors))

@@ -81,8 +81,10 @@ class Contents:
 
 def contents_of(value: object, *, of_host_tensors: bool) -> Contents | None:
     """Returns a view of an object whose contents guards compare as a whole, such as a set. Returns None for objects of
-    other types, and for those that are too large to be compared before each call. `of_host_tensors` says whether CPU
-    tensors have such a view, which compares their version counters."""
+    other types, and for objects that are too large to be compared before each call.
+
+    If `of_host_tensors`, the contents of a CPU tensor are its version counter. Otherwise CPU tensors have no view.
+    """
     if isinstance(value, torch.Tensor):
         guarded = of_host_tensors and value.device.type == "cpu" and not value.is_inference()
         return Contents(value, operator.attrgetter("_version")) if guarded else None

@@ -91,7 +91,7 @@ def guards_of(
         items: Items of containers. Each must stay the same object.
         sizes: Containers. Each must keep its number of items.
         attributes: Attributes of objects. Each must stay the same object.
-        counts: Attributes of objects that are containers. Each must keep its number of items.
+        counts: Attributes that hold containers. Each container must keep its number of items.
         tensors: Tensors. Each must keep its address, shape, strides, dtype and device.
     """
     facts = tuple(items), tuple(sizes), tuple(attributes), tuple(counts), tuple(tensors)

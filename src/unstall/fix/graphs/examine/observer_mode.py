@@ -187,8 +187,8 @@ class ObserverMode(TorchDispatchMode):
         self.addresses.clear()
 
     def note_handed_out(self, results: list[torch.Tensor]) -> None:
-        """Adds results that no operator read or wrote to the externals. Other results need no note, because they are
-        at most new views of memory that is already noted."""
+        """Notes results of the call as externals if no operator has read or written their memory. Other results are at
+        most new views of memory that is already noted."""
         for tensor in results:
             if storage_of(tensor) not in self._external:
                 self.note_external(tensor)

@@ -60,8 +60,8 @@ class RngUse:
             self._hidden = True
 
     def found(self, codes: Iterable[CodeType], *, beside: str = "") -> tuple[list[Refusal], list[Refusal]]:
-        """Returns (certain, uncertain): reasons against a graph that are certain, and those that are not because
-        another thread may have used the generator.
+        """Returns (certain, uncertain): the reasons against a graph that are certain; and those that are uncertain,
+        because another thread may have used the generator.
 
         Args:
             codes: All Python code that ran in the call.
