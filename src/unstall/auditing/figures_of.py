@@ -33,8 +33,8 @@ def figures_of(result: Result) -> Figures:
 
 
 def _found(result: Result) -> Iterator[Found]:
-    """Yields each finding that costs time, that is a wait, or that says that a result may be wrong. Then yields the
-    waits that no finding reports."""
+    """Yields the findings that cost time, those that are waits, and those about wrong results. Then yields the waits
+    that no finding reports."""
     waits: dict[tuple[object, ...], list[LineCount]] = defaultdict(list)
     for line in result.waits.lines if result.waits else ():
         waits[line.rule, line.where.key].append(line)

@@ -50,7 +50,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         launches: How many kernels, graphs, copies and memsets the host launches.
         copies: Number of copies between host and device.
         step_ns: How long a step takes, in ns.
-        mended_ns: How long a step would take with every change of the report's plan, in ns.
+        mended_ns: How long a step would take with all changes that the report's plan proposes, in ns.
         idle: Share of the time during which the GPU is idle, from 0 to 1.
         bound_by: What bounds the step time, as in `Verdict.bound_by`.
         findings: The problems that were found. Those with wrong results come first, then those with the largest gain.

@@ -33,8 +33,8 @@ def check(result: Result, budget: Budget, *, path: str | None = None) -> CheckRe
     Args:
         result: What is known about the run.
         budget: The limits.
-        path: The path that the outcome shows, such as that of the program that ran. By default, the path of the file
-            that `result` is about.
+        path: The path to show in the outcome, for example that of the program. By default, the path of the file that
+            `result` is about.
     """
     why = _cannot_be_judged(result)
     return CheckResult(

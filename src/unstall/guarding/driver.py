@@ -110,15 +110,16 @@ class DriverWaits:
         self._lock = threading.Lock()
 
     def switch(self, on: bool) -> None:
-        """Makes the hooks call `before` at each wait if `on` is true, and stops that if `on` is false. Raises
-        UsageError if the hooks cannot see waits on this machine."""
+        """If `on`, makes the hooks in CUDA's driver (`_hooks.c`) call `before` at each wait. Otherwise stops that.
+        Raises UsageError if the hooks cannot see waits on this machine."""
         if on:
             self._install()
         if self._installed:
             _hooks.switch(on)
 
     def settle(self) -> None:
-        """Reports the waits that have ended and were not reported yet. Warns of waits that the hooks missed."""
+        """Reports the waits that have ended and were not reported yet. Warns of each wait that the hooks in CUDA's
+        driver missed."""
         ended, missed = _hooks.finished() if self._installed else ([], 0)
         errors = []
         for number, duration_ns in ended:
@@ -134,8 +135,8 @@ class DriverWaits:
     def before(
         self, kind: int, operators: Sequence[str], size_bytes: int, is_pinned: int, thread: int, here: int
     ) -> int:
-        """Called by the hooks before a wait. Returns 0 to ignore the wait, -1 to refuse it, or else a number for
-        `after`.
+        """Called by the hooks in CUDA's driver (`_hooks.c`) before a wait. Returns 0 to ignore the wait, -1 to refuse
+        it, or else a number for `after`.
 
         Args:
             kind: The number of the kind of driver call, as in `_hooks.c`.
@@ -170,7 +171,7 @@ class DriverWaits:
         return number
 
     def after(self, number: int, duration_ns: int) -> int:
-        """Called by the hooks after a wait, to report it. Returns 0.
+        """Called by the hooks in CUDA's driver (`_hooks.c`) after a wait, to report it. Returns 0.
 
         Args:
             number: The number that `before` returned for the wait.

@@ -54,8 +54,8 @@ NOWHERE = Place("", 0, "", "", "", "", "unstall", {})
 
 
 def place_of(frame: FrameType | None) -> Place:
-    """Returns the place of a wait. `frame` is the Python frame that waits, or that called C code that waits. Returns
-    NOWHERE if there is no frame other than those of guards and of the virtual GPU."""
+    """Returns the place of a wait. `frame` is the innermost Python frame at the time of the wait. Returns NOWHERE if
+    the only frames are those of guards and of the virtual GPU."""
     while frame is not None and frame.f_code.co_filename.startswith(_SOURCES):
         frame = frame.f_back
     if frame is None:

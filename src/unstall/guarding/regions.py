@@ -195,7 +195,7 @@ def leave_one_of(entered: list[Region]) -> None:
 
 
 def add_source(source: Source) -> None:
-    """Adds a source of waits. Switches it on at once if a thread is guarded."""
+    """Adds a source of waits. If a thread is guarded now, switches the source on immediately."""
     _sources.append(source)
     when_switched(source.switch)
 
@@ -209,7 +209,7 @@ def remove_source(source: Source) -> None:
 
 def when_switched(switch: Callable[[bool], None]) -> None:
     """Registers a callback. `switch(True)` is called when the first thread becomes guarded, and `switch(False)` when
-    no thread is guarded any more. If a thread is guarded now, `switch(True)` is called at once."""
+    no thread is guarded any more. If a thread is guarded now, `switch(True)` is called immediately."""
     with _lock:
         _switches.append(switch)
         if _is_on:
@@ -248,8 +248,8 @@ def _forget(number: int) -> None:
 
 
 def _switch() -> None:
-    """Calls the registered callbacks if it has changed whether any thread is guarded. If a callback raises an
-    exception, calls all of them with False."""
+    """Calls the registered callbacks with True if the first thread has become guarded, and with False if no thread is
+    guarded any more. If a callback raises an exception, calls all of them with False."""
     global _is_on
     with _lock:  # until all are told: another thread that enters a guard meanwhile waits for that
         while _is_on != bool(_guarded):

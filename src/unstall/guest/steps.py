@@ -99,10 +99,10 @@ def steps_are_ignored() -> bool:
 
 @contextmanager
 def proving() -> Iterator[None]:
-    """Marks a block in which a helper such as `unstall.graphed` tests something that later calls reuse, such as a
+    """Marks a block in which a helper such as `unstall.graphed` tests something that later calls reuse, for example a
     captured graph.
 
-    Recordings wait for steps without such blocks, because the test takes extra time.
+    A recording waits for steps without such blocks, because the test takes extra time.
     """
     global _proofs
     _proofs += 1

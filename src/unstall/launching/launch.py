@@ -91,7 +91,8 @@ def launch(
 
 
 def leave_as(ended: Exit) -> int:
-    """Returns the program's exit code. If a signal killed the program, kills this process by the same signal."""
+    """Returns the program's exit code, for this process to end with. If a signal killed the program, kills this
+    process by the same signal instead."""
     if ended.signal is not None:
         _flush()
         with suppress(ValueError, OSError):
@@ -146,8 +147,8 @@ def first_on_path(program: Sequence[str]) -> str:
 def _told_of_children() -> Iterator[None]:
     """Makes SIGCHLD reach this process during the block, even if the process was started with SIGCHLD ignored.
 
-    Enter the block after the program was started. The program then still inherits that SIGCHLD is ignored. The program
-    does not end before the block is entered, because a Python program takes longer to start.
+    Enter the block after the program was started, so that SIGCHLD stays ignored in the program. The program cannot end
+    before the block is entered, because starting Python takes longer.
     """
     before = signal.getsignal(signal.SIGCHLD)
     if before is signal.SIG_IGN:

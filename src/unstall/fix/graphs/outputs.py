@@ -102,11 +102,11 @@ class Outputs:
         return _view_like(tensor, base.untyped_storage())
 
     def _of_argument(self, tensor: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
-        """Returns the result for a tensor that lies in the memory of a static input. This is the argument `given`, or
-        a view of it.
+        """Returns what the caller gets for a result tensor that is a static input or a view of one: the argument
+        `given`, or a view of it.
 
-        The function makes such a view with autograd off. The view may have its conjugate or negative bit set. Static
-        inputs have no such bits, because their values were resolved.
+        The function made the view with autograd off. The view may have its conjugate or negative bit set. Static
+        inputs never have these bits set, because their values were resolved.
         """
         if id(tensor) in self._places:
             return given

@@ -61,8 +61,8 @@ class Refusal:
 
 
 def changing(what: str) -> Refusal:
-    """Returns the refusal of a function that relies on state that changes between calls. `what` describes the
-    change."""
+    """Returns a Refusal for a function that relies on changing state. `what` describes what has changed between two
+    calls."""
     remedy = "pass it in as a tensor, or write into the same one; keep gradients with zero_grad(set_to_none=False)"
     if "param_groups" in what:
         remedy = "make it a tensor, as by lr=torch.tensor(0.001, device='cuda'): schedulers write into that"
@@ -70,7 +70,7 @@ def changing(what: str) -> Refusal:
 
 
 def always_new(calls: int, before: Shapes, now: Shapes) -> Refusal:
-    """Returns the refusal of a function that got other arguments in each of its last calls.
+    """Returns a Refusal which says that each of the function's last calls had new arguments.
 
     Args:
         calls: The number of these calls.

@@ -81,7 +81,8 @@ class GraphServer:
         return self._capture(device, entry, call)
 
     def _is_new_again(self, entry: CacheEntry) -> bool:
-        """Returns whether these arguments are new and at least eight earlier calls in a row had new arguments, too."""
+        """Returns whether these arguments are new, and the arguments of at least eight calls in a row before were new
+        as well."""
         before, self._shapes = self._shapes, entry.shapes
         entry.calls += 1
         self._new_in_a_row = self._new_in_a_row + 1 if entry.calls == 1 else 0

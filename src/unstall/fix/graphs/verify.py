@@ -183,14 +183,14 @@ def _names(static_call: StaticCall, captured: Captured, outcome: Outcome) -> lis
 
 
 def _mismatch(eager: Outcome, replayed: Outcome, found: Explained | None, names: list[str], *, asks: bool) -> Refusal:
-    """Returns the refusal of a graph that gives other values than an eager run.
+    """Returns a Refusal which says that a replay of the graph gives other values than an eager run.
 
     Args:
         eager: The outcome of the eager run.
         replayed: The outcome of the replay.
         found: Which differences rounding explains; None if that was not examined.
         names: Words for each tensor of an outcome.
-        asks: Whether the function asks whether it is being captured.
+        asks: Whether the function checks if it is being captured.
     """
     what = "another number of tensors"
     pairs = _pairs(eager, replayed)

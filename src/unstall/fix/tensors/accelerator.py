@@ -82,8 +82,7 @@ class Accelerator:
         return int(free + max(0, unused)), int(total)
 
     def unneeded_bytes(self) -> int:
-        """Returns how many bytes of device memory are left when the program's tensors take as much as at their peak so
-        far."""
+        """Returns how many bytes of device memory are free when the program's tensors take their peak memory."""
         free, total = self._module.mem_get_info(self.device)
         asked = getattr(self._module, "get_per_process_memory_fraction", None)
         allowed = min(free + self._module.memory_reserved(self.device), total * (asked(self.device) if asked else 1.0))

@@ -93,8 +93,8 @@ def _import_own_unstall() -> None:
 def _hand_over(before: set[str], folder: str | None) -> None:
     """Lets the program import its own modules if they have the names of modules that unstall has already imported.
 
-    Removes such modules from `sys.modules`; the code of unstall keeps its references to them. `before` has the names
-    of the modules that were imported before unstall, and `folder` will be first on `sys.path`.
+    Removes these modules of unstall from `sys.modules`. The code of unstall keeps its references to them. `before` has
+    the names of the modules that were imported before unstall, and `folder` will be first on `sys.path`.
     """
     if folder is None or sys.flags.safe_path:
         return

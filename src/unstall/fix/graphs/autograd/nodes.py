@@ -72,8 +72,8 @@ class SavedForBackward:
     anything: bool = False
 
     def of(self, inputs: list[torch.Tensor], results: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Returns the tensors of a later call that must be passed to `ctx.save_for_backward`. `inputs` and `results`
-        are those of the later call."""
+        """Returns the tensors to pass to `ctx.save_for_backward` in a later call, which has these inputs and
+        results."""
         found = [*(inputs[place] for place in self.inputs), *self.outside, *(results[place] for place in self.results)]
         return found or [_NOTHING] if self.anything else []
 

@@ -72,8 +72,8 @@ class Dependencies:
 
 
 class _CaptureMode(TorchDispatchMode):
-    """The base class of both dispatch modes. Keeps tensors alive, and detects work that was launched by anything but a
-    torch operator."""
+    """The base class of `Tracing` and `Forking`. Keeps tensors alive, and detects work that no torch operator
+    launched."""
 
     def __init__(self, device: CaptureDevice) -> None:
         TorchDispatchMode.__init__(self)

@@ -104,8 +104,9 @@ def _ways(trace: list[Traced]) -> list[float]:
 
 
 def _heirs(trace: list[Traced], way: list[float]) -> list[int]:
-    """Returns an index for each operator. Of the operators that wait for it, this is the one with the longest path to
-    the end of the trace; -1 if none waits for it. `way` has the times of these paths."""
+    """Finds one successor of each operator: of the operators that wait for it, the one with the longest path to the
+    end of the trace. Returns the indices of the successors, with -1 for an operator for which none waits. `way` has
+    the times of the paths."""
     heirs = [-1] * len(trace)
     for place, op in enumerate(trace):
         for before in op.after:

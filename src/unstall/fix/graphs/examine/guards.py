@@ -85,7 +85,7 @@ def guards_of(
     counts: Iterable[Count] = (),
     tensors: Iterable[torch.Tensor] = (),
 ) -> Guards:
-    """Returns guards that check whether facts that hold now still hold.
+    """Returns guards that note the present state of the given objects. Later they check whether it is the same.
 
     Args:
         items: Items of containers. Each must stay the same object.

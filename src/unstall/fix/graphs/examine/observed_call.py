@@ -62,8 +62,8 @@ class ObservedCall:
         }
 
     def memory(self) -> set[int]:
-        """Returns the storages of `externals`. Storages are compared and not tensors, because gradients may be views
-        of one flat tensor."""
+        """Returns the storages of `externals`. Callers compare storages instead of tensors, because gradients may be
+        views of one flat tensor."""
         return set(map(storage_of, self.externals))
 
     def concerns_grads(self) -> bool:

@@ -97,8 +97,8 @@ class ObserverMode(TorchDispatchMode):
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
-        """Turns an error of the observation itself into a reason against a graph. The program does not see the
-        error."""
+        """Catches errors of the observation itself during the block, so that the program does not see them. Notes each
+        as a reason against a graph."""
         try:
             yield
         except Exception as error:
