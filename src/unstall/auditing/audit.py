@@ -123,7 +123,8 @@ class _Process:
 
     @property
     def temporary(self) -> Path:
-        """The folder for temporary files of the process. A killed process then leaves no temporary files elsewhere."""
+        """The folder for temporary files of the process. If the process is killed, it leaves temporary files only
+        there."""
         return self.folder / "tmp"
 
 

@@ -276,8 +276,8 @@ class MetricBuffer:
             self._accelerator = accelerator
 
     def _next_batch(self) -> MetricBatch:
-        """Returns a new batch of steps. If the device is behind, the batch takes one step only. The host has time for
-        that, and `add` then never waits for more than one step."""
+        """Returns a new batch, for the next steps. If the device is behind, the batch takes one step only. The host
+        then has time for a copy in each step, and `add` never waits for more than one step."""
         behind = self._last is not None and not self._last.is_there()
         return MetricBatch(self._pool, self._steps, 1 if behind else self._at_once, behind=behind)
 

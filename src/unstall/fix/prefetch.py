@@ -60,8 +60,8 @@ def prefetch(
 
 
 class Prefetch(Generic[Item]):
-    """The iterable that `prefetch` returns. Except for `stats`, its attributes are those of the loader: reading or
-    setting one reads or sets the loader's."""
+    """The iterable that `prefetch` returns. Except for `stats`, reading or setting an attribute reads or sets that
+    attribute of the loader."""
 
     def __init__(self, loader: Iterable[Item], device: torch.device, depth: int | Literal["auto"]) -> None:
         self._loader = loader

@@ -17,7 +17,8 @@ class Guard:
     """Collects the waits that occur under one guard.
 
     Attributes:
-        mode: What happens at a wait. "error": an error is raised. "warn": a warning is shown. "count": nothing else.
+        mode: What happens at a wait. "error": an error is raised. "warn": a warning is shown. "count": the wait is
+            only counted.
         waits: The first 10,000 waits, in order.
         count: The number of all waits.
     """

@@ -85,7 +85,7 @@ class Guarded:
 
 
 def guarded() -> Guarded | None:
-    """Returns the guard that is active in this thread and asyncio task, with the place in the source from which this
+    """Returns the guard that is active in this thread and asyncio task, and the place in the source from which this
     function is called. Returns None if no guard is active."""
     region = regions.innermost()
     if region is None or region.guard is None:

@@ -25,7 +25,8 @@ def begin(name: str, config: pytest.Config) -> VirtualGpu:
 
 
 def _importer(config: pytest.Config) -> str:
-    """Returns the name of a plugin that imported torch, or a guess in words if no plugin is seen to use torch."""
+    """Returns the name of a plugin that uses torch. If no such plugin is seen, returns words for an unknown
+    importer."""
     for name, plugin in config.pluginmanager.list_name_plugin():
         if "torch" in getattr(plugin, "__dict__", ()):
             return f"the plugin {name}"

@@ -370,7 +370,7 @@ class Iteration:
 
 def _raise(ended: ProducerEnded) -> NoReturn:
     """Raises the error that ended the producer's thread. Removes all references to the error from the frames of its
-    traceback, because they would be reference cycles."""
+    traceback, because they would form reference cycles."""
     error, ended.error = ended.error, StopIteration()
     try:
         raise error

@@ -36,7 +36,7 @@ class PendingBackward:
 
 
 class GuardedGraph:
-    """A captured graph that serves calls, with its guards. It keeps the memory alive that the graph reads."""
+    """A captured graph that serves calls, with its guards. It keeps alive the memory that the graph reads."""
 
     def __init__(
         self,

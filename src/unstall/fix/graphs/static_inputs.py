@@ -157,8 +157,8 @@ class Sharing:
         self._read = set(map(storage_of, seen.externals)) if self._places else set()
 
     def is_safe(self, inputs: list[torch.Tensor]) -> bool:
-        """Returns whether no memory that the call writes to is shared by two arguments, or by an argument and a tensor
-        from outside."""
+        """Returns False if two arguments, or an argument and a tensor from outside, share memory that the call writes
+        to."""
         if not self._places and not self._written:
             return True
         found = list(map(storage_of, inputs))

@@ -161,7 +161,7 @@ def _pairs(one: Outcome, other: Outcome) -> list[tuple[torch.Tensor, torch.Tenso
 
 
 def _varies(one: Outcome, again: Callable[[], Outcome]) -> bool:
-    """Returns whether one of ten more runs gives other bits than the outcome `one`. Some kernels give other bits only
+    """Returns whether any of ten more runs gives other bits than the outcome `one`. Some kernels give other bits only
     in some runs."""
     return any(not _same(one, again()) for _ in range(_TRIES))
 

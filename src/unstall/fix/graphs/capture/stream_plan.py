@@ -44,8 +44,9 @@ class Plan:
 def plan(trace: list[Traced], count: int) -> Plan:
     """Assigns the operators of a trace to `count` lanes.
 
-    Goes through the operators in the program's order. Puts each on the lane on which it can start first. That lane is
-    then reserved for one operator: of all operators that wait for this one, the one with the longest path to the end.
+    Goes through the operators in the program's order. Puts each on the lane on which it can start earliest. That lane
+    is then reserved for one operator: of all operators that wait for this one, the one with the longest path to the
+    end.
     """
     way = _ways(trace)
     heirs = _heirs(trace, way)
