@@ -181,7 +181,8 @@ class Padded:
 
 
 class Buckets:
-    """Pads the calls of one function. Keeps a `_Family` for all calls that differ only in the sizes of their inputs."""
+    """Pads the inputs of one function's calls. Keeps one `_Family` for all calls that differ only in the sizes of
+    their inputs."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
