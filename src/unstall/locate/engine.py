@@ -22,9 +22,10 @@ _LEAF = re.compile(r"\bAccumulateGrad$")
 
 @remembered
 def models(places: Places) -> I32:
-    """Returns, for each row of Stacks, the row of the `forward` around it that is the program's model, or -1.
+    """Returns, for each row of `timeline.stacks` (a frame of a call stack), the row of the model's `forward`, or -1.
 
-    The model's `forward` is the outermost `forward` of the program's own that is inside a call of a torch module.
+    The model's `forward` is the outermost `forward` around the frame that the user wrote and that a torch module's call
+    runs. The result is -1 for frames outside of a model.
     """
     timeline, stacks = places.timeline, places.timeline.stacks
     called = nearest(stacks.parent, named_functions(timeline, MODULE_CALL)[stacks.line]) >= 0
@@ -33,16 +34,17 @@ def models(places: Places) -> I32:
 
 
 def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
-    """Returns which host rows are the engine's own work for a function's backward pass.
+    """Returns a mask of the host events that autograd's engine runs by itself in the backward pass of a function.
+
+    Between two backward operators of the function, the engine's work belongs to the function. Adding gradients to
+    `.grad` does not, because these gradients leave the function. If the run has no known backward operators, the
+    backward pass belongs to the model that ran last.
 
     Args:
-        places: The places of the host rows.
-        chosen: Which host rows belong to the function, including the backward operators of its operators.
-        function: By row of Stacks: whether that frame is the function itself.
-
-    The engine's work between two backward operators of the function belongs to the function. Adding gradients to
-    `.grad` does not, because such gradients leave the function. If no backward operator is known, the backward pass
-    belongs to the model that ran last.
+        places: The source places of the run's host events.
+        chosen: A mask of the host events that belong to the function, including the backward operators of its
+            operators.
+        function: A mask of the rows of `timeline.stacks` (frames) that are the function itself.
     """
     timeline, host = places.timeline, places.timeline.host
     found = np.zeros(len(host), dtype=np.bool_)
@@ -63,8 +65,11 @@ def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
 
 
 def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
-    """By row of one thread, in order: whether it has no forward operator, and its neighbours that have one are
-    chosen."""
+    """Returns a mask over `mine`, the host rows of one thread in order of time.
+
+    An event is selected if it has no forward operator, and the events before and after it that have a forward operator
+    are both in `chosen`.
+    """
     timeline, host = places.timeline, places.timeline.host
     linked = host.forward[mine] >= 0
     ends = np.flatnonzero(linked)
@@ -81,7 +86,10 @@ def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
 
 
 def _of_the_last_model(places: Places, mine: I64, function: Bool) -> Bool:
-    """By row of one of autograd's threads: whether the model that launched last before it is this function."""
+    """Returns a mask over `mine`, host rows of one autograd thread.
+
+    An event is selected if `function` holds for the model that launched last before the event.
+    """
     host = places.timeline.host
     launches = np.flatnonzero((host.kind == HostKind.LAUNCH) & (host.stack >= 0))
     model = models(places)[host.stack[launches]]

@@ -23,7 +23,10 @@ _METHOD = re.compile(rf"(\w+\.)*({'|'.join(METHODS)})$")
 
 
 def proving_frames(timeline: Timeline) -> I32:
-    """Returns, for each host row, the row in `Timeline.stacks` of the proving method around it, or -1."""
+    """Returns, for each host event, the frame of unstall's method that proves a graph around the event, or -1.
+
+    A frame is a row of `timeline.stacks`. See `METHODS`.
+    """
     stacks, lines, stack = timeline.stacks, timeline.lines, timeline.host.stack
     frames = np.full(len(stack), -1, dtype=np.int32)
     if not len(stacks):
@@ -37,15 +40,16 @@ def proving_frames(timeline: Timeline) -> I32:
 
 
 def proving_times(timeline: Timeline) -> Intervals:
-    """Returns when the host was at work on proofs."""
+    """Returns the intervals in which the host proves graphs of `unstall.graphed`."""
     rows = np.flatnonzero(proving_frames(timeline) >= 0)
     return Intervals.union(timeline.host.start[rows], timeline.host.end[rows])
 
 
 def without_proving(timeline: Timeline, steps: Steps) -> Steps:
-    """Returns the longest stretch of steps without proofs: the program's steady state. Of equally long ones, the last.
+    """Returns the longest stretch of steps in which `unstall.graphed` proves no graph: the program's steady state.
 
-    If all steps contain proofs, or none does, steps are returned unchanged.
+    Of equally long stretches, the last is returned. If a graph is proved in every step, or in none, the steps are
+    returned unchanged.
     """
     proofs = proving_times(timeline)
     if not len(proofs):
