@@ -37,8 +37,8 @@ class Gaps:
     def lost_to(self, *causes: str) -> Bool:
         """Returns a mask of the intervals that were lost to one of these causes.
 
-        If a launch was late, its usual latency is also lost to the cause that made it late. If the host had been ahead,
-        the device would not have idled for this latency.
+        If a launch was late, its usual latency is also lost to the cause that made it late, because the device would
+        not have idled for this latency if the host had been ahead.
         """
         codes = [CAUSE[cause] for cause in causes]
         chosen: Bool = np.isin(self.cause, codes) | np.isin(self.behind, codes)
@@ -74,8 +74,10 @@ def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[
 
 
 def account(busy: Busy, gaps: Gaps, window: tuple[int, int], comm_ns: int) -> Accounts:
-    """Adds up busy and idle time. Their sum is the length of the window, because gaps are the complement of busy
-    time."""
+    """Returns the accounts of the window: busy time by kind of work, and idle time by cause.
+
+    The parts add up to the length of the window, because gaps are the complement of busy time.
+    """
     sums = np.zeros(len(IDLE_CAUSES), dtype=np.int64)
     np.add.at(sums, gaps.cause, gaps.length)
     idle = Idle(**{name: int(sums[code]) for name, code in CAUSE.items()})

@@ -66,9 +66,9 @@ class HostWaits:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HostActivity:
-    """What the launching threads did.
+    """What the host did on the threads that launch work on the device.
 
-    Attributes named `…_rows` are host rows. Intervals are unions over all launching threads.
+    Attributes named `…_rows` are host rows. Intervals are unions over all of these threads.
     """
 
     waits: HostWaits

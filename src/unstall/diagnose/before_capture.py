@@ -34,10 +34,10 @@ _TENSOR_RATE = "lr=torch.tensor(…, device='cuda'){fused} if a scheduler change
 
 
 def with_what_comes_first(run: Run, findings: Sequence[Finding]) -> list[Finding]:
-    """Returns the findings, with further advice in those that advise to capture a graph: what must change first.
+    """Adds to each finding that advises to capture a CUDA graph what the user must change before that.
 
-    The order stays the same. The advice refers to findings by the numbers that reports give them: from 1 on, without
-    bugs and without harmless findings.
+    Returns all findings in the same order. The advice refers to findings by the numbers that reports give them: from 1
+    on, without bugs and without harmless findings.
     """
     costly = [finding for finding in findings if not finding.harmless and not finding.wrong]
     numbers = {id(finding): number for number, finding in enumerate(costly, 1)}
@@ -57,8 +57,8 @@ def with_what_comes_first(run: Run, findings: Sequence[Finding]) -> list[Finding
 
 
 def _inside(run: Run, finding: Finding) -> Bool | None:
-    """Returns a mask of the host events that the advised graph would contain, or None if the finding advises no
-    graph."""
+    """Returns a mask of the host events that the graph advised by the finding would contain, or None without such
+    advice."""
     name, colon, place = (finding.edit or "").partition(":")
     if finding.rule != "launch-bound" or name != "graph":
         return None
@@ -66,7 +66,8 @@ def _inside(run: Run, finding: Finding) -> Bool | None:
 
 
 def _blocks(run: Run, finding: Finding, inside: Bool) -> bool:
-    """Returns whether a finding is about a wait or a copy in the mask `inside`. No graph can contain it."""
+    """Returns whether a finding is about a wait or a copy that a graph of the host events in the mask `inside` cannot
+    contain."""
     where = finding.where
     if was_set_up(finding, run.timeline, run.steps):
         return False
@@ -128,8 +129,10 @@ def _at(where: Where) -> str:
 
 
 def _optimizer_needs(run: Run, inside: Bool) -> str:
-    """Returns advice on optimizers that step inside the graph: what must change to capture them, or "" if nothing
-    must."""
+    """Returns what must change so that a graph can contain the optimizers' steps, as text, or "" if nothing must.
+
+    `inside` is a mask of the host events that the graph would contain.
+    """
     names = sorted(_optimizers(run, inside))
     capturable = [name for name in names if name in CAPTURABLE]
     plain = [name for name in names if name in COUNTS_NO_STEPS]

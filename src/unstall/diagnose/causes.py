@@ -25,17 +25,17 @@ def explain_gaps(
     """Gives each idle interval one or two causes: why did the op at its end start so late?
 
     Until the launch of that op has returned, the host is the reason. The cause is the activity that took most of the
-    host's time. Two more rules apply. If a wait emptied the queue, the dispatching after the wait counts as this wait.
-    All work of a thread that only fetches batches counts as data loading. If no op follows the interval, the cause is
-    other work of the host, or unknown.
+    host's time. If a wait emptied the launch queue, the time that the host then takes to launch again counts as this
+    wait. All work of a thread that only fetches batches counts as data loading. If no op follows the interval, the
+    cause is other work of the host, or unknown.
 
     After the launch has returned, the host is not the reason. If the op waits for an event of another stream, the cause
-    is this event; otherwise it is latency. If the op's launch is missing in the file, or the kernels of a launched
-    graph are, the cause is unknown.
+    is this event; otherwise it is latency. The cause is unknown if the file lacks the op's launch, or lacks the kernels
+    of a graph that was launched.
 
-    If an interval has time both before and after the return of the launch, it becomes two rows. There is one exception.
-    If the host waited or fetched a batch, for example, the usual latency of the op also counts as the wait or fetch,
-    because without it the device would not have run out of work.
+    If an interval has time both before and after the return of the launch, it becomes two rows, each with its own
+    cause. There is one exception. If the host waited or fetched a batch, for example, the op's usual latency counts as
+    the same cause, because without the wait or fetch the device would not have run out of work.
     """
     idle = busy.gaps(*window)
     end = find_hand_overs(timeline, ops, idle, activity.feeding, activity.skew_ns)
@@ -69,8 +69,8 @@ def explain_gaps(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Doing:
-    """An activity that may have kept the host from launching, and the cause of idle time that this activity counts
-    as."""
+    """An activity that may have kept the host from launching, and the cause of idle time that stands for this
+    activity."""
 
     cause: str
     spans: Intervals
@@ -162,9 +162,10 @@ def _culprits(
 
 
 def _draining_wait(activity: HostActivity, dry: I64, begun: I64, skew: int) -> I64:
-    """Returns, for each idle interval, the wait during which the device ran out of work, or -1.
+    """Returns, for each idle interval, the wait during which the device ran out of work, as an index into
+    `activity.waits`.
 
-    Waits are numbered as in `activity.waits`.
+    The result is -1 for an interval without such a wait.
 
     Args:
         activity: What the host did.

@@ -36,10 +36,10 @@ class Alike:
 
     @property
     def bus_bandwidth(self) -> float | None:
-        """The bytes per ns (GB/s) that the link of each rank carries, by the formulas of nccl-tests
-        (doc/PERFORMANCE.md).
+        """The bytes per ns (GB/s) that the link of each rank carries.
 
-        None if the number of ranks, the size, or the formula for this kind is unknown.
+        The formulas are those of nccl-tests (doc/PERFORMANCE.md). The result is None if the number of ranks, the size,
+        or the formula for this kind is unknown.
         """
         if self.bandwidth is None or self.ranks < 2:
             return None

@@ -42,8 +42,10 @@ def other_waits(run: Run) -> I64:
 
 
 def upload_waits(run: Run) -> I64:
-    """Returns the host rows of the waits for copies to the device, except for tensors that are made from Python
-    values."""
+    """Returns the host rows of the waits for copies to the device.
+
+    Copies of tensors that are made from Python values do not count.
+    """
     return run.activity.waits.row[_for_upload(run)].astype(np.int64)
 
 

@@ -27,8 +27,8 @@ class IdleTurns:
 
 
 def waits_for_others(run: Run) -> list[IdleTurns]:
-    """Returns, for each device, the intervals in which it waited for other devices, or [] if there is only one
-    device."""
+    """Returns, for each device, the intervals in which it waited for other devices. With only one device, returns
+    []."""
     if len(run.by_device) < 2:
         return []
     work = run.work(run.ops_inside)
@@ -45,7 +45,7 @@ def waits_for_others(run: Run) -> list[IdleTurns]:
 
 
 def one_at_work(run: Run) -> int:
-    """Returns how much of the window has exactly one device at work, in ns."""
+    """Returns for how much of the window exactly one device is at work, in ns."""
     several, some = Intervals.none(), Intervals.none()
     for spans in run.work(run.ops_inside).values():
         several |= some & spans

@@ -27,8 +27,10 @@ def title(fault: Fault) -> str:
 
 
 def line_of(where: Where) -> str:
-    """Returns a place as text, such as "train.py:41". If the line is unknown, returns the function's or operator's
-    name."""
+    """Returns a place as text, such as "train.py:41".
+
+    If the line is unknown, returns the name of the function or operator.
+    """
     if not where.file:
         return where.function or where.op or "a line that is not known"
     return f"{where.file}:{where.line}"

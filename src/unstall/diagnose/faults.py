@@ -20,17 +20,19 @@ _MOST_HELD = 20  # lines
 
 
 def faults_of(run: Run, *, memory: bool) -> list[tuple[int, Fault]]:
-    """Returns pairs (row, fault), where row is the fault's row in the timeline's `faults`.
+    """Returns pairs (row, fault): the fault's row in `timeline.faults`; the fault.
 
-    If `memory` is True, these are the faults in which memory ran out, otherwise all other faults.
+    With `memory`, these are the faults in which memory ran out, otherwise all other faults.
     """
     rows = np.flatnonzero((run.timeline.faults.kind == FaultKind.MEMORY) == memory)
     return [(row, fault_at(run, row)) for row in rows.tolist()]
 
 
 def finding_of(run: Run, row: int, fault: Fault, rule: str, title: str, saw: str, fix: str) -> Finding:
-    """Returns the finding for a fault, at the line whose work failed. `row` is the fault's row in the timeline's
-    `faults`."""
+    """Returns the finding for a fault, at the line whose work failed.
+
+    `row` is the fault's row in `timeline.faults`.
+    """
     faults = run.timeline.faults
     call, replay = int(faults.call[row]), int(faults.replay[row])
     launched = np.array([replay if replay >= 0 else call], np.int64)
@@ -50,7 +52,7 @@ def finding_of(run: Run, row: int, fault: Fault, rule: str, title: str, saw: str
 
 
 def fault_at(run: Run, row: int) -> Fault:
-    """Returns the fault in row `row` of the timeline's `faults`."""
+    """Returns the fault in row `row` of `timeline.faults`."""
     timeline, places = run.timeline, run.places
     faults, host = timeline.faults, timeline.host
     call, replay, noticed = (int(column[row]) for column in (faults.call, faults.replay, faults.noticed))
@@ -97,8 +99,10 @@ def _where(run: Run, row: int) -> Where:
 
 
 def _calls_until(run: Run, row: int) -> int | None:
-    """Returns how many events have the same name and stack as this event and began no later, or None without a
-    stack."""
+    """Returns how many events with the same name and stack began until this event began, including this event.
+
+    Returns None if the event has no stack.
+    """
     host = run.timeline.host
     if host.stack[row] < 0:
         return None
@@ -127,8 +131,10 @@ def _culprit(run: Run, row: int, fault: Fault) -> Where:
 
 
 def _own_frame(run: Run, row: int) -> int:
-    """Returns the user's innermost frame around an event, or -1. The frames around its forward operator do not
-    count."""
+    """Returns the user's innermost frame around an event, or -1.
+
+    For a backward operator, the frames around its forward operator do not count.
+    """
     places, frame = run.places, int(run.timeline.host.stack[row])
     while frame >= 0 and not places.is_user_frame[frame]:
         frame = int(run.timeline.stacks.parent[frame])

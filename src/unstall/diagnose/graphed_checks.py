@@ -53,9 +53,9 @@ def left_out_of(run: Run) -> LeftOut | None:
 
 
 def shortfall_of(run: Run) -> str | None:
-    """Returns a warning if most steps were left out, or None. The warning must come before all figures.
+    """Returns a warning if most steps were left out, or None. Reports show it before all figures.
 
-    It says how many steps the figures are based on, how long the other steps take, and what to do.
+    The warning says how many steps the figures are based on, how long the other steps take, and what to do.
     """
     left_out = left_out_of(run)
     if left_out is None or not left_out.most:

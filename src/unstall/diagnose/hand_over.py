@@ -115,9 +115,9 @@ def _first_of_launch(timeline: Timeline, rows: I64) -> I64:
 
 
 def _hidden_work(timeline: Timeline, rows: I64, at: I64, begun: I64) -> I64:
-    """Returns, for each idle interval, when the launch of a graph returned whose ops the file does not contain.
+    """Returns, for each idle interval, when the launch of a graph returned that may have kept the device busy, in ns.
 
-    Such a graph may have kept the device busy. The result is in ns. It is the largest int64 if there is no such graph.
+    The file does not contain the ops of this graph. If there is no such graph, the result is the largest int64.
 
     Args:
         timeline: The run.
@@ -145,8 +145,10 @@ def _hidden_work(timeline: Timeline, rows: I64, at: I64, begun: I64) -> I64:
 
 
 def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
-    """Returns a mask over the ops: True if the op's stream had to wait for an event since the stream's previous
-    launch."""
+    """Returns a mask over the ops: True if the op's stream had to wait for an event since its previous launch.
+
+    `launch` has the host row of each op's launch.
+    """
     waits, host, device = timeline.waits, timeline.host, timeline.device
     held = np.zeros(len(op), dtype=np.bool_)
     told = np.flatnonzero((waits.kind == WaitKind.STREAM_EVENT) & (waits.stream >= 0))

@@ -31,8 +31,8 @@ class Late:
 
     Attributes:
         group: The launches.
-        restarts: Whether only few of the launches are late. Then the host is usually ahead, and late only after a
-            pause.
+        restarts: Whether only few of the launches come after the device has run out of work. Then the host is usually
+            ahead of the device, except after a pause.
     """
 
     group: Group
@@ -40,16 +40,15 @@ class Late:
 
 
 def divide(run: Run, function: int | None = None) -> tuple[list[Late], list[Group]]:
-    """Returns (stretches, series): code whose launches leave the device idle; series of tiny kernels outside of that
-    code.
+    """Divides launches that leave the device idle into stretches of code and series of tiny kernels.
 
-    The stretches are sorted by cost, costliest first. Each series belongs to one line.
+    Returns (stretches, series). The stretches are sorted by cost, costliest first. Each series is of one line. No
+    launch is in both, so that no idle time counts twice, except as said below.
 
-    A stretch is the function `function` (a row of `timeline.stacks`). If `function` is None, it is the innermost
-    function with most of the idle time. If one line of tiny kernels has most of a stretch's idle time, the stretch is
-    left out, and the series of that line are returned. Otherwise the series within the stretch are left out. There is
-    one exception. If the host is late only after pauses, the device idles between tiny kernels for another reason, so
-    both are returned.
+    If `function` is given (a row of `timeline.stacks`), the stretch is this function. Otherwise it is the user's
+    innermost function that has most of the idle time. If one line of tiny kernels has most of the stretch's idle time,
+    only the series is returned. Otherwise only the stretch is returned, without the series in it. But if the host is
+    late only after pauses, both are returned, because the device then idles between tiny kernels for another reason.
     """
     lost, between = run.lost_to("launch"), run.lost_to("launch", "latency")
     rows_of_tiny = [group for group in _tiny_rows(run) if between[group.rows].sum() >= _WORTH * run.wall]
@@ -91,9 +90,9 @@ def _calls(run: Run) -> I64:
 
 
 def _innermost(run: Run) -> int:
-    """Returns the innermost of the user's functions that has most of the idle time, as a row of `timeline.stacks`.
+    """Returns the innermost of the user's functions whose launches have most of the idle time before them.
 
-    Returns -1 if there is no such function, or if the run has no stacks.
+    The function is a row of `timeline.stacks`. Returns -1 if there is no such function, or if the run has no stacks.
     """
     stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]
@@ -109,10 +108,10 @@ def _innermost(run: Run) -> int:
 
 
 def _below(run: Run, node: int) -> Group:
-    """Returns the launches in a function and in everything that it calls. `node` is the function's row in
-    `timeline.stacks`.
+    """Returns the launches in a function and in everything that it calls.
 
-    The group's place is the function's costliest line, if exact lines are known.
+    `node` is the function's row in `timeline.stacks`. The group's place is the function's costliest line, if exact
+    lines are known.
     """
     stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]
@@ -126,7 +125,7 @@ def _below(run: Run, node: int) -> Group:
 
 
 def around(run: Run) -> list[int]:
-    """Returns the user's innermost function with most of the idle time, and then its callers, from the inside outward.
+    """Returns the function that `_innermost` finds, and then its callers that are the user's, from the inside outward.
 
     Each function is a row of `timeline.stacks`. If several functions contain the same launches, only the innermost is
     returned.
@@ -197,8 +196,10 @@ def _function(run: Run, group: Group) -> int:
 
 
 def _functions(run: Run, places: I64) -> I64:
-    """Returns the places with one place for all lines of a function, if exact lines are known. A loop spans several
-    lines."""
+    """Returns the places, with the same place for all lines of a function, if exact lines are known.
+
+    A loop spans several lines, so its lines must count as one place.
+    """
     function = function_of(run.timeline)
     in_function = (places >= 0) & (places < len(function))
     return np.where(in_function, function[np.where(in_function, places, 0)], places) if len(function) else places

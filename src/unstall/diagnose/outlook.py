@@ -71,12 +71,12 @@ class Outlook:
 
     @cached_property
     def doubt(self) -> Freed | None:
-        """The gains if the recorder's overhead differs from its estimate and something else then limits the run, or
-        None.
+        """The gains if the recorder's overhead is not as estimated, or None if the same resource limits the run in that
+        case.
 
-        If the host limits the run, this assumes a host that is faster by the error of the estimate. Otherwise it
-        assumes that the recorder has no overhead. The result has only the gains of the host and of the best other
-        resource. It is None if the same resource limits the run in both cases.
+        If the host limits the run, the other case is a host that is faster by the error of the estimate. If something
+        else limits the run, the other case is a recorder without overhead. The result has only the gains of the host
+        and of the best other resource.
         """
         best, known = self.freed.best(), self.model
         if known.undistorted_by != "usual cost" or not best:
@@ -101,7 +101,7 @@ class Outlook:
     def caveat(self) -> str:
         """Returns a warning that says how far the replay is off, or "" if it is close enough.
 
-        The warning must come before all predictions.
+        Reports show the warning before all predictions.
         """
         known = self.model
         if abs(known.error) < _REPLAY_OFF:
@@ -162,8 +162,10 @@ class Outlook:
         return f"Without the recorder {unit} takes about {step} (an estimate, {good_to(self.usual_error)})."
 
     def _apart(self) -> str:
-        """Returns the two plain step times as text, or "" if they hardly differ. No gain is known better than their
-        difference."""
+        """Returns the step times measured before and after the recording, as text, or "" if they hardly differ.
+
+        Gains are not known more precisely than these times agree.
+        """
         meta = self.model.subject.timeline.meta
         if meta.plain_steps_ns is None or self.model.plain_step_ns != meta.plain_step_ns:
             return ""

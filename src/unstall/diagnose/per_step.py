@@ -70,8 +70,10 @@ def waits_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
 
 
 def launches_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
-    """Returns how often the host puts work on a device in a step. One call for a kernel, graph, copy or memset counts
-    once."""
+    """Returns how often the host puts work on a device in a step.
+
+    One call that launches a kernel, a graph, a copy or a memset counts once.
+    """
     launch = run.timeline.device.launch
     rows = _inside(run, np.unique(launch[launch >= 0]).astype(np.int64))
     start = run.timeline.host.start
@@ -95,9 +97,9 @@ def _inside(run: Run, rows: I64) -> I64:
 
 
 def _calls(run: Run, rows: I64) -> I64:
-    """Returns when each operator that contains some of these host rows makes the first of these calls, in ns.
+    """Returns when the calls in `rows` (host rows) begin, in ns.
 
-    A row outside of any operator counts by itself.
+    Calls within one operator count once, with the time of the first of them.
     """
     operation = run.places.operation[rows]
     _, first = np.unique(np.where(operation >= 0, operation, rows), return_index=True)
@@ -105,8 +107,11 @@ def _calls(run: Run, rows: I64) -> I64:
 
 
 def _stretches(run: Run, rows: I64) -> I64:
-    """Returns the same as `_calls`, except that consecutive driver calls with the same stack outside of operators count
-    once."""
+    """Returns when the calls in `rows` (host rows) begin, in ns.
+
+    Calls within one operator count once. So do consecutive driver calls outside of operators, if their stacks are the
+    same.
+    """
     host = run.timeline.host
     alone = rows[run.places.operation[rows] < 0]
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))

@@ -41,7 +41,7 @@ def _lines(run: Run) -> tuple[LineBytes, ...]:
 
 
 def _rows_at(run: Run, times: I64) -> I64:
-    """Returns, for each time, the host row of the event during which that time is, or -1.
+    """Returns, for each time, the host row of an event that spans this time, or -1.
 
     Of several events, the one that began last is chosen, on any thread. The allocator runs within calls of the host, so
     the thread that began an event last is the one that allocates.

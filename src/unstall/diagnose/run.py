@@ -110,8 +110,8 @@ class Run:
 
     @cached_property
     def exposed_by_waits(self) -> I64:
-        """For each host event, how long the device was idle because of this event with cause `sync` or `copy`, in
-        ns."""
+        """For each host event, how long the device was idle because of it, in ns. Only the causes `sync` and `copy`
+        count."""
         return self.lost_to("sync", "copy")
 
     def _blamed(self, chosen: Bool) -> I64:
@@ -169,7 +169,7 @@ class Run:
 
     @cached_property
     def _all_work(self) -> Intervals:
-        """The intervals in which any device was busy, also outside of the window, because a wait may extend beyond the
+        """The intervals in which any device was busy, also outside of the window. A wait may extend beyond the
         window."""
         return Intervals.union(self.timeline.device.start, self.timeline.device.end)
 
@@ -204,9 +204,9 @@ class Run:
         }
 
     def alone(self, ops: I64, beside: dict[int, Intervals]) -> int:
-        """Returns how long one of these ops ran in the window while its device did none of the work in `beside`, in ns.
+        """Returns how long at least one of these ops ran in the window while its device did no other work, in ns.
 
-        `ops` are device rows. `beside` has intervals by device.
+        `ops` are device rows. `beside` has, for each device, the intervals of the work that counts as other work.
         """
         device = self.timeline.device
         parts = Intervals.none()
@@ -216,8 +216,7 @@ class Run:
         return parts.total
 
     def lost_to(self, *causes: str) -> I64:
-        """Returns, for each host event, how long a device was idle because of this event with one of these causes, in
-        ns."""
+        """Returns, for each host event, how long a device was idle because of it, in ns. Only these causes count."""
         return self._blamed(self.gaps.lost_to(*causes))
 
     def gaps_by(self, cause: str) -> I64:
@@ -358,8 +357,8 @@ class Run:
         return f"{edit}:{where.file}:{where.line}{operator}"
 
     def within(self, rows: I64, file: re.Pattern[str]) -> Bool:
-        """Returns a mask over `rows`: True for host events that were called from a file whose name begins with a match
-        of `file`."""
+        """Returns a mask over `rows` (host rows): True for events with a frame in a file that `file` matches from its
+        start."""
         stacks, lines = self.timeline.stacks, self.timeline.lines
         frames = nearest(stacks.parent, named(self.timeline, file, lines.file)[stacks.line])
         stack = self.timeline.host.stack[rows]
@@ -397,8 +396,8 @@ class Run:
         return costliest(low, high, high - low)
 
     def idle_of(self, rows: I64, *causes: str) -> I64:
-        """Returns the indices of the idle intervals that have one of these causes and are due to one of the host rows
-        `rows`."""
+        """Returns the indices of the idle intervals that have one of these causes and are due to one of these host
+        rows."""
         return np.flatnonzero(self.gaps.lost_to(*causes) & np.isin(self.gaps.culprit, rows))
 
 

@@ -82,11 +82,10 @@ class Freed:
     error_ns: float  # the replay's own; smaller gains are not told from 0
 
     def best(self) -> list[str]:
-        """Returns the resource with the largest gain, and all resources whose gain is almost as large, largest gain
-        first.
+        """Returns the resource with the largest gain, and all resources with almost the same gain, largest gain first.
 
-        The gains may differ by 3 % of a step. Resources that gain less than 3 % of a step, or less than the replay's
-        error, are left out.
+        Such a gain is smaller by at most 3 % of a step. Resources that gain less than 3 % of a step, or less than the
+        replay's error, are left out.
         """
         least = max(_TIE * self.step_ns, self.error_ns, 1)
         ranked = sorted((name for name in self.gains if self.gains[name] >= least), key=lambda name: -self.gains[name])
@@ -262,7 +261,8 @@ def _idle(run: Run) -> dict[str, int]:
 
 
 def _mostly(run: Run) -> str:
-    """Returns why the device is idle most, such as "mostly waiting for launches (12.8 % of the time)"."""
+    """Returns a text that says what causes most of the idle time, such as "mostly waiting for launches (12.8 % of the
+    time)"."""
     idle, wall = _idle(run), _wall_without_set_up(run)
     cause = max(idle, key=lambda cause: idle[cause])
     how = "mostly" if 2 * idle[cause] > wall - _busy(run.accounts) else "the largest part of it"
@@ -286,8 +286,7 @@ def _asleep(run: Run) -> int:
 
 
 def _of_waits(run: Run) -> str:
-    """Returns a sentence that says how long the host waits for the device, and how long the device idles because of
-    that."""
+    """Returns a sentence that says how long the host waits for the device, and how long the device then idles."""
     wall, idle = run.wall, run.accounts.idle_ns
     cost = idle.sync + idle.copy
     left = (

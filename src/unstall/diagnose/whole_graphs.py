@@ -25,8 +25,8 @@ def with_whole_graphs(run: Run, model: Model, findings: list[Finding]) -> list[F
     """Returns the findings, with the launch-bound finding moved to the function whose graph gains most in a replay.
 
     If several functions gain the same, the one that needs the fewest graphs is used, and of these the innermost. A
-    function around the steps, such as a script's `main`, cannot be captured as it is, but only the part that each step
-    runs. If a framework makes some of the launches, the function is the model's `forward`.
+    function with the loop over the steps, such as a script's `main`, cannot be captured as a whole. Only the part that
+    each step runs can be. If a framework makes some of the launches, the function is the model's `forward`.
     """
     stretch = [finding for finding in findings if finding.rule == "launch-bound"]
     if len(stretch) == 1 and (forward := _only_the_model(run)) >= 0:

@@ -22,10 +22,11 @@ _LEAF = re.compile(r"\bAccumulateGrad$")
 
 @remembered
 def models(places: Places) -> I32:
-    """Returns, for each row of `timeline.stacks` (a frame of a call stack), the row of the model's `forward`, or -1.
+    """Finds, for each frame in `timeline.stacks`, the `forward` method of the model that is running at that frame.
 
-    The model's `forward` is the outermost `forward` around the frame that the user wrote and that a torch module's call
-    runs. The result is -1 for frames outside of a model.
+    Returns the row of that method's frame in `timeline.stacks`, or -1 if no model is running. A `forward` method counts
+    if it is the user's own and runs inside a call of a torch module. If several such methods are on the stack, the
+    outermost one counts, because its module contains the others.
     """
     timeline, stacks = places.timeline, places.timeline.stacks
     called = nearest(stacks.parent, named_functions(timeline, MODULE_CALL)[stacks.line]) >= 0
@@ -34,17 +35,18 @@ def models(places: Places) -> I32:
 
 
 def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
-    """Returns a mask of the host events that autograd's engine runs by itself in the backward pass of a function.
+    """Returns a mask of the host events that belong to a function's backward pass, but to no backward operator.
 
-    Between two backward operators of the function, the engine's work belongs to the function. Adding gradients to
-    `.grad` does not, because these gradients leave the function. If the run has no known backward operators, the
-    backward pass belongs to the model that ran last.
+    Autograd's engine does such work, for example when it sums gradients. Between two backward operators of the
+    function, the engine's work belongs to the function. Accumulating gradients into `.grad` does not, because these
+    gradients are the result of the function's backward pass. If the run has no known backward operators, the whole
+    backward pass belongs to the model that ran last before it.
 
     Args:
         places: The source places of the run's host events.
         chosen: A mask of the host events that belong to the function, including the backward operators of its
             operators.
-        function: A mask of the rows of `timeline.stacks` (frames) that are the function itself.
+        function: A mask of the rows of `timeline.stacks` that are frames of the function itself.
     """
     timeline, host = places.timeline, places.timeline.host
     found = np.zeros(len(host), dtype=np.bool_)
@@ -67,8 +69,7 @@ def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
 def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
     """Returns a mask over `mine`, the host rows of one thread in order of time.
 
-    An event is selected if it has no forward operator, and the events before and after it that have a forward operator
-    are both in `chosen`.
+    An event is selected if it has no forward operator and is between two events that have one and are in `chosen`.
     """
     timeline, host = places.timeline, places.timeline.host
     linked = host.forward[mine] >= 0
@@ -86,9 +87,10 @@ def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
 
 
 def _of_the_last_model(places: Places, mine: I64, function: Bool) -> Bool:
-    """Returns a mask over `mine`, host rows of one autograd thread.
+    """Returns a mask over `mine`, the host rows of one autograd thread.
 
-    An event is selected if `function` holds for the model that launched last before the event.
+    An event is selected if the model that launched last before the event is in `function`, a mask of the rows of
+    `timeline.stacks`.
     """
     host = places.timeline.host
     launches = np.flatnonzero((host.kind == HostKind.LAUNCH) & (host.stack >= 0))

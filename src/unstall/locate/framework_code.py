@@ -35,16 +35,16 @@ class FrameworkCode:
     def option_for(self, rule: str, place: int, rows: I64) -> tuple[Framework, Option] | None:
         """Returns a framework and its option that addresses a finding of `rule` at `place`, or None if no option does.
 
-        The option must apply to most of `rows`, the host rows of the finding. For an option that is a graph of the
-        model, a tenth of them is enough.
+        The option must apply to most of `rows`, the host rows of the finding. For an option that captures the model as
+        a CUDA graph, a tenth of the rows is enough.
 
         If one framework calls another, as the Trainer calls Accelerate, only the outermost framework's options count.
-        If several of these apply, the one for the innermost frame is returned. The framework's code must be between the
-        event and the user's code. A user's callback that the framework calls is the user's code. Launches belong to the
-        framework's loop, whoever wrote the model.
+        If several of these apply, the one whose pattern matches the innermost frame is returned. The framework's code
+        must be between the event and the user's code. A user's callback that the framework calls is the user's code.
+        Launches belong to the framework even if the user wrote the model, because the framework's loop calls the model.
 
-        If the option is a graph of the model, and the model already runs as a graph, the returned option says what else
-        the user can do.
+        If the option captures the model as a CUDA graph, and the model already runs as a graph, the returned option
+        says what else the user can do.
         """
         places, stacks = self.places, self.places.timeline.stacks
         options = [(each, option) for each in FRAMEWORKS for option in each.options if re.fullmatch(option.rules, rule)]

@@ -22,8 +22,8 @@ class Option:
         do: What to do, by options or calls of the framework.
         safe_if: The condition under which `do` keeps the program correct.
         names: The objects that `do` relies on, as "module:object", or "module:object(parameter)".
-        directly: Whether `frame` must match the innermost frame outside of torch. Then a model that the framework's
-            loop calls does not count.
+        directly: Whether `frame` must match the innermost frame outside of torch. If so, the option does not apply to
+            events inside a model that the framework's loop calls.
         of_model: Whether `do` advises a graph that holds only the model's forward and backward passes, because the
             framework's own work around the model cannot be captured.
         shortens: Whether following `do` makes a step shorter, as the replay of the finding predicts.

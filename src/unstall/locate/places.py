@@ -26,8 +26,8 @@ class Places:
     """The place in the source of every host event.
 
     A place is a number. If the event's stack has a line of the user's, the place is a row of `timeline.lines`.
-    Otherwise it is `len(timeline.lines)` plus the text index of a name: the name of the annotation around the event, or
-    of the outermost operator. If there is no such name, the place is -1.
+    Otherwise it is `len(timeline.lines)` plus the index of a name in `timeline.strings`: the name of the annotation
+    around the event, or of the outermost operator. If there is no such name, the place is -1.
     """
 
     timeline: Timeline
@@ -72,9 +72,9 @@ class Places:
     def _usual_caller(self, place: int, rows: I64) -> int:
         """Returns the line that calls the place in most of these host rows, as a row of `timeline.lines`, or -1.
 
-        Some rows may be in functions that the place calls, so that their own caller is the place itself. For such rows,
-        the place's frame is looked up in the stack first. backward() is the caller of a backward operator, so backward
-        operators count only if all rows are backward operators.
+        Some rows may be in functions that the place calls, so that their own caller is the place itself. For these
+        rows, the place's frame is looked up in their stack, and the caller of that frame counts. The caller of a
+        backward operator is backward(), so backward operators count only if all rows are backward operators.
         """
         at = rows[self.place[rows] == place]
         if len(at):
@@ -107,8 +107,8 @@ class Places:
 def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None = None) -> Places:
     """Attributes every host event to a place in the source.
 
-    A backward operator is at the line of its forward operator. While `unstall.graphed` proves a graph, events are at
-    unstall's line, not at the user's line that runs meanwhile.
+    A backward operator is at the line of its forward operator. While `unstall.graphed` checks a new graph, events are
+    at a line of unstall, not at the user's line that runs meanwhile.
 
     Args:
         timeline: A recorded run.
@@ -154,9 +154,9 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
 
 
 def _callers(timeline: Timeline, is_user_frame: Bool, user_node: I32) -> I32:
-    """Returns the calling frame of each row of `timeline.stacks`: the next frame outward that is the user's, or -1.
+    """Returns the calling frame of each row of `timeline.stacks`, or -1: the next frame outward that is the user's.
 
-    For a line of a library, it is the next frame outward in the program's own file.
+    For a frame outside of the program's own file, it is the next frame outward that is in that file.
     """
     stacks = timeline.stacks
     outside = stacks.parent
@@ -237,7 +237,7 @@ def _outermost_operators(timeline: Timeline, mine: Bool) -> I32:
 
 
 def _fallback(timeline: Timeline, source: I64, top_op: I32, step: str | None) -> I64:
-    """Returns a name for each host event, as a text index, or -1.
+    """Returns a name for each host event, as an index into `timeline.strings`, or -1.
 
     The name is that of the innermost annotation around the event that does not mark a step. Without such an annotation,
     it is the name of the outermost operator.

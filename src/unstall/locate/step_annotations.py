@@ -139,8 +139,8 @@ def _numbers(name: str) -> list[float]:
 def in_agreement(timeline: Timeline, found: Steps) -> Steps:
     """Returns steps by an annotation that encloses nearly all launches, if it occurs as often as the steps in `found`.
 
-    Otherwise returns `found`. If the annotation occurs more or less often, as one around a layer or an epoch does, it
-    becomes the hint of the returned steps.
+    Otherwise returns `found`. If the annotation occurs more or less often, as one around a layer or an epoch does, the
+    `hint` of the returned steps names the annotation.
     """
     launched = launch_times(timeline)
     best, most = None, 0.0

@@ -53,7 +53,10 @@ _MOST = 0.5  # a majority
 
 
 def nature_of(timeline: Timeline, start: I64, end: I64) -> Nature:
-    """Returns whether repeating spans [start, end) of the host's time are steps. Times are ascending, in ns."""
+    """Returns whether repeating spans [start, end) of the host's time are steps or parts of steps.
+
+    Times are ascending, in ns.
+    """
     if len(start) < 2 or within_one_call(timeline, start):
         return Nature.PART
     for evidence in (_of_modules, _of_passes, _of_embeddings):
@@ -77,10 +80,10 @@ def within_one_call(timeline: Timeline, start: I64) -> bool:
 
 
 def _enclose(timeline: Timeline, start: I64, chosen: Bool, most: int | None = None) -> bool:
-    """Returns whether single events among `chosen`, on threads that launch, enclose most pairs of successive starts.
+    """Returns whether, for most pairs of successive times in `start`, one event in the mask `chosen` spans both times.
 
-    Events that enclose more than `most` starts do not count. A function around all starts may be the loop over the
-    steps. A function that is called repeatedly, with several starts in each call, is not that loop.
+    Only events on threads that launch count. Events that span more than `most` times do not count, because such an
+    event may be a call of the function with the loop over the steps.
     """
     host, device = timeline.host, timeline.device
     if len(start) < 2:
@@ -99,7 +102,7 @@ def _enclose(timeline: Timeline, start: I64, chosen: Bool, most: int | None = No
 def _called_together(timeline: Timeline, start: I64, end: I64) -> bool:
     """Returns whether functions that are called repeatedly enclose several spans in each call.
 
-    Returns False if nearly all spans launch a graph. Such a span is a pass of the model, not a part of one.
+    Returns False if nearly all spans launch a graph. Such a span is a whole pass of the model.
     """
     host = timeline.host
     if timeline.meta.frames_at_calls or _in_most(host.start[host.kind == HostKind.GRAPH_LAUNCH], start, end):
@@ -174,8 +177,10 @@ def _in_most(times: I64, start: I64, end: I64) -> bool:
 
 
 def _nearly_all(count: int, spans: int) -> bool:
-    """Returns whether `count` of the spans are nearly all spans. One may be missing, because a recording may cut off
-    the last."""
+    """Returns whether `count` is nearly `spans`, the number of all spans.
+
+    One span may be missing, because a recording may cut off the last one.
+    """
     return count >= min(ALIKE * spans, spans - 1)
 
 

@@ -58,14 +58,13 @@ def begins_with_a_step(timeline: Timeline, ends: I64) -> bool:
 def _calls_per_step(timeline: Timeline, optimizer: I64) -> int:
     """Returns how many optimizer calls make one step, such as two for a GAN with an Adam for each net.
 
-    `optimizer` has the host rows of the calls, which all have the same name.
-
-    Compares the launches between successive calls, in any order. The result is n if launches n calls apart are alike,
-    and launches fewer calls apart differ at least twice as much. Otherwise the result is 1.
+    `optimizer` has the host rows of the calls, which all have the same name. The launches after each call are compared,
+    in any order, with those after the call that comes n calls later. The result is the smallest n for which they are
+    alike. For each smaller n, they must differ at least twice as much. Otherwise the result is 1.
 
     Measured on an H200: The two nets of a DCGAN have 78 % of their launches in common, and successive steps have 97 %
-    to 100 %. If one net has five calls for each call of the other, neighbours have 93 % in common. The same holds for a
-    program that does extra work every sixth step. Both give 1.
+    to 100 %. If one net has five calls for each call of the other, the launches after successive calls have 93 % in
+    common. The same holds for a program that does extra work every sixth step. Both give 1.
     """
     calls, tokens = launch_sequence(timeline)
     part = np.searchsorted(timeline.host.end[optimizer], timeline.host.start[calls], side="right") - 1
@@ -79,12 +78,11 @@ def _calls_per_step(timeline: Timeline, optimizer: I64) -> int:
 
 
 def _alike(part: I64, token: I64, distance: int) -> float:
-    """Returns the share of launches that parts of the run have in common with the part that comes `distance` parts
-    later.
+    """Returns which share of their launches two parts of the run have in common if they are `distance` parts apart.
 
     Args:
-        part: The number of the part in which each launch is. Parts are numbered in order of time.
-        token: A number for the kernel of each launch. Equal numbers stand for equal kernels.
+        part: For each launch, the number of the part that contains it. Parts are numbered in order of time.
+        token: For each launch, a number for its kernel. Equal numbers stand for equal kernels.
         distance: A number of parts.
     """
     launches, width = np.bincount(part), int(token.max(initial=0)) + 1

@@ -29,7 +29,7 @@ class _Repetition:
 
 
 def by_period(timeline: Timeline) -> tuple[Steps | None, tuple[int, int] | None]:
-    """Finds steps as the period with which the sequence of launched kernels repeats.
+    """Finds steps from the period with which the sequence of launched kernels repeats.
 
     Layers repeat within a step. If a run has only one call of the model, nothing but layers repeats. If evidence shows
     that several periods are steps, the shortest is used, because a longer one contains several steps. Without evidence,
@@ -63,7 +63,7 @@ def by_period(timeline: Timeline) -> tuple[Steps | None, tuple[int, int] | None]
 
 
 def _inside(timeline: Timeline, found: _Repetition) -> float:
-    """Returns the share of the device's time that launches within the repetitions take."""
+    """Returns the share of the device's work, by time, that was launched during the repetitions."""
     device = timeline.device
     rows = np.flatnonzero(device.launch >= 0)
     launched, length = timeline.host.start[device.launch[rows]], device.end[rows] - device.start[rows]

@@ -31,7 +31,8 @@ _RECORDED_STEP = re.compile(r"unstall\.step(#\d+)?$")
 
 
 def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
-    """Finds the steps of a run, without those in which `unstall.graphed` proves its graphs.
+    """Finds the steps of a run, without those in which `unstall.graphed` checks its graphs, since later steps do no
+    checks.
 
     `name` is the name of the annotation around each step, or a glob. The default is the name that the recorder was
     given, if the timeline has such an annotation.

@@ -98,8 +98,8 @@ def by_speed(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) 
     def found(change: Callable[[float], Program], ends: tuple[float, float], strays: float) -> tuple[float, float]:
         """Finds the factor with which `change` comes closest to the plain step time.
 
-        Returns (unlikeliness, factor): how unlikely a change by this factor is; the factor. If the change closes less
-        than half of the difference, it returns (infinity, 1).
+        Returns (score, factor). A higher score means that a change by this factor is less likely. If the change closes
+        less than half of the difference, it returns (infinity, 1).
         """
 
         @cache
@@ -142,10 +142,10 @@ def _stretched(program: Program, factor: float, which: Bool) -> Program:
 
 
 def _root(excess: Callable[[float], float], low: float, high: float, close: float) -> float:
-    """Returns where a falling function comes within `close` of 0. If it does not, returns the end whose value is nearer
-    to 0.
+    """Returns where a falling function comes within `close` of 0.
 
-    The method is the secant method of Anderson and Björck.
+    If the function has no zero between `low` and `high`, returns the end at which it is nearer to 0. The method is the
+    secant method of Anderson and Björck.
     """
     at_low, at_high = excess(low), excess(high)
     if at_low <= 0 or at_high >= 0:

@@ -55,10 +55,10 @@ def _harmless(finding: Finding, gain: float, planned: Container[str], *, elsewhe
 
 
 def _is_elsewhere(finding: Finding, gain: float, planned: Container[str], much_ns: float) -> bool:
-    """Returns whether the device idles for at least `much_ns` because of the finding, but the edit "graph" does not
-    help.
+    """Returns whether the device idles for at least `much_ns` because of the finding, although its edit gains nothing.
 
-    Then the gain of mending the finding is unknown. `gain` is what the edit gains alone, as a share of the step.
+    Only the edit "graph" counts. The gain of mending such a finding is unknown. `gain` is what the edit gains alone, as
+    a share of the step.
     """
     idles = finding.exposed_ns >= much_ns and (finding.edit or "").startswith("graph")
     return idles and 0 <= gain < _NOTHING and finding.edit not in planned
@@ -76,7 +76,7 @@ def _saw(
         finding: The finding.
         gain: What its edit gains alone, as a share of the step.
         harmless: Whether the finding needs no change.
-        planned: For each edit in the plan, its number there and its gain there in ns.
+        planned: For each edit in the plan, (its number in the plan, what it gains in the plan in ns).
         mends: How many findings share the edit.
         error_ns: The model's error. A smaller gain is not given as a number.
     """

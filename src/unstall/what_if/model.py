@@ -57,7 +57,7 @@ def model(
     plain_step_ns: int | None = None,
     as_recorded: bool = False,
 ) -> Model:
-    """Builds a run's program, without the recorder's overhead, and checks that a replay reproduces the recorded times.
+    """Builds a run's program without the recorder's overhead, and replays it to find out how accurate it is.
 
     `plain_step_ns` defaults to the value in the file. With `as_recorded`, the overhead stays in the program.
 
@@ -106,8 +106,8 @@ def model(
 def as_a_rule(recorded: Subject) -> tuple[Program, int]:
     """Removes pauses and the recorder's interruptions from a run's program.
 
-    A pause is work that took far longer in one step than in all others. Returns (program, ns): the program without
-    them; the total length of the pauses.
+    A pause is work that took far longer in one step than in all others. Returns (program, ns): the changed program; the
+    total length of the pauses.
     """
     host, at_work = recorded.timeline.host, is_recorder_at_work(recorded.timeline, amid=True)
     own = own_work(
@@ -122,10 +122,10 @@ def _is_time(ns: float) -> bool:
 
 
 def _elastic(timeline: Timeline, program: Program) -> Bool:
-    """Returns a mask of the ops whose length may differ without the recorder.
+    """Returns a mask of the ops whose length may differ without the recorder: kernels, and copies of pageable memory.
 
-    Copies over the link keep their length, and so do ops that wait for other devices. The length of pageable copies may
-    differ, because the host stages them.
+    The length of these copies may differ because the host stages them. Other copies keep their length, and so do ops
+    that wait for other devices.
     """
     device = timeline.device
     kernels = (device.kind == DeviceKind.KERNEL) & ~is_communication(timeline)

@@ -44,9 +44,9 @@ class EditPlace:
         return chosen
 
     def _instead(self, places: Places) -> str:
-        """Returns a suggestion of another place that the user may have meant, as text, or "".
+        """Returns a text that suggests another place, which the user may have meant, or "".
 
-        The suggested file has the most similar name. In that file, the suggestion is the nearest line at which
+        The file of that place is the one with the most similar name. In that file, it is the nearest line at which
         something was recorded, or the function with the most similar name.
         """
         timeline, lines = places.timeline, places.timeline.lines
@@ -116,8 +116,10 @@ class EditPlace:
 
 
 def _index(timeline: Timeline, text: str | None) -> int:
-    """Returns the index of a text in `timeline.strings`, or -2, which no row has, if the run does not contain the
-    text."""
+    """Returns the index of a text in `timeline.strings`.
+
+    If the run does not contain the text, returns -2, which no row has as an index.
+    """
     try:
         return timeline.strings.index(text)
     except ValueError:
@@ -139,7 +141,8 @@ def parse_line(text: str) -> EditPlace:
 
 
 def graph_of(file: str | None, function: str | None) -> str | None:
-    """Returns the edit "graph:FILE:FUNCTION" as text, or None if `parse_function` would read other names from it.
+    """Returns the edit "graph:FILE:FUNCTION" as text, or None if `parse_function` would split the text into other
+    names.
 
     The names come from a trace, which may be forged.
     """

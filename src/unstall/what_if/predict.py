@@ -39,11 +39,11 @@ _AFTER_OTHERS = ("overlap-copies", "graph")
 
 
 def plan(model: Model, edits: Sequence[Edit], alone: Mapping[str, float] | None = None) -> list[Prediction]:
-    """Returns the edits in the order in which to make them: the edit that gains most in each position comes next.
+    """Returns the edits in the order in which to make them.
 
-    Some edits gain something only together. For example, if a path has two waits, removing only one of them gains
-    nothing. So when no single edit gains anything, the remaining edits are tried together: first all edits of one kind,
-    then all edits.
+    At each point, the next edit is the one that gains most after all edits before it. Some edits gain something only
+    together. For example, if a path has two waits, removing only one of them gains nothing. So when no single edit
+    gains anything, the remaining edits are tried together: first all edits of one kind, then all edits.
 
     Args:
         model: The run.
@@ -96,7 +96,7 @@ def _together(edits: Sequence[Edit], subject: Subject, step: float, worth: float
 
 
 def _needed(edits: Sequence[Edit], subject: Subject, worth: float) -> list[Edit]:
-    """Returns the edits without those that contribute nothing to what they gain together. Needs one replay for each
+    """Returns only those of the edits that contribute to what all of them gain together. Needs one replay for each
     edit."""
     needed, least = [], _step_ns(edits, subject)
     for number, edit in enumerate(edits):

@@ -47,8 +47,7 @@ def if_free(subject: Subject, step_ns: float) -> dict[str, float]:
 
 
 def _same(a: Program, b: Program) -> bool:
-    """Returns whether two programs have the same columns. An edit that finds nothing to change returns the same
-    program."""
+    """Returns whether two programs have equal columns, so that a replay of both takes the same time."""
     tables = ((a.instructions, b.instructions), (a.ops, b.ops))
     columns = [(getattr(one, field.name), getattr(other, field.name)) for one, other in tables for field in fields(one)]
     return all(one is other or np.array_equal(one, other) for one, other in columns)

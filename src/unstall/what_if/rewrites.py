@@ -16,10 +16,10 @@ def on_streams(program: Program, stream: I32 | I64, after: I32 | I64, lag: I64, 
 
     Args:
         program: The program.
-        stream: The stream of each op.
-        after: An earlier op that each op waits for, or -1.
-        lag: The time from the end of that earlier op to the start of each op, in ns.
-        device_of_stream: The device of each stream, including new ones.
+        stream: For each op, its stream.
+        after: For each op, an earlier op that it waits for, or -1.
+        lag: For each op, the time from the end of that earlier op to its own start, in ns.
+        device_of_stream: For each stream, its device.
     """
     # A graph follows the stream of the call that launches it; a single op follows its own stream.
     do = program.instructions
@@ -62,13 +62,13 @@ def neutral(program: Program, chosen: Bool) -> Program:
 
 
 def _without(after: I32, stream: I32, gone: Bool) -> I64:
-    """Returns, for each op, the op that it waits for, or -1. An op that is gone is replaced.
+    """Returns, for each op, the op that it waits for, or -1.
 
-    The replacement is the last op before it on its stream that is not gone.
+    If that op is gone, the result is the last op before it on the same stream that is not gone.
 
     Args:
-        after: The op that each op waits for, or -1.
-        stream: The stream of each op.
+        after: For each op, the op that it waits for, or -1.
+        stream: For each op, its stream.
         gone: A mask of the ops that are gone.
     """
     left = np.full(len(stream) + 1, -1, dtype=np.int64)  # -1 of an op that follows none

@@ -26,6 +26,6 @@ def was_set_up(finding: Finding, timeline: Timeline, steps: Steps) -> bool:
 def begins_with_program(timeline: Timeline) -> bool:
     """Returns whether the recording starts where the program starts.
 
-    This is so if the program ends before the recorder is ready. Then `meta.shortfall` is set.
+    A program that ends before the recorder is ready is recorded from its first step. Then `meta.shortfall` is set.
     """
     return timeline.meta.shortfall is not None

@@ -22,9 +22,9 @@ OPERATORS = 4
 
 
 def staging_ns(subject: Subject, copies: Bool) -> I64:
-    """Returns, for each instruction, an upper limit in ns for the host time that staging its copies takes.
+    """Returns, for each instruction, how much host time staging its copies can take at most, in ns.
 
-    `copies` is a mask of the ops that count as copies.
+    Staging is copying into pinned memory. `copies` is a mask of the ops that count as copies.
     """
     program = subject.program
     count, launcher = len(program.instructions), program.launcher[copies]
@@ -34,7 +34,7 @@ def staging_ns(subject: Subject, copies: Bool) -> I64:
 
 
 def unexplained_ns(subject: Subject, copies: Bool, usual_ns: int = 0) -> I64:
-    """Returns, for each instruction, the host time in ns of a copying call that copying does not explain.
+    """Returns, for each instruction, how much host time of its copying call is not due to the copy, in ns.
 
     This is the time beyond staging and the usual length of a call, `usual_ns`. The part before the copy is given for
     the instruction that launches the copy. The part after the copy is given for the wait in the same call. `copies` is
@@ -79,7 +79,7 @@ def limited(subject: Subject, removed: I64, copying: I64, most: I64) -> I64:
 
 
 def usual_launch(subject: Subject) -> tuple[int, int]:
-    """Returns the median host times of (an operator that launches one kernel, its launching call), in ns.
+    """Returns two median host times in ns: of an operator that launches one kernel, and of its launching call.
 
     Returns (0, 0) if the run has no launches.
     """

@@ -13,7 +13,8 @@ from unstall.timeline.grouping import groups, union
 
 @dataclass(frozen=True, slots=True)
 class RecorderCost:
-    """The overhead of recording one event, in ns. All fields but `op` are overhead on the host."""
+    """The overhead of recording one event, in ns. `op` is overhead on the device, all other fields are overhead on the
+    host."""
 
     operator: int
     frame: int
@@ -56,7 +57,8 @@ _LEAST_WORK, _LEAST_CALL = 0.15, 0.25  # of the recorded time
 
 
 def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) -> Program:
-    """Returns the program without the recorder's usual overhead, which is `cost` multiplied by `scale`."""
+    """Returns the program without the recorder's usual overhead. The overhead removed is `cost` multiplied by
+    `scale`."""
     do, ops = program.instructions, program.ops
     events = do.recorded.astype(np.float64)
     on_work = scale * (

@@ -29,8 +29,10 @@ _GROWS = (
 
 
 def allocator_churn(run: Run) -> list[Finding]:
-    """Returns one finding for each line and kind of memory (device or pinned) that the line allocates in the steady
-    state."""
+    """Returns one finding for each line that gets memory from the driver, or gives it back, in the steady state.
+
+    If a line does so for both device memory and pinned memory, it has two findings.
+    """
     rows = churning(run)
     lost = run.lost_to("allocator")
     of_device = calls_for_device_memory(run)

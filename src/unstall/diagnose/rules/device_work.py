@@ -205,7 +205,7 @@ def _costliest(run: Run, ops: I64) -> Group:
 
 
 def _mostly(run: Run, ops: I64) -> str:
-    """Returns the name of the kernel that takes longest among these device ops, and its time in a step or in the
+    """Returns a text that names the kernel that takes longest among these device ops, with its time in a step or in the
     run."""
     device = run.timeline.device
     names, which = np.unique(device.name[ops], return_inverse=True)
@@ -230,8 +230,10 @@ def _of_optimizer(run: Run) -> Bool:
 
 
 def _rows(run: Run, chosen: Bool, kernels: Bool) -> I64:
-    """Returns the device rows of chosen ops that follow each other on a stream, at least _ROW without another kernel
-    between."""
+    """Returns the device rows of chosen kernels that run in series of at least _ROW.
+
+    The kernels of a series follow each other on a stream, with no other kernel between them.
+    """
     device = run.timeline.device
     order = np.flatnonzero(kernels)
     order = order[np.argsort(device.stream[order], kind="stable")]

@@ -70,8 +70,10 @@ def _kinds(run: Run, ops: I64, beside: dict[int, Intervals]) -> str:
 
 
 def _described(run: Run, part: Alike, alone: int) -> str:
-    """Returns a text with the collectives' count, kind, group, bytes, bandwidth and times, as far as these are
-    known."""
+    """Returns a text with the collectives' count, kind, group, bytes, bandwidth and times.
+
+    What is unknown is left out. `alone` is how long they run with nothing beside them, in ns.
+    """
     text = counted(len(part.ops), _NAMES.get(part.kind, part.kind.value))
     if part.ranks > 0:
         text += f" among {counted(part.ranks, 'rank')}"

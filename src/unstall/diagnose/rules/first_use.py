@@ -13,7 +13,7 @@ _WORTH = 0.005  # of the window
 
 
 def first_use(run: Run) -> list[Finding]:
-    """Returns one finding for each line that uses something for the first time and makes the device idle.
+    """Returns one finding for each line that makes the device idle because it uses something for the first time.
 
     The finding's exposed time is the idle time during first uses, without the part that is due to the recorder.
     """

@@ -78,8 +78,7 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
 
 
 def _in_library(run: Run, group: Group) -> str:
-    """Returns the most common places in libraries at which these waits are, as text, or "" if no wait is in a
-    library."""
+    """Returns the places in libraries at which most of these waits are, as text, or "" if no wait is in a library."""
     keys = np.stack([run.timeline.host.stack[group.rows], run.places.frame[group.rows]])
     found: Counter[str] = Counter()
     for (stack, user), count in zip(*_distinct(keys), strict=True):
@@ -124,10 +123,10 @@ def _edit(run: Run, way: Way, group: Group) -> str:
 
 
 def _reads_data(run: Run, way: Way, group: Group) -> bool:
-    """Returns whether the waits read more data than a value. Then the advice is to copy into pinned memory without
-    waiting.
+    """Returns whether the host waits for data that is larger than a single value.
 
-    A value can stay on the device instead.
+    If so, the advice is to copy the data into pinned memory without waiting. A single value can stay on the device
+    instead.
     """
     return way.rule == "sync-cpu" and bool((_bytes_read(run, group.rows) > READ_BACK_BYTES).any())
 
@@ -199,9 +198,10 @@ def _copy_call(run: Run, rows: I64) -> I64:
 
 
 def _last_kernel(run: Run, rows: I64) -> I32:
-    """Returns, for each wait, the name of the last op that was launched before its copy, as a text index, or -1.
+    """Returns, for each wait, the name of the last op that was launched before the copy for which the host waits, or
+    -1.
 
-    Only a launch by the same thread at the same line counts.
+    The name is an index into `timeline.strings`. Only a launch by the same thread at the same line counts.
     """
     host, device = run.timeline.host, run.timeline.device
     launched = np.flatnonzero(device.launch >= 0)

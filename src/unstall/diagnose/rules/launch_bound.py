@@ -55,7 +55,7 @@ def _finding(run: Run, late: Late, lost: I64) -> Finding:
 def _how_late(run: Run, group: Group, lost: I64) -> str:
     """Returns a text that says how many launches came after the device had run out of work.
 
-    It also says how many ops were queued at the other launches, unless these were few.
+    If the other launches had several ops queued before them, the text says how many.
     """
     calls, depth = run.launch_depth
     others = depth[np.isin(calls, group.rows[lost[group.rows] == 0])]
@@ -66,7 +66,8 @@ def _how_late(run: Run, group: Group, lost: I64) -> str:
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
-    """Returns texts that name the lines at which most of the idle time ends, and the functions called there.
+    """Returns texts that name the lines with most of the idle time before their launches, and the functions called
+    there.
 
     The finding's own line is left out. Two functions with the same name in a file can be distinguished only if exact
     lines are known.
@@ -86,8 +87,10 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
-    """Returns (fix, safe_if, edit): the advice; the condition under which it is safe; the edit that models it, or
-    None."""
+    """Returns (fix, safe_if, edit): the advice; the condition under which it is safe; the edit that models it.
+
+    The edit is None if the group launches graphs.
+    """
     replayed = run.timeline.host.kind[group.rows] == HostKind.GRAPH_LAUNCH
     if replayed.mean() > _MOSTLY:
         return (
@@ -116,7 +119,7 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
 def _cut_out(run: Run, group: Group, *, maybe: bool) -> str:
     """Returns the advice for a function that contains the loop over the steps, and so cannot be captured as it is.
 
-    `maybe` says that the function only may contain the loop.
+    With `maybe`, it is not certain that the function contains the loop.
     """
     lines = lines_of(run, group)
     what = f"put what each step does here{f' ({lines})' if lines else ''} into a function"

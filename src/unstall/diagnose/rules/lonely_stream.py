@@ -52,9 +52,9 @@ def lonely_stream(run: Run) -> list[Finding]:
 
 
 def _lonely(run: Run, number: int, here: Bool) -> dict[int, tuple[int, int]]:
-    """Returns the streams of a device that hardly overlap with any other stream, with (ns at work, ns of overlap).
+    """Returns the streams of a device that hardly overlap with any other stream of the device.
 
-    The stream with the most ops is left out.
+    For each stream, the result has (ns at work, ns of overlap). The stream with the most ops is left out.
     """
     device = run.timeline.device
     counts = np.bincount(device.stream[here], minlength=1)

@@ -15,7 +15,7 @@ _WORTH = 0.05  # of the window
 
 
 def partial_overlap(run: Run) -> list[Finding]:
-    """Returns one finding for each line whose copies the computation hides only in part.
+    """Returns one finding for each line whose copies overlap with computation only in part.
 
     The finding's exposed time is the time in which these copies ran and nothing computed. Copies on a stream that
     overlaps with nothing belong to the rule lonely_stream.

@@ -90,10 +90,10 @@ def _within(run: Run, group: Group) -> str:
 def _after(run: Run, group: Group) -> str:
     """Returns a text that names the line of the call before these events, or "".
 
-    The text is "" unless most of the events have the same line before them, and it is not the group's own line. The
-    call before an event is on the event's thread. For events on autograd's threads, it may be on any thread, because
-    backward() on another thread starts them. If no operators were recorded, it may always be on any thread, because
-    autograd's threads cannot be identified.
+    The text is "" unless most of the events have the same line before them, and it is not the group's own line.
+    Usually, only calls on the event's thread count. For events on autograd's threads, calls on any thread count,
+    because backward() on another thread starts these events. If no operators were recorded, calls on any thread count
+    for all events, because autograd's threads cannot be identified.
     """
     host = run.timeline.host
     operation = run.places.operation[group.rows]

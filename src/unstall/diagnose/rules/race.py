@@ -27,7 +27,7 @@ class _Side:
     streams: tuple[int, ...]  # rows of Streams; none for the host
 
     def told(self, run: Run) -> str:
-        """Returns the access as text, such as "aten::sum at train.py:12 on stream 7". The line is left out if it is
+        """Returns the access as text, such as "aten::sum at train.py:12 on stream 7", or without the line if it is
         unknown."""
         where = run.places.where(self.place, -1, None)
         line = f" at {where.file}:{where.line}" if where.file else ""

@@ -35,12 +35,12 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Makes one CUDA graph of each stretch of launches within the steps that can be captured. Stretches are as long as
-    possible.
+    """Makes a CUDA graph of each stretch of successive launches that can be captured.
 
-    A stretch ends at an operation that cannot be captured: a wait, an upload, a copy that blocks, a download to
-    pageable memory, an event, or a launch of another thread. It also ends at work that a graph would not remove: data
-    loading, allocation, long work outside any operator.
+    Only launches within the steps count. Each stretch is as long as possible. It ends at an operation that cannot be
+    captured: a wait, an upload, a copy that blocks, a download to pageable memory, an event, or a launch of another
+    thread. It also ends at work that a graph would not remove: data loading, allocation, long work outside any
+    operator.
 
     If everything that an operator launches is in the graph, the operator's work before its first launch and after its
     last launch is removed too. If the edit has a place, the work of the place's function, and of everything that the
@@ -96,7 +96,8 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def _stretches(subject: Subject, place: EditPlace | None, breaks: Bool) -> I64:
-    """Returns the number of the stretch that contains each instruction, ascending, or -1."""
+    """Returns, for each instruction, the number of the stretch that contains it, or -1. One graph can contain a
+    stretch."""
     program = subject.program
     do = program.instructions
     launches = _launching(subject)
@@ -161,7 +162,7 @@ def _beside(subject: Subject, place: EditPlace | None) -> NDArray[np.float64]:
 
 
 def _breaks(subject: Subject) -> Bool:
-    """Returns a mask of the instructions before which the host does work that a graph would not remove."""
+    """Returns a mask of the instructions that come after host work that a graph would not remove."""
     host, do = subject.timeline.host, subject.program.instructions
     outside = do.work * (1 - subject.share_of_work(host.kind <= HostKind.CALL))
     chosen: Bool = (subject.share_of_work(is_no_code(subject.timeline)) > 0) | (outside >= _LONG_NS)

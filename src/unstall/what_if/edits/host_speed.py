@@ -22,7 +22,7 @@ def apply(subject: Subject, factor: float) -> Subject:
 
 
 def parse_factor(name: str, text: str | None) -> float:
-    """Returns K from the text K in NAME:K. It may be `inf`.
+    """Returns the number K of an edit NAME:K. `text` is K, and may be "inf".
 
     Raises:
         UsageError: The text is not a number, or is less than 0.001.

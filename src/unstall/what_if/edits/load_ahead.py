@@ -45,7 +45,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def _factor(subject: Subject, loading: Bool) -> float:
-    """Returns the factor by which the total time of all requests becomes shorter if each takes at most FETCH_NS."""
+    """Returns how many times shorter all requests together become if each takes at most FETCH_NS."""
     host = subject.timeline.host
     before = after = 0
     for _, mine in groups(host.thread):

@@ -21,9 +21,9 @@ def prepare(text: str | None) -> EditPlace | None:
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
     """Lets uploads run ahead of the computation on their stream, with two buffers.
 
-    An upload waits only until its buffer is free, which is the buffer of the upload two before it. The next op on the
-    computing stream waits for the upload, as it would wait for an event. Downloads stay unchanged, because the host
-    waits for them.
+    An upload waits only until its buffer is free. This is the buffer that the upload before the previous one used. The
+    next op on the computing stream waits for the upload, as it would wait for an event. Downloads stay unchanged,
+    because the host waits for them.
     """
     program, device = subject.program, subject.timeline.device
     ops = program.ops
