@@ -41,8 +41,10 @@ class Alignment:
 
     @property
     def same_work(self) -> bool:
-        """Whether most of the common kernels or lines support this ratio. A changed program has only some other
-        kernels."""
+        """Whether most of the common kernels or lines support this ratio.
+
+        A change to the program usually replaces only some kernels.
+        """
         return 2 * self.agree > self.common
 
     @property
@@ -92,16 +94,20 @@ def align(sides: Sides, a: Steps, b: Steps) -> Alignment:
 
 
 def comparable(found: Alignment, sides: Sides, a: Steps, b: Steps) -> bool:
-    """Returns whether the steps of both runs can be compared: if they were detected in the same way, or do the same
-    work."""
+    """Returns whether the steps of both runs can be compared.
+
+    They can be if they were detected in the same way, or if `found` shows that they do the same work.
+    """
     if same_boundaries(a, b) and found.one_to_one:
         return True
     return found.same_work and found.common > 0 and _divides(found, sides)
 
 
 def grouped(run: Run, number: int) -> Run:
-    """Returns the run with every `number` consecutive steps merged into one. Steps that remain at the end are
-    dropped."""
+    """Returns the run with every `number` consecutive steps merged into one step.
+
+    Steps that remain at the end are dropped.
+    """
     if number == 1:
         return run
     groups, steps = len(run.steps) // number, run.steps
@@ -152,7 +158,10 @@ def _kernel_names(side: ComparedRun) -> I64:
 
 
 def _visits(side: ComparedRun) -> I64:
-    """Returns the number of a place for each time that the host reaches this place from another one."""
+    """Returns the numbers of the places that the host reaches, in order of time.
+
+    Successive launches at the same place count once.
+    """
     launch = side.run.timeline.device.launch[side.ops]
     calls = np.unique(launch[launch >= 0])
     calls = calls[np.argsort(side.run.timeline.host.start[calls], kind="stable")]

@@ -53,14 +53,19 @@ def common(a: I64, b: I64) -> tuple[I64, I64, int]:
 
 
 def present(row_a: int, row_b: int) -> Status:
-    """Returns whether a group is new, gone, or in both runs. The arguments are its first row in each run, or -1 if
-    none."""
+    """Returns whether a group is only in run B ("new"), only in run A ("gone"), or in both ("changed").
+
+    The arguments are the group's first row in each run, or -1 if the run does not have the group.
+    """
     return "new" if row_a < 0 else "gone" if row_b < 0 else "changed"
 
 
 def largest_first(found: Iterable[_Change | None], size: Callable[[_Change], Any]) -> tuple[tuple[_Change, ...], int]:
-    """Returns the changes, sorted by the key function `size`, and the number of None in `found`, which stand for no
-    change."""
+    """Returns (changes, unchanged): the changes in `found`, sorted by the key function `size`; the number of None in
+    `found`.
+
+    None stands for a group that did not change.
+    """
     each = list(found)
     changes = sorted((change for change in each if change is not None), key=size)
     return tuple(changes), len(each) - len(changes)

@@ -83,7 +83,7 @@ def _kernels(side: ComparedRun) -> _Kernels:
 
 
 def _main_places(side: ComparedRun, own: _Kernels, grouped: Grouped) -> dict[int, Where]:
-    """Returns, for each group of kernels, the place that launched most of the group's time.
+    """Returns, for each group of kernels, the place whose launches take most of the group's time.
 
     Of several such places, the one that launched first is returned. The numbers of the places cannot decide, because
     they depend on the order of the two runs.

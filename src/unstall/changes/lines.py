@@ -15,7 +15,7 @@ from unstall.timeline.columns import I64
 
 
 def lines(sides: Sides) -> tuple[tuple[LineChange, ...], int]:
-    """Returns (changes, unchanged): the lines whose cost differs, largest difference first; the number of other
+    """Returns (changes, unchanged): the lines whose cost differs, largest difference first; the number of all other
     lines."""
     a, b = _costs(sides.a, sides.places), _costs(sides.b, sides.places)
     used = np.flatnonzero((a.first >= 0) | (b.first >= 0)).tolist()

@@ -90,8 +90,10 @@ def _functions(
 
 
 def _aligned(a: Sequence[ComparedPlace], b: Sequence[ComparedPlace]) -> Pairs:
-    """Returns pairs (index in a, index in b) of lines that are the same. `a` and `b` are the lines of one function, in
-    order."""
+    """Returns pairs (index in a, index in b) of lines that are the same.
+
+    `a` and `b` are the lines of one function in both runs, in order.
+    """
     found = _in_order([_text(place) for place in a], [_text(place) for place in b])
     for rows_a, rows_b in _gaps(found, len(a), len(b)):
         ways = (
@@ -135,8 +137,10 @@ def _gaps(pairs: Pairs, length_a: int, length_b: int) -> Iterator[tuple[range, r
 
 
 def unique_pairs(a: Mapping[int, Hashable], b: Mapping[int, Hashable]) -> list[tuple[int, int]]:
-    """Returns pairs (i, j) whose keys a[i] and b[j] are equal, if each is unique in its mapping. None matches
-    nothing."""
+    """Returns pairs (i, j) for which a[i] == b[j], if this key occurs only once in each mapping.
+
+    The key None matches nothing.
+    """
     single = [_single(keys) for keys in (a, b)]
     return [(i, single[1][key]) for key, i in single[0].items() if key in single[1]]
 

@@ -23,8 +23,8 @@ Numbers = Mapping[Place, int]
 def promise_of(a: Result, b: Result, found: Alignment, sides: Sides | None = None) -> Promise:
     """Returns the step time that A's plan promised and the step time that B reached, in ns.
 
-    The times are for the steps of `found`, which may be several of one run. `sides` has the places of both runs,
-    matched. Without `sides`, places match if they are the same line.
+    `found` says how many steps of each run do the same work, and the times are for that many steps. `sides` matches the
+    places of both runs. Without `sides`, places match if they are the same line.
     """
     got_ns = step_ns(b) * found.b
     if not a.plan or a.replay is None:

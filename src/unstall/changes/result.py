@@ -140,7 +140,7 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
 class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
     """All kernels with one name, in run A and in run B.
 
-    `where_a` and `where_b` are the places that launched most of these kernels' time in each run.
+    `where_a` and `where_b` are the places whose launches take most of these kernels' time in each run.
     """
 
     status: Status

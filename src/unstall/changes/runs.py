@@ -22,7 +22,7 @@ from unstall.result import Result
 
 
 def diff(a: Diagnosis, b: Diagnosis) -> DiffResult:
-    """Returns the changes from run A to run B. Lines and operators of the two runs are matched.
+    """Compares run A with run B, by line and operator.
 
     If a report was read from JSON, only its step time and its plan are compared.
     """

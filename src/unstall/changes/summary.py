@@ -45,7 +45,10 @@ def summarise(
     *,
     differs: bool,
 ) -> Summary:
-    """Returns the summary. `differs` says whether anything other than the step time differs."""
+    """Returns a summary of a comparison in words.
+
+    `step` is None if the runs cannot be compared. `differs` says whether anything other than the step time differs.
+    """
     if step is None:
         return Summary(faster=None, ratio=None, text="These runs cannot be compared.")
     low, high = sorted((step.a, step.b))

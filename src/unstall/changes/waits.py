@@ -14,8 +14,8 @@ from unstall.timeline.columns import I64
 
 
 def waits(sides: Sides) -> tuple[tuple[WaitChange, ...], int]:
-    """Returns (changes, unchanged): the changed waits, largest change first; the number of unchanged groups of
-    waits."""
+    """Returns (changes, unchanged): the changed waits, largest change first; the number of groups of waits without a
+    change."""
     rows = _rows(sides.a), _rows(sides.b)
     group_a, group_b, groups = common(_keys(sides, sides.a, rows[0]), _keys(sides, sides.b, rows[1]))
     a = Grouped(group_a, sides.a.step[rows[0]], groups, sides.a.steps)
@@ -48,8 +48,10 @@ def _rows(side: ComparedRun) -> I64:
 
 
 def _keys(sides: Sides, side: ComparedRun, rows: I64) -> I64:
-    """Returns a number for each wait's place and operator. If only one run has operators, the number is for the place
-    only."""
+    """Returns a number for each wait's place and operator.
+
+    If only one run has operators, the number is for the place only.
+    """
     label = side.label[_operation(side, rows)]
     if has_operators(sides.a.run.timeline) != has_operators(sides.b.run.timeline):
         label = np.zeros_like(label)

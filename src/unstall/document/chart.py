@@ -78,15 +78,14 @@ class Axis:
         return min(max((math.log10(value) - self.low) / self.step, 0.0), self.rows)
 
     def row(self, value: float) -> int:
-        """Returns the number of the row in which a positive value is drawn. Rows are numbered from the bottom, from 0
-        on."""
+        """Returns the row in which a positive value is drawn. The lowest row has the number 0."""
         return min(int(self.level(value)), (self.height if value >= self.most else self.rows) - 1)
 
     def label(self, row: int) -> str:
-        """Returns the label at the lower edge of a row: its power of ten, or "" if the edge is at no whole power of
-        ten.
+        """Returns the label of a row, or "".
 
-        The row for large values has the label "≥ …", or "inf".
+        The label is the power of ten at the lower edge of the row, if it is a whole power. The row for large values has
+        the label "≥ …", or "inf".
         """
         if row == self.rows:
             return _over(self.most)
@@ -99,7 +98,8 @@ class Drawn:
     """The part of a chart that is drawn: one point for each stretch of successive values.
 
     Attributes:
-        points: For each stretch, the value that is the largest multiple of its bound, with its bound.
+        points: For each stretch, one of its values and its bound. It is the value that is the largest multiple of its
+            bound.
         starts: For each stretch, the number of its first value.
         axis: The axis.
     """
@@ -167,7 +167,7 @@ def _over(most: float) -> str:
 def as_lines(chart: Chart, width: int) -> list[Words]:
     """Returns the chart as lines of at most `width` characters, without its title.
 
-    Only the last line may be longer, if the text of the mark does not fit beside the mark.
+    Only the last line may be longer. It has the text of the chart's `mark` if that does not fit beside the mark.
     """
     if not chart.values:
         return []
@@ -191,8 +191,10 @@ def _row(shown: Drawn, row: int, wide: int, gutter: int) -> Words:
 
 
 def _cells(point: Point, row: int, axis: Axis, wide: int) -> list[_Cell]:
-    """Returns the characters of a bar in one row. If there is space, the last one is a gap, except in the line of the
-    bound."""
+    """Returns the characters of a bar in one row.
+
+    If there is space, the last character is a gap between bars, except in the line of the bound.
+    """
     cell = _cell(point, row, axis)
     if wide == 1:
         return [cell]

@@ -114,7 +114,7 @@ class Table(msgspec.Struct, frozen=True):
         columns: The headings of the figures.
         rows: The rows.
         limited: Whether only the first rows are shown. The user sets their number by --top.
-        fold: Whether Markdown and HTML make the table collapsible, and whether it is "closed" or "open" at first.
+        fold: How Markdown and HTML show the table at first: "closed" or "open". If "", the table cannot be folded.
         compact: Whether the table is only as wide as its texts, instead of as wide as the page.
     """
 
@@ -196,8 +196,10 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class Waterfall(msgspec.Struct, frozen=True):
-    """Bars on one scale, each with its difference from the bar before it. `names` are the headings of the two
-    figures."""
+    """Bars on one scale, each with its difference from the bar before it.
+
+    `names` are the headings of the two figures of each bar.
+    """
 
     title: Words
     caption: Words
@@ -238,8 +240,10 @@ Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Code | Histograms 
 
 
 class Annotation(msgspec.Struct, frozen=True):
-    """A message that continuous integration shows at a line of the source. `identity` stays the same if the line
-    moves."""
+    """A message that continuous integration shows at a line of the source.
+
+    `identity` stays the same if the line moves.
+    """
 
     level: Literal["notice", "warning", "error"]
     title: str

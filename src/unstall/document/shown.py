@@ -15,8 +15,7 @@ class Shown(ABC):
 
     @abstractmethod
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the document. With `scrub_paths`, no path in it names a home directory or a folder of this
-        machine."""
+        """Returns the document. With `scrub_paths`, its paths name no home directory and no folder of this machine."""
 
     def to_json(self) -> str:
         """Returns the data as JSON. The form of the JSON has a version."""

@@ -93,8 +93,10 @@ def notebook(document: Document, *, top: int = 10) -> str:
 
 
 def layout(document: Document, top: int) -> Group:
-    """Returns the parts of the document for `rich`: the run, caveats, summary and blocks, with an empty line between
-    them."""
+    """Returns the document as parts that `rich` can print, with an empty line between the parts.
+
+    The order is: the run, the caveats, the summary, the blocks.
+    """
     summary = Text(plain(document.summary), style="bold") if document.summary else None
     caveats, others = ([_block(block, top) for block in each] for each in (document.caveats, document.blocks))
     about = _lines(document.about) if document.about else None

@@ -20,7 +20,8 @@ _LEGEND = "in brackets: how often the line waits if not once, and the share of a
 def document(audit: Audit, in_repository: Mapping[str, str] | None = None) -> Document:
     """Returns the report of an audit.
 
-    `in_repository` maps the files' names in the audit to their names in the repository, for continuous integration.
+    `in_repository` maps the name of a file in the audit to its name in the repository. Messages for continuous
+    integration use the latter.
     """
     name = _Names(audit.rows)
     audited = [(row, row.figures) for row in audit.rows if row.figures is not None]
@@ -94,8 +95,10 @@ def _entries(audited: Sequence[tuple[Row, Figures]], name: _Names) -> Table | No
 
 
 def _below(figures: Figures) -> Iterator[Words]:
-    """Yields the lines of text below an entry: where the host waits, how much it copies, and what limits the
-    figures."""
+    """Yields the lines of text below an entry of the table.
+
+    They say where the host waits, how much it copies, and what limits the figures.
+    """
     files: dict[str, dict[str, list[Found]]] = {}
     for wait in sorted(figures.waits, key=lambda wait: wait.where.line or 0):
         file, colon, line = _line(wait.where).rpartition(":")

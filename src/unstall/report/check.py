@@ -40,7 +40,8 @@ _ALONE = {
 def document(result: CheckResult, in_repository: Mapping[str, str] | None = None) -> Document:
     """Returns the report of a check.
 
-    `in_repository` maps the files' names in the result to their names in the repository, for continuous integration.
+    `in_repository` maps the name of a file in the result to its name in the repository. Messages for continuous
+    integration use the latter.
     """
     cases = tuple(_case(result, outcome, in_repository or {}) for outcome in result.outcomes)
     unknown = tuple(words(Span(each.text, "warning")) for each in result.outcomes if each.state == "unknown")
@@ -88,8 +89,10 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def _lines(outcomes: Sequence[Outcome]) -> Iterator[Entries]:
-    """Yields the source lines of each budget that is exceeded. If several lines have the same advice, only the first
-    shows it."""
+    """Yields a list of source lines for each budget that is exceeded.
+
+    If several lines have the same advice, only the first shows it, and the others refer to the first.
+    """
     given: dict[str, tuple[str, int]] = {}
     for outcome in outcomes:
         if outcome.state != "exceeded":

@@ -149,8 +149,10 @@ def _unchanged(result: DiffResult) -> str:
 
 
 def became(a: int, b: int, arrow: str = "→") -> str:
-    """Returns two durations in ns as text, with an arrow between them. If they have the same unit, the unit is given
-    once."""
+    """Returns two durations in ns as text, with an arrow between them.
+
+    If both have the same unit, the unit is given once.
+    """
     left, right = duration(a), duration(b)
     number, _, unit = left.partition(" ")
     alike = unit and unit == right.partition(" ")[2]
@@ -221,8 +223,10 @@ def _copy(change: CopyChange) -> Row:
 
 
 def _memory(change: CopyChange) -> str:
-    """Returns the kind of host memory and whether the copy blocks. The kind is left out if both kinds or neither
-    occur."""
+    """Returns whether the copies use pageable or pinned memory, and whether they block, as text.
+
+    If they use both kinds of memory, or if the kind is unknown, the kind is left out.
+    """
     pageable, pinned = (bool(kind.a or kind.b) for kind in (change.pageable, change.pinned))
     kind = "" if pageable == pinned else "pageable" if pageable else "pinned"
     return ", ".join(part for part in (kind, "blocking" if change.blocking.a or change.blocking.b else "") if part)

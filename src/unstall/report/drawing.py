@@ -28,8 +28,10 @@ def draw(run: Run) -> Picture:
 
 
 def _idle(run: Run) -> IdleIntervals:
-    """Returns the idle intervals of the run's device. If there are several devices, adds those of all devices
-    together."""
+    """Returns the idle intervals of each device.
+
+    If there are several devices, the intervals in which all of them are idle come first.
+    """
     each: list[tuple[int, Gaps]] = [(accounts.device, gaps) for accounts, gaps in run.by_device]
     if len(each) != 1:
         each.insert(0, (_ALL_DEVICES, run.gaps))
@@ -42,8 +44,7 @@ def _idle(run: Run) -> IdleIntervals:
 
 
 def _places(run: Run) -> tuple[I32, list[str]]:
-    """Returns (index, places): for each host row, the index of its place; the places as text, as findings print
-    them."""
+    """Returns (index, places): the index in `places` for each host row; the places as text."""
     known, index = np.unique(run.places.place, return_inverse=True)
     names = [place(run.places.where(int(number), -1, None)) for number in known]
     return index.reshape(-1).astype(np.int32), names

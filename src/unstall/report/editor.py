@@ -61,7 +61,7 @@ def chosen() -> Editor | None:
 def with_links(document: Document, files: Callable[[], Iterable[str]]) -> Document:
     """Returns the document with a page that links to source files. `files` returns their names, as they are in the run.
 
-    The page has links only if it is in the current folder or below, and only to files that are there as well.
+    The page has links only if it is below the current folder. It links only to files below the current folder.
     """
     page = document.page
     if page is None:
@@ -87,8 +87,10 @@ def _fields(page: Path, files: Iterable[str]) -> Mapping[str, object]:
 
 
 def digest(page: Path) -> int:
-    """Returns the 32-bit FNV-1a digest of the page's path. `web/src/editor.ts` computes the same from the page's
-    address."""
+    """Returns the 32-bit FNV-1a digest of the page's path.
+
+    `web/src/editor.ts` computes the same digest from the page's address.
+    """
     value = 0x811C9DC5
     for byte in f"/{page.as_posix().lstrip('/')}".encode(errors="replace"):
         value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF

@@ -94,8 +94,8 @@ def _notes(result: Result) -> Bullets | None:
 
 
 def _bars(result: Result) -> Bars:
-    """Returns bars of the accounts: without the recorder's overhead if the verdict is about that, otherwise as
-    recorded."""
+    """Returns bars of the accounts of the run to which the verdict refers: as recorded, or without the recorder's
+    overhead."""
     apart = without_recorder(result)
     accounts = result.replay.accounts if apart and result.replay else result.accounts
     drawn = bars_of(accounts, result.steps, over(result))
@@ -138,10 +138,10 @@ def _findings(result: Result) -> list[Block]:
 
 
 def _two_steps(result: Result) -> tuple[Prose, ...]:
-    """Returns a paragraph that says that gains and the other figures refer to steps of different length.
+    """Returns a paragraph on the two step times in the report.
 
-    Gains refer to a step without the recorder, the other figures to a step as recorded. Without a replay, nothing is
-    returned.
+    Gains refer to a step without the recorder. All other figures refer to a step as recorded. Without a replay, the
+    result is empty.
     """
     if result.replay is None:
         return ()
@@ -225,7 +225,7 @@ def _same_advice(findings: Sequence[Finding]) -> list[int | None]:
 def often(result: Result, finding: Finding) -> str:
     """Returns how often the finding occurred, such as "16x a step", "48x in 1 of 3 steps" or "once in 5 steps".
 
-    Returns "" if a run of one step, or a bug, has it only once.
+    For a bug, or in a run of one step, returns "" if the finding occurred only once.
     """
     count, steps, seen = finding.count, result.steps.count, finding.steps_seen
     if finding.wrong:
@@ -342,8 +342,10 @@ def _lines(result: Result) -> Table | None:
 
 
 def _rate(result: Result, count: int) -> str:
-    """Returns `count`, a sum over the window, as a mean per step. Small numbers have enough digits to be
-    distinguished."""
+    """Returns `count`, a sum over the window, as a mean per step.
+
+    Small numbers have more digits, so that they can be distinguished.
+    """
     return rate(count / max(result.steps.count, 1))
 
 

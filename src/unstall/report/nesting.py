@@ -10,14 +10,17 @@ from unstall.timeline.columns import I32, I64, Bool
 
 
 def depth_within(parent: I32, is_counted: Bool) -> I32:
-    """Returns the number of each row's ancestors that are counted. `parent` has each row's parent, or -1."""
+    """Returns, for each row, how many of its ancestors are in the mask `is_counted`.
+
+    `parent` has each row's parent, or -1.
+    """
     return depths(np.append(nearest(parent, is_counted), np.int32(-1))[parent])
 
 
 def shallowest(depth: I32, room: int) -> Bool:
     """Returns a mask of the rows to keep, at most `room` of them.
 
-    Either all rows of a depth are kept or none. The outermost depths are kept first.
+    Either all rows of a depth are kept or none. Rows of small depth are kept first.
     """
     upto = np.cumsum(np.bincount(depth)) if len(depth) else np.zeros(0, np.int64)
     return np.asarray(depth < np.searchsorted(upto, room, side="right"))

@@ -58,7 +58,8 @@ def pack_picture(picture: Picture, scrub: Callable[[str], str] | None = None) ->
 def pack_column(column: NDArray[np.integer[Any]], *, rising: bool) -> tuple[tuple[int, int, int, bool], bytes]:
     """Packs a column of integers. With `rising`, packs the differences between successive values instead.
 
-    Returns ((length, bytes per value, smallest value, rising), planes).
+    Returns ((length, bytes per value, smallest value, rising), planes). The planes are the bytes of all values: first
+    the lowest byte of each value, then the next byte of each value, and so on.
     """
     values = column.astype(np.int64)
     if rising:

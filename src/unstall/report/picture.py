@@ -64,7 +64,10 @@ class Tracks:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Lanes:
-    """The lanes of all tracks. The events of a lane begin at `first` and end before the `first` of the next lane."""
+    """The lanes of all tracks.
+
+    The events of a lane are those from the number `first` up to the `first` of the next lane, without the latter.
+    """
 
     track: I32
     depth: I32
@@ -107,7 +110,7 @@ class Frames:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Picture:
-    """A run that is ready to be drawn. Times are in ns from the start of the recording."""
+    """A run that is ready to be drawn. Times are in ns, from a time that differs from run to run."""
 
     strings: tuple[str, ...]
     tracks: Tracks
@@ -230,8 +233,10 @@ class _Layout:
         return len(self._tracks) - 1
 
     def _add(self, **columns: NDArray[np.integer] | int) -> None:
-        """Adds events. A column is an array, or one number for all events. A missing column stands for unknown
-        values."""
+        """Adds events. A column is an array, or one number for all events.
+
+        A missing column stands for values that are unknown.
+        """
         length = next(len(column) for column in columns.values() if isinstance(column, np.ndarray))
         part = {name: np.broadcast_to(np.asarray(column), (length,)) for name, column in columns.items()}
         for name in ("depth", "place", "detail", "stack", "launch", "host"):
@@ -380,8 +385,7 @@ def _idle_label(device: int) -> str:
 
 
 def _frames(timeline: Timeline, stack: NDArray[np.integer], texts: Texts) -> tuple[Frames, I32]:
-    """Returns (frames, rows): the part of the run's stacks that the events use; for each event, the row of its frame,
-    or -1."""
+    """Returns (frames, rows): the frames that the events use; the row in `frames` for each event, or -1."""
     stacks, lines = timeline.stacks, timeline.lines
     is_used = np.zeros(len(stacks), np.bool_)
     fresh = np.unique(stack[stack >= 0])

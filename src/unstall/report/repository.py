@@ -11,9 +11,9 @@ from unstall.result import Where
 
 
 def in_repository(files: Iterable[str]) -> dict[str, str]:
-    """Returns the name in the repository of each file that is in the repository of the current folder.
+    """Finds the files that are in the repository of the current folder.
 
-    Leaves out installed packages. Opens no file.
+    Returns each file's path relative to the root of the repository. Leaves out installed packages. Opens no file.
     """
     here = Path().resolve()
     root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)

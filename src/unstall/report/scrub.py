@@ -25,8 +25,7 @@ def scrub(result: Result, other_paths: Iterable[str] = ()) -> Result:
 
 
 def scrub_timeline(timeline: Timeline, result: Result) -> Timeline:
-    """Returns a copy of `timeline` with all paths shortened, in the same way as `scrubber` shortens those of
-    `result`."""
+    """Returns a copy of `timeline` with all paths shortened, as `scrubber` shortens the paths of `result`."""
     shorten, meta = scrubber(result, files_of(timeline)), timeline.meta
     return replace(
         timeline,
@@ -51,8 +50,10 @@ def scrubber(result: Result, other_paths: Iterable[str] = ()) -> Scrub:
 
 
 def scrubber_of(source: str, paths: Iterable[str]) -> Scrub:
-    """Returns a function that shortens these paths anywhere in a text. The path of the trace, `source`, becomes its
-    file name."""
+    """Returns a function that shortens these paths anywhere in a text.
+
+    `source` is the path of the trace, which becomes its file name.
+    """
     short = _shortened(paths)
     short[source] = re.split(r"[\\/]", source)[-1]
     changed = {path: to for path, to in short.items() if path != to}

@@ -37,9 +37,10 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "") -> Do
 
 
 def in_short(verdict: str, shortfall: str | None = None) -> str:
-    """Returns the beginning of the verdict: the shortfall, the caveat, and the sentence that says what limits the run.
+    """Returns the beginning of the verdict, up to the sentence that says what limits the run.
 
-    The shortfall and the caveat are left out if there are none. A point in a number or a name does not end a sentence.
+    Before this sentence come the shortfall and the caveat, if there are any. A point in a number or a name does not end
+    a sentence.
     """
     begins = len(shortfall.rstrip(".")) + 1 if shortfall else 0  # with its full stop
     sentences = verdict[begins:].split(". ")

@@ -68,7 +68,7 @@ def _cut(text: str) -> str:
 
 
 def described_copies(texts: Texts, device: Device, rows: NDArray[np.integer]) -> I32:
-    """Returns a text index for each device op: a description of a copy, or -1 for a kernel.
+    """Returns an index into `texts` for each device op: the index of a copy's description, or -1 for a kernel.
 
     A description is a text such as "host → device, pageable, 1,048,576 bytes".
     """
@@ -93,8 +93,10 @@ def _copy_text(direction: int, memory: int, size_bytes: int) -> str:
 
 
 def described_waits(texts: Texts, timeline: Timeline) -> I32:
-    """Returns a text index for each host event: a description of what a call waits for, or an operator's input
-    shapes."""
+    """Returns an index into `texts` for each host event, or -1.
+
+    The text says for what a call waits. For an operator, it has the shapes of the inputs.
+    """
     waits, streams = timeline.waits, timeline.streams
     detail = timeline.host.shapes.copy()
     stream = np.where(waits.kind == WaitKind.STREAM_EVENT, waits.on_stream, waits.stream)

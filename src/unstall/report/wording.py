@@ -71,8 +71,10 @@ def parts(accounts: Accounts) -> list[Part]:
 
 
 def bars_of(accounts: Accounts, steps: Steps, name: str) -> Bars:
-    """Returns a bar of one run's accounts. Each part has a mean per step and a share. `name` is the heading of the
-    times."""
+    """Returns a bar of one run's accounts, with a mean per step and a share for each part.
+
+    `name` is the heading of the times.
+    """
     shown = parts(accounts)
     legend = tuple((part, (duration(per_step(steps, part.size)), share(part.size, accounts.wall_ns))) for part in shown)
     return Bars("device", (Bar(tuple(shown)),), (name, "share"), legend)
