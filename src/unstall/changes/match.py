@@ -40,7 +40,7 @@ def pairs_of_places(a: Sequence[ComparedPlace], b: Sequence[ComparedPlace]) -> P
     The lines of a function are matched in four passes. Each pass matches lines that are still unmatched:
 
     1. By text, in order.
-    2. By what the lines do. Line numbers must agree too, if that matches more lines.
+    2. By what the lines do and by their numbers, or only by what they do, whichever matches more lines.
     3. By order, if both runs have the same number of unmatched lines between two matched lines.
     4. By text within the file, then by what a line does within the function, if only one line fits.
 
@@ -129,7 +129,10 @@ def _in_order(a: Sequence[Key], b: Sequence[Key]) -> Pairs:
 
 
 def _gaps(pairs: Pairs, length_a: int, length_b: int) -> Iterator[tuple[range, range]]:
-    """Yields (rows of A, rows of B) before, between and after the pairs, which are in the same order in both."""
+    """Yields the ranges of indices (in A, in B) before, between and after the matched pairs.
+
+    The pairs must be in the same order in both runs.
+    """
     begins = (0, 0)
     for i, j in [*sorted(pairs), (length_a, length_b)]:
         yield range(begins[0], i), range(begins[1], j)

@@ -146,7 +146,7 @@ def _left(a: Result, b: Result, found: Alignment, sides: Sides | None) -> dict[i
 
 
 def _numbers(side: ComparedRun) -> Numbers:
-    """Returns the number of each place that is compared."""
+    """Returns the number of each place that is compared, by (file, line, function)."""
     places = side.run.places
     found: dict[Place, int] = {}
     rows = side.place.nonzero()[0]

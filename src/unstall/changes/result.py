@@ -225,8 +225,8 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
 class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a report on two runs shows.
 
-    Values that the data does not support are null, or they are empty and a caveat says why. `compared` is how many
-    steps of A and how many steps of B do the same work. All figures per step are for that many steps of each run.
+    Values that the data does not support are null, or they are empty and a caveat says why. `compared` has two numbers:
+    that many steps of A do the same work as that many steps of B. Figures "per step" are for these numbers of steps.
     """
 
     schema: str = SCHEMA

@@ -77,8 +77,8 @@ class Sides:
 def bring_together(a: Run, b: Run) -> Sides:
     """Matches the places of two runs.
 
-    They are matched by line. If only one run has exact lines, they are matched by function. If a run has no stacks,
-    they are matched by operator.
+    They are matched by line. If only one recorder knew which lines ran, they are matched by function. If a run has no
+    stacks, they are matched by operator.
     """
     matched_by: MatchedBy = "line"
     if not (a.timeline.meta.has_stacks and b.timeline.meta.has_stacks):

@@ -127,7 +127,8 @@ def _where(step: Time, accounts: Sequence[Account]) -> str:
 
 
 def _graphs(launches: Launches | None, each: str) -> str:
-    """Returns a sentence on launches that graphs replaced in one of the runs, or "" if that is not the case."""
+    """Returns a sentence on how many launches graphs replace, if only one of the two runs launches graphs, otherwise
+    ""."""
     if launches is None:
         return ""
     graphs, calls, held = launches.graph_launches, launches.calls, launches.kernels_in_graphs

@@ -69,8 +69,7 @@ def explain_gaps(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Doing:
-    """An activity that may have kept the host from launching, and the cause of idle time that stands for this
-    activity."""
+    """An activity that may have kept the host from launching, with the cause under which its idle time is counted."""
 
     cause: str
     spans: Intervals

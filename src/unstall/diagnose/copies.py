@@ -12,7 +12,7 @@ from unstall.ways_to_wait import MAKES_TENSOR
 
 
 def uploads(run: Run, memory: HostMemory) -> I64:
-    """Returns the device rows of copies to the device from this kind of host memory that were launched in the window.
+    """Returns the device rows of the copies from this kind of host memory to the device, if launched in the window.
 
     Copies in graphs do not count, nor do copies of tensors that are made from Python values.
     """

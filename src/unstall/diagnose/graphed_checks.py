@@ -15,10 +15,10 @@ _MOST_OF_ONE_SHAPE = 8
 
 
 def note_of_checks(run: Run) -> str | None:
-    """Returns a sentence on the checks of `unstall.graphed`, or None if they do not affect the figures.
+    """Returns a sentence on how `unstall.graphed`'s checks of its captures affect the figures, or None if they do not.
 
     There is a sentence if steps were left out because of the checks, or if the checks took more than 1 % of the window.
-    If no frames were recorded, the result is None.
+    If no frames were recorded, the checks are unknown, and the result is None.
     """
     if left_out := left_out_of(run):
         return _words_of(left_out)
@@ -32,7 +32,7 @@ def note_of_checks(run: Run) -> str | None:
 
 
 def without_checks(findings: Iterable[Finding]) -> list[Finding]:
-    """Returns the findings without those at the lines of the checks.
+    """Returns the findings without those at lines of `unstall.graphed` that check its captures.
 
     Nobody can fix these lines, and later steps do not run them.
     """
@@ -40,12 +40,12 @@ def without_checks(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def is_check(where: Where) -> bool:
-    """Returns whether a place is in the source code of the checks."""
+    """Returns whether a place is in the source file of `unstall.graphed` that checks its captures."""
     return where.file is not None and PROVING_FILE.match(where.file) is not None
 
 
 def left_out_of(run: Run) -> LeftOut | None:
-    """Returns which steps were left out, by this analysis or by the recorder, or None if no steps were left out."""
+    """Returns which steps were left out of the figures, by this analysis or by the recorder, or None if none were."""
     found = run.steps.left_out or run.timeline.meta.left_out
     if found is None:
         return None
@@ -53,7 +53,7 @@ def left_out_of(run: Run) -> LeftOut | None:
 
 
 def shortfall_of(run: Run) -> str | None:
-    """Returns a warning if most steps were left out, or None. Reports show it before all figures.
+    """Returns a warning if most steps were left out of the analysis, or None. Reports show it before all figures.
 
     The warning says how many steps the figures are based on, how long the other steps take, and what to do.
     """

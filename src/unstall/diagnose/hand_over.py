@@ -115,9 +115,9 @@ def _first_of_launch(timeline: Timeline, rows: I64) -> I64:
 
 
 def _hidden_work(timeline: Timeline, rows: I64, at: I64, begun: I64) -> I64:
-    """Returns, for each idle interval, when the launch of a graph returned that may have kept the device busy, in ns.
+    """Finds launched graphs that may have kept the device busy, although the file does not contain their ops.
 
-    The file does not contain the ops of this graph. If there is no such graph, the result is the largest int64.
+    Returns, for each idle interval, when the launch of such a graph returned, in ns, or the largest int64 without one.
 
     Args:
         timeline: The run.

@@ -90,7 +90,7 @@ def _calls(run: Run) -> I64:
 
 
 def _innermost(run: Run) -> int:
-    """Returns the innermost of the user's functions whose launches have most of the idle time before them.
+    """Returns the innermost of the user's functions whose launches account for most of the idle time.
 
     The function is a row of `timeline.stacks`. Returns -1 if there is no such function, or if the run has no stacks.
     """
@@ -110,8 +110,8 @@ def _innermost(run: Run) -> int:
 def _below(run: Run, node: int) -> Group:
     """Returns the launches in a function and in everything that it calls.
 
-    `node` is the function's row in `timeline.stacks`. The group's place is the function's costliest line, if exact
-    lines are known.
+    `node` is the function's row in `timeline.stacks`. The group's place is the function's costliest line, if the
+    recorder knew which lines ran, and its `def` line otherwise.
     """
     stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]
@@ -162,7 +162,7 @@ def model_forward(run: Run) -> int:
 def _tiny_rows(run: Run) -> list[Group]:
     """Returns series of launches of tiny kernels, by line, for lines that run the same few kernels repeatedly.
 
-    If exact lines are known, returns the series by function, because a loop spans several lines.
+    If the recorder knew which lines ran, returns the series by function, because a loop spans several lines.
     """
     timeline = run.timeline
     host, device = timeline.host, timeline.device
@@ -186,7 +186,7 @@ def _tiny_rows(run: Run) -> list[Group]:
 
 
 def _at_costliest(run: Run, rows: I64, lost: I64) -> Group:
-    """Returns one group with all of these host rows. Its place is the line at which the most time was lost."""
+    """Returns one group with all of these host rows. Its place is the line with the most time in `lost`."""
     parts = sorted(run.lines(rows), key=lambda part: _costliest_first(run, part, lost))
     return parts[0] if len(parts) == 1 else Group(parts[0].place, None, rows)
 
@@ -196,9 +196,10 @@ def _function(run: Run, group: Group) -> int:
 
 
 def _functions(run: Run, places: I64) -> I64:
-    """Returns the places, with the same place for all lines of a function, if exact lines are known.
+    """Returns the places, with the same place for all lines of a function.
 
-    A loop spans several lines, so its lines must count as one place.
+    A loop spans several lines, so its lines must count as one place. If the recorder knew only `def` lines, the places
+    stay as they are.
     """
     function = function_of(run.timeline)
     in_function = (places >= 0) & (places < len(function))

@@ -122,7 +122,8 @@ class Run:
 
     @cached_property
     def host_length(self) -> I64:
-        """For each host event, its time between the start of the first step and the end of the window, in ns."""
+        """For each host event, how much of it is between the start of the first step and the end of the window, in
+        ns."""
         host = self.timeline.host
         low, high = int(self.steps.start[0]), self.steps.window_end
         length: I64 = np.maximum(np.minimum(host.end, high) - np.maximum(host.start, low), 0)

@@ -280,7 +280,7 @@ def _wall_without_set_up(run: Run) -> int:
 
 
 def _asleep(run: Run) -> int:
-    """Returns how much of the idle time with cause "python" the host slept, in ns."""
+    """Returns for how long the host slept during idle time that has the cause "python", in ns."""
     gaps, chosen = run.gaps, run.gaps_by("python")
     return int(run.activity.asleep.covered(gaps.start[chosen], gaps.end[chosen]).sum())
 

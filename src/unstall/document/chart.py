@@ -119,7 +119,7 @@ class Drawn:
 
 
 def drawn(chart: Chart, most: int) -> Drawn:
-    """Chooses what is drawn of a chart if there is space for `most` points."""
+    """Chooses which values of a chart are drawn, at most `most` of them, and on which axis."""
     points = points_of(chart)
     chosen = [points[at] for at in largest([point.share for point in points], most)]
     return Drawn(tuple(chosen), tuple(_edges(len(points), most)[:-1]), _axis(chosen, chart.most))
@@ -193,7 +193,7 @@ def _row(shown: Drawn, row: int, wide: int, gutter: int) -> Words:
 def _cells(point: Point, row: int, axis: Axis, wide: int) -> list[_Cell]:
     """Returns the characters of a bar in one row.
 
-    If there is space, the last character is a gap between bars, except in the line of the bound.
+    If there is space, the last character is a gap between bars. In the row of the bound, its line has no gaps.
     """
     cell = _cell(point, row, axis)
     if wide == 1:

@@ -45,7 +45,8 @@ def _whole(block: Waterfall) -> int:
 
 
 def _glyphs(level: Level, whole: int) -> Words:
-    """Returns a bar of glyphs for one level, followed by its difference from the level before it."""
+    """Returns a bar of glyphs for one level. Glyphs of another kind show how much it differs from the level before
+    it."""
     low, high = (round(_CELLS * each / whole) for each in sorted((level.size, level.was)))
     low = max(low, 1)
     beyond = Span(_SAVED * (high - low), "dim") if level.size < level.was else Span(_OVER * (high - low), "warning")

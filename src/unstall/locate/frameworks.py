@@ -18,7 +18,8 @@ class Option:
 
     Attributes:
         rules: A regular expression that matches the whole name of each rule whose findings the option addresses.
-        frame: A regular expression, searched in "file: function" of the frames between the event and the user's line.
+        frame: A regular expression that finds a frame between the event and the user's line. A frame is written as
+            "file: function".
         do: What to do, by options or calls of the framework.
         safe_if: The condition under which `do` keeps the program correct.
         names: The objects that `do` relies on, as "module:object", or "module:object(parameter)".
@@ -53,8 +54,8 @@ class Framework:
         users_line: The call of the framework in the user's program, as text.
         options: The framework's options that address findings.
         has_loop: Whether the framework, and not the user's code, has the loop over the steps.
-        loop: A regular expression for the function with that loop, searched in "file: function". Without an optimizer,
-            each call of a model from that function is a step.
+        loop: A regular expression that finds the function with that loop in texts of the form "file: function". Without
+            an optimizer, each call of a model from that function is a step.
     """
 
     name: str

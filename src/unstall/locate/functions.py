@@ -23,7 +23,7 @@ _LONGEST = 4096  # characters of a file and a function that are looked at
 class Functions:
     """Groups the rows of `timeline.stacks` (frames of call stacks) by function.
 
-    If the recorder gave only the line of each `def`, every row is its own function.
+    If the recorder knew only the `def` line of each function, every row is its own function.
     """
 
     row: I32  # by row: the first row with the same function and the same calling function
@@ -32,7 +32,10 @@ class Functions:
 
 @remembered
 def function_of(timeline: Timeline) -> I64:
-    """Returns a number from 0 on for each row of `timeline.lines`. Exact lines of one function share a number."""
+    """Returns a number from 0 on for each row of `timeline.lines`.
+
+    Lines of one function share a number if they are lines that ran. The `def` line of a function has its own number.
+    """
     lines = timeline.lines
     named = lines.file.astype(np.int64) * (len(timeline.strings) + 1) + lines.function
     return distinct(np.where(lines.exact, named + len(lines), np.arange(len(lines))))[1]

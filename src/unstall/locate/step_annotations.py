@@ -45,9 +45,9 @@ def is_annotation(timeline: Timeline) -> Bool:
 
 
 def annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
-    """Returns the host rows of annotations whose names `wanted` accepts, without nested ones.
+    """Returns the host rows of the annotations whose names `wanted` accepts.
 
-    Only the thread with the most such annotations counts.
+    Annotations inside others are left out. Only the thread with the most such annotations counts.
     """
     host = timeline.host
     candidates = np.flatnonzero((host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP))
@@ -63,7 +63,10 @@ def annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
 
 
 def by_known_programs(timeline: Timeline) -> Steps | None:
-    """Returns steps by annotations of known programs, or None if these annotations do not span nearly all launches."""
+    """Finds steps by the annotations that known programs, such as vLLM, put around a step.
+
+    Returns None if such annotations do not span nearly all launches.
+    """
     rows = annotated(timeline, named(_KNOWN))
     if len(rows) < 2 or len(rows) > _MOST_REPEATS:
         return None

@@ -19,7 +19,7 @@ _BRACKETS = {"(": ")", "<": ">", "[": "]", "{": "}"}
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Repetition:
-    """A period with which the sequence of launches repeats."""
+    """A period with which the sequence of launches repeats, and where the repetitions begin and end."""
 
     period: int  # launches
     name: str  # of the kernel that tells it

@@ -110,7 +110,7 @@ class Frames:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Picture:
-    """A run that is ready to be drawn. Times are in ns, from a time that differs from run to run."""
+    """A run that is ready to be drawn. Times are in ns since the zero of the run's timeline."""
 
     strings: tuple[str, ...]
     tracks: Tracks

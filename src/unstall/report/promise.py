@@ -18,7 +18,8 @@ _FIRST = {"steps", "device", "devices", "software", "rank", "recorded", "integri
 def waterfall(result: DiffResult) -> Waterfall | None:
     """Returns bars for the step times: before the plan, after each edit in the plan, as promised, and now.
 
-    The last bars show the floor and the resource that limits the step. Returns None if no plan was compared.
+    Two more bars show the device's busy time after the plan, and the step time without the resource that limits it.
+    Returns None if the older run has no plan.
     """
     promise = result.promise
     if promise is None or promise.promised_ns is None:

@@ -20,7 +20,7 @@ _ABSOLUTE = re.compile(r"^(?:[A-Za-z]:)?/+")
 
 
 def scrub(result: Result, other_paths: Iterable[str] = ()) -> Result:
-    """Returns `result` with every path shortened, also in texts. Another call changes nothing more."""
+    """Returns `result` with every path shortened, also in texts. To shorten the paths twice gives the same result."""
     return map_texts(result, scrubber(result, other_paths))
 
 

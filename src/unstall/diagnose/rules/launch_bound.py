@@ -69,8 +69,8 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
     """Returns texts that name the lines with most of the idle time before their launches, and the functions called
     there.
 
-    The finding's own line is left out. Two functions with the same name in a file can be distinguished only if exact
-    lines are known.
+    The finding's own line is left out. Two functions with the same name in a file can be distinguished only if the
+    recorder knew which lines ran.
     """
     exposed, own = int(lost[group.rows].sum()), run.where(group)
     parts = sorted(
