@@ -150,7 +150,11 @@ def _ratio(a: float, b: float) -> tuple[int, int] | None:
 
 
 def _kernel_names(side: ComparedRun) -> I64:
-    """Returns the number of each kernel's name. Memsets count as kernels."""
+    """Returns the number of the name of each kernel that ran in the steps. Equal names have the same number in both
+    runs.
+
+    Memsets count as kernels.
+    """
     device = side.run.timeline.device
     name = device.name[side.ops[device.kind[side.ops] != DeviceKind.COPY]]
     names: I64 = side.text[name[name >= 0]] if len(side.text) else name.astype(np.int64)

@@ -87,8 +87,8 @@ def _of_few_steps(steps: Steps) -> str:
 def step_ns(result: Result) -> int:
     """Returns the step time without the recorder's overhead, in ns.
 
-    It is the measured time if there is one, otherwise the replayed time. If the replay is far off, it is the recorded
-    time.
+    It is the measured time if there is one. Otherwise it is the replayed time, or the recorded time if the replay is
+    far off.
     """
     replay = result.replay
     if replay is None:

@@ -203,8 +203,8 @@ RESOURCE_OF = {
 def _ordered(findings: list[Finding], if_free: Mapping[str, int]) -> list[Finding]:
     """Sorts findings: bugs first, then by gain, and harmless ones last.
 
-    If the gain of a finding is unknown, its exposed time counts, but no more than the gain of its resource. `if_free`
-    has what a step would gain if each resource took no time, in ns.
+    If the gain of a finding is unknown, its exposed time is used, or the gain of its resource if that is less.
+    `if_free` has the gain of each resource: what a step would gain if the resource took no time, in ns.
     """
 
     def key(f: Finding) -> tuple[bool, bool, int, int, int, str, str]:

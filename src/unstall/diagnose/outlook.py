@@ -164,7 +164,7 @@ class Outlook:
     def _apart(self) -> str:
         """Returns the step times measured before and after the recording, as text, or "" if they hardly differ.
 
-        Gains are not known more precisely than these times agree.
+        Gains cannot be more precise than the difference of these two times.
         """
         meta = self.model.subject.timeline.meta
         if meta.plain_steps_ns is None or self.model.plain_step_ns != meta.plain_step_ns:

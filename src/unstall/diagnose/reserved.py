@@ -15,7 +15,7 @@ _MOST_LINES = 100
 def peak_reserved(run: Run) -> Reserved | None:
     """Returns the peak of the device memory that torch's allocator reserved, or None if the file does not have it.
 
-    The file may have a peak that torch reported, and allocator events. The higher peak of the two is returned.
+    The file may have a peak that torch reported, and allocator events. The higher of these two peaks is returned.
     """
     memory, told = run.timeline.memory, run.timeline.meta.reserved_peak_bytes
     seen = int(memory.reserved[memory.device >= 0].max(initial=-1))

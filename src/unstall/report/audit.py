@@ -154,7 +154,7 @@ class _Line:
 
 
 def _lines(title: str, audited: Sequence[tuple[Row, Figures]], chosen: Callable[[Found], bool]) -> Table | None:
-    """Returns a table of the chosen findings of all entries by line, or None if there are none.
+    """Returns a table of the chosen findings of all entries, with a row for each line, or None if there are none.
 
     Bugs come first. The other lines are sorted by what mending them gains in all entries together.
     """

@@ -87,7 +87,8 @@ def by_speed(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) 
 
     Returns:
         The program with the more likely of the two changes, and the factor by which the length of its elastic ops was
-            multiplied. If neither change closes at least half of the difference, the program is unchanged.
+            multiplied. If neither change brings the step time at least half way to `plain_step_ns`, the program is
+            unchanged.
     """
     before_ns = steady_step_ns(program)
     off_ns = plain_step_ns - before_ns
@@ -96,10 +97,10 @@ def by_speed(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) 
     slower = off_ns > 0
 
     def found(change: Callable[[float], Program], ends: tuple[float, float], strays: float) -> tuple[float, float]:
-        """Finds the factor with which `change` comes closest to the plain step time.
+        """Finds the factor with which `change` brings the step time closest to the plain step time.
 
-        Returns (score, factor). A higher score means that a change by this factor is less likely. If the change closes
-        less than half of the difference, it returns (infinity, 1).
+        Returns (score, factor). A higher score means that a change by this factor is less likely. If the change brings
+        the step time less than half way to the plain step time, it returns (infinity, 1).
         """
 
         @cache

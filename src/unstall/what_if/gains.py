@@ -57,8 +57,8 @@ def _harmless(finding: Finding, gain: float, planned: Container[str], *, elsewhe
 def _is_elsewhere(finding: Finding, gain: float, planned: Container[str], much_ns: float) -> bool:
     """Returns whether the device idles for at least `much_ns` because of the finding, although its edit gains nothing.
 
-    Only the edit "graph" counts. The gain of mending such a finding is unknown. `gain` is what the edit gains alone, as
-    a share of the step.
+    The gain of mending such a finding is unknown. For other edits than "graph", the result is False. `gain` is what the
+    edit gains alone, as a share of the step.
     """
     idles = finding.exposed_ns >= much_ns and (finding.edit or "").startswith("graph")
     return idles and 0 <= gain < _NOTHING and finding.edit not in planned

@@ -173,7 +173,7 @@ def _way(run: Run, op: int, call: int, stack: int, user: int, read: int, kernel:
         user: The user's innermost frame, as a row of `timeline.stacks`, or -1.
         read: What the host reads: 0 for nothing, 1 for a value, 2 for more data.
         kernel: The name of the last op before the copy, as an index into `timeline.strings`, or -1.
-        bare: Whether no operators were recorded. Then the frames tell the operator.
+        bare: Whether no operators were recorded. Then the operator is found from the frames instead of `op`.
     """
     text = run.timeline.text
     frames = _frames(run, stack, user)

@@ -13,7 +13,8 @@ _WORTH = 0.05  # of the window
 
 
 def serial_devices(run: Run) -> list[Finding]:
-    """Returns one finding for each line whose launches had to wait for an event while another device worked.
+    """Returns one finding for each line whose launches waited for an event on an idle device while another device
+    worked.
 
     The finding's exposed time is the idle time in which another device was busy, as a mean over the devices.
     """
