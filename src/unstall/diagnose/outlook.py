@@ -76,7 +76,7 @@ class Outlook:
 
         If the host limits the run, the other case is a host that is faster by the error of the estimate. If something
         else limits the run, the other case is a recorder without overhead. The result has only the gains of the host
-        and of the best other resource.
+        and of the best other resource. If the overhead is not estimated, the result is None.
         """
         best, known = self.freed.best(), self.model
         if known.undistorted_by != "usual cost" or not best:

@@ -89,7 +89,7 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
     """Returns (fix, safe_if, edit): the advice; the condition under which it is safe; the edit that models it.
 
-    The edit is None if the group launches graphs.
+    The edit is None if most of the group's launches are graph launches.
     """
     replayed = run.timeline.host.kind[group.rows] == HostKind.GRAPH_LAUNCH
     if replayed.mean() > _MOSTLY:
