@@ -34,7 +34,7 @@ def can_attend() -> bool:
 
 
 def attend(folder: Path) -> Callable[[], None]:
-    """Starts the agent of this process, and describes the process in `folder`. Returns a function that ends this."""
+    """Starts the agent of this process, and describes the process in `folder`. Returns a function that undoes both."""
     undo = ExitStack()
     process = os.getpid()
     stacks = os.open(folder / STACKS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -51,7 +51,7 @@ def attend(folder: Path) -> Callable[[], None]:
 
 
 def _free_signal() -> int:
-    """Returns a real-time signal that nothing handles; the agent raises it in its own threads only."""
+    """Returns a real-time signal that has no handler. The agent raises it only in its own thread."""
     for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1):
         if signal.getsignal(number) is signal.SIG_DFL:
             return number
