@@ -85,7 +85,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def listed(parts: Sequence[str], last: str = "and") -> str:
-    """Joins the parts to a list in a sentence: "2", "2 and 4", "2, 4 and 6". `last` is the word before the last part."""
+    """Joins the parts to a list in a sentence: "2", "2 and 4", "2, 4 and 6". `last` precedes the last part."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} {last} {parts[-1]}"
 
 

@@ -80,7 +80,10 @@ def start_now(folder: Path, ring: Path) -> None:
 
 
 def look() -> None:
-    """Asks the driver whether the device has failed, and notes the error. The error may not have reached any call yet."""
+    """Asks the driver whether the device has failed, and notes the error.
+
+    The error may not have been returned by any call yet.
+    """
     _blame.look()
 
 

@@ -86,8 +86,7 @@ class ByTime:
         return self._begin()
 
     def _wait_for_work(self) -> None:
-        """Waits until two checks in a row have seen memory being allocated, since a program may prepare its data for
-        long.
+        """Waits until two checks in a row have seen memory being allocated. A program may prepare its data for long.
 
         The wait is limited, because a program that replays CUDA graphs allocates no memory.
         """

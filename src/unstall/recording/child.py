@@ -70,8 +70,9 @@ def open_journal(settings: Settings) -> Journal:
 
 
 def _program() -> str:
-    """Returns what this process runs, as a script or as -m and a module. Omits the arguments, which may hold
-    secrets.
+    """Returns the script or the module (as -m and its name) that this process runs.
+
+    Omits the arguments, which may hold secrets.
     """
     if sys.argv[:1] == ["-m"]:  # until Python has found the module
         return f"-m {sys.orig_argv[-len(sys.argv)]}"

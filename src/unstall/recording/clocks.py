@@ -185,7 +185,5 @@ def _speeds(before: GpuClocks, after: GpuClocks) -> str:
 
 
 def _title(device: GpuClocks) -> str:
-    """Returns the name of a device in sentences, `GPU 0 (NVIDIA H200)`. The index is NVML's, which nvidia-smi also
-    shows.
-    """
+    """Returns the name of a device in sentences, `GPU 0 (NVIDIA H200)`. The index is that of nvidia-smi."""
     return f"GPU {device['index']} ({device['name']})" if "name" in device else f"GPU {device['index']}"

@@ -9,9 +9,9 @@ _MOST_PROVING = 200  # boundaries by which proofs put off a recording; a program
 
 
 class CountedSteps(StepSources):
-    """Counts step boundaries by source, like `StepSources`. Also counts those since a helper last checked a CUDA graph.
+    """Counts step boundaries by source, like `StepSources`, and also those since the last proof.
 
-    Such a check is called a proof (`steps.proving`). It makes a step slower than others.
+    A proof is a check of a CUDA graph by a helper (`steps.proving`). It makes a step slower than others.
     """
 
     def __init__(self) -> None:

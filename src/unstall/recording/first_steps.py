@@ -108,13 +108,13 @@ class FirstSteps:
         return self._window is None or self._window.may_stop_here
 
     def goes_on(self, source: StepSource, at_ns: int, *, may_train: bool, asked_to_end: str | None = None) -> bool:
-        """Notes a step boundary. Returns whether the first steps are still being recorded, so that the session must
-        wait.
+        """Notes a step boundary. Returns whether the first steps are still being recorded: the session must wait.
 
         Args:
             source: The source of the boundary, such as an optimizer.
             at_ns: When the boundary came.
-            may_train: Whether the boundary may belong to training, and so to a program with an optimizer.
+            may_train: Whether the boundary is of a loader or a model while gradients are enabled. It may then belong to
+                training, in which an optimizer's steps count instead.
             asked_to_end: Why another thread waits for the end of the recording; None if no thread waits.
         """
         if self._stand_in is not None:

@@ -43,9 +43,7 @@ class Plain:
 
 @dataclass(slots=True)
 class _Timed:
-    """The times of step boundaries, and device events at the first boundary and at the last one where timing may
-    end.
-    """
+    """The times of step boundaries, and device events at the first boundary and at the last possible end."""
 
     marks_ns: list[int]
     first: device.TimingEvent | None
@@ -74,8 +72,9 @@ class Stretch:
         self.finished = False
 
     def add(self, at_ns: int, least_steps: int) -> bool:
-        """Adds a step that ends at `at_ns`. Returns whether the stretch is finished: it has enough steps and took
-        enough time.
+        """Adds a step that ends at `at_ns`. Returns whether the stretch is finished.
+
+        It is finished once it has enough steps and has taken enough time.
         """
         timed = self._timed
         timed.marks_ns.append(at_ns)

@@ -138,9 +138,7 @@ class Session:
             self._stopping.end_here()
 
     def end(self, why: str) -> None:
-        """Ends the recording in any phase, and keeps the recorded part. Never raises. `why` is written to the
-        journal.
-        """
+        """Ends the recording in any phase, and keeps the recorded part. Never raises. The journal gets `why`."""
         with self._turn.to_end(why):
             try:
                 self._end(why)

@@ -70,9 +70,7 @@ class Settings:
 
 
 def check_choices(recorder: str, lines: str, *, shapes: bool) -> None:
-    """Raises UsageError for choices that cannot work here. Called before the program starts, not only after its
-    warm-up.
-    """
+    """Raises UsageError for choices that cannot work here. Called before the program starts."""
     for name, value, known in (("recorder", recorder, RECORDERS), ("lines", lines, LINE_CLOCKS)):
         if value not in known:
             raise UsageError(f"{name}: {value!r} is none of {', '.join(known)}")

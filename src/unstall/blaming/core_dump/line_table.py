@@ -92,7 +92,7 @@ class _Unit:
 
 
 class Steps:
-    """Limits the work on the line tables of one dump. Without a limit, an untrusted table could take forever to read."""
+    """Limits the work on the line tables of one dump, since an untrusted table could take forever to read."""
 
     def __init__(self, left: int = _MOST_STEPS) -> None:
         self._left = left
