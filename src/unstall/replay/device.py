@@ -187,9 +187,7 @@ def _take_turns(timeline: Timeline, row: I64) -> Bool:
 
 
 def _in_order(engine: I32, start: I64) -> I32:
-    """Removes the engine of each op that started after an op of a later launch, since an engine keeps the launch
-    order.
-    """
+    """Removes the engine of each op that started after an op of a later launch: engines keep the launch order."""
     result = engine.copy()
     for number, mine in groups(engine):
         if number >= 0:
@@ -251,9 +249,7 @@ def _sort(timeline: Timeline) -> I64:
 
 
 def _after_event(timeline: Timeline, launch: I64, held: Bool, stream: I32) -> Bool:
-    """Returns, for each op, whether its stream had to wait for an event between the previous launch and the op's
-    launch.
-    """
+    """Returns, for each op, whether its stream had to wait for an event since the stream's previous launch."""
     result = np.zeros(len(launch), dtype=np.bool_)
     waits = timeline.waits
     chosen = np.flatnonzero(held[waits.host])

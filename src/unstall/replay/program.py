@@ -63,8 +63,9 @@ class Instructions:
 
     @property
     def goes_on(self) -> Bool:
-        """A mask of the instructions that belong to the same host call as the previous one: its wait, or the rest of
-        its time.
+        """A mask of the instructions that continue the host call of the previous instruction.
+
+        Such an instruction is the wait of that call, or the rest of its time.
         """
         same: Bool = np.append(False, (self.host[1:] == self.host[:-1]) & (self.host[1:] >= 0))
         return same[: len(self)]
@@ -129,7 +130,7 @@ class Replayed:
     op_end: I64
 
     def window(self, program: Program) -> tuple[int, int]:
-        """Returns when the steps start and end on the device, as (start, end) in ns, like `locate.steps.Steps.window`.
+        """Returns (start, end) of the steps in ns, like `locate.steps.Steps.window`.
 
         This time excludes work that was queued before the first step. It includes work that is still queued when the
         last step

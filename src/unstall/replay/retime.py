@@ -101,8 +101,9 @@ def _collectives(told: Collectives, order: I64, ops: int) -> Collectives:
 
 
 def _moved(times: I64, then: I64, now: I64) -> I64:
-    """Maps times from `then` to `now`, linearly between the points. A time after the last point moves as far as this
-    point.
+    """Maps times from `then` to `now`, linearly between the points.
+
+    A time after the last point is shifted as far as this point is.
     """
     at = np.clip(np.searchsorted(then, times, side="right") - 1, 0, len(then) - 1)
     onward = np.minimum(at + 1, len(then) - 1)

@@ -91,12 +91,12 @@ def _replayed(program: Program) -> tuple[list[_Round], int]:
 
 
 def _goes_on_by(rounds: list[_Round]) -> int | None:
-    """Returns the time from each round to the next, if all later rounds are copies of the last one, moved in time; else
-    None.
+    """Returns by how much time each later round would follow its previous one, if all are copies of the last round;
+    else None.
 
-    This is so if the last two rounds are equal except for their time, no stream waits for an event, and the device is
-    never
-    more than a round behind the host. Then no launch waits for room in a queue that holds work of earlier rounds.
+    They are copies if the last two rounds are equal except for their time, no stream waits for an event, and the device
+    is
+    never more than a round behind the host. Then no launch waits for room in a queue that holds work of earlier rounds.
     """
     if len(rounds) < 4 or rounds[-1].streams_wait:
         return None
@@ -176,8 +176,7 @@ class _Carried:
 
 
 def likes_of_targets(do: Instructions, first: int, last: int) -> I64:
-    """Returns, for each target of the instructions [first, last), its counterpart among these instructions; see
-    `likes`.
+    """Returns, for each target of the instructions [first, last), its counterpart among them; see `likes`.
 
     The counterpart of a JOIN's target is an instruction of the same thread. Any other is a RECORD of the same stream.
     """
@@ -187,8 +186,7 @@ def likes_of_targets(do: Instructions, first: int, last: int) -> I64:
 
 
 def likes(kinds: I32, column: I32, first: int, last: int) -> I64:
-    """Returns, for each index in column[first:last] that is before `first`, its counterpart among the rows [first,
-    last).
+    """Returns, for each index in column[first:last], its counterpart among the rows [first, last).
 
     The counterpart has the same kind. As many rows of this kind follow it before `last` as follow the index before
     `first`.

@@ -16,8 +16,7 @@ _ALONE_SHARE = 0.02  # share of a thread's working time that may overlap another
 
 
 def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
-    """Returns, for each thread of the timeline, the number of its thread in the program; -1 if it has none of the
-    `rows`.
+    """Returns the number that each thread of the timeline has in the program; -1 for a thread without `rows`.
 
     Thread 0 runs the steps. Threads that work in turn get the same number.
 

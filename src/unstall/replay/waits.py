@@ -153,9 +153,7 @@ def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I6
 
 
 def _done_before(holds: _Holds, queue: Queued, stream: I32, time: I64) -> I64:
-    """Returns when a stream was done with the ops and the waits for events that it was given before each time, in
-    ns.
-    """
+    """Returns when a stream was done with the ops and event waits that it was given before each time, in ns."""
     return np.maximum(_ops_done_before(queue, stream, time), _held_before(holds, stream, time))
 
 
