@@ -114,9 +114,7 @@ class Module:
         return names
 
     def bound(self, within: ast.AST) -> list[str]:
-        """Returns the names of variables, functions, classes and parameters that are defined within a node. Omits
-        imports.
-        """
+        """Returns the names of variables, functions, classes and parameters that a node defines. Omits imports."""
         names = []
         for node in ast.walk(within):
             if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -128,9 +126,7 @@ class Module:
         return names
 
     def dotted(self, node: ast.expr) -> str:
-        """Returns the full name that an expression refers to, such as "torch.cuda.synchronize"; "" if it is not
-        known.
-        """
+        """Returns the full name of what an expression refers to, such as "torch.cuda.synchronize"; "" if unknown."""
         parts = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)

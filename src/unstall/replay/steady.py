@@ -91,10 +91,9 @@ def _replayed(program: Program) -> tuple[list[_Round], int]:
 
 
 def _goes_on_by(rounds: list[_Round]) -> int | None:
-    """Returns by how much time each later round would follow its previous one, if all are copies of the last round;
-    else None.
+    """Returns the time in ns by which each later round follows the previous one; None if this varies.
 
-    They are copies if the last two rounds are equal except for their time, no stream waits for an event, and the device
+    It is constant if the last two rounds are equal except for their time, no stream waits for an event, and the device
     is
     never more than a round behind the host. Then no launch waits for room in a queue that holds work of earlier rounds.
     """

@@ -207,7 +207,7 @@ def _leads_to_itself(row: int, waits_for: dict[int, int | None]) -> bool:
 
 
 def _of_nccl(streams: Sequence[Standing]) -> str:
-    """Returns the collective whose NCCL kernel one of these streams is running, such as "AllReduce"; "" if none is."""
+    """Returns the collective whose NCCL kernel one of these streams is running, such as "AllReduce", or ""."""
     for stream in streams:
         for name in stream.work.work if stream.work and stream.is_sure else ():
             if found := _NCCL.search(name):
