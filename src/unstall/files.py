@@ -54,8 +54,7 @@ def check_targets(targets: Sequence[str | Path], inputs: Sequence[str | Path] = 
     """Raises UsageError if one of the output files `targets` cannot be written safely.
 
     A target is refused if it is the same file as an input or another target (also through links), if it is a folder, or
-    if
-    its folder does not exist. A path that is not a regular file (such as `/dev/stdout` or a pipe) may occur twice.
+    if its folder does not exist. A path that is not a regular file (such as `/dev/stdout` or a pipe) may occur twice.
     """
     taken = [(Path(path), "it is the input, which would be lost") for path in inputs]
     for target in map(Path, targets):

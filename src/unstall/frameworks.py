@@ -76,8 +76,7 @@ def is_installed(path: str) -> bool:
     """Returns whether this file belongs to a framework or to another installed package, which a user does not edit.
 
     A path below a library folder (such as site-packages) belongs to a package. In a trace that has stripped the
-    `sys.path`
-    prefix from paths, only the names of well-known packages are recognized.
+    `sys.path` prefix from paths, only the names of well-known packages are recognized.
     """
     return bool(_INSTALLED.match(path.replace("\\", "/"))) or top_module(path) in LIBRARIES or is_framework(path)
 

@@ -24,8 +24,7 @@ class LineDigests:
     """Maps (file, line number) to the digest of this line's text, or to -1 if the line has no digest.
 
     Lines of frameworks have no digest. Lines of a file that changed after the program began have none either, since
-    such a
-    file may not be the one that ran.
+    such a file may not be the one that ran.
     """
 
     def __init__(self, folder: str, began_s: float) -> None:

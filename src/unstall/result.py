@@ -86,8 +86,7 @@ class Integrity(msgspec.Struct, frozen=True, kw_only=True):
         ok: False if something is missing that may change a figure.
         notes: What was repaired or dropped, one sentence each.
         shortfall: Why the result covers a different part of the run than the user asked for, or only a few steps of
-            that
-            part. None if the result covers all of it. The verdict begins with this text.
+            that part. None if the result covers all of it. The verdict begins with this text.
     """
 
     ok: bool
@@ -284,20 +283,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         bound_by: The resource that would shorten a step most if it took no time: "device", or one of `IDLE_CAUSES`
-            except
-            "unknown". "mixed" if several resources limit the run alike, or if no single one limits it. "none" if there
-                is
-            no device work, or the device failed. If another resource would shorten a step as much as the host or the
-            kernels would, `bound_by` names that other resource.
+            except "unknown". "mixed" if several resources limit the run alike, or if no single one limits it. "none" if
+            there is no device work, or the device failed. If another resource would shorten a step as much as the host
+            or the kernels would, `bound_by` names that other resource.
         or_bound_by: What `bound_by` would be at the other end of the range of the estimated overhead. None if it would
-            be
-            the same resource, or if the overhead is not estimated.
+            be the same resource, or if the overhead is not estimated.
         basis: Whether the verdict is about the run as recorded, or about the run without the recorder's overhead.
         text: The verdict in sentences, with figures.
         if_free: Maps each resource ("host", "kernels", "copies", "communication", "waits", "input", "allocator",
             "startup", "sleep") to a time in ns: how much shorter a step would be, by replay, if the resource took no
-                time.
-            A value below `Replay.error_ns` cannot be told from 0. None if the run cannot be replayed well enough.
+            time. A value below `Replay.error_ns` cannot be told from 0. None if the run cannot be replayed well enough.
     """
 
     bound_by: str
@@ -395,8 +390,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         inputs: The tensors that the operator was given.
         wrong: The first wrong value, if it is known.
         backward: Whether the operator failed in a backward pass. If so, `Finding.where` is the line of the forward
-            pass,
-            unless the program wrote the backward pass itself.
+            pass, unless the program wrote the backward pass itself.
         device: The device's index.
         stream: The recorder's number of the stream.
         iteration: Number of the step, from 1 on, counted over the whole program; None if steps are not known.
@@ -544,8 +538,7 @@ class Reserved(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         bytes: The peak, of the device with the highest peak. If unstall recorded the run, it covers the program from
-            its
-            start to the end of the recording. Otherwise it covers the recorded part only.
+            its start to the end of the recording. Otherwise it covers the recorded part only.
         lines: How much single lines allocate, the largest amount first; empty if allocations were not recorded one by
             one.
     """

@@ -314,8 +314,7 @@ def called(frames: str) -> str:
     "".
 
     `frames` has one frame per line. torch's built-in functions have their operators' names, except a few of Python's
-    own
-    (`__bool__`, `tolist`).
+    own (`__bool__`, `tolist`).
     """
     builtin = _BUILTIN.match(frames)
     name = f"aten::{builtin['name']}" if builtin else ""

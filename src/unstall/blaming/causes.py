@@ -74,8 +74,7 @@ def fits(assertion: str, kernel: str) -> bool:
     """Returns whether this kernel may have printed the assertion, judged by the name of the function in the assertion.
 
     If this function is a lambda, it has no name. In this case the name of its source file is compared, because torch
-    names
-    such a file after its kernels: IndexKernel.cu.
+    names such a file after its kernels: IndexKernel.cu.
     """
     found = ASSERTION.match(assertion)
     if not found:

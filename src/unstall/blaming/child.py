@@ -102,8 +102,7 @@ def whose_files() -> tuple[tuple[str, int], ...]:
     """Returns (pattern, owner) pairs. A file belongs to the owner of the first pattern that its path matches.
 
     A pattern that begins with ^ matches only at the start of a path. Other patterns match anywhere in a path. The
-    owners
-    agree with those of `unstall.frameworks`.
+    owners agree with those of `unstall.frameworks`.
     """
     packages = tuple(f"{kind}-packages/{name}/" for kind in ("site", "dist") for name in sorted(FRAMEWORKS))
     standard = {f"^{path}/" for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name))}

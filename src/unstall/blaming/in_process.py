@@ -39,8 +39,7 @@ class Blaming:
 
     Attributes:
         report: None until the block has ended. After that, the report of the fault in the block, or a report that no
-            fault
-            was seen.
+            fault was seen.
     """
 
     def __init__(self, races: bool) -> None:

@@ -108,8 +108,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         waits: The kind of work that the stream is doing; "event" or "value" if it waits for one.
         work: The line that put this work on the stream, and other lines that may have; None if no line is known.
         on: If the stream waits for an event, the line that recorded the event. If it waits for a value in memory, the
-            line
-            that writes the value. Otherwise None.
+            line that writes the value. Otherwise None.
         on_stream: The stream that records the event or writes the value.
         circular: Whether the stream `on_stream` waits for this stream.
         is_sure: Whether the driver says that the stream is not done. If false, its last work may have ended without a
@@ -157,8 +156,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
         threads: The Python threads that are in the user's code.
         streams: What each stream with unfinished work is doing.
         collective: The function of `torch.distributed`, or the collective of the NCCL kernel, in which the process
-            waits
-            for other ranks; "" if it waits in none.
+            waits for other ranks; "" if it waits in none.
     """
 
     pid: int

@@ -113,8 +113,7 @@ class Ring:
         """For each row of `streams`, the number of the last entry whose work is known to be done.
 
         It is known if the device wrote this number, or if the host waited for the work. It is also known if another
-        stream
-        waited for an event after the work, and then continued.
+        stream waited for an event after the work, and then continued.
         """
         streams = self.tables["streams"]
         done = [
@@ -192,7 +191,7 @@ class Ring:
 
         Returns:
             (innermost line of the user's code, innermost line of all code, lines from which the user's line was
-                called).
+            called).
         """
         if not 0 <= stack < len(self.tables["stacks"]):
             return None, None, ()

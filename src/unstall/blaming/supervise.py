@@ -77,8 +77,7 @@ def supervise(
         races: Whether to look for races too.
         stdout_to_stderr: Whether the program's stdout goes to stderr.
         watcher: Looks for hangs of the program. Unless the user has turned that off, it also looks for hangs of the
-            Python
-            processes that the program starts.
+            Python processes that the program starts.
 
     Raises:
         UsageError: The program cannot be started.

@@ -32,31 +32,26 @@ def compare_numbers(
     """Runs a function in several ways, and finds the first operator whose result differs by more than rounding.
 
     All ways start from copies of the same arguments and the same random state. They also run the backward pass if a
-    result
-    needs gradients. The comparison covers the results, the gradients, the arguments after the run, and the results of
-    operators on the way.
+    result needs gradients. The comparison covers the results, the gradients, the arguments after the run, and the
+    results of operators on the way.
 
     What rounding explains is measured: the function runs 8 more times, and each operator's result gets random errors of
-    the
-    size of its rounding errors (Monte Carlo arithmetic, see `noise.py`). A difference is more than rounding if it
-    exceeds
-    these errors by Student's factor, at a confidence of 99.9 % for all tensors of a way together.
+    the size of its rounding errors (Monte Carlo arithmetic, see `noise.py`). A difference is more than rounding if it
+    exceeds these errors by Student's factor, at a confidence of 99.9 % for all tensors of a way together.
 
     Args:
         fn: A function, a module, or a method of a module. Modules that the function uses must be among `inputs`,
-            because a
-            way copies or moves its arguments only.
+            because a way copies or moves its arguments only.
         inputs: The arguments of `fn`: modules, tensors, and containers of both.
         across: The ways in which `fn` runs:
             - "repeat": once more.
             - "serial": each operator waits for the device, so that streams do not overlap. If the function uses several
               streams and has a race that no other way shows, the result has a row "serial" even if you do not ask for
-                  it.
+              it.
             - "cpu", "cuda": on this device.
             - "float64": in this type. Random numbers are drawn as in float32.
             - "batch": once for each half of the batch. A tensor has a batch if its first dimension is as long as that
-              of
-              the first tensor. All results must have a batch. The operators compared are those of the first half.
+              of the first tensor. All results must have a batch. The operators compared are those of the first half.
             - "graph": by `unstall.graphed`. Operators are not compared.
             - "compiled": by `torch.compile`. Operators are not compared.
             - another function or module: called with the same arguments. A module runs on its own device.

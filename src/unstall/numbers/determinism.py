@@ -20,8 +20,7 @@ def about_determinism(way: Callable[[], Way], *, one_at_a_time: bool) -> str:
     """Runs a function in torch's deterministic mode. Returns a sentence on what this changes.
 
     The sentence says whether the bits are the same each time, and how much longer the function takes. If the mode
-    raises an
-    error, the sentence quotes it.
+    raises an error, the sentence quotes it.
     """
     once = partial(run, one_at_a_time=one_at_a_time)
     try:

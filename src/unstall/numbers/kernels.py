@@ -36,8 +36,7 @@ def kernels_of(taken: Way, at: int) -> tuple[str, ...]:
 
     Returns:
         Names without template parameters and arguments. Empty if there is no GPU, or if the program is already profiled
-            or
-        recorded.
+        or recorded.
     """
     if not torch.cuda.is_initialized() or device.profiler_is_on() or active.current() is not None:
         return ()

@@ -21,8 +21,7 @@ def races_of(taken: Way) -> tuple[Race, ...]:
     """Runs a function and its backward pass, and returns the races in them.
 
     Returns () if this version of torch does not allow the search. Work on the arguments is done before the run. The
-    results
-    are read after the run, on the current stream.
+    results are read after the run, on the current stream.
     """
     wait_for_device()
     try:

@@ -25,8 +25,7 @@ def compare_recorded(before: Path, after: Path) -> Numbers:
     """Compares two files that `recording_numbers` or `unstall numbers --record` wrote.
 
     One of them must contain what rounding explains, as files of `unstall numbers --record` do. If neither does, the
-    verdict
-    is "equal" or "unknown", with the first tensor whose bits differ.
+    verdict is "equal" or "unknown", with the first tensor whose bits differ.
 
     Raises:
         TraceError: A file is not such a recording.
@@ -53,8 +52,7 @@ def with_names_of(before: Ran, after: Ran) -> Ran:
     """Returns a copy of `after` in which values have the same names as in `before`.
 
     Returns `after` itself if the runs have different numbers of values. A value's name contains the text of a line,
-    which
-    may have changed between the runs.
+    which may have changed between the runs.
     """
     names = [[key for key in ran.ends if key[0] == "value"] for ran in (before, after)]
     if len(names[0]) != len(names[1]):

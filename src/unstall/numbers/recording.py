@@ -31,16 +31,13 @@ def recording_numbers(path: str | os.PathLike[str], most: int = MOST) -> Iterato
     """Writes to a file, during a `with` block, what each operator of this thread returns. Includes backward passes.
 
     The file gets 64 elements and a sum of each result. It gets 1,024 elements of each value that the block reads (such
-    as by
-    `loss.item()`) and of each weight that it writes. `unstall numbers A B` compares two such files. One of them must
-    come
-    from `unstall numbers --record`, which also measures what rounding explains. Under this command, the blocks of the
-    program are recorded and nothing else, and `path` is not written.
+    as by `loss.item()`) and of each weight that it writes. `unstall numbers A B` compares two such files. One of them
+    must come from `unstall numbers --record`, which also measures what rounding explains. Under this command, the
+    blocks of the program are recorded and nothing else, and `path` is not written.
 
     Args:
         path: The file. Its name ends in `.numbers`. An earlier recording is replaced. On a rank other than 0, the name
-            gets
-            the number of the rank.
+            gets the number of the rank.
         most: How many operators are recorded. The rest of the block runs unrecorded.
 
     Raises:

@@ -23,8 +23,7 @@ def cost_of(takes: str, way: Callable[[], Way], usual: Setting, other: Setting) 
     """Measures a function in two settings of torch, and returns a sentence about the times.
 
     Such a sentence is "Turning it off takes 1.8 times as long: 2.1 → 3.8 ms (median of 7)." Returns "" if measuring
-    would
-    take more than about two seconds.
+    would take more than about two seconds.
 
     Args:
         takes: How the sentence begins: "Turning it off takes".

@@ -41,11 +41,9 @@ def pattern_at(runs: Runs, base: Callable[[], Way], other: Callable[[], Way]) ->
     difference.
 
     Both ways run again for the whole tensor. If the tensor has no pattern, the cause may be an operator that only the
-    other
-    way calls, before that tensor. The result of such an operator is compared with a tensor of the first way that still
-    agrees. A pattern found between these two is returned only if it explains the difference: the first way runs once
-    more
-    with the operator's result in place of its own tensor, and then both ways must agree.
+    other way calls, before that tensor. The result of such an operator is compared with a tensor of the first way that
+    still agrees. A pattern found between these two is returned only if it explains the difference: the first way runs
+    once more with the operator's result in place of its own tensor, and then both ways must agree.
 
     Args:
         runs: The two runs, and their comparison.

@@ -15,8 +15,7 @@ def loaders_around(module: Module, moves: list[ast.Call]) -> list[ast.Call]:
     """Returns the calls that make the DataLoader of the innermost loop around `moves`.
 
     There are several if the loop's function gets its DataLoader as an argument and is called several times. Returns []
-    if
-    one of the DataLoaders is not known, or if `moves` copy anything but the loop's batches.
+    if one of the DataLoaders is not known, or if `moves` copy anything but the loop's batches.
 
     Args:
         module: The file.
@@ -69,8 +68,7 @@ def _passed(module: Module, scope: ast.AST, name: str) -> list[tuple[ast.AST, st
 
     Returns:
         A list of (scope of the call, name of the variable); [] if the variable of one call is not known; None if
-            `scope`
-        is not a function with such a parameter.
+        `scope` is not a function with such a parameter.
     """
     if not isinstance(scope, ast.FunctionDef):
         return None

@@ -20,8 +20,7 @@ class RanLine:
     Attributes:
         digest: The digest of its text.
         functions: The functions in which it ran. There are several if an inner function, such as a lambda, is on the
-            same
-            line.
+            same line.
     """
 
     digest: int
@@ -32,10 +31,8 @@ def line_now(line: int, ran: Mapping[int, RanLine], text: str) -> int | None:
     """Returns the current number of a line, in a file that may have changed since the run.
 
     Returns None if the line no longer exists, or cannot be told from other lines with the same text. Only the lines
-    that
-    ran are known of the old file, and several lines may have the same text. So the current line must be in a function
-    of
-    the same name, and between the same other lines as during the run.
+    that ran are known of the old file, and several lines may have the same text. So the current line must be in a
+    function of the same name, and between the same other lines as during the run.
 
     Args:
         line: The line's number during the run.

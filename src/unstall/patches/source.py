@@ -60,8 +60,7 @@ def read_source(file: str, folders: Sequence[Path], *, by_ending: bool = False) 
         file: The path in the trace: absolute, or relative to the program's folder.
         folders: The folders below which files may be read.
         by_ending: Whether to try the last parts of the path too, since the folders may hold a copy of the program.
-            Library
-            files are never found in this way, because a file of the program may have the same name.
+            Library files are never found in this way, because a file of the program may have the same name.
     """
     if not file.endswith(".py") or "\0" in file:
         return "it is no file of Python"

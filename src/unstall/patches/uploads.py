@@ -24,8 +24,7 @@ def uploaded(module: Module, line: int) -> tuple[list[Edit], str] | str:
     """Returns edits of a line that copies tensors to the device, and a note about the edits.
 
     If possible, the edited line makes the tensors on the device. Otherwise, it copies them without waiting, and the
-    loop's
-    DataLoader pins its batches. If neither is possible, returns a phrase that says why.
+    loop's DataLoader pins its batches. If neither is possible, returns a phrase that says why.
     """
     moves = [call for call in module.at(line, ast.Call) if call.lineno == line and _is_move(call)]
     if not moves and _makers(module, line):
@@ -55,8 +54,7 @@ def made_on_device(module: Module, line: int) -> tuple[list[Edit], str] | str:
     """Returns edits of a line that makes constants by `torch.tensor(0.5, device=…)`, and "" as the note about them.
 
     The edited line calls `torch.full`, which makes the same tensor on the device without a copy. If this is not
-    possible,
-    returns a phrase that says why.
+    possible, returns a phrase that says why.
     """
     made = _makers(module, line)
     edits = [edit for call in made if (edit := _filled(module, call)) is not None]

@@ -54,8 +54,7 @@ def _torch(settings: Settings, folder: Path, instead: str | None) -> tuple[Recor
     """Returns torch's recorder and its line clock.
 
     Without sys.monitoring, stacks by torch.profiler cost less than sys.settrace. But they would replace a profiler that
-    the
-    program runs, such as cProfile, and sys.settrace would replace a debugger.
+    the program runs, such as cProfile, and sys.settrace would replace a debugger.
     """
     auto = settings.lines == "auto" and available() == "settrace"
     stacks = auto and not _is_profiled()

@@ -72,8 +72,7 @@ def read_clocks(library: str | Path = _LIBRARY) -> list[GpuClocks]:
     """Returns the clocks of every device that the driver shows, whether or not this process uses it. Never raises.
 
     The list is empty without NVML. `reasons` of a device say, in the driver's words, why its clocks are not higher,
-    even if
-    it is not throttled. NVML is started and shut down in this call, so do not call it within a timed step.
+    even if it is not throttled. NVML is started and shut down in this call, so do not call it within a timed step.
     """
     try:
         nvml = ctypes.CDLL(str(library))

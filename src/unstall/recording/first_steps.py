@@ -56,8 +56,7 @@ class FirstSteps:
             make_recorder: Makes the recorder for `settings`.
             make_line_clock: Makes the line clock for `settings`; returns None if none is needed.
             stand_in: Records until the first step boundary, if the recorder itself can begin only there. None if the
-                recorder
-                can begin anywhere.
+                recorder can begin anywhere.
             now: The clock, in ns.
         """
         self._settings = settings
@@ -79,8 +78,7 @@ class FirstSteps:
 
         Args:
             at_a_step: Whether this is a step boundary. If it is not, and the recorder can begin only at a step
-                boundary, the
-                stand-in begins instead.
+                boundary, the stand-in begins instead.
         """
         if self._tried:
             return
@@ -210,8 +208,7 @@ def steps_among(
 
     Before the first end of a step, the program also sets itself up. After the last start of a step, it also cleans up.
     These two stretches count as steps only if there are no other steps. Likewise, warm-up steps count only if there are
-    no
-    other steps.
+    no other steps.
 
     Args:
         kind: The kind of source of `times_ns`. It says whether they are ends or starts of steps.

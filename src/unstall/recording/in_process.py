@@ -37,15 +37,12 @@ def record(
 
     Args:
         steps: How many steps to record. Before them come `warmup` steps, and then steps that are only timed, for at
-            least
-            0.3 s, as in `unstall run`. None records the whole block.
+            least 0.3 s, as in `unstall run`. None records the whole block.
         warmup: Number of steps before anything is timed or recorded; only with `steps`.
         recorder: `cupti` costs least. `torch` works wherever torch.profiler does. `auto` takes `cupti` if it works
-            here,
-            otherwise `torch`.
+            here, otherwise `torch`.
         lines: How source lines are found: `calls` (only with `cupti`), `monitoring`, `settrace` or `none`. `auto` takes
-            the
-            cheapest of them that works.
+            the cheapest of them that works.
         shapes: Also record the shapes of operators' inputs. Only the recorder `torch` can do this.
 
     Returns:
@@ -93,8 +90,7 @@ class Recording:
 
         Raises:
             UsageError: This recording was used before, another recording of this process is active, or the process has
-                a
-                virtual GPU.
+                a virtual GPU.
         """
         if self._running is not None or self._ended:
             raise UsageError("a recording is of one block: call unstall.record() again for the next")

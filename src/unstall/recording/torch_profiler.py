@@ -27,8 +27,7 @@ class TorchProfiler:
     """Records into `folder`, from `start` to `stop` or until the thread that called `start` ends.
 
     `start` and `stop` must be called on the same thread of the program: torch stores a profile with its thread, and
-    crashes
-    if another thread stops it.
+    crashes if another thread stops it.
     """
 
     name = "torch"
@@ -107,8 +106,7 @@ class TorchProfiler:
         """Removes torch's callbacks from operators in a forked child process. The profile belongs to the parent.
 
         With the callbacks, torch would keep everything that the child does in memory. Ending the profile would not
-        help: it
-        calls CUPTI, which does not work in a forked process.
+        help: it calls CUPTI, which does not work in a forked process.
         """
         self._stopped = True
         clear = getattr(self._torch._C._autograd, "_clear_callbacks", None)
@@ -144,10 +142,8 @@ def _let_forks_exit() -> None:
     """Lets child processes that are forked from now on exit without C++ exit handlers.
 
     Such a handler of Kineto's `ConfigLoader` waits for a thread that a forked process does not have. A child that ends
-    by
-    `sys.exit` would hang forever, as it also does with torch.profiler alone (torch 2.13). Children of multiprocessing
-    end
-    by `os._exit`, and are not affected.
+    by `sys.exit` would hang forever, as it also does with torch.profiler alone (torch 2.13). Children of
+    multiprocessing end by `os._exit`, and are not affected.
     """
     if sys.platform != "linux" or not hasattr(libc := ctypes.CDLL(None), "on_exit"):  # a function of glibc
         return

@@ -46,8 +46,7 @@ class Turn:
         """Waits for the lock, and holds it during the block. The block ends the recording, for the reason `why`.
 
         If only another thread may stop the recording, waits for the next step boundary of that thread too. If a wait
-        takes too
-        long, runs the block without the lock.
+        takes too long, runs the block without the lock.
         """
         self.asked_to_end = why
         got = self._lock.acquire(timeout=_END_WAITS_S)

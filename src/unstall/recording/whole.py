@@ -128,7 +128,6 @@ def step_boundaries(kind: str, times_ns: Sequence[int], begun_ns: int, ended_ns:
     """Returns the times in ns of all step boundaries of a block.
 
     If `times_ns` are the ends of steps, the first step begins at `begun_ns`. If they are the starts of steps, the last
-    step
-    ends at `ended_ns`. `kind` says which of the two they are.
+    step ends at `ended_ns`. `kind` says which of the two they are.
     """
     return [begun_ns, *times_ns] if kind in AT_THE_END else [*times_ns, ended_ns]

@@ -23,9 +23,8 @@ def launched_on(launch: I64, thread: I64, stream: I32) -> I32:
     """Returns, for each op in launch order, the row of the stream that was passed to the call that launched it.
 
     The ops of a CUDA graph may run on streams of the graph's own, other than the stream passed to the call. So the
-    passed
-    stream is inferred: among the streams of the graph's branches, the one that other calls use most. If other calls use
-    none of them, it is the stream of the previous call, or else of the next call, on the same thread.
+    passed stream is inferred: among the streams of the graph's branches, the one that other calls use most. If other
+    calls use none of them, it is the stream of the previous call, or else of the next call, on the same thread.
     """
     several = _on_several_streams(launch, stream)
     result = stream.copy()
@@ -121,8 +120,7 @@ def joins(launch: I64, previous: I64, after: I32, start: I64, end: I64) -> tuple
     """Returns where branches of a graph join without a visible delay.
 
     A branch that ended early delays nothing. But if its stream is used again after an op of another stream, this op
-    comes
-    after a join of the two branches. If several branches join there, the one that ended last is returned.
+    comes after a join of the two branches. If several branches join there, the one that ended last is returned.
 
     Returns:
         (op, earlier op of another stream for which it also waited) as two columns.

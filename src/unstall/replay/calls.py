@@ -50,8 +50,7 @@ def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[InstructionR
     """Returns the instructions of every launch.
 
     A launch that blocks the host has a second instruction, for the wait. A call that still works when its ops begin has
-    a
-    second instruction too, for its work from then on.
+    a second instruction too, for its work from then on.
 
     Args:
         timeline: The run.
@@ -93,8 +92,7 @@ def given_back(timeline: Timeline, queue: Queued) -> list[InstructionRows]:
     """Returns the instructions of calls that gave memory back and waited for the device.
 
     Such a call waited if the device became idle during it. Calls that take memory do not wait: with 18 ms of work in
-    the
-    queue, cudaMalloc of 512 B to 8 GiB took 0.1 to 0.4 ms, but cudaFree took 18 ms (H200, CUDA 13:
+    the queue, cudaMalloc of 512 B to 8 GiB took 0.1 to 0.4 ms, but cudaFree took 18 ms (H200, CUDA 13:
     `benchmarks/driver_waits.py`).
     """
     host = timeline.host

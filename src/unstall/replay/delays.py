@@ -17,13 +17,11 @@ def learn(keys: Sequence[I64 | I32], known: Bool, values: I64, default: int) -> 
     """Returns, for every row, a typical value, learned from the known rows that have the same key.
 
     The typical value is the mean of the middle 80 % of these rows. So sums of many typical values are right, and
-    outliers
-    do not count.
+    outliers do not count.
 
     Args:
         keys: Columns, the most specific first. A row uses the first of them whose key it shares with a few known rows.
-            If
-            there is none, it gets the median of all known rows.
+            If there is none, it gets the median of all known rows.
         known: Which rows have a value to learn from.
         values: The values.
         default: The typical value if no row is known.

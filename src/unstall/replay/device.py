@@ -170,8 +170,7 @@ def _take_turns(timeline: Timeline, row: I64) -> Bool:
     """Returns a mask of large kernels on a device whose streams never ran large kernels at the same time.
 
     The replay does not let such kernels overlap. Whether they could overlap is unknown: with a slow host, they may
-    never
-    have been queued together. Kernels that overlapped in the recording may overlap in the replay.
+    never have been queued together. Kernels that overlapped in the recording may overlap in the replay.
     """
     device = timeline.device
     large = (device.kind == DeviceKind.KERNEL) & (device.end - device.start >= _LARGE_NS)

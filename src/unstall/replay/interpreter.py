@@ -16,8 +16,7 @@ def replay(program: Program) -> Replayed:
 
     An op starts at the latest of these times: the arrival of its launch; the end of the previous op on its stream, plus
     `gap`; the end of the events for which its stream waits; the end of the op `after`, plus `lag`; the time at which
-    its
-    engine is free. Streams, engines and threads work in program order.
+    its engine is free. Streams, engines and threads work in program order.
 
     Raises:
         ValueError: The program is invalid; see `validate.check`.
@@ -29,8 +28,8 @@ class Replay:
     """Replays a program part by part, with the same times as if the whole program were replayed at once.
 
     In a part, `target` and `after` are counted from the beginning of the first part. `ops` of the instructions are
-    counted
-    from the beginning of the same part. A part has at least the streams, threads and engines of all earlier parts.
+    counted from the beginning of the same part. A part has at least the streams, threads and engines of all earlier
+    parts.
     """
 
     def __init__(self, capacity: int, fills_gaps: bool = False) -> None:
@@ -39,8 +38,7 @@ class Replay:
         Args:
             capacity: How many launches a stream can have outstanding.
             fills_gaps: Whether an engine uses idle gaps: it serves an op in any gap that is long enough, even while an
-                op that
-                was launched earlier still waits. With this, a longer op may let another op begin sooner.
+                op that was launched earlier still waits. With this, a longer op may let another op begin sooner.
         """
         self._capacity = capacity
         self._before = Before()

@@ -133,8 +133,7 @@ class Replayed:
         """Returns (start, end) of the steps in ns, like `locate.steps.Steps.window`.
 
         This time excludes work that was queued before the first step. It includes work that is still queued when the
-        last step
-        ends on the host.
+        last step ends on the host.
         """
         start, end = int(self.end[program.step_starts[0]]), int(self.end[program.step_ends[-1]])
         launcher = program.launcher

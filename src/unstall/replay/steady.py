@@ -48,8 +48,7 @@ def steady_step_ns(program: Program) -> float:
     """Returns the mean step time after warm-up, in ns.
 
     A recording has few steps. It includes the time in which the host gets ahead of the device, and the time in which
-    the
-    device catches up. The step time that a user sees is a mean over many steps.
+    the device catches up. The step time that a user sees is a mean over many steps.
     """
     return _step_ns(*_replayed(program))
 
@@ -94,8 +93,8 @@ def _goes_on_by(rounds: list[_Round]) -> int | None:
     """Returns the time in ns by which each later round follows the previous one; None if this varies.
 
     It is constant if the last two rounds are equal except for their time, no stream waits for an event, and the device
-    is
-    never more than a round behind the host. Then no launch waits for room in a queue that holds work of earlier rounds.
+    is never more than a round behind the host. Then no launch waits for room in a queue that holds work of earlier
+    rounds.
     """
     if len(rounds) < 4 or rounds[-1].streams_wait:
         return None
@@ -188,8 +187,7 @@ def likes(kinds: I32, column: I32, first: int, last: int) -> I64:
     """Returns, for each index in column[first:last], its counterpart among the rows [first, last).
 
     The counterpart has the same kind. As many rows of this kind follow it before `last` as follow the index before
-    `first`.
-    Returns -1 if there is no counterpart, or if the index is not before `first`.
+    `first`. Returns -1 if there is no counterpart, or if the index is not before `first`.
 
     Args:
         kinds: The kind of each row.

@@ -54,8 +54,7 @@ def find_joins(time: I64, end: I64, thread: I32, threads: int) -> tuple[I64, I64
     """Finds threads that continued after a pause because thread 0, which runs the steps, woke them.
 
     If another thread continues while thread 0 works, it is assumed to have waited for the last instruction that thread
-    0
-    had finished.
+    0 had finished.
 
     Args:
         time: When each instruction began, as recorded, in ns.

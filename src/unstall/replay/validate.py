@@ -46,8 +46,7 @@ def check(program: Program, before: Before | None = None) -> Before:
     """Checks a program, or the next part of one. Returns the totals including this part.
 
     `latency` and `lag` may be negative, because a wait can end early. A column that an instruction's code does not use
-    may
-    hold any value.
+    may hold any value.
 
     Args:
         program: The program or part.

@@ -132,8 +132,7 @@ def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I6
     """Returns, for each call that waited for a device, when this device was done, and which device it was.
 
     A call waits for the current device of its thread, which the file lacks. A device that was still working when the
-    call
-    returned was not the current one, unless the difference is within the skew of the clocks.
+    call returned was not the current one, unless the difference is within the skew of the clocks.
 
     Returns:
         (times in ns, indices of devices): -1 stands for all devices.

@@ -28,12 +28,11 @@ class Explained:
         agrees: Whether rounding explains the difference.
         first: The index of the first tensor with a difference that rounding does not explain; None if there is none.
         difference: The root mean square of the differences of some elements: in tensor `first`, those that exceed the
-            limit
-            most; if there is no such tensor, those that come nearest to the limit. inf if tensors cannot be compared.
+            limit most; if there is no such tensor, those that come nearest to the limit. inf if tensors cannot be
+            compared.
         limit: The largest `difference` that rounding explains.
         measured: Whether the runs with errors changed every tensor that differs. If not, only the rounding of each
-            element
-            itself is known.
+            element itself is known.
     """
 
     agrees: bool
@@ -52,18 +51,16 @@ def explain(reference: Tensors, other: Tensors, again: Callable[[int], Tensors])
     """Returns whether rounding explains the difference between two lists of tensors.
 
     Tensors that are equal bit for bit agree, and NaN equals NaN. Tensors of different shapes or types never agree.
-    Integers
-    that differ never agree. All other tensors are judged twice: elements of similar size together, and the elements
-    that
-    differ most one by one. If all differences are rounding, the probability that either judgment says otherwise is 0.1
-    %.
+    Integers that differ never agree. All other tensors are judged twice: elements of similar size together, and the
+    elements that differ most one by one. If all differences are rounding, the probability that either judgment says
+    otherwise is 0.1 %.
 
     Args:
         reference: The tensors of one run.
         other: The tensors to compare with `reference`.
         again: Repeats the run of `reference` with errors, and returns its tensors. The errors come from
-            `noise(number)`, or
-            from kernels whose order varies. If the tensors differ, it is called 8 times, with the numbers from 0 on.
+            `noise(number)`, or from kernels whose order varies. If the tensors differ, it is called 8 times, with the
+            numbers from 0 on.
     """
     if len(reference) != len(other):
         return Explained(False, None, math.inf)

@@ -36,8 +36,7 @@ class Pair:
         before: The tensor in the first run; None if this run has no such tensor.
         after: The tensor in the second run; None if this run has no such tensor.
         difference: The root mean square of the differences of these elements. inf if the tensors cannot be compared, or
-            if
-            elements are finite in only one run.
+            if elements are finite in only one run.
         rounding: The typical difference that rounding causes, as measured by runs with random errors.
         size: The root mean square of these elements in the first run.
         count: How many elements these are; 0 for the sum of all.
@@ -105,8 +104,7 @@ class Errors:
 
     Attributes:
         operators: For each operator, the errors of its kept elements and of the sum of all elements. nan where these
-            are
-            never finite. None if the runs with errors call other operators. Then only ends can be judged.
+            are never finite. None if the runs with errors call other operators. Then only ends can be judged.
         ends: For each end, the same errors; None if no run with errors has the end in this shape.
         vary: Whether the runs with errors have other ends. Then only ends that all runs have can be judged.
     """
@@ -138,8 +136,7 @@ class Judge:
         before: The first run.
         errors: The errors of the first run, or repetitions of it with random errors.
         among: How many tensors the run has in all, if `before` contains only some of them; elements instead of tensors
-            if
-            `alone`. 0 if it contains all.
+            if `alone`. 0 if it contains all.
         alone: Whether each element is judged on its own. An element without finite errors then counts as exact.
     """
 

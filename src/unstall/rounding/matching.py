@@ -16,8 +16,7 @@ def matched(before: Sequence[Seen], after: Sequence[Seen], agree: Agree) -> Iter
     """Yields pairs of indices, in order, of operators that correspond to each other in two runs.
 
     Where the runs call different operators, two operators correspond only if their results agree. Examples are
-    attention on
-    the CPU and on a GPU, or a product with and without a sum.
+    attention on the CPU and on a GPU, or a product with and without a sum.
 
     Args:
         before: The operators of the first run.

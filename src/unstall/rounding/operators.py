@@ -29,8 +29,7 @@ class Place:
         function: The function with the line.
         backward: Whether the operator belongs to the backward pass of the line.
         text: The text of the line, from a recorded run; None to read it from the file. The file may have changed since
-            the
-            run was recorded.
+            the run was recorded.
     """
 
     file: str

@@ -42,9 +42,8 @@ class Seen:
 
     Attributes:
         kind: "given" (an input, a parameter or a buffer before the run), "operator", "result", "gradient", or "after"
-            (an
-            input, a parameter or a buffer after the run). In a recorded program also "value" (that it read) or "weight"
-            (that it wrote).
+            (an input, a parameter or a buffer after the run). In a recorded program also "value" (that it read) or
+            "weight" (that it wrote).
         name: The name of the input, parameter or operator ("weight", "mm"), or the number of the result.
         place: The line that called the operator.
         shape: The shape. A complex tensor has one dimension more, for the real and the imaginary part.
@@ -118,8 +117,7 @@ class Kept:
 
     Args:
         full: Is called with each tensor, in order, once its elements are on the host. If None, the tensors are
-            collected
-            for `seen`.
+            collected for `seen`.
     """
 
     def __init__(self, full: Callable[[Seen], None] | None = None) -> None:
@@ -195,8 +193,7 @@ def _sums(given: torch.Tensor) -> Iterator[torch.Tensor]:
     """Yields sums, with random signs, over chunks of a tensor of `PIECE` elements, as flat tensors.
 
     On a GPU, they are computed as products in the tensor's type. These round less than the computation of the tensor
-    did.
-    On the CPU, such a product would depend on the position of the values in memory, so it is not used.
+    did. On the CPU, such a product would depend on the position of the values in memory, so it is not used.
     """
     by_product = given.is_cuda and given.dtype in _MULTIPLIED
     dtype = given.dtype if by_product else torch.int8

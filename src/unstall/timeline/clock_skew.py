@@ -54,8 +54,7 @@ def _returns_early(timeline: Timeline) -> I64:
     """Returns, for each wait for a stream or for the only device, how many ns it returns before the last op ends.
 
     The last op is the last one launched before the wait. If the end of the op before it is nearer to the time of
-    return,
-    the wait was for that earlier op, and the result is 0.
+    return, the wait was for that earlier op, and the result is 0.
     """
     device, waits = timeline.device, timeline.waits
     one = len(np.unique(device.device)) == 1

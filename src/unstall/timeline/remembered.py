@@ -20,8 +20,7 @@ def remembered(
     """Decorator: makes the function `ask` remember its answers about a run, for as long as the run is in use.
 
     The first argument of `ask` is a Timeline, or another object that is compared by identity. Its other arguments must
-    be
-    hashable, and have few distinct values. If an answer is an array, it becomes read-only, because all callers share
+    be hashable, and have few distinct values. If an answer is an array, it becomes read-only, because all callers share
     it.
     """
     known: WeakKeyDictionary[_Run, dict[Hashable, _Answer]] = WeakKeyDictionary()

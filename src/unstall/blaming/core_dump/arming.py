@@ -39,8 +39,7 @@ def variables(environment: Mapping[str, str], folder: Path, driver: Any = None) 
     """Returns (variables, reason): the environment variables for a core dump, and why no dump will be written.
 
     A process that gets the variables writes its core dump to `folder`. The variables are {} if the user has set
-    variables
-    for core dumps, or if the driver cannot write a small dump. The reason is "" if a dump will be written.
+    variables for core dumps, or if the driver cannot write a small dump. The reason is "" if a dump will be written.
 
     Args:
         environment: The environment of this process.

@@ -84,8 +84,7 @@ class Elf:
 
         Raises:
             TraceError: These sections together are larger than the file. So they overlap, and reading each of them
-                would take
-                too long.
+                would take too long.
         """
         numbers = self.of_type(kind)
         numbers = numbers[self.sections["size"][numbers] > 0]

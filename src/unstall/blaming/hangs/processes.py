@@ -107,8 +107,7 @@ def state_of(pid: int, started: int = 0) -> str:
     Args:
         pid: The process id.
         started: When the process started, in clock ticks after the machine's start. If not 0, a later process with the
-            same
-            `pid` does not count.
+            same `pid` does not count.
     """
     fields = _stat(pid)
     is_it = len(fields) > _STARTED and (not started or fields[_STARTED] == str(started))

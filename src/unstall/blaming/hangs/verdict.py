@@ -186,8 +186,7 @@ def _may_be_of_others(ring: Ring, stream: int, found: Mapping[int, tuple[Standin
     """Returns whether this stream may only be waiting for work of other streams.
 
     Only the legacy default stream waits in this way. If another stream waits for an event of this stream, this stream
-    has
-    work of its own.
+    has work of its own.
     """
     row = ring.tables["streams"][stream]
     is_legacy = not row["handle"] and not row["thread"]

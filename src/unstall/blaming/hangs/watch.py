@@ -38,8 +38,7 @@ class Wanted:
 
     Attributes:
         after_s: The time-out in seconds. Infinity turns the search for hangs off. If None, the time-out is derived from
-            the
-            program's pauses.
+            the program's pauses.
         end: Whether to end a program that hangs.
     """
 

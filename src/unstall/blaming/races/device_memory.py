@@ -126,8 +126,7 @@ class DeviceMemory:
         """Returns how earlier tensors used the memory of a block that torch's allocator gives out again.
 
         Only blocks of the same stream count. Before memory goes to another stream, the allocator returns it to the
-        driver,
-        which waits for all work.
+        driver, which waits for all work.
         """
         return [use for freed in self._overlapping(start, end) if freed.home == home for use in freed.uses]
 

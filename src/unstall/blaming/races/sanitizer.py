@@ -79,8 +79,7 @@ def _set_aside(sanitizer: ModuleType, trace: ModuleType) -> Callable[[], None]:
     """Removes the sanitizer's own handler from torch's callbacks, unless the sanitizer is enabled.
 
     This handler stores a stack for each allocation. If the program enables the sanitizer later, the handler is put
-    back.
-    Returns a function that puts the handler back.
+    back. Returns a function that puts the handler back.
     """
     whole: Any = getattr(sanitizer, "cuda_sanitizer", None)
     own = getattr(getattr(whole, "dispatch", None), "event_handler", None)

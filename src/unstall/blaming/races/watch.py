@@ -87,8 +87,7 @@ class RaceWatch:
         """Calls `act(*args)`. If that raises, hides the error from the program, and ends the search for races.
 
         If such a call is already running, `act` is called after it. This happens, for example, when a tensor is freed
-        during
-        the call.
+        during the call.
         """
         if not self._on:
             return None

@@ -28,8 +28,7 @@ class DeviceWork:
         """The time in ns that the device alone needs for the ops. It does not depend on how far the host is ahead.
 
         It is the time for which the device was busy, or was idle although its next op was already launched, such as
-        when
-        streams wait for each other.
+        when streams wait for each other.
         """
         if not len(self.start):
             return 0

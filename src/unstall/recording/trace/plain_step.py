@@ -73,8 +73,7 @@ def plain_step(measured: Sequence[Plain], recorded_ns: I64, own_ns: float) -> Pl
     """Returns the plain step time from stretches of steps that were timed without recording.
 
     Leaves out pauses in these steps, except in two cases. If a recorded step also had a pause, the replay of the
-    recorded
-    steps contains it. If many steps had a pause, pauses are part of the program's normal work.
+    recorded steps contains it. If many steps had a pause, pauses are part of the program's normal work.
 
     Args:
         measured: The stretches, at least one.

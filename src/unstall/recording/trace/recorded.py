@@ -68,8 +68,7 @@ def read_recorded(folder: Path, session: Path | None = None) -> Recorded:
     Args:
         folder: The folder.
         session: If `folder` holds a recording of a session's first steps, the folder of the session. Times of plain
-            steps
-            are read from there, if they are of the same kind of steps.
+            steps are read from there, if they are of the same kind of steps.
 
     Raises:
         TraceError: Nothing was recorded.

@@ -54,8 +54,7 @@ def of_calls(
     call of a module. The last one tells the model from the modules in it.
 
     If a call has frames that the previous call of its thread did not have, these frames begin 200 µs before the call.
-    They
-    begin later if the previous call ended later, or if one of the `moments` of this thread came later.
+    They begin later if the previous call ended later, or if one of the `moments` of this thread came later.
 
     Args:
         calls: The calls, sorted by thread and start.

@@ -86,13 +86,11 @@ def _zero_ns(clocks: list[tuple[int, int, int]]) -> int:
     """Returns the time of unstall's clock at the profile's time 0.
 
     Each annotation begins after the time in its name, and ends before the time in the name of the next one. The
-    tightest of
-    these bounds are some 2 µs apart. The result is the middle between them.
+    tightest of these bounds are some 2 µs apart. The result is the middle between them.
 
     Args:
         clocks: For each annotation, (the time in its name, its start, its end), in ns. Start and end are in the
-            profile's
-            clock.
+            profile's clock.
     """
     clocks = sorted(clocks)
     least = max((ours - start for ours, start, _ in clocks), default=0)
