@@ -165,7 +165,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One edit of the plan.
+    """One edit of the plan. The plan lists edits in the order to make them.
 
     Attributes:
         edit: The edit, as `unstall whatif --edit` takes it.
@@ -284,10 +284,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         bound_by: The resource that would shorten a step most if it took no time: "device", or one of `IDLE_CAUSES`
             except "unknown". "mixed" if several resources limit the run alike, or if no single one limits it. "none" if
-            there is no device work, or the device failed. If another resource would shorten a step as much as the host
-            or the kernels would, `bound_by` names that other resource.
-        or_bound_by: What `bound_by` would be at the other end of the range of the estimated overhead. None if it would
-            be the same resource, or if the overhead is not estimated.
+            there is no device work, or the device failed. On a tie, a resource other than the host and the kernels is
+            named.
+        or_bound_by: Another possible value of `bound_by`. The recorder's overhead is an estimate with a range, and this
+            value belongs to the other end of the range. None if it is the same, or if the overhead is not estimated.
         basis: Whether the verdict is about the run as recorded, or about the run without the recorder's overhead.
         text: The verdict in sentences, with figures.
         if_free: Maps each resource ("host", "kernels", "copies", "communication", "waits", "input", "allocator",
@@ -471,12 +471,12 @@ class LineCost(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         where: The line.
-        launches: Number of host calls at the line that put work on a device, in the whole window.
-        device_ops: Number of device ops that these calls launched, in the whole window.
+        launches: Number of host calls at the line that put work on a device, in all recorded steps together.
+        device_ops: Number of device ops that these calls launched, in all recorded steps together.
         device_ns: Device time of these ops, per step.
         wait_ns: How long the host is blocked at the line, per step.
         idle_ns: How long the device is idle because of the line, per step.
-        idle_cause: The cause of most of `idle_ns`.
+        idle_cause: The cause of most of `idle_ns`; None if `idle_ns` has no cause.
     """
 
     where: Where
@@ -537,8 +537,8 @@ class Reserved(msgspec.Struct, frozen=True, kw_only=True):
     """The most memory that the caching allocator held of a device at one time.
 
     Attributes:
-        bytes: The peak, of the device with the highest peak. If unstall recorded the run, it covers the program from
-            its start to the end of the recording. Otherwise it covers the recorded part only.
+        bytes: The highest peak of any device. If unstall recorded the run, the peak is taken from the program's start
+            to the end of the recording. Otherwise it is taken over the recorded part only.
         lines: How much single lines allocate, the largest amount first; empty if allocations were not recorded one by
             one.
     """

@@ -52,8 +52,7 @@ class Way:
     check: bool = False  # the outermost function that `frame` matches only does this; the fix removes it
 
     def left_out(self, frames: str) -> str | None:
-        """Returns the function that the fix removes together with this wait, as FILE:FUNCTION; None if it removes no
-        function.
+        """Returns the function that the fix removes together with this wait, as FILE:FUNCTION; None if it removes none.
 
         `frames` are the frames between the user's line and the wait, innermost first, one per line.
         """
@@ -310,8 +309,7 @@ _BUILTIN = re.compile(r"<built-in (?:method|function) (?P<name>\w+)(?: of (?:\w*
 
 
 def called(frames: str) -> str:
-    """Returns the operator of the built-in function that is the innermost frame, if that function may wait; otherwise
-    "".
+    """Returns the operator that the innermost frame calls, if this frame is a built-in function that may wait; else "".
 
     `frames` has one frame per line. torch's built-in functions have their operators' names, except a few of Python's
     own (`__bool__`, `tolist`).

@@ -89,7 +89,7 @@ def fits(assertion: str, kernel: str) -> bool:
 
 
 def cause_of(code: int, assertion: str, work: Sequence[str]) -> tuple[str, str]:
-    """Returns the likely cause of a CUDA error and what to do; "" for either that is not known.
+    """Returns (cause, advice) for a CUDA error. Each is "" if it is not known.
 
     Args:
         code: The error, as a CUresult.

@@ -52,7 +52,8 @@ def start(folder: Path, *, pinned: str = "", anomaly: bool = False, races: bool 
 
     Args:
         folder: Where to write.
-        pinned: Lines of the program. After work of such a line, the host waits for the device (see `_marks.h`).
+        pinned: Lines of the program, in the format of `_marks.h`. After work of such a line, the host waits for the
+            device.
         anomaly: Whether torch keeps the forward line of each backward op.
         races: Whether to look for races too.
 
@@ -175,7 +176,7 @@ def _tell_ending(folder: Path) -> None:
 def _follow_backward(undo: ExitStack) -> None:
     """Attributes work of autograd's own threads to the line of the `backward()` call.
 
-    These threads have no Python frames.
+    Autograd's threads have no Python frames.
     """
     graph = sys.modules.get("torch.autograd.graph")
     for owner in (sys.modules.get("torch.autograd"), graph):

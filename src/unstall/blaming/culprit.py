@@ -17,12 +17,14 @@ from unstall.blaming.ring import BEGUN, FINISHED, GRAPH, MARKED, NEVER, RECORD, 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Unfinished:
-    """Work between two marks on one stream, or in one branch of a graph, of which some never finished.
+    """Work on one stream, or in one branch of a graph, of which some never finished.
+
+    A mark is a number that the device writes when it reaches a point of the stream. The device wrote the mark before
+    this work, and not the mark after it.
 
     Attributes:
         entries: The work, in order. One entry never finished, and the entries after it had not begun.
-        blocked: Whether the stream may only have waited, for an event that comes after unfinished work of another
-            stream.
+        blocked: Whether the stream may only have waited for an event of another stream that has unfinished work.
         is_last: Whether no mark follows the work. If so, all of the work may have finished.
         replays: If the work is in a graph, the launches of the graph. One of them never finished. Otherwise None.
     """
@@ -47,7 +49,8 @@ def unfinished(ring: Ring) -> list[Unfinished]:
 def _unlikeliness(each: Unfinished) -> tuple[bool, bool, int]:
     """Returns a sort key that is lowest for the work that most likely failed.
 
-    The last work of a stream may have finished without a mark. The earlier it was launched, the more likely that is.
+    No mark follows the last work of a stream, so this work may have finished. The earlier it was launched, the more
+    likely that is.
     """
     number = int(each.launch["number"])
     return each.blocked, each.is_last, -number if each.is_last else number

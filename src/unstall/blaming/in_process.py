@@ -22,7 +22,7 @@ from unstall.errors import UsageError
 def blame(*, races: bool = False) -> Blaming:
     """Names the line whose work failed on the GPU, if a CUDA error is raised in a `with` block.
 
-    The exception gets the line as a note, and is raised further. Nothing is printed.
+    The exception gets the line as a note, and is not suppressed. Nothing is printed.
 
     Args:
         races: Also look for races between streams, and between device and host. This slows down each operator on the

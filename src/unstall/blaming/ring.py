@@ -85,7 +85,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Ring:
-    """The tables of a ring file, and its header."""
+    """The content of a ring file, in which a program notes the work that it puts on streams.
+
+    Attributes:
+        header: The header of the file.
+        tables: The tables of the file, by name.
+    """
 
     header: Any
     tables: dict[str, Rows]

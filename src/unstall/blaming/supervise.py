@@ -72,7 +72,8 @@ def supervise(
     Args:
         program: The program and its arguments.
         folder: Where the program notes its work.
-        pinned: Lines of the program. After work of such a line, the host waits for the device (see `_marks.h`).
+        pinned: Lines of the program, in the format of `_marks.h`. After work of such a line, the host waits for the
+            device.
         anomaly: Whether torch keeps the forward line of each backward op.
         races: Whether to look for races too.
         stdout_to_stderr: Whether the program's stdout goes to stderr.

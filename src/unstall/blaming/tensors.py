@@ -41,7 +41,7 @@ def last_user_line(traceback: TracebackType | None, is_users: Any) -> Line | Non
 
     Args:
         traceback: The traceback.
-        is_users: Whether a file, given by its path, is the user's.
+        is_users: Returns whether a file, given by its path, is the user's.
     """
     found = None
     while traceback is not None:

@@ -91,7 +91,8 @@ def suspect_of(ring: Ring, each: Unfinished, may_be: Callable[[str], bool] = lam
     Args:
         ring: The work that the program noted.
         each: The unfinished work.
-        may_be: Whether a kernel, given by its demangled name, may have failed. Ignored if no kernel may have.
+        may_be: Returns whether a kernel, given by its demangled name, may have failed. If this holds for no kernel, it
+            is ignored.
     """
     open_ones = _open(ring, each.entries, may_be)
     first = open_ones[0]

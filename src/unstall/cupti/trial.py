@@ -37,8 +37,8 @@ _results: dict[str, str | None] = {}
 def why_not(extension: str, library: Path, folder: Path) -> str | None:
     """Returns why this process must not load this libcupti; None if it may.
 
-    The library is tested in a separate process, once per process. If `try_ahead` has written a result to `folder`, this
-    result is used. If `folder` is one of FIRST_STEPS and BEFORE_STEPS, its parent folder may also have the result.
+    Tests the library in a separate process, at most once. If `try_ahead` has written a result to `folder`, uses this
+    result. If `folder` is one of FIRST_STEPS and BEFORE_STEPS, its parent folder may also have the result.
 
     Args:
         extension: The file of the C extension that loads the library.

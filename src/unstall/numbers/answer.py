@@ -23,7 +23,7 @@ _MOST_ADDED = 3  # operators that are shown
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The comparison of one way of running a function with the function as it is.
+    """One way of running a function, compared with the function as it is.
 
     Attributes:
         way: The name of the way.
@@ -58,8 +58,8 @@ class Numbers(Shown):
 
     Attributes:
         rows: The rows.
-        tensors: How many tensors were seen in the run with which the ways are compared.
-        subject: What this run is, in words.
+        tensors: How many tensors were seen in the run with which all ways are compared.
+        subject: A phrase for this run, such as "the function as it is".
     """
 
     rows: tuple[Row, ...]

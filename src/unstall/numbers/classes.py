@@ -38,7 +38,7 @@ class Sides:
 
     @property
     def several(self) -> bool:
-        """Whether operators can overlap in one of the two."""
+        """Whether operators can overlap in one of the two ways."""
         return self.base_streams.several or self.way_streams.several
 
 

@@ -46,8 +46,8 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line of the file, which describes a tensor.
 
     Attributes:
-        kind: What the tensor is: an operator's result, a value that the program read, a weight that it wrote, or a
-            result.
+        kind: "operator" (the result of an operator), "value" (that the program read), "weight" (that the program
+            wrote), or "result" (of the program).
         name: The name of the operator, the value, the weight or the result.
         file: The file with the line that called the operator.
         line: The number of this line.
@@ -81,7 +81,7 @@ class Ending(msgspec.Struct, frozen=True):
     Attributes:
         complete: Whether the program was recorded to its end.
         device: The name of the GPU that the program used; "" if it used none.
-        vary: Whether runs with random errors had other values or weights.
+        vary: Whether runs with random errors had a different set of values or weights.
     """
 
     complete: bool

@@ -26,8 +26,8 @@ class Halves:
 
     Attributes:
         found: The comparison. It omits gradients and arguments, which depend on the whole batch.
-        bits: The first operator whose result has other bits, within rounding. None if there is none, or if its result
-            has other bits in each run.
+        bits: The first operator whose result has different bits in the two runs, within rounding. None if there is
+            none, or if the bits also differ when the same run is repeated.
         kernels: (kernels of this operator for the whole batch, its kernels for half of it). Empty if they are not
             known.
     """

@@ -25,7 +25,7 @@ class Part:
         indexes: If the elements form a block, its indexes in each dimension; otherwise None.
         mask: The elements that differ.
         sentence: Which elements these are.
-        data: The same as figures.
+        data: The facts of `sentence`, as figures.
     """
 
     indexes: tuple[Tensor, ...] | None

@@ -114,7 +114,7 @@ def _is_cut(seen: Seen) -> bool:
 def _near(values: Tensor, pair: Pair, limit: float) -> Tensor:
     """Returns how far rounding may move each element.
 
-    This is relative to the element's size, but for small elements not less than for elements of usual size.
+    It is proportional to the element's size. An element below the usual size gets the value of the usual size.
     """
     sizes = values.abs().double() / pair.size if pair.size else torch.zeros(values.shape, dtype=torch.float64)
     return torch.where(sizes.isfinite(), sizes, 1.0).clamp(min=1.0) * (limit * pair.rounding)

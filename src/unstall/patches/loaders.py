@@ -64,7 +64,7 @@ def _made(module: Module, scope: ast.AST, name: str) -> ast.Call | None:
 
 
 def _passed(module: Module, scope: ast.AST, name: str) -> list[tuple[ast.AST, str]] | None:
-    """Returns, for each call of a function, the variable that the call passes as the parameter `name`.
+    """Returns, for each call of the function `scope`, the variable that the call passes as the parameter `name`.
 
     Returns:
         A list of (scope of the call, name of the variable); [] if the variable of one call is not known; None if

@@ -69,9 +69,10 @@ def _candidates(ran: Mapping[int, RanLine], digests: list[int], text: str) -> di
 
 
 def _between(line: int, may_be: Mapping[int, list[int]], end: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-    """Returns the nearest lines before and after `line` whose current numbers are certain, or `line` itself.
+    """Returns the lines nearest to `line`, one before it and one after it, whose current numbers are certain.
 
-    A current number is certain if only one current line fits, and the order of lines has not changed there.
+    If the current number of `line` itself is certain, both are `line`. A current number is certain if only one current
+    line fits, and the order of lines has not changed there.
 
     Returns:
         ((number during the run, current number) of the line before, the same of the line after). If there is no line

@@ -91,7 +91,10 @@ def _is_move(call: ast.Call) -> bool:
 
 
 def _may_be_a_module(module: Module, move: ast.Call) -> bool:
-    """Returns whether x may be a module in `move`, a call x.cuda(): x is not a batch of the loop around it."""
+    """Returns whether `move` has the form x.cuda() and x may be a module.
+
+    x is no module if it is a batch of the loop around `move`.
+    """
     assert isinstance(move.func, ast.Attribute)
     if move.func.attr != "cuda":
         return False

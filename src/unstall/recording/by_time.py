@@ -36,9 +36,9 @@ class ByTime:
         Args:
             after_s: When to begin, in s. If None, begins once the device seems to be in use.
             for_s: How long to record, in s; 2 if None.
-            passed_s: How many seconds of `after_s` have passed.
-            is_wanted: Whether a recording by time is still wanted.
-            may_begin: Whether the recording may begin now.
+            passed_s: Returns how many seconds of `after_s` have passed.
+            is_wanted: Returns whether a recording by time is still wanted.
+            may_begin: Returns whether the recording may begin now.
             begin: Begins the recording. Returns whether it has begun.
             end: Ends the recording.
         """

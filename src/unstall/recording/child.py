@@ -15,7 +15,7 @@ from unstall.recording.window import MakeLineClock, MakeRecorder
 
 
 def arm(settings: str | None) -> None:
-    """Prepares to record this process. If that fails, the journal says why.
+    """Prepares to record this process. If that fails, the recording's journal says why.
 
     Args:
         settings: The settings, as JSON.
@@ -80,7 +80,10 @@ def _program() -> str:
 
 
 class Chosen:
-    """Makes the recorder and the line clock that these settings choose. Both are imported only when they are made."""
+    """Makes the recorder and the line clock that these settings choose. Both are imported only when they are made.
+
+    A line clock records which line runs.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -152,7 +152,7 @@ def _reasons(nvml: ctypes.CDLL, device: ctypes.c_void_p) -> list[str] | None:
 
 
 def _reason(bit: int) -> str:
-    """Returns the name of the throttling reason with this bit. Reasons that only newer drivers know have no name."""
+    """Returns the name of the throttling reason with this bit: "reason_BIT" if only newer drivers name it."""
     return _REASONS[bit] if bit < len(_REASONS) else f"reason_{bit}"
 
 

@@ -9,7 +9,7 @@ _MOST_PROVING = 200  # boundaries by which proofs put off a recording; a program
 
 
 class CountedSteps(StepSources):
-    """Counts step boundaries by source, like `StepSources`, and also those since the last proof.
+    """Counts step boundaries by source (such as an optimizer), like `StepSources`, and also those since the last proof.
 
     A proof is a check of a CUDA graph by a helper (`steps.proving`). It makes a step slower than others.
     """

@@ -57,7 +57,7 @@ class FirstSteps:
             make_line_clock: Makes the line clock for `settings`; returns None if none is needed.
             stand_in: Records until the first step boundary, if the recorder itself can begin only there. None if the
                 recorder can begin anywhere.
-            now: The clock, in ns.
+            now: Returns the time in ns.
         """
         self._settings = settings
         self._open_journal = open_journal
@@ -211,7 +211,8 @@ def steps_among(
     no other steps.
 
     Args:
-        kind: The kind of source of `times_ns`. It says whether they are ends or starts of steps.
+        kind: The kind of source that set the boundaries, such as an optimizer. It determines whether `times_ns` are
+            ends or starts of steps.
         times_ns: Times of the boundaries.
         begun_ns: When the recording began.
         ended_ns: When the program ended; None if it continues.

@@ -137,7 +137,7 @@ class Recording:
         write_trace(Path(self._settings.folder), Path(path), missing=missing, of="block")
 
     def timeline(self) -> Timeline:
-        """Returns the recording as a timeline.
+        """Converts the recording to a timeline.
 
         Returns:
             The timeline, as `unstall.load` returns it for a trace file. Its times are in ns.

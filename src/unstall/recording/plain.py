@@ -52,7 +52,7 @@ class _Timed:
 
 
 class Stretch:
-    """Times consecutive steps while nothing is recorded.
+    """A stretch of consecutive steps that are timed while nothing is recorded.
 
     The host's clock is read at every step boundary, the device's clock at the first and the last one.
     """
@@ -63,7 +63,8 @@ class Stretch:
         Args:
             which: "before" or "after" the recording.
             at_ns: The time of the boundary.
-            by_count: Whether a number of steps is enough, however short the steps are.
+            by_count: Whether the stretch ends after a number of steps, however short they are. If false, it also needs
+                enough time.
         """
         self._which = which
         self._by_count = by_count
@@ -133,7 +134,8 @@ class PlainSteps:
         Args:
             which: "before" or "after" the recording.
             at_ns: The time of the boundary.
-            by_count: Whether a number of steps is enough, however short the steps are.
+            by_count: Whether the stretch ends after a number of steps, however short they are. If false, it also needs
+                enough time.
         """
         self._stretch, self._spoilt = Stretch(which, at_ns, by_count=by_count), False
 

@@ -58,7 +58,7 @@ class Phase(enum.Enum):
 
 
 class Session:
-    """One recording by steps.
+    """Records a few steps of a program, once it has warmed up.
 
     `begin` prepares the recording. Calls of `step_boundary`, from any thread, make it progress. `end` ends it.
     """

@@ -19,7 +19,7 @@ class Turn:
     """
 
     def __init__(self, may_stop_here: Callable[[], bool]) -> None:
-        """`may_stop_here` says whether the calling thread may stop the recording."""
+        """Takes a function that returns whether the calling thread may stop the recording."""
         self._may_stop_here = may_stop_here
         self._lock = threading.Lock()
         self.asked_to_end: str | None = None

@@ -20,7 +20,7 @@ BLOCK = "block"
 
 
 class Whole:
-    """Records from `begin` to `end`. At the end, decides which step boundaries of this time count as steps."""
+    """Records a whole block, from `begin` to `end`. At the end, decides which step boundaries count as steps."""
 
     under_way = active.RECORDING
 

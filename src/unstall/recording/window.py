@@ -68,7 +68,7 @@ class RecordedWindow:
     def warmed_up(self) -> None:
         """Writes descriptions of the lines that the warm-up step ran. Call it after the warm-up step.
 
-        Without this call, they would be written half a second later, and make a recorded step milliseconds longer.
+        Without this call, they would be written half a second later, and lengthen a recorded step by milliseconds.
         """
         if self._lines is not None:
             with suppress(OSError):  # the disk may be full now but not at the end

@@ -20,11 +20,12 @@ _MOST = 0.9  # of gaps; larger ones had another cause
 
 
 def launched_on(launch: I64, thread: I64, stream: I32) -> I32:
-    """Returns, for each op in launch order, the row of the stream that was passed to the call that launched it.
+    """Returns, for each op, the stream that was passed to the call that launched it, as a row of `Streams`.
 
-    The ops of a CUDA graph may run on streams of the graph's own, other than the stream passed to the call. So the
-    passed stream is inferred: among the streams of the graph's branches, the one that other calls use most. If other
-    calls use none of them, it is the stream of the previous call, or else of the next call, on the same thread.
+    The ops are in launch order. Those of a CUDA graph may run on streams of the graph's own, other than the stream
+    passed to the call. So the passed stream is inferred: among the streams of the graph's branches, the one that other
+    calls use most. If other calls use none of them, it is the stream of the previous call, or else of the next call, on
+    the same thread.
     """
     several = _on_several_streams(launch, stream)
     result = stream.copy()
@@ -69,7 +70,7 @@ def first_of(follows: Bool) -> I64:
 
 
 def ended_last(launch: I64, stream: I32, start: I64, end: I64) -> I64:
-    """Returns, for each op, the op of the same launch that was the last to end before it began, on another stream.
+    """Returns, for each op, which op of the same launch ended last before it began. Only ops on other streams count.
 
     The result is -1 if there is no such op, or if the op has no launch (`launch` is -1).
     """
@@ -119,11 +120,13 @@ def spread(off: I64) -> int:
 def joins(launch: I64, previous: I64, after: I32, start: I64, end: I64) -> tuple[I64, I64]:
     """Returns where branches of a graph join without a visible delay.
 
-    A branch that ended early delays nothing. But if its stream is used again after an op of another stream, this op
-    comes after a join of the two branches. If several branches join there, the one that ended last is returned.
+    A branch that ended early delays nothing. But its stream may be used again, by an op that waited for an op of
+    another stream. Then the other stream's op must come after a join: it also waited for the end of the branch. If
+    several branches join there, the one that ended last is returned.
 
     Returns:
-        (op, earlier op of another stream for which it also waited) as two columns.
+        (ops, ends of branches), two columns of indices: each op also waited for the last op of a branch on another
+        stream.
     """
     opens = np.flatnonzero((after >= 0) & (previous >= 0) & (launch >= 0))
     fork, branch = after[opens].astype(np.int64), previous[opens]

@@ -24,7 +24,10 @@ _MOST_NS = 1 << 57  # four years: it can be replayed many times before a time ov
 
 
 def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
-    """Builds the program of a run. `step_starts` and `step_ends` are host times in ns, ascending."""
+    """Builds the program of a run: instructions with dependencies, which can be replayed.
+
+    `step_starts` and `step_ends` are host times in ns, ascending.
+    """
     timeline = _with_a_host(timeline)
     host = timeline.host
     held = np.zeros(len(host), dtype=np.bool_)

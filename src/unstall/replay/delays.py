@@ -14,14 +14,14 @@ _TRIMMED = 10  # one in this many values is dropped at either end
 
 
 def learn(keys: Sequence[I64 | I32], known: Bool, values: I64, default: int) -> I64:
-    """Returns, for every row, a typical value, learned from the known rows that have the same key.
+    """Returns, for every row, a typical value, learned from known rows that are like it.
 
-    The typical value is the mean of the middle 80 % of these rows. So sums of many typical values are right, and
-    outliers do not count.
+    Known rows are like a row if they have the same value in a column of `keys`. The typical value is the mean of the
+    middle 80 % of them. So sums of many typical values are right, and outliers do not count.
 
     Args:
-        keys: Columns, the most specific first. A row uses the first of them whose key it shares with a few known rows.
-            If there is none, it gets the median of all known rows.
+        keys: Columns, the most specific first. For each row, the first column counts in which a few known rows are like
+            it. If there is no such column, the row gets the median of all known rows.
         known: Which rows have a value to learn from.
         values: The values.
         default: The typical value if no row is known.

@@ -186,7 +186,10 @@ def _take_turns(timeline: Timeline, row: I64) -> Bool:
 
 
 def _in_order(engine: I32, start: I64) -> I32:
-    """Removes the engine of each op that started after an op of a later launch: engines keep the launch order."""
+    """Sets the engine to -1 for each op that started after an op of a later launch.
+
+    An engine, such as a copy engine, would have served these ops in launch order.
+    """
     result = engine.copy()
     for number, mine in groups(engine):
         if number >= 0:
@@ -208,14 +211,17 @@ def _blocks(timeline: Timeline, launch: I64, row: I64, skew_ns: int) -> Bool:
 
 
 def engines(timeline: Timeline) -> int:
-    """Returns the number of engines: for each device, one per copy direction, and one for kernels that take turns."""
+    """Returns the number of engines of all devices.
+
+    A device has one engine for each direction of copies, and one for kernels that must not overlap.
+    """
     return (len(_ENGINES) + 1) * len(np.unique(timeline.streams.device))
 
 
 def _launches(timeline: Timeline) -> I32:
     """Returns the host row of the call that launched each device op.
 
-    If this call is lost, returns that of the previous op on the stream; -1 if there is none.
+    If this call is lost, returns the call of the previous op on the same stream; -1 if there is none.
     """
     launch = timeline.device.launch.copy()
     kind = timeline.host.kind[np.maximum(launch, 0)]

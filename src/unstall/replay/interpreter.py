@@ -16,7 +16,8 @@ def replay(program: Program) -> Replayed:
 
     An op starts at the latest of these times: the arrival of its launch; the end of the previous op on its stream, plus
     `gap`; the end of the events for which its stream waits; the end of the op `after`, plus `lag`; the time at which
-    its engine is free. Streams, engines and threads work in program order.
+    its engine is free. (`gap`, `after` and `lag` are columns of `program.Ops`.) Streams, engines and threads work in
+    program order.
 
     Raises:
         ValueError: The program is invalid; see `validate.check`.
@@ -27,9 +28,9 @@ def replay(program: Program) -> Replayed:
 class Replay:
     """Replays a program part by part, with the same times as if the whole program were replayed at once.
 
-    In a part, `target` and `after` are counted from the beginning of the first part. `ops` of the instructions are
-    counted from the beginning of the same part. A part has at least the streams, threads and engines of all earlier
-    parts.
+    In each part, the indices in `target` and `after` count from the beginning of the first part. The indices in `ops`
+    of the instructions count from the beginning of the same part. A part has at least the streams, threads and engines
+    of all earlier parts.
     """
 
     def __init__(self, capacity: int, fills_gaps: bool = False) -> None:

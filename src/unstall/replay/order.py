@@ -85,7 +85,7 @@ def _in_branches(queue: Queued, known: I64, after: I32) -> I64:
 
 
 def _blame(queue: Queued, late: I64, unexplained: I64, after: I32) -> I64:
-    """Sets `after` for the late ops, in three passes. Returns, for each op, the number of the pass.
+    """Sets `after` for the late ops, in three passes. Returns the number of the pass that set it, for each op.
 
     Pass 0 accepts an op that had just ended when the late op began. Pass 1 accepts an op in whose last part the late op
     began. Pass 2 accepts any op that ended within the unexplained delay.

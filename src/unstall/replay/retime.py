@@ -19,7 +19,7 @@ def retime(
     gone: Bool,
     graphs: I32,
 ) -> Timeline:
-    """Moves all events to their replayed times. Events between two instructions move and stretch with these.
+    """Moves all events to their replayed times. An event between two instructions moves and stretches with them.
 
     Args:
         timeline: The run.
@@ -101,9 +101,9 @@ def _collectives(told: Collectives, order: I64, ops: int) -> Collectives:
 
 
 def _moved(times: I64, then: I64, now: I64) -> I64:
-    """Maps times from `then` to `now`, linearly between the points.
+    """Moves times along with points whose old times are `then` and whose new times are `now`.
 
-    A time after the last point is shifted as far as this point is.
+    A time between two points is interpolated linearly. A time after the last point is shifted as far as this point is.
     """
     at = np.clip(np.searchsorted(then, times, side="right") - 1, 0, len(then) - 1)
     onward = np.minimum(at + 1, len(then) - 1)

@@ -18,7 +18,7 @@ _SETTLING, _LOOKED_AT = 8, 4  # minimum number of warm-up steps, and of measured
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The mean step after warm-up, in ns."""
+    """Means per step after warm-up, in ns."""
 
     step_ns: float
     busy_ns: float  # time in which some op runs
@@ -146,7 +146,7 @@ def _rows(table: _Table, first: int, last: int) -> _Table:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Carried:
-    """Indices that refer to instructions or ops, and how far each index moves from one round to the next."""
+    """The indices in a column of the steps (such as `target`), and how far each moves from one round to the next."""
 
     index: I64  # in the round after the first
     moves: I64

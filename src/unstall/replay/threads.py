@@ -63,7 +63,8 @@ def find_joins(time: I64, end: I64, thread: I32, threads: int) -> tuple[I64, I64
         threads: Number of threads.
 
     Returns:
-        (instructions with which other threads continued, instruction of thread 0 that each of them waited for).
+        (woken, waking), two columns of instructions: `woken` are those with which other threads continued. For each,
+        `waking` is the instruction of thread 0 that woke the thread.
     """
     waking, woken = [], []
     main = np.flatnonzero(thread == 0)

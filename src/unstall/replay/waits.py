@@ -123,7 +123,7 @@ def _ended_then(queue: Queued, start: I64, end: I64) -> I64:
 
 
 def held_until(timeline: Timeline, queue: Queued) -> I64:
-    """Returns, for each op, when the last event was done for which its stream is known to wait, in ns."""
+    """Returns, for each op, the time in ns until which events held its stream, as far as this is known."""
     launched = timeline.host.start[np.maximum(queue.launch, 0)]
     return _held_before(_holds(timeline, queue), queue.on, launched)
 
@@ -152,7 +152,10 @@ def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I6
 
 
 def _done_before(holds: _Holds, queue: Queued, stream: I32, time: I64) -> I64:
-    """Returns when a stream was done with the ops and event waits that it was given before each time, in ns."""
+    """Returns, for each stream and time, when the stream was done with all that it was given before this time, in ns.
+
+    It was given ops, and events to wait for.
+    """
     return np.maximum(_ops_done_before(queue, stream, time), _held_before(holds, stream, time))
 
 
@@ -200,9 +203,9 @@ def _one_after_the_other(done: I64, held_by: I64, before: I64) -> I64:
 
 
 def _held_before(holds: _Holds, stream: I32, time: I64) -> I64:
-    """Returns when the events were done for which a stream had to wait before each time, in ns.
+    """Returns, for each stream and time, when all events were done that the stream had to wait for before this time.
 
-    If there were none, the result is a time long before the run.
+    The result is in ns. If there were no such events, it is a time long before the run.
     """
     result = np.full(len(stream), _LONG_AGO, dtype=np.int64)
     for number, rows in groups(stream):
@@ -214,9 +217,9 @@ def _held_before(holds: _Holds, stream: I32, time: I64) -> I64:
 
 
 def _ops_done_before(queue: Queued, stream: I32, time: I64) -> I64:
-    """Returns when the ops were done that were launched on a stream before each time, in ns.
+    """Returns, for each stream and time, when all ops were done that were launched on the stream before this time.
 
-    If there were none, the result is a time long before the run.
+    The result is in ns. If there were no such ops, it is a time long before the run.
     """
     result = np.full(len(stream), _LONG_AGO, dtype=np.int64)
     asked = dict(groups(stream))

@@ -27,18 +27,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A tensor in two runs, with the difference of those of its elements that decide.
+    """The comparison of a tensor in two runs.
 
-    These are elements of similar size: the group that differs most, relative to rounding. It may also be the sum of all
-    elements.
+    `difference`, `rounding` and `size` are root mean squares over some elements. Elements of similar size form a group,
+    and the group counts that differs most, relative to rounding. Instead of a group, it may be the sum of all elements.
 
     Attributes:
         before: The tensor in the first run; None if this run has no such tensor.
         after: The tensor in the second run; None if this run has no such tensor.
-        difference: The root mean square of the differences of these elements. inf if the tensors cannot be compared, or
-            if elements are finite in only one run.
+        difference: The difference of these elements. inf if the tensors cannot be compared, or if elements are finite
+            in only one run.
         rounding: The typical difference that rounding causes, as measured by runs with random errors.
-        size: The root mean square of these elements in the first run.
+        size: The size of these elements in the first run.
         count: How many elements these are; 0 for the sum of all.
         typical: (difference, rounding, size) over all kept elements of the tensor.
     """
@@ -53,7 +53,7 @@ class Pair:
 
     @property
     def seen(self) -> Seen:
-        """The tensor in the first run that has it."""
+        """The tensor in the first run; if this run has no such tensor, in the second."""
         found = self.before or self.after
         assert found is not None
         return found
@@ -106,7 +106,8 @@ class Errors:
         operators: For each operator, the errors of its kept elements and of the sum of all elements. nan where these
             are never finite. None if the runs with errors call other operators. Then only ends can be judged.
         ends: For each end, the same errors; None if no run with errors has the end in this shape.
-        vary: Whether the runs with errors have other ends. Then only ends that all runs have can be judged.
+        vary: Whether the runs with errors have a different set of ends. Then only ends that all runs have can be
+            judged.
     """
 
     operators: tuple[Floats | None, ...] | None
@@ -135,8 +136,8 @@ class Judge:
     Args:
         before: The first run.
         errors: The errors of the first run, or repetitions of it with random errors.
-        among: How many tensors the run has in all, if `before` contains only some of them; elements instead of tensors
-            if `alone`. 0 if it contains all.
+        among: How many tensors there are, if `before` has only those of them that differ. If `alone`, a number of
+            elements instead. 0 if `before` has all tensors.
         alone: Whether each element is judged on its own. An element without finite errors then counts as exact.
     """
 

@@ -54,8 +54,9 @@ Call: TypeAlias = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
 class Operators(TorchDispatchMode):
     """A dispatch mode in which `call` calls each operator, and `hook` then sees the result. It is reentrant.
 
-    An operator of a backward pass has the place of the forward operator whose gradient it computes. If the backward
-    function is written in Python, it has its own place. It is seen in the thread of autograd that calls it.
+    An operator of a backward pass has the place of the forward operator whose gradient it computes. An operator of a
+    backward function that is written in Python has its own place. Operators of a backward pass are seen in the thread
+    of autograd that calls them.
     """
 
     supports_higher_order_operators = True  # they are called as they are

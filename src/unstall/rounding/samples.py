@@ -71,7 +71,7 @@ class Seen:
     def loose_key(self) -> tuple[object, ...]:
         """`key` without the name, because an operator may have another name in another run.
 
-        An example is attention, on the CPU and on a GPU.
+        For example, attention on the CPU and attention on a GPU are different operators.
         """
         return self.kind, self.place.backward, self.shape
 
@@ -190,7 +190,7 @@ def _on_host(tensors: Sequence[torch.Tensor]) -> list[Floats]:
 
 
 def _sums(given: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yields sums, with random signs, over chunks of a tensor of `PIECE` elements, as flat tensors.
+    """Yields a sum, with random signs, over each chunk of `PIECE` elements of a tensor, as flat tensors.
 
     On a GPU, they are computed as products in the tensor's type. These round less than the computation of the tensor
     did. On the CPU, such a product would depend on the position of the values in memory, so it is not used.

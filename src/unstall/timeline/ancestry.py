@@ -14,10 +14,10 @@ def nearest(parent: I32, chosen: Bool) -> I32:
 
 
 def outermost(parent: I32, chosen: Bool, barrier: Bool) -> I32:
-    """Returns, for each row, the outermost chosen row on the path from the row up to its nearest barrier; -1 if none is
-    chosen.
+    """Returns, for each row, the outermost chosen row between it and its nearest barrier; -1 if none is chosen.
 
-    The path includes the row itself, but not the barrier. A row that is both chosen and a barrier counts as chosen.
+    The row itself counts, and so do its ancestors below the barrier. A row that is both chosen and a barrier counts as
+    chosen.
     """
     marked = nearest(parent, chosen | barrier)
     above = np.where(parent >= 0, marked[parent], -1) if len(parent) else parent
@@ -40,11 +40,10 @@ def depths(parent: I32) -> I32:
 
 
 def first_reaching(parent: I32, reach: I64, rows: I32, wanted: I64) -> I32:
-    """Returns, for each of `rows`, the first row on the way up from it whose `reach` is at least its `wanted` value, or
-    -1.
+    """Returns, for each of `rows`, the row itself or its nearest ancestor whose `reach` is at least `wanted`; else -1.
 
-    The way up begins with the row itself. `reach` must not decrease on the way up (a parent ends no earlier than its
-    child). This allows a binary search that goes up by powers of two, largest first.
+    `reach` must not decrease from child to parent (a parent ends no earlier than its child). This allows a binary
+    search that goes up by powers of two, largest first.
     """
     result = rows.copy()
     climbing = np.flatnonzero((rows >= 0) & (reach[np.maximum(rows, 0)] < wanted)) if len(reach) else rows[:0]

@@ -23,10 +23,10 @@ def clock_skew(timeline: Timeline) -> int:
 
 
 def _edge(early: I64) -> int:
-    """Returns a bound in ns that at least 95 % of the differences above 0 keep.
+    """Returns a bound in ns that 95 % of the positive differences do not exceed.
 
-    Returns 0 if few differences are above 0. Such pairs are joined wrongly, since a skew of the clocks would show in
-    many.
+    Returns 0 if few differences are positive. They come from pairs that are matched wrongly, since a skew of the clocks
+    would show in many pairs.
     """
     few = _FEW * len(early)
     early = early[(early > 0) & (early <= _MOST_NS)]
@@ -51,7 +51,7 @@ def _copies_return_early(timeline: Timeline) -> I64:
 
 
 def _returns_early(timeline: Timeline) -> I64:
-    """Returns, for each wait for a stream or for the only device, how many ns it returns before the last op ends.
+    """Returns, for each wait for a stream or for the only device, by how many ns it returns before the last op ends.
 
     The last op is the last one launched before the wait. If the end of the op before it is nearer to the time of
     return, the wait was for that earlier op, and the result is 0.

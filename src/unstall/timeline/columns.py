@@ -144,7 +144,7 @@ class Device:
         return len(self.start)
 
     def heads(self, *, of_unknown: bool) -> Bool:
-        """Returns a mask of the ops that ran on their stream before its first op with a known launch.
+        """Returns a mask of the ops that precede, on their stream, the first op with a known launch.
 
         A stream keeps the order of launches, so these ops were launched earlier than that first op.
 
@@ -282,9 +282,7 @@ class Faults:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Held:
-    """The allocations that occupied a device's memory when it was full (a fault of the kind MEMORY), largest part
-    first.
-    """
+    """The allocations in a device's memory when it was full (a fault of the kind MEMORY), largest part first."""
 
     call: I32  # host row of a call or operator that allocated it, one of several of the same stack; -1 if unknown
     bytes: I64

@@ -38,7 +38,7 @@ class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FaultDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The details of one fault. `packed` omits details that are not known from its JSON text."""
+    """The details of one fault. The JSON text contains only the details that are known."""
 
     check: str  # in the words of the kernel
     kernel: str | None = None
@@ -52,8 +52,7 @@ def packed(details: FaultDetails) -> str:
 
 
 def unpacked(text: str) -> FaultDetails | None:
-    """Parses the JSON text that `packed` returns. Returns None for any other text. The text may come from an untrusted
-    file.
+    """Parses the JSON text that `packed` returns, which may come from an untrusted file. Returns None for other text.
     """
     if len(text) > _LONGEST:
         return None

@@ -12,7 +12,7 @@ _SPARSE, _SMALL = 4, 1 << 16  # a table up to this much larger than the column i
 
 
 def groups(values: I64 | I32) -> Iterator[tuple[int, I64]]:
-    """Yields (value, rows) for each distinct value, ascending. `rows` are the indices at which it occurs, ascending."""
+    """Yields (value, rows) for each distinct value, ascending. `rows` are the indices of the value, ascending."""
     order = np.argsort(values, kind="stable")
     cuts = np.flatnonzero(np.diff(values[order])) + 1
     for rows in np.split(order, cuts):
@@ -21,7 +21,7 @@ def groups(values: I64 | I32) -> Iterator[tuple[int, I64]]:
 
 
 def members(sorted_values: I64 | I32, wanted: I64 | I32) -> I64:
-    """Returns the positions in `sorted_values` at which a value of `wanted` occurs, in the order of `wanted`."""
+    """Returns the positions in `sorted_values` of all values that equal one of `wanted`, in the order of `wanted`."""
     first = np.searchsorted(sorted_values, wanted, side="left")
     count = np.searchsorted(sorted_values, wanted, side="right") - first
     offset = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)

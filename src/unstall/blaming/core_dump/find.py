@@ -20,7 +20,7 @@ _CLOCKS_DIFFER_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The search for a process's core dump, and its result.
+    """What was found of a process's core dump.
 
     Attributes:
         file: The core dump; None if no file was found.

@@ -129,8 +129,7 @@ class LineTable:
         self._sequences: dict[int, _Sequence | None] = {}
 
     def lines_at(self, function: int, address: int) -> tuple[SourceLine, ...]:
-        """Returns the source line of the instruction at `address`, then the lines of the calls into which it was
-        inlined.
+        """Returns the source line of the instruction at `address`, then the call sites through which it was inlined.
 
         Returns () if the table is broken, or has no row for the instruction.
 
@@ -260,7 +259,10 @@ def _path(folder: str, name: str, steps: Steps) -> str:
 
 
 def _rows(cursor: _Cursor, unit: _Unit, left: Steps) -> Iterator[_Row]:
-    """Yields the rows of a sequence. The last row marks the end of the sequence, and has no line."""
+    """Yields the rows of a sequence, which are the rows of one function.
+
+    The last row marks the end of the sequence, and has no line.
+    """
     address, file, line, inlined_at = 0, 1, 1, 0
     while True:
         left.take(1)

@@ -24,7 +24,7 @@ class Instruction(msgspec.Struct, frozen=True, kw_only=True):
         function: Name of the function.
         offset: Offset of the instruction from the start of the function, in bytes.
         address: Address of the instruction on the device.
-        source: The source line of the instruction, then the lines of the calls into which it was inlined. Empty if the
+        source: The source line of the instruction, then the call sites through which it was inlined. Empty if the
             kernel was compiled without line information.
         warps: How many warps were at this instruction.
     """

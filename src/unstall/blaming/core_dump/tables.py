@@ -82,8 +82,8 @@ def table(elf: Elf, kind: int, parent: Table | None = None) -> Table:
     Args:
         elf: The core dump.
         kind: The type of the sections.
-        parent: The table to whose rows these rows belong. Without it, `Table.parent` of the result has each section's
-            `info` field.
+        parent: The table to whose rows these rows belong. If it is None, `Table.parent` of the result has the `info`
+            field of each row's section.
 
     Raises:
         TraceError: A section is cut off, has rows of another size, or belongs to a row that does not exist.

@@ -20,7 +20,9 @@ _MOST_STACKS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of one process. `results` and `last` have a value for each row of the ring's table of streams.
+    """The answer of one process: how far its streams are, and where its Python threads are.
+
+    The streams are in the order of the table `streams` in the ring file of the process.
 
     Attributes:
         results: For each stream, the driver's answer whether the stream is done: a CUresult, or NOT_ASKED.

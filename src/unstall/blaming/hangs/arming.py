@@ -39,7 +39,7 @@ def _take(folder: Path) -> None:
 
 
 def _follow_work(folder: Path) -> None:
-    """Notes the work of this process once CUDA is initialised, not earlier, because the tables take 22 MiB."""
+    """Notes the work of this process once CUDA is initialised. Until then, it saves the 22 MiB that the tables take."""
     from unstall.guest.device import when_initialised
 
     process = os.getpid()

@@ -30,7 +30,7 @@ _MOST_FRAMES, _MOST_THREADS = 60, 16
 def standing(ring: Ring, answer: Answer) -> tuple[Standing, ...]:
     """Returns what each stream with unfinished work is doing.
 
-    Streams that the driver calls unfinished come first. All other streams may have finished without a mark.
+    Streams that the driver calls unfinished come first. All other streams may have finished unnoticed.
     """
     pending = _Pending(_with_answers(ring, answer))
     results = [*answer.results, *[NOT_ASKED] * len(ring.tables["streams"])]
@@ -110,7 +110,10 @@ class _Pending:
         return held
 
     def window(self, stream: int) -> Rows:
-        """Returns the entries at which the stream may be, working or waiting. All of them come before the next mark."""
+        """Returns the entries at which the stream may be, working or waiting.
+
+        The device has reached the last mark before these entries, and not the first mark after them.
+        """
         rows = self.rows(stream)
         rows = rows[: next_mark(rows, 0)]
         window: Rows = rows[np.array([self._holds_up(each) for each in rows], bool)]

@@ -68,7 +68,7 @@ class _Watched:
     Attributes:
         found: The process and its folder.
         own: Whether this `unstall run` started the process. If false, the process is another rank of the program.
-        pulse: The state of the ring at the last look.
+        pulse: Bytes of the process's ring file at the last look. They change while the process makes progress.
         effort: What the process had computed and read at the last look (`effort_of`).
         worked: Whether the process has put work on a device.
         failed: Whether a call of the process has returned an error of the device.
@@ -318,7 +318,7 @@ def _runs(found: Found) -> bool:
 
 
 def _pulse(folder: Path) -> tuple[bytes, bool, bool]:
-    """Returns `ring.pulse` for the ring in this folder; (b"", False, False) if the ring cannot be read."""
+    """Returns what `ring.pulse` returns for the ring file in this folder; (b"", False, False) if it cannot be read."""
     try:
         return pulse(folder / RING)
     except (OSError, ValueError):

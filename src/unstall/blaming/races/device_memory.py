@@ -81,7 +81,7 @@ class DeviceMemory:
             self._blocks[start].recorded.add(stream)
 
     def freed(self, start: int, stack: Stack) -> None:
-        """Notes that the line `stack` freed the block at `start`. The block's own stream may reuse it at once."""
+        """Notes that the code at `stack` freed the block at `start`. The block's own stream may reuse it at once."""
         block = self._blocks.pop(start, None)
         if block is None or block.home is None or not block.end:
             return
@@ -161,7 +161,7 @@ class DeviceMemory:
 
 
 def _last(uses: Iterable[tuple[Use, Stack]]) -> list[tuple[Use, Stack]]:
-    """Returns the last use by each stream. It follows all other uses by the same stream."""
+    """Returns the last use by each stream. It comes after all other uses by the same stream."""
     last: dict[int | None, tuple[Use, Stack]] = {}
     for use, stack in uses:
         known = last.get(use.work.stream)

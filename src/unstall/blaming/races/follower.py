@@ -38,15 +38,16 @@ _COPIES = {"aten::copy_", "aten::_to_copy", "aten::_foreach_copy_"}
 class _Schema(NamedTuple):
     """How an operator uses its arguments and results.
 
-    Each bool says whether the operator writes a value. None means that it does not even read the value.
+    A bool stands for an argument or a result that the operator reads or writes. None stands for one whose values it
+    does not even read.
 
     Attributes:
         name: The operator that torch dispatches.
         called: The operator that the program called, such as aten::item for aten::_local_scalar_dense.
         works: Whether the operator reads or writes memory at all.
-        by_place: For each argument, in order.
-        by_name: For each argument, by name.
-        returns: For each result, in order.
+        by_place: Whether the operator writes each argument, in order.
+        by_name: Whether the operator writes each argument, by name.
+        returns: Whether the operator writes each result, in order.
     """
 
     name: str

@@ -25,9 +25,9 @@ class HostMemory:
         """Makes an empty history of copies.
 
         Args:
-            ordered: Whether the first operation has surely ended before the second begins. Also takes operations of the
-                host.
-            has_ended: Whether the host has waited for an operation.
+            ordered: Returns whether a first operation has surely ended before a second one begins. Either may be the
+                host's.
+            has_ended: Returns whether the host has waited for an operation.
             noted: Collects the races.
         """
         self._ordered, self._has_ended, self._noted = ordered, has_ended, noted

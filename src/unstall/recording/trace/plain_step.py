@@ -101,7 +101,7 @@ def _times(measured: Sequence[Plain]) -> list[float]:
 def _without(plain: Plain, pauses: NDArray[np.float64], own_ns: float) -> tuple[Plain, int]:
     """Returns the stretch without its pauses, and the number of steps that had a pause.
 
-    The time left out is at most the difference between the device's measured time and `own_ns` for each step.
+    The time left out is at most the time that the device idled: its measured time minus `own_ns` for each step.
     """
     out_ns = float(pauses.sum())
     if plain.device_ns is not None:

@@ -67,8 +67,8 @@ def read_recorded(folder: Path, session: Path | None = None) -> Recorded:
 
     Args:
         folder: The folder.
-        session: If `folder` holds a recording of a session's first steps, the folder of the session. Times of plain
-            steps are read from there, if they are of the same kind of steps.
+        session: The folder of the session, if `folder` holds only the first steps of the session. Its times of plain
+            steps are used if they are steps of the same kind.
 
     Raises:
         TraceError: Nothing was recorded.
@@ -92,7 +92,9 @@ def read_recorded(folder: Path, session: Path | None = None) -> Recorded:
 
 
 def _digests(places: LinePlaces, digest: LineDigests) -> dict[str, object]:
-    """Returns the known digests of source lines: file to line number to digest, under the key "digests"."""
+    """Returns {"digests": {file: {line number: digest}}} for the source lines with a known digest; {} if there are
+    none.
+    """
     found: dict[str, dict[int, int]] = {}
     for file, line, _ in {*itertools.chain(*places.stacks.values()), *places.lines.values()}:
         if (value := digest(file, line)) != UNKNOWN:
@@ -155,7 +157,7 @@ def _backward_spans(places: LinePlaces) -> list[int]:
 def _with_backward(activity: Activity, places: LinePlaces) -> I32:
     """Returns the stack of each call. Calls on autograd's threads get the stack of the running `backward()`.
 
-    These threads run no Python frames, but Python may know them. So their calls look like calls from unknown code.
+    Python knows autograd's threads, because they may run Python code. So their calls look like calls from unknown code.
     """
     calls, spans = activity.calls, activity.spans
     stack = calls["stack"].astype(np.int32)
@@ -192,10 +194,10 @@ def _thread_names(calls: np.ndarray, places: LinePlaces, process: int) -> dict[i
 
 
 def _moments(story: _Story, activity: Activity) -> tuple[I64, I64]:
-    """Returns when steps, and watched functions, are known to have begun or ended.
+    """Returns when steps, and calls of watched functions, began or ended.
 
     Returns:
-        (thread, time in ns) as two columns.
+        (threads, times in ns), two columns.
     """
     spans, boundaries = activity.spans, np.array(story.boundaries, np.int64)
     threads = np.concatenate([spans["thread"], spans["thread"], np.full(len(boundaries), story.driver)])
@@ -246,7 +248,7 @@ def _head(story: _Story, activity: Activity) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class _Story:
-    """The events in the journal of a recording, with what they say."""
+    """The events in the journal of a recording, and the facts in them."""
 
     events: list[Event]
 

@@ -51,7 +51,7 @@ def of_calls(
     """Makes slices from the stacks of calls.
 
     The slices are of the user's frames, of frameworks' frames inside the innermost user frame, and of torch's outermost
-    call of a module. The last one tells the model from the modules in it.
+    call of a module. The call of a module tells the model from its submodules.
 
     If a call has frames that the previous call of its thread did not have, these frames begin 200 µs before the call.
     They begin later if the previous call ended later, or if one of the `moments` of this thread came later.
@@ -60,7 +60,7 @@ def of_calls(
         calls: The calls, sorted by thread and start.
         stack: The stack of each call; -1 if it has none.
         places: The frames of each stack.
-        moments: (thread, time in ns) as two columns: when something else began or ended on a thread.
+        moments: (threads, times in ns), two columns: when something else began or ended on a thread.
     """
     frames: dict[Frame, int] = {}
     known = sorted(places.stacks)
@@ -117,9 +117,10 @@ def _calls_a_module(frame: Frame) -> bool:
 
 
 def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 0) -> Slices:
-    """Makes slices from the entries of the line clock. A slice lasts at least 20 µs, or contains one of the `calls`.
+    """Makes slices from the entries of the line clock, which records each change of line.
 
-    A thread stays on its last line until the end of its last call.
+    A slice lasts at least 20 µs, or contains one of the `calls`. A thread stays on its last line until the end of its
+    last call.
 
     Args:
         folder: The recording's folder.
@@ -180,7 +181,7 @@ def _beside(time: I64, calls: np.ndarray, off_ns: int) -> I64:
 
 
 def _entries(folder: Path) -> np.ndarray:
-    """Returns the entries of the line clock's ring, oldest first."""
+    """Returns the entries in the line clock's ring buffer, oldest first."""
     with (folder / FILE).open("rb") as file:
         try:
             magic, capacity, written = HEADER.unpack(file.read(HEADER.size))
