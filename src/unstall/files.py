@@ -23,10 +23,10 @@ def write_atomically(path: str | Path, data: bytes) -> None:
 
 @contextmanager
 def writing_atomically(path: str | Path) -> Iterator[IO[bytes]]:
-    """Gives a file object to write to in a `with` block; `path` is replaced at the end of the block.
+    """Yields a temporary file to write to. At the end of the `with` block, the file is renamed to `path`.
 
     If the block raises, `path` is not changed. If `path` exists and is not a regular file (such as `/dev/stdout` or a
-    pipe), the file object writes to `path` directly. Raises UsageError if writing fails.
+    pipe), yields `path` itself as a file to write to. Raises UsageError if writing fails.
     """
     target = Path(path)
     try:

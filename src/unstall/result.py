@@ -489,7 +489,7 @@ class LineCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How often one line does something, such as wait for the device.
+    """How often one line does something, such as waiting for the device.
 
     Attributes:
         where: The line.

@@ -24,7 +24,7 @@ class Blame(Shown):
     """The report of a fault. `print` shows it. `save` writes it to a file, in the format of the file's ending."""
 
     def __init__(self, result: BlameResult, again: str = "") -> None:
-        """Reports a result.
+        """Makes the report of a result.
 
         Args:
             result: What is known of the fault.

@@ -49,7 +49,7 @@ class Ended:
 
 
 def make_folder() -> Path:
-    """Makes and returns a temporary folder, in shared memory if possible. The program writes to it at every launch."""
+    """Creates a temporary folder, in shared memory if possible: the program writes to it at every kernel launch."""
     where = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     try:
         return Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))

@@ -86,7 +86,7 @@ def _by_kernel(
 
 
 def suspect_of(ring: Ring, each: Unfinished, may_be: Callable[[str], bool] = lambda _: False) -> Suspect:
-    """Returns the line whose work never finished. `others` of the result are lines whose work it may be instead.
+    """Returns the line whose work never finished. `others` of the result are further candidates.
 
     Args:
         ring: The work that the program noted.

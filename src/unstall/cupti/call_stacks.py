@@ -217,7 +217,7 @@ _MOST_FRAMES = 96
 
 
 def _watched() -> Iterator[_Watched]:
-    """Yields the functions whose calls are spans and that the program has imported."""
+    """Yields the functions whose calls are recorded as spans, if the program has imported them."""
     for module, path, span in _WATCHED:
         owner: object = sys.modules.get(module)
         for part in path[:-1]:

@@ -123,7 +123,7 @@ def rows(chunk: np.ndarray, offsets: I64, kind: Kind, of_kind: dict[Kind, int]) 
 
 
 def _calls(path: Path) -> np.ndarray:
-    """Returns the recorded calls. A chunk of the file is filled with zeros after its last call."""
+    """Returns the recorded calls. Skips the zeros that fill the rest of each chunk of the file."""
     rows = np.fromfile(path, _CALL, count=path.stat().st_size // _CALL.itemsize)
     rows = rows[rows["start"] > 0]
     return rows[np.lexsort((rows["start"], rows["thread"]))]

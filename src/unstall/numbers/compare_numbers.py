@@ -158,7 +158,10 @@ class _Rows:
         return Row("batch", found, kind, sentence, why=self._why(found, kind))
 
     def _of_half(self) -> Row:
-        """Returns the row of "batch" for a function that changes its arguments. Runs only the batch's first half."""
+        """Returns the row for the way "batch", for a function that changes its arguments.
+
+        Runs only the first half of the batch.
+        """
         halves = compare_halves(self._fn, self._inputs)
         if halves is not None and halves.found.first is not None:
             return Row("batch", halves.found, *(halves.verdict() or ("different", "")))

@@ -35,7 +35,7 @@ class Part:
 
     @property
     def is_told(self) -> bool:
-        """Whether the part is small enough to be reported if no pattern is known in it."""
+        """Whether the part is worth reporting even if its values show no pattern, because it is small enough."""
         return bool(self.data["share"] <= (_MOST if self.indexes is not None else _SPARSE))
 
     def of(self, tensor: Tensor) -> Tensor:

@@ -211,7 +211,13 @@ class _Picked:
         self._bound = near.flatten()[self._at] + _OFF * (self._after - self._one[self._at]).abs()
 
     def agrees(self, source: Callable[[Tensor, tuple[int, ...]], Tensor], least: float = 0.9) -> bool:
-        """Returns whether most elements of the sample equal the elements at the positions that `source` returns."""
+        """Returns whether a guess holds for enough of the sampled elements.
+
+        Args:
+            source: The guess: returns, for the positions of elements in the second tensor and its shape, the positions
+                in the first tensor from which these elements come. -1 stands for no position.
+            least: The share of the sampled elements for which the guess must hold.
+        """
         at = source(self._at, self._shape)
         known = at >= 0
         if known.sum() * 2 < len(at):

@@ -60,7 +60,7 @@ def explained(
     Args:
         base: Prepares the first way, anew for each run.
         way: Prepares the second way, anew for each run.
-        types: The types of the tensors in both runs. Only switches for these types are turned off.
+        types: The types of the tensors in both runs. Only the switches for these types are turned off.
         one_at_a_time: Whether operators must not overlap, because the function has races.
     """
     on = tuple(each for each in SWITCHES if each.types & types and each.is_on())

@@ -101,7 +101,10 @@ def _key(ran: Ran, seen: Seen) -> Key:
 
 
 def tells_factor(found: Compared) -> bool:
-    """Returns whether `pattern_at` would find a factor: the tensors are kept whole, and have enough elements."""
+    """Returns whether `pattern_at` would find a factor if there is one.
+
+    The tensors must be small enough to be kept whole, and have enough elements.
+    """
     first = (found.first.before, found.first.after) if found.first is not None else ()
     at = [each for each in (*first, *found.added) if each is not None]
     return all(LEAST <= math.prod(each.shape) <= MOST for each in at)

@@ -99,7 +99,10 @@ class Module:
 
     @cached_property
     def _imported(self) -> dict[str, str]:
-        """Maps names that only imports define to full names: {"DataLoader": "torch.utils.data.DataLoader"}."""
+        """Maps imported names to full names: {"DataLoader": "torch.utils.data.DataLoader"}.
+
+        Omits names that the file also defines in another way.
+        """
         names: dict[str, str] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):

@@ -48,7 +48,7 @@ class FirstSteps:
         stand_in: FirstSteps | None = None,
         now: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """Takes the settings and what makes the recorder.
+        """Prepares to record the first steps of a program.
 
         Args:
             settings: The settings, from `settings_of`.
@@ -137,7 +137,7 @@ class FirstSteps:
 
         Args:
             why: Why it ends, for the journal.
-            wait: Waits for the device. If None, a function that fits `why` is used.
+            wait: Waits for the device. If None, a default that depends on `why` is used.
         """
         if self._stand_in is not None:
             self._stand_in.end(why, wait)

@@ -66,7 +66,8 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
 
     Args:
         timeline: The run.
-        held: Which host rows make a stream wait for an event. Delays are not learned from launches right after them.
+        held: Which rows of `Host` make a stream wait for an event. Delays are not learned from the launches right after
+            such a row.
     """
     host, device = timeline.host, timeline.device
     skew_ns = max(_SKEW_NS, clock_skew(timeline))
@@ -199,7 +200,10 @@ def _in_order(engine: I32, start: I64) -> I32:
 
 
 def _blocks(timeline: Timeline, launch: I64, row: I64, skew_ns: int) -> Bool:
-    """Returns a mask of the copies whose call returned only when they were done, allowing for staging."""
+    """Returns a mask of the copies whose call returned only when the copy was done.
+
+    A call that stages its data may return slightly before the recorded end of the copy, and counts too.
+    """
     host, device = timeline.host, timeline.device
     call = np.maximum(launch, 0)
     slack = np.maximum(np.minimum((device.end - device.start)[row] // 2, _STAGED_NS), skew_ns)
@@ -219,7 +223,7 @@ def engines(timeline: Timeline) -> int:
 
 
 def _launches(timeline: Timeline) -> I32:
-    """Returns the host row of the call that launched each device op.
+    """Returns, for each device op, the row of `Host` of the call that launched it.
 
     If this call is lost, returns the call of the previous op on the same stream; -1 if there is none.
     """

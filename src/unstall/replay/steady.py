@@ -26,7 +26,7 @@ class Settled:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Round:
-    """One replay of all steps, which follows the steps of earlier rounds. Times are in ns."""
+    """One replay of all steps. It follows the replays of earlier rounds. Times are in ns."""
 
     times: Replayed  # the first round also has what comes before the steps
     steps: int

@@ -152,9 +152,9 @@ def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I6
 
 
 def _done_before(holds: _Holds, queue: Queued, stream: I32, time: I64) -> I64:
-    """Returns, for each stream and time, when the stream was done with all that it was given before this time, in ns.
+    """Returns, for each stream and time, when the stream was done with all that it was given before that time, in ns.
 
-    It was given ops, and events to wait for.
+    A stream is given ops, and events to wait for.
     """
     return np.maximum(_ops_done_before(queue, stream, time), _held_before(holds, stream, time))
 

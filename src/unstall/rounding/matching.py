@@ -21,7 +21,7 @@ def matched(before: Sequence[Seen], after: Sequence[Seen], agree: Agree) -> Iter
     Args:
         before: The operators of the first run.
         after: The operators of the second run.
-        agree: Whether the results at an index of `before` and an index of `after` agree.
+        agree: Returns whether the results at two indices, one of `before` and one of `after`, agree.
     """
     keys = [(_with_lines(before), _with_lines(after)), ([one.key for one in before], [one.key for one in after])]
     yield from _aligned(before, after, range(len(before)), range(len(after)), keys, agree)

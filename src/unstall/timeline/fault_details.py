@@ -52,7 +52,9 @@ def packed(details: FaultDetails) -> str:
 
 
 def unpacked(text: str) -> FaultDetails | None:
-    """Parses the JSON text that `packed` returns, which may come from an untrusted file. Returns None for other text.
+    """Parses the JSON text that `packed` returns. Returns None for any other text.
+
+    The text may come from an untrusted file.
     """
     if len(text) > _LONGEST:
         return None
