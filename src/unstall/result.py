@@ -534,11 +534,11 @@ class LineBytes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reserved(msgspec.Struct, frozen=True, kw_only=True):
-    """The most memory that the caching allocator held of a device at one time.
+    """The largest amount of device memory that the caching allocator held at one time.
 
     Attributes:
-        bytes: The highest peak of any device. If unstall recorded the run, the peak is taken from the program's start
-            to the end of the recording. Otherwise it is taken over the recorded part only.
+        bytes: The amount, on the device with the highest peak. If unstall recorded the run, the peak is taken from the
+            program's start to the end of the recording. Otherwise it is taken over the recorded part only.
         lines: How much single lines allocate, the largest amount first; empty if allocations were not recorded one by
             one.
     """

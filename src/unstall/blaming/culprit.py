@@ -77,7 +77,7 @@ def on_stream(ring: Ring, stream: int) -> Iterator[Unfinished]:
 
 
 def next_mark(rows: Rows, first: int) -> int:
-    """Returns the index of the first row after `first` that has a mark before it; len(rows) if no such row exists."""
+    """Returns the index of the first row after `first` that comes right after a mark; len(rows) if no row does."""
     marks = np.flatnonzero(rows["marked"][first + 1 :] == MARKED)
     return int(first + 1 + marks[0]) if len(marks) else len(rows)
 

@@ -73,7 +73,7 @@ def composed(found: Compared, operators: Sequence[Seen]) -> str:
 
 
 def _kinds(sums: Counter[tuple[str, int]]) -> str:
-    """Returns a phrase on operators with sums, those with the longest sums first: "5 x mm with sums of 5,000 terms"."""
+    """Returns a phrase on operators with sums, the longest sums first: "5 x mm with sums of 5,000 terms"."""
     longest = sorted(sums.items(), key=lambda each: -each[0][1])
     said = [f"{count} x {name} with sums of {terms:,} terms" for (name, terms), count in longest[:_MOST]]
     rest = sum(count for _, count in longest[_MOST:])

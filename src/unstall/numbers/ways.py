@@ -218,7 +218,7 @@ def _batch_of(inputs: Sequence[object]) -> int:
 
 
 def _part(value: object, batch: int, of: slice) -> object:
-    """Returns an argument with only the part `of` of the batch."""
+    """Takes a slice from the batch in an argument. Returns an argument without a batch unchanged."""
     if isinstance(value, torch.nn.Module):
         return value
     return map_tensors(value, lambda each: each[of] if each.dim() and len(each) == batch else each)

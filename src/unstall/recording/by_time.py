@@ -86,9 +86,10 @@ class ByTime:
         return self._begin()
 
     def _wait_for_work(self) -> None:
-        """Waits until two checks in a row have seen memory being allocated. A program may prepare its data for long.
+        """Waits until two checks in a row have seen that memory was allocated.
 
-        The wait is limited, because a program that replays CUDA graphs allocates no memory.
+        A program may prepare its data for a long time before it uses the device. The wait is limited, because a program
+        that replays CUDA graphs allocates no memory.
         """
         used, before = 0, device.allocations()
         for _ in range(_MOST_LOOKS):

@@ -127,7 +127,7 @@ class TorchProfiler:
 
 
 class _AtTheEnd:
-    """Calls a function when a thread ends, on this thread. Kept in a `threading.local` of the thread."""
+    """Calls a function on a thread when this thread ends. Kept in a `threading.local` of the thread."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act

@@ -20,8 +20,8 @@ def learn(keys: Sequence[I64 | I32], known: Bool, values: I64, default: int) -> 
     middle 80 % of them. So sums of many typical values are right, and outliers do not count.
 
     Args:
-        keys: Columns, the most specific first. For each row, the first column counts in which a few known rows are like
-            it. If there is no such column, the row gets the median of all known rows.
+        keys: Columns, the most specific first. A row uses the first column in which a few known rows are like it. If
+            there is no such column, it gets the median of all known rows.
         known: Which rows have a value to learn from.
         values: The values.
         default: The typical value if no row is known.

@@ -101,7 +101,7 @@ def explain(reference: Tensors, other: Tensors, again: Callable[[int], Tensors])
 
 
 def noise(number: int) -> Operators:
-    """Returns a dispatch mode that adds random errors to operators' results, of the size of their rounding errors.
+    """Returns a dispatch mode that adds random errors to operators' results, as large as their rounding errors.
 
     `number` is the seed of the errors.
     """

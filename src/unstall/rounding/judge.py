@@ -29,17 +29,17 @@ Floats = NDArray[np.float64]
 class Pair:
     """The comparison of a tensor in two runs.
 
-    `difference`, `rounding` and `size` are root mean squares over some elements. Elements of similar size form a group,
-    and the group counts that differs most, relative to rounding. Instead of a group, it may be the sum of all elements.
+    The elements are put in groups of similar size. The sum of all elements is one more group. `difference`, `rounding`
+    and `size` are root mean squares over a single group: the one whose difference exceeds rounding most.
 
     Attributes:
         before: The tensor in the first run; None if this run has no such tensor.
         after: The tensor in the second run; None if this run has no such tensor.
-        difference: The difference of these elements. inf if the tensors cannot be compared, or if elements are finite
-            in only one run.
+        difference: The difference of the elements in the group. inf if the tensors cannot be compared, or if elements
+            are finite in only one run.
         rounding: The typical difference that rounding causes, as measured by runs with random errors.
         size: The size of these elements in the first run.
-        count: How many elements these are; 0 for the sum of all.
+        count: How many elements the group has; 0 for the sum of all.
         typical: (difference, rounding, size) over all kept elements of the tensor.
     """
 

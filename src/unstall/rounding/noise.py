@@ -195,7 +195,7 @@ def base_name(func: Any) -> str:
 
 
 class Noise:
-    """Calls operators and adds random errors to their results, of the size of their rounding errors.
+    """Calls operators and adds random errors to their results, as large as their rounding errors.
 
     `seed` determines the errors.
     """

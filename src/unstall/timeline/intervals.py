@@ -85,7 +85,7 @@ class Intervals:
         return np.where(high > low, self._until(high) - self._until(low), 0)
 
     def _until(self, time: I64) -> I64:
-        """Returns how much time before each of the given times the set covers, in ns."""
+        """Returns, for each of the given times, how much of the time before it the set covers, in ns."""
         if not len(self):
             return np.zeros(len(time), dtype=np.int64)
         whole = np.append(0, np.cumsum(self.end - self.start))

@@ -72,10 +72,10 @@ def run_for_dump(
 
 
 def joined(first: Ended, found: Found) -> BlameResult | None:
-    """Returns the first run's result, with the dump of the second run and only the suspects that launched the failed
-    kernel.
+    """Returns the first run's result, to which the second run's core dump is added.
 
-    If the second run wrote no dump of this fault, returns the first run's result with the reason.
+    The result keeps only the suspects that launched the failed kernel. If the second run wrote no dump of this fault,
+    the reason is added instead.
     """
     result, dump = first.result, found.dump
     if result is None or first.ring is None:

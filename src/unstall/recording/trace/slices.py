@@ -103,7 +103,10 @@ def _entered(thread: I64, start: I64, end: I64, moments: tuple[I64, I64]) -> I64
 
 
 def _chain(stack: tuple[Frame, ...], frames: dict[Frame, int]) -> list[int]:
-    """Returns the numbers of the frames of a stack that become slices, outermost first."""
+    """Returns the indices in `frames` of those frames of a stack that become slices, outermost first.
+
+    Adds frames that are new to `frames`.
+    """
     users = [not is_framework(file) for file, _, _ in stack]
     innermost = users.index(True) if True in users else len(stack)
     model = next((row for row in reversed(range(len(stack))) if not users[row] and _calls_a_module(stack[row])), -1)
