@@ -205,7 +205,7 @@ class Ring:
         return self.place(int(row["line"])), self.place(int(row["inner"])), tuple(each for each in outer if each)
 
     def kernel(self, kernel: int) -> str:
-        """Returns the linker symbol of the kernel in row `kernel` of the table of kernels; "" for row 0."""
+        """Returns the linker symbol in row `kernel` of the table of kernels; "" for row 0."""
         return self.text(self.tables["kernels"][kernel]["text"]) if kernel < len(self.tables["kernels"]) else ""
 
     def text(self, at: int) -> str:

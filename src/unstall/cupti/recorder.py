@@ -143,7 +143,7 @@ def try_ahead(folder: Path) -> None:
 def find_library() -> Path | None:
     """Returns the path of libcupti; None if there is none.
 
-    Prefers a libcupti that is loaded, then that of torch, then that of the CUDA toolkit.
+    Prefers a libcupti that this process has loaded, then torch's, then the CUDA toolkit's.
     """
     return _loaded() or next(filter(Path.is_file, _candidates()), None)
 

@@ -227,7 +227,7 @@ def _differs(pair: Pair, limit: float) -> Words:
 
 
 def _sizes(pair: Pair) -> str:
-    """Returns a phrase on the difference of elements of similar size, or of the sum of all with random signs."""
+    """Returns a phrase on how much elements of similar size differ, or the sum of all with random signs."""
     size, difference = _figure(pair.size), _figure(pair.difference)
     if not pair.count:
         return f"the sum of all, with random signs, differs by {difference}; the root sum of squares is {size}"

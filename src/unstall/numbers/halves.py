@@ -22,7 +22,7 @@ _SAMPLES = 1024  # elements that are kept of an operator's result
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """The run of the first half of a batch, compared with the same rows of a run of the whole batch.
+    """The run of half a batch, compared with the same rows in a run of the whole batch.
 
     Attributes:
         found: The comparison. It omits gradients and arguments, which depend on the whole batch.
@@ -108,7 +108,7 @@ def _only_results(ran: Ran) -> Ran:
 
 
 class _Rows:
-    """Finds the rows of the first half of the batch in the tensors of a run of the whole batch.
+    """Finds the first half of the batch in tensors that contain the whole batch.
 
     `half` is the run of the first half alone.
     """

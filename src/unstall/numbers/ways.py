@@ -147,7 +147,7 @@ def as_given(fn: Function, inputs: Sequence[object]) -> Way:
 
 
 def _used_by(fn: Function) -> Iterator[tuple[str, object]]:
-    """Yields (name, value) of the variables of enclosing functions, and of global variables, that a function uses."""
+    """Yields (name, value) for each variable that a function uses: of an enclosing function, or global."""
     if isinstance(fn, FunctionType):
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
             try:

@@ -17,8 +17,8 @@ _NAME = "journal.jsonl"
 class Journal:
     """Appends events to the journal of a recording, a file of JSON lines. Events survive if the program is killed.
 
-    Each event is written by one `write` system call. No file is held open: a program that becomes a daemon closes all
-    files that it does not know, and events would then go to the next file that it opens.
+    Each event is written by one `write` system call. No file is held open, because a program that becomes a daemon
+    closes all files that it does not know. Events would then go to the next file that the program opens.
     """
 
     def __init__(self, folder: str | Path) -> None:

@@ -22,10 +22,9 @@ _MOST = 0.9  # of gaps; larger ones had another cause
 def launched_on(launch: I64, thread: I64, stream: I32) -> I32:
     """Returns, for each op, the stream that was passed to the call that launched it, as a row of `Streams`.
 
-    The ops are in launch order. Those of a CUDA graph may run on streams of the graph's own, other than the stream
-    passed to the call. So the passed stream is inferred: among the streams of the graph's branches, the one that other
-    calls use most. If other calls use none of them, it is the stream of the previous call, or else of the next call, on
-    the same thread.
+    The ops are in launch order. A CUDA graph may run ops on streams of its own, other than the stream passed to the
+    call. So the passed stream is inferred: among the streams on which the graph ran, the one that other calls use most.
+    If other calls use none of them, it is the stream of the thread's previous call, or else of its next call.
     """
     several = _on_several_streams(launch, stream)
     result = stream.copy()
@@ -59,7 +58,7 @@ def by_stream(stream: I32, on: I32) -> Iterator[tuple[int, I64]]:
 
 
 def roots(launch: I64, previous: I64, beside: I64, follows: Bool) -> Bool:
-    """Returns a mask of the ops that begin a branch of their graph without waiting for another op of the graph."""
+    """Returns a mask of the ops that begin a branch of their graph: they wait for no other op of the graph."""
     chosen: Bool = follows & (beside < 0) & ((previous < 0) | (launch[previous] != launch))
     return chosen
 

@@ -86,7 +86,7 @@ def retime(
 
 
 def _collectives(told: Collectives, order: I64, ops: int) -> Collectives:
-    """Returns the rows of `told` whose op is kept, with the new row of this op.
+    """Returns the rows of `told` whose op is kept. `op` is the new row of this op.
 
     Args:
         told: The collectives.

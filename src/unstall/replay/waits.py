@@ -27,7 +27,7 @@ _LONG_AGO = np.iinfo(np.int64).min // 2
 
 
 def waits(timeline: Timeline, queue: Queued, order: Order) -> list[InstructionRows]:
-    """Returns the instructions of host waits, of stream waits, and of the event records for which they wait."""
+    """Returns the instructions of host waits and stream waits, and of the event records for which they wait."""
     host, known = timeline.host, timeline.waits
     record = np.maximum(known.record, 0)
     calls = known.host.astype(np.int64)

@@ -213,9 +213,10 @@ class Judge:
 
 
 def _errors(seen: Seen, noisy: Sequence[Seen]) -> Floats | None:
-    """Returns the root mean square error of each kept element, and of the sum of all, over runs with random errors.
+    """Returns the root mean square error, over runs with random errors, of each kept element and of the sum.
 
-    The result is nan where no error is finite. Returns None if no run has this tensor in the same shape.
+    The sum is over all elements. The result is nan where no error is finite. Returns None if no run has this tensor in
+    the same shape.
     """
     alike = [_figures(each) for each in noisy if each.shape == seen.shape]
     if not alike:
@@ -292,8 +293,8 @@ def _parts(sizes: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.int6
 def factor_of(found: Compared) -> float | None:
     """Returns the factor that multiplies all elements of the first tensor that differs; None if there is none.
 
-    If that tensor shows no factor, the last tensor that agrees is compared with the operators that only the second run
-    calls after it.
+    If that tensor shows no factor, compares the last tensor that agrees with operators that only the second run calls
+    after it.
     """
     if found.first is None or found.first.before is None or found.first.after is None:
         return None

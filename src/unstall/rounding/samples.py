@@ -210,7 +210,7 @@ def _sums(given: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def _pieces(given: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yields (index of the first sign, flat chunk) for chunks of a tensor of at most `PIECE` elements."""
+    """Yields (index of the first sign, flat chunk) for each chunk of a tensor. A chunk has at most `PIECE` elements."""
     if given.numel() <= PIECE:
         yield 0, given.reshape(-1)
         return

@@ -253,8 +253,7 @@ class _Story:
     events: list[Event]
 
     def with_plain_steps(self, session: list[Event]) -> _Story:
-        """Returns a copy that also has the plain steps of the journal `session`, if both count the same kind of steps.
-        """
+        """Returns a copy with the plain steps of the journal `session`, if both count the same kind of steps."""
         timed = _Story(session)
         begun = [event.get("by") for event in timed.all("phase") if event["phase"] == "plain_before"]
         if begun[-1:] != [self._last("recorded").get("by")]:

@@ -50,8 +50,8 @@ def of_calls(
 ) -> Slices:
     """Makes slices from the stacks of calls.
 
-    The slices are of the user's frames, of frameworks' frames inside the innermost user frame, and of torch's outermost
-    call of a module. The call of a module tells the model from its submodules.
+    Slices are made of three kinds of frames: frames of the user's code, frameworks' frames inside the innermost user
+    frame, and torch's outermost call of a module. The call of a module tells the model from its submodules.
 
     If a call has frames that the previous call of its thread did not have, these frames begin 200 µs before the call.
     They begin later if the previous call ended later, or if one of the `moments` of this thread came later.
