@@ -476,7 +476,7 @@ class LineCost(msgspec.Struct, frozen=True, kw_only=True):
         device_ns: Device time of these ops, per step.
         wait_ns: How long the host is blocked at the line, per step.
         idle_ns: How long the device is idle because of the line, per step.
-        idle_cause: The cause of most of `idle_ns`; None if `idle_ns` has no cause.
+        idle_cause: The cause of most of `idle_ns`; None if `idle_ns` is 0.
     """
 
     where: Where

@@ -180,7 +180,7 @@ class Ring:
         return number if number < top else max(0, number - 2**32)
 
     def slot(self, capture: int) -> int:
-        """Returns the number that the device last wrote for row `capture` of `captures` (a branch of a graph)."""
+        """Returns the number that the device last wrote for a branch of a graph: row `capture` of `captures`."""
         return int(self.tables["slots"][_STREAMS + capture])
 
     def place(self, line: int) -> Place | None:

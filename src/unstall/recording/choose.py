@@ -39,7 +39,7 @@ def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
 
 
 def _lines_with_cupti(settings: Settings, folder: Path) -> Recorder | None:
-    """Returns what finds lines beside the CUPTI recorder; None if no lines are wanted.
+    """Returns the recorder of source lines that works beside the CUPTI recorder; None if no lines are wanted.
 
     Prefers `CallStacks`, which costs next to nothing, to a line clock.
     """

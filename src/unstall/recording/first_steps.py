@@ -35,7 +35,7 @@ _LONG_NS = 60_000_000_000  # ns; few steps of a program with such long ones are 
 class FirstSteps:
     """Records the first steps of a program, from `begin` to `end` or until `goes_on` has seen enough steps.
 
-    No method raises.
+    Its methods never raise.
     """
 
     def __init__(

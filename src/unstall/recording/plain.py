@@ -140,7 +140,9 @@ class PlainSteps:
         self._stretch, self._spoilt = Stretch(which, at_ns, by_count=by_count), False
 
     def spoil(self) -> None:
-        """Marks the current stretch as disturbed by other work, so that it is timed to its end but not kept."""
+        """Marks the current stretch as disturbed by other work. It is timed to its end, but not written to the journal.
+
+        """
         self._spoilt = True
 
     def drop(self) -> None:

@@ -40,7 +40,7 @@ class TorchProfiler:
             folder: Where the profile is written.
             shapes: Whether to record the shapes of operators' inputs.
             stacks: Whether to record Python stacks.
-            instead: Why this recorder is used instead of `cupti`; None if the user chose it.
+            instead: Why this recorder replaces the recorder `cupti`; None if it replaces none.
 
         Raises:
             UnstallError: The program has not imported torch.
@@ -105,8 +105,8 @@ class TorchProfiler:
     def forked(self) -> None:
         """Removes torch's callbacks from operators in a forked child process. The profile belongs to the parent.
 
-        With the callbacks, torch would keep everything that the child does in memory. Ending the profile would not
-        help: it calls CUPTI, which does not work in a forked process.
+        With the callbacks, torch would keep in memory everything that the child does. Ending the profile instead would
+        call CUPTI, which does not work in a forked process.
         """
         self._stopped = True
         clear = getattr(self._torch._C._autograd, "_clear_callbacks", None)

@@ -176,7 +176,8 @@ class _Carried:
 def likes_of_targets(do: Instructions, first: int, last: int) -> I64:
     """Returns, for each target of the instructions [first, last), its counterpart among them; see `likes`.
 
-    The counterpart of a JOIN's target is an instruction of the same thread. Any other is a RECORD of the same stream.
+    The counterpart of a JOIN's target is an instruction of the same thread. Any other counterpart is a RECORD of the
+    same stream.
     """
     by_thread = likes(do.thread, do.target, first, last)
     records = np.where(do.code == Code.RECORD, do.stream, -1)

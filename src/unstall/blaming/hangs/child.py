@@ -29,12 +29,15 @@ _GROUP = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
 
 
 def can_attend() -> bool:
-    """Returns whether an agent can run in this process."""
+    """Returns whether `attend` can start an agent in this process."""
     return _blame is not None and _blame.frames_supported()
 
 
 def attend(folder: Path) -> Callable[[], None]:
-    """Starts the agent of this process, and describes the process in `folder`. Returns a function that undoes both."""
+    """Starts an agent that answers where this process is, and describes the process in `folder`.
+
+    Returns a function that undoes both.
+    """
     undo = ExitStack()
     process = os.getpid()
     stacks = os.open(folder / STACKS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
