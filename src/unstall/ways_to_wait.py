@@ -300,9 +300,7 @@ def way_of(wait: Wait) -> Way:
 
 
 def is_known(way: Way) -> bool:
-    """Returns whether this is a specific way to wait. The last way of `WAYS` is not: it matches every remaining wait.
-
-    """
+    """Returns whether this is a specific way to wait. The last way of `WAYS` is not: it matches every wait."""
     return way is not _OTHER
 
 

@@ -87,9 +87,7 @@ class Way:
 
 
 def check(which: str | Function) -> None:
-    """Raises UsageError if there is no way with this name to run a function, or if it is not possible on this machine.
-
-    """
+    """Raises UsageError if no way to run a function has this name, or if it is not possible on this machine."""
     if callable(which):
         return
     if which not in NAMES:

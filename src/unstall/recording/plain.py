@@ -140,9 +140,7 @@ class PlainSteps:
         self._stretch, self._spoilt = Stretch(which, at_ns, by_count=by_count), False
 
     def spoil(self) -> None:
-        """Marks the current stretch as disturbed by other work. It is timed to its end, but not written to the journal.
-
-        """
+        """Marks the current stretch as disturbed by other work. It is timed to its end, but not journaled."""
         self._spoilt = True
 
     def drop(self) -> None:
