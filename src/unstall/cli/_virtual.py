@@ -48,6 +48,11 @@ def add_simulation_options(group: argparse._ActionsContainer) -> None:
         choices=HOST_CLOCKS,
         help="time of the host's own work: from a model, or as measured on this machine (default: modelled)",
     )
+    group.add_argument(
+        "--warm",
+        action="store_true",
+        help="first uses, of CUDA and of each operator, take no longer than later ones",
+    )
 
 
 def options_of(args: argparse.Namespace) -> MachineOptions | None:
@@ -56,8 +61,8 @@ def options_of(args: argparse.Namespace) -> MachineOptions | None:
     Raises UsageError if options exclude each other.
     """
     if args.gpu is None:
-        for name in ("numerics", "host"):
-            if getattr(args, name) is not None:
+        for name in ("numerics", "host", "warm"):
+            if getattr(args, name):
                 raise UsageError(f"--{name} is about a virtual GPU: give --gpu too")
         return None
     if args.recorder != "auto" or args.lines != "auto" or args.shapes:
@@ -65,7 +70,7 @@ def options_of(args: argparse.Namespace) -> MachineOptions | None:
             "--recorder, --lines and --shapes are about a real GPU: leave them out, a virtual one knows all operators "
             "and lines by itself"
         )
-    return parse(args.gpu, args.numerics or "real", args.host or "modelled")
+    return parse(args.gpu, args.numerics or "real", args.host or "modelled", args.warm)
 
 
 def command_with_gpu(args: argparse.Namespace) -> str:

@@ -105,6 +105,8 @@ def _settings(args: argparse.Namespace, folder: Path) -> Settings:
     for name in ("numerics", "host", "warmup", "steps"):
         if getattr(args, name) is not None:
             options += [f"--{name}", str(getattr(args, name))]
+    if args.warm:
+        options.append("--warm")
     for glob in args.user:
         options += ["--user", glob]
     return Settings(

@@ -110,7 +110,9 @@ class VirtualGpu:
         return self._watch
 
 
-def virtual_gpu(gpu: str = "h200", *, numerics: Numerics = "real", host: HostClock = "modelled") -> VirtualGpu:
+def virtual_gpu(
+    gpu: str = "h200", *, numerics: Numerics = "real", host: HostClock = "modelled", warm: bool = False
+) -> VirtualGpu:
     """Run a `with` block on a virtual GPU.
 
     The first block must begin before torch is imported. In a block, `time.perf_counter` and `time.time` are virtual,
@@ -122,6 +124,7 @@ def virtual_gpu(gpu: str = "h200", *, numerics: Numerics = "real", host: HostClo
         numerics: "real" computes all values; "skip" computes only small tensors and the shapes of large ones.
         host: "modelled" charges the time that host work takes on the host of the modelled GPU. "measured" charges the
             time that host work takes on this machine.
+        warm: First uses, of CUDA and of each operator, take no longer than later ones.
 
     Returns:
         A context manager that gives the timeline, the report and the trace of its block.
@@ -130,4 +133,4 @@ def virtual_gpu(gpu: str = "h200", *, numerics: Numerics = "real", host: HostClo
         UsageError: The GPU is unknown, torch was imported without a virtual GPU, or this process has another virtual
             GPU.
     """
-    return VirtualGpu(machine(parse(gpu, numerics, host)))
+    return VirtualGpu(machine(parse(gpu, numerics, host, warm)))

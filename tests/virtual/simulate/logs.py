@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost
+from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost, Startup
 from unstall.virtual.log import RECORD, USE, CopyFlag, LogCode, RawFault, Stack
 
 if TYPE_CHECKING:
@@ -185,6 +185,7 @@ class Fixed:
         self.device = DeviceFacts("Round GPU", total_bytes, 0)
         self.host = HOST
         self.limits = LIMITS
+        self.startup = Startup()
         self.known_error = "exact"
 
     def cost(self, signature: Signature) -> OperatorCost:

@@ -35,6 +35,8 @@ class Actions:
         self.recipes = Recipes()
         self.operators: list[OperatorCost] = []
         """The cost of each signature, by its number."""
+        self.names: list[str] = []
+        """The operator of each signature, without its namespace."""
         self._of_signature = Column(np.int64)
         self._needs_memory = Column(np.bool_)
         self._of_code = np.zeros(max(LogCode) + 1, np.int64)
@@ -62,7 +64,9 @@ class Actions:
 
     def know(self, raw: RawSignature) -> None:
         """Adds the recipe and the cost of a signature. Signatures are numbered in the order of these calls."""
-        cost = self.costs.cost(parse(raw))
+        signature = parse(raw)
+        cost = self.costs.cost(signature)
+        self.names.append(signature.name.removeprefix("aten::"))
         steps = [step for kernel in cost.kernels for step in self._kernel(kernel)] or [RecipeStep(Do.CALL)]
         first = steps[0]
         steps[0] = RecipeStep(first.code, first.what, cost.host_ns, first.call, first.latency, first.ops)
@@ -89,6 +93,12 @@ class Actions:
             else:
                 result[row] = self.sized(kind, a, flags)
         return result
+
+    def call(self, what: RuntimeCall, ns: int) -> int:
+        """Returns the recipe of a call that takes `ns` and does nothing else."""
+        key = ("call", what, ns)
+        found = self.recipes.find(key)
+        return self.recipes.add(key, [RecipeStep(Do.CALL, what, call=ns)]) if found is None else found
 
     def sized(self, kind: int, a: int, flags: int) -> int:
         """Returns the recipe of a record whose duration depends on its fields."""
