@@ -117,8 +117,9 @@ def _free(result: Result, times: int) -> Free | None:
 def _left(a: Result, b: Result, found: Alignment, sides: Sides | None) -> dict[int, tuple[Finding, int]]:
     """Returns the edits of A's plan that are still to be made in B.
 
-    The result maps an edit's index in the plan to (finding, gain): the finding of B with the same edit at the same
-    place; what the edit gains in B in ns, alone or in B's plan, whichever is more.
+    Returns:
+        By the edit's index in A's plan: (finding, gain). The finding is B's, and has the same edit at the same place.
+        The gain in B is in ns. It is the larger one of two: that of the edit alone, and that within B's plan.
     """
     of_a = {finding.edit: finding for finding in reversed(a.findings) if finding.edit}
     numbers = _numbers(sides.a) if sides else {}, _numbers(sides.b) if sides else {}

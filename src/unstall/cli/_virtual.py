@@ -51,7 +51,7 @@ def add_simulation_options(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--warm",
         action="store_true",
-        help="first uses, of CUDA and of each operator, take no longer than later ones",
+        help="leave out what the first uses of CUDA and of each operator cost",
     )
 
 

@@ -42,7 +42,7 @@ _NO_GPU = ("not compiled with CUDA", "Found no NVIDIA driver", "No CUDA GPUs are
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("statement", metavar="STATEMENT", help="what to measure")
     parser.add_argument(
-        "--setup", metavar="CODE", default="", help="code to run once before the statements, which see its names"
+        "--setup", metavar="CODE", default="", help="code to run once, first; the statements can use its names"
     )
     parser.add_argument(
         "--vs",

@@ -155,9 +155,8 @@ def _meaning(result: Result) -> tuple[Words, ...]:
     """Returns explanations of the terms that the findings use."""
     steps = result.steps.count
     gains = [gain_of(result, finding) for finding in result.costly]
-    guessed = result.replay is not None and result.replay.undistorted_by == "usual cost"
     error = _error(result)
-    own = f". Simulating that adds an error of{error}" if error and guessed else f",{error}" if error else ""
+    own = f",{error}" if error else ""
     beyond = f", {IN_PLAN}: only with others" if IN_PLAN in gains else ""
     unknown = ", or - if not known" if "" in gains else ""
     said = (

@@ -124,7 +124,7 @@ def virtual_gpu(
         numerics: "real" computes all values; "skip" computes only small tensors and the shapes of large ones.
         host: "modelled" charges the time that host work takes on the host of the modelled GPU. "measured" charges the
             time that host work takes on this machine.
-        warm: First uses, of CUDA and of each operator, take no longer than later ones.
+        warm: Whether to leave out what the first uses of CUDA and of each operator cost.
 
     Returns:
         A context manager that gives the timeline, the report and the trace of its block.

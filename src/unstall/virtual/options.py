@@ -28,7 +28,7 @@ class MachineOptions:
         devices: The number of GPUs.
         numerics: "real" computes all values, "skip" computes no values of large tensors.
         host: Where times of work on the CPU come from: "modelled" from the GPU's file, "measured" from this machine.
-        warm: Whether first uses of CUDA and of each operator cost no more than later ones.
+        warm: Whether to leave out what the first uses of CUDA and of each operator cost.
     """
 
     gpu: str = "h200"

@@ -36,7 +36,9 @@ _ADDED_S = 0.2  # to find out what events add to a candidate
 def takes(
     candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Sequence[float] = (), *, brief: bool = False
 ) -> Take:
-    """Returns a function that runs candidates in a given order. Its result is the time per call in ns for each turn.
+    """Returns a function that measures candidates in a given order, in which one may occur several times.
+
+    The returned function gives, for each entry of that order, the candidate's time per call in ns.
 
     Args:
         candidates: The calls that are timed.
