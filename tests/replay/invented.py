@@ -19,6 +19,7 @@ class Op:
     duration: int
     stream: int = 0
     engine: int = -1
+    share: int = 0
     after: int = -1
     latency: int = 0
     gap: int = 0
@@ -64,6 +65,7 @@ def program(
         ops=Ops(
             stream=column(ops, "stream", np.int32),
             engine=column(ops, "engine", np.int32),
+            share=column(ops, "share", np.int32),
             after=column(ops, "after", np.int32),
             duration=column(ops, "duration", np.int64),
             latency=column(ops, "latency", np.int64),
@@ -124,6 +126,7 @@ def programs(draw: st.DrawFn) -> Program:
                     draw(_LENGTHS),
                     stream=draw(same | st.integers(0, len(devices) - 1)),
                     engine=draw(st.integers(-1, engines - 1)),
+                    share=draw(st.sampled_from([0, 0, 100, 400, 700, 1000])),
                     after=draw(st.just(-1) | st.integers(-1, op_count + further - 1)),
                     latency=draw(_DELAYS),
                     gap=draw(_LENGTHS),
@@ -171,6 +174,7 @@ def random_program(count: int, seed: int = 0, *, streams: int = 8, threads: int 
         ops=Ops(
             stream=stream[np.repeat(rows, ops)],
             engine=rng.choice([-1, -1, -1, -1, 0, 1], size=total).astype(np.int32),
+            share=rng.choice([0, 0, 1, 250, 700, 1000], size=total).astype(np.int32),
             after=np.maximum(after, -1).astype(np.int32),
             duration=rng.integers(0, 20_000, size=total),
             latency=rng.integers(0, 3_000, size=total),

@@ -95,6 +95,7 @@ def repeat(program: Program, times: int) -> Program:
         ops=Ops(
             stream=each_op(ops.stream),
             engine=each_op(ops.engine),
+            share=each_op(ops.share),
             after=_carried(ops.after, first_op, last_op, times, likes(ops.stream, ops.after, first_op, last_op)),
             duration=each_op(ops.duration),
             latency=each_op(ops.latency),

@@ -62,12 +62,12 @@ def test_the_c_engine_compiles_without_a_warning() -> None:
 
 
 @built
-@pytest.mark.parametrize("count", [0, 18, 20])
+@pytest.mark.parametrize("count", [0, 19, 21])
 def test_the_c_engine_wants_all_of_its_arguments(count: int) -> None:
     from unstall.replay import _engine
 
     nothing: list[Any] = [np.zeros(0, dtype=np.int32)] * count
-    with pytest.raises(TypeError, match=f"replay takes 19 arguments, not {count}"):
+    with pytest.raises(TypeError, match=f"replay takes 20 arguments, not {count}"):
         _engine.replay(*nothing)
 
 
@@ -77,7 +77,7 @@ def test_the_c_engine_reads_no_column_that_is_not_aligned() -> None:
 
     code, row, nothing = np.zeros(1, dtype=np.int8), np.zeros(1, dtype=np.int32), np.zeros(0, dtype=np.int32)
     apart = memoryview(bytearray(9))[1:].cast("q")
-    arguments: list[Any] = [code, row, row, row, *[apart] * 4, *[nothing] * 3, *[apart[:0]] * 4, nothing, 1, 0, 1]
+    arguments: list[Any] = [code, row, row, row, *[apart] * 4, *[nothing] * 4, *[apart[:0]] * 4, nothing, 1, 0, 1]
     with pytest.raises(ValueError, match=r"instructions\.work must be one contiguous column of int64"):
         _engine.replay(*arguments)
 
@@ -108,7 +108,8 @@ def test_the_c_engine_gives_back_all_memory(change: dict[str, Any]) -> None:
     tracemalloc.start()
     try:
         replay_often()
-        assert abs(replay_often() - replay_often()) < 4000
+        # Python 3.11 keeps each tuple of 20 arguments in a free list, 200 bytes. A column has at least 1,000.
+        assert abs(replay_often() - replay_often()) < 8000
     finally:
         tracemalloc.stop()
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import examples
 from replay.invented import Do, Op, program, programs, random_program
+from replay.running import with_columns
 
 from unstall.replay.engine import ENGINES, RESUMABLE
 from unstall.replay.program import Code, Instructions, Ops, Program
@@ -69,7 +70,8 @@ def test_both_engines_fill_the_same_gaps(whole: Program) -> None:
 
 @examples(100)
 @given(whole=programs())
-def test_an_engine_that_fills_gaps_still_serves_one_at_a_time(engine: str, whole: Program) -> None:
+def test_an_engine_that_fills_gaps_serves_ops_without_a_share_one_at_a_time(engine: str, whole: Program) -> None:
+    whole = with_columns(whole, ops_share=np.zeros_like(whole.ops.share))
     _, _, start, end = (np.array(column, np.int64) for column in fed(engine, whole, [], fills_gaps=True))
     for number in range(whole.engines):
         mine = np.flatnonzero((whole.ops.engine == number) & (whole.ops.duration > 0))

@@ -23,7 +23,7 @@ enum { CALL, LAUNCH, RECORD, STREAM_WAIT, SYNC_STREAM, SYNC_DEVICE, SYNC_EVENT, 
 
 enum {
     CODE, THREAD, STREAM, TARGET, WORK, CALLS, LATENCY, OPS,
-    OP_STREAM, OP_ENGINE, OP_AFTER, OP_DURATION, OP_LATENCY, OP_GAP, OP_LAG,
+    OP_STREAM, OP_ENGINE, OP_SHARE, OP_AFTER, OP_DURATION, OP_LATENCY, OP_GAP, OP_LAG,
     DEVICE_OF_STREAM, COLUMNS
 };
 
@@ -38,9 +38,10 @@ static const struct {
     {"instructions.work", 8, 0, CODE},          {"instructions.call", 8, 0, CODE},
     {"instructions.latency", 8, 0, CODE},       {"instructions.ops", 8, 1, CODE},
     {"ops.stream", 4, 1, OP_STREAM},            {"ops.engine", 4, 1, OP_STREAM},
-    {"ops.after", 4, 1, OP_STREAM},             {"ops.duration", 8, 0, OP_STREAM},
-    {"ops.latency", 8, 0, OP_STREAM},           {"ops.gap", 8, 0, OP_STREAM},
-    {"ops.lag", 8, 0, OP_STREAM},               {"device_of_stream", 4, 1, DEVICE_OF_STREAM},
+    {"ops.share", 4, 1, OP_STREAM},             {"ops.after", 4, 1, OP_STREAM},
+    {"ops.duration", 8, 0, OP_STREAM},          {"ops.latency", 8, 0, OP_STREAM},
+    {"ops.gap", 8, 0, OP_STREAM},               {"ops.lag", 8, 0, OP_STREAM},
+    {"device_of_stream", 4, 1, DEVICE_OF_STREAM},
 };
 
 enum { THREADS = COLUMNS, ENGINES, CAPACITY, ARGUMENTS };
@@ -51,7 +52,7 @@ typedef struct {
     const int8_t *code;
     const int32_t *thread, *stream, *target;
     const int64_t *work, *call, *latency, *ends; /* `ends`: the end of an instruction's ops */
-    const int32_t *op_stream, *op_engine, *op_after;
+    const int32_t *op_stream, *op_engine, *op_share, *op_after;
     const int64_t *op_duration, *op_latency, *op_gap, *op_lag;
     const int32_t *device_of_stream;
 } Program;
@@ -67,13 +68,16 @@ typedef struct {
     int full;
 } Stream;
 
-enum { GAPS = 64 };
+enum { SPANS = 128, WHOLE = 1000 };
 
-/* The last times that an engine was idle, in order. */
+/* How much of an engine is in use, in thousandths, over spans of time: `used[i]` from `start[i]` until the next span. The
+   first span begins at 0, the last one never ends, and in it nothing is in use. If there are too many, the first two
+   become one, with the mean of their use. */
 typedef struct {
-    int64_t start[GAPS], end[GAPS];
+    int64_t start[SPANS];
+    int32_t used[SPANS];
     int count;
-} Gaps;
+} Load;
 
 typedef struct {
     int32_t index;
@@ -82,13 +86,13 @@ typedef struct {
 
 typedef struct {
     long long capacity, threads, engines;
-    int fills_gaps; /* engines serve ops by arrival, not by launch order */
+    int fills_gaps; /* engines serve ops by arrival, not by launch order, and several at a time */
     Py_ssize_t length, ops, streams_known; /* of the parts before */
     Py_ssize_t length_room, ops_room;
     uint64_t total; /* of all times before */
     int64_t *clock; /* by thread */
     int64_t *free;  /* by engine: when all its work so far is done */
-    Gaps *gaps;     /* by engine: earlier idle times; NULL unless gaps are filled */
+    Load *load;     /* by engine; NULL unless gaps are filled */
     int64_t *marked, *ends; /* by instruction */
     int8_t *code;
     int32_t *thread;
@@ -178,6 +182,9 @@ check_op(const Program *p, const State *s, Py_ssize_t op, Fault *fault)
     }
     if (engine < -1 || engine >= p->engines) {
         return refuse(fault, "op %lld: engine %lld is none of the program's %lld", number, engine, p->engines);
+    }
+    if (p->op_share[op] < 0 || p->op_share[op] > WHOLE) {
+        return refuse(fault, "op %lld: it takes %lld thousandths of an engine", number, p->op_share[op], 0);
     }
     if (after < -1 || after >= number) {
         return refuse(fault, "op %lld: it follows op %lld, which is not an earlier one", number, after, 0);
@@ -293,66 +300,142 @@ find_device(const State *s, Py_ssize_t streams, int32_t index)
 }
 
 static void
-forget_first(Gaps *gaps, int until)
+remove_span(Load *load, int span)
 {
-    memmove(gaps->start, gaps->start + 1, (size_t)until * sizeof(int64_t));
-    memmove(gaps->end, gaps->end + 1, (size_t)until * sizeof(int64_t));
+    load->count--;
+    const size_t rest = (size_t)(load->count - span);
+    memmove(load->start + span, load->start + span + 1, rest * sizeof(int64_t));
+    memmove(load->used + span, load->used + span + 1, rest * sizeof(int32_t));
 }
 
-/* Removes a time span from the gap that contains it. */
+static int
+span_at(const Load *load, int64_t time)
+{
+    int span = load->count - 1;
+    while (load->start[span] > time) {
+        span--;
+    }
+    return span;
+}
+
 static void
-fill(Gaps *gaps, int gap, int64_t begun, int64_t done)
+join_first_two(Load *load)
 {
-    const int64_t from = gaps->start[gap], until = gaps->end[gap];
-    const int more = (begun > from) + (done < until) - 1;
-    if (more > 0 && gaps->count == GAPS) {
-        if (!gap) {
-            gaps->start[0] = done;
-            return;
-        }
-        forget_first(gaps, gap--);
+    const int64_t first = load->start[1] - load->start[0], both = load->start[2] - load->start[0];
+    const __int128 used = (__int128)first * load->used[0] + (__int128)(both - first) * load->used[1];
+    load->used[0] = (int32_t)((used + both - 1) / both);
+    remove_span(load, 1);
+}
+
+/* Makes a span begin at `time`. */
+static void
+cut(Load *load, int64_t time)
+{
+    if (load->start[span_at(load, time)] == time) {
+        return;
     }
-    else if (more) {
-        const size_t rest = (size_t)(gaps->count - gap - 1) * sizeof(int64_t);
-        memmove(gaps->start + gap + 1 + more, gaps->start + gap + 1, rest);
-        memmove(gaps->end + gap + 1 + more, gaps->end + gap + 1, rest);
-        gaps->count += more;
+    if (load->count == SPANS) {
+        join_first_two(load);
     }
-    if (begun > from) {
-        gaps->start[gap] = from;
-        gaps->end[gap++] = begun;
-    }
-    if (done < until) {
-        gaps->start[gap] = done;
-        gaps->end[gap] = until;
+    const int span = span_at(load, time);
+    const size_t rest = (size_t)(load->count - span - 1);
+    memmove(load->start + span + 2, load->start + span + 1, rest * sizeof(int64_t));
+    memmove(load->used + span + 2, load->used + span + 1, rest * sizeof(int32_t));
+    load->start[span + 1] = time;
+    load->used[span + 1] = load->used[span];
+    load->count++;
+}
+
+static void
+join_with_previous(Load *load, int span)
+{
+    if (span > 0 && load->used[span] == load->used[span - 1]) {
+        remove_span(load, span);
     }
 }
 
-/* Returns when an engine starts an op that could begin at `time`. */
-static int64_t
-serve(State *s, int32_t engine, int64_t time, int64_t duration)
+static void
+occupy(Load *load, int64_t begun, int64_t done, int32_t share)
 {
-    Gaps *gaps = s->gaps ? &s->gaps[engine] : NULL;
-    int gap = gaps ? gaps->count : 0;
-    while (gap > 0 && gaps->end[gap - 1] > time) {
-        gap--;
+    if (begun == done) {
+        return;
     }
-    for (; gaps && gap < gaps->count; gap++) {
-        const int64_t begun = later(time, gaps->start[gap]), done = plus(begun, duration);
-        if (done <= gaps->end[gap]) {
-            fill(gaps, gap, begun, done);
-            return begun;
+    cut(load, begun);
+    cut(load, done);
+    const int first = span_at(load, begun), end = span_at(load, done);
+    for (int span = first; span < end; span++) {
+        const int32_t used = load->used[span] + share;
+        load->used[span] = used < WHOLE ? used : WHOLE;
+    }
+    join_with_previous(load, end);
+    join_with_previous(load, first);
+}
+
+/* Returns when an idle engine can run an op without interruption. */
+static int64_t
+when_idle(const Load *load, int64_t time, int64_t duration)
+{
+    for (int span = span_at(load, time); span < load->count - 1; span++) {
+        if (load->used[span]) {
+            time = load->start[span + 1];
+        }
+        else if (plus(time, duration) <= load->start[span + 1]) {
+            break;
         }
     }
-    if (gaps && time > s->free[engine]) {
-        if (gaps->count == GAPS) {
-            forget_first(gaps, --gaps->count);
+    return time;
+}
+
+/* Runs an op that takes a share of an engine, from `time` on, in what is not in use. Where less than its share is free,
+   it is slower. Returns when it begins, and sets `done`. */
+static int64_t
+run_beside(Load *load, int64_t time, int64_t duration, int32_t share, int64_t *done)
+{
+    int64_t begun = -1, from[SPANS], until[SPANS];
+    int32_t taken[SPANS];
+    int parts = 0;
+    __int128 work = (__int128)duration * share;
+    for (int span = span_at(load, time); work; span++) {
+        const int32_t unused = WHOLE - load->used[span], rate = share < unused ? share : unused;
+        const int is_last = span == load->count - 1;
+        if (rate) {
+            begun = begun < 0 ? time : begun;
+            const int64_t needed = (int64_t)((work + rate - 1) / rate);
+            const int ends = is_last || needed <= load->start[span + 1] - time;
+            from[parts] = time;
+            until[parts] = ends ? time + needed : load->start[span + 1];
+            taken[parts++] = rate;
+            if (ends) {
+                time += needed;
+                break;
+            }
+            work -= (__int128)(load->start[span + 1] - time) * rate;
         }
-        gaps->start[gaps->count] = s->free[engine];
-        gaps->end[gaps->count++] = time;
+        time = load->start[span + 1];
     }
-    time = later(time, s->free[engine]);
-    s->free[engine] = plus(time, duration);
+    for (int part = 0; part < parts; part++) {
+        occupy(load, from[part], until[part], taken[part]);
+    }
+    *done = time;
+    return begun < 0 ? time : begun;
+}
+
+/* Returns when an engine begins an op that could begin at `time`, and sets when it is done. */
+static int64_t
+serve(State *s, int32_t engine, int32_t share, int64_t time, int64_t duration, int64_t *done)
+{
+    if (!s->load) {
+        time = later(time, s->free[engine]);
+        return s->free[engine] = *done = plus(time, duration), time;
+    }
+    Load *load = &s->load[engine];
+    load->count += !load->count;
+    if (share) {
+        return run_beside(load, time, duration, share, done);
+    }
+    time = when_idle(load, time, duration);
+    *done = plus(time, duration);
+    occupy(load, time, *done, WHOLE);
     return time;
 }
 
@@ -373,13 +456,13 @@ launch(const Program *p, State *s, Stream *stream, Py_ssize_t op, Py_ssize_t las
         if (after >= 0) {
             time = later(time, plus(s->op_ends[after], p->op_lag[op]));
         }
+        int64_t ended = plus(time, p->op_duration[op]);
         if (engine >= 0) {
-            time = serve(s, engine, time, p->op_duration[op]);
+            time = serve(s, engine, p->op_share[op], time, p->op_duration[op], &ended);
         }
         s->op_start[op] = time;
-        time = plus(time, p->op_duration[op]);
-        s->op_end[op] = s->op_ends[s->ops + op] = on->ready = time;
-        finished = later(finished, time);
+        s->op_end[op] = s->op_ends[s->ops + op] = on->ready = ended;
+        finished = later(finished, ended);
         keep_done(s, on);
     }
     stream->ready = later(stream->ready, finished);
@@ -506,7 +589,7 @@ make_room(const Program *p, State *s)
     const Py_ssize_t ops = room_for(s->ops_room, s->ops + p->ops);
     if (grow(&s->clock, (Py_ssize_t)s->threads, (Py_ssize_t)p->threads, sizeof(int64_t)) < 0 ||
         grow(&s->free, (Py_ssize_t)s->engines, (Py_ssize_t)p->engines, sizeof(int64_t)) < 0 ||
-        (s->fills_gaps && grow(&s->gaps, (Py_ssize_t)s->engines, (Py_ssize_t)p->engines, sizeof(Gaps)) < 0) ||
+        (s->fills_gaps && grow(&s->load, (Py_ssize_t)s->engines, (Py_ssize_t)p->engines, sizeof(Load)) < 0) ||
         grow(&s->streams, s->streams_known, p->streams, sizeof(Stream)) < 0 ||
         grow(&s->devices, s->streams_known, p->streams, sizeof(Device)) < 0 ||
         grow(&s->marked, s->length_room, length, sizeof(int64_t)) < 0 ||
@@ -556,7 +639,7 @@ release(State *s)
     }
     PyMem_Free(s->clock);
     PyMem_Free(s->free);
-    PyMem_Free(s->gaps);
+    PyMem_Free(s->load);
     PyMem_Free(s->marked);
     PyMem_Free(s->ends);
     PyMem_Free(s->code);
@@ -723,6 +806,7 @@ feed_arguments(PyObject *const *arguments, State *state)
     p.ends = rows[OPS];
     p.op_stream = rows[OP_STREAM];
     p.op_engine = rows[OP_ENGINE];
+    p.op_share = rows[OP_SHARE];
     p.op_after = rows[OP_AFTER];
     p.op_duration = rows[OP_DURATION];
     p.op_latency = rows[OP_LATENCY];

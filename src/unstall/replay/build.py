@@ -135,6 +135,7 @@ def _assemble(
         ops=Ops(
             stream=queue.stream,
             engine=queue.engine,
+            share=np.zeros(len(queue.engine), dtype=np.int32),
             after=across.after,
             lag=across.lag,
             duration=duration,

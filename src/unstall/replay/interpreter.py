@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import numpy as np
 
-from unstall.replay.program import Code, Program, Replayed
+from unstall.replay.program import WHOLE, Code, Program, Replayed
 from unstall.replay.validate import Before, check
 
-GAPS = 64
-"""Number of idle gaps per engine that a replay with `fills_gaps` remembers: the latest ones."""
+SPANS = 128
+"""Number of spans of time per engine that a replay with `fills_gaps` tells apart."""
 
 
 def replay(program: Program) -> Replayed:
@@ -38,12 +40,13 @@ class Replay:
 
         Args:
             capacity: How many launches a stream can have outstanding.
-            fills_gaps: Whether an engine uses idle gaps: it serves an op in any gap that is long enough, even while an
-                op that was launched earlier still waits. With this, a longer op may let another op begin sooner.
+            fills_gaps: Whether an engine serves an op as soon as it has room, even while an op that was launched
+                earlier still waits. With this, a longer op may let another op begin sooner. An op with a `share` runs
+                beside others, and is slower while less than its share is unused.
         """
         self._capacity = capacity
         self._before = Before()
-        self._gaps: list[list[tuple[int, int]]] | None = [] if fills_gaps else None
+        self._loads: list[_Load] | None = [] if fills_gaps else None
         self._clock: list[int] = []
         self._ready: list[int] = []  # by stream: when all its work so far is done
         self._held: list[int] = []  # by stream: until when an event holds its next op
@@ -80,15 +83,15 @@ class Replay:
         self._held += [0] * more_streams
         self._queue += [[] for _ in range(more_streams)]
         self._free += [0] * (program.engines - len(self._free))
-        if self._gaps is not None:
-            self._gaps += [[] for _ in range(program.engines - len(self._gaps))]
+        if self._loads is not None:
+            self._loads += [_Load() for _ in range(program.engines - len(self._loads))]
 
     def _run(self, program: Program) -> tuple[list[int], list[int], list[int], list[int]]:
         do, ops, capacity = program.instructions, program.ops, self._capacity
         columns = (do.code, do.thread, do.stream, do.target, do.work, do.call, do.latency, do.ops)
         op_stream, op_engine, op_after = ops.stream.tolist(), ops.engine.tolist(), ops.after.tolist()
         op_duration, op_latency = ops.duration.tolist(), ops.latency.tolist()
-        op_gap, op_lag = ops.gap.tolist(), ops.lag.tolist()
+        op_gap, op_lag, op_share = ops.gap.tolist(), ops.lag.tolist(), ops.share.tolist()
         device_of_stream = program.device_of_stream.tolist()
         clock, ready, held, marked = self._clock, self._ready, self._held, self._marked
 
@@ -115,13 +118,13 @@ class Replay:
                     time = max(time, held[on], held[stream])
                     if after >= 0:
                         time = max(time, self._op_end[after] + op_lag[op])
+                    ended = time + op_duration[op]
                     if engine >= 0:
-                        time = self._serve(engine, time, op_duration[op])
+                        time, ended = self._serve(engine, op_share[op], time, op_duration[op])
                     op_start.append(time)
-                    time += op_duration[op]
-                    self._op_end.append(time)
-                    ready[on] = time
-                    finished = max(finished, time)
+                    self._op_end.append(ended)
+                    ready[on] = ended
+                    finished = max(finished, ended)
                     op += 1
                 ready[stream] = max(ready[stream], finished)
                 outstanding.append(ready[stream])
@@ -145,24 +148,88 @@ class Replay:
             clock[thread] = done
         return start, self._end[first:], op_start, self._op_end[first_op:]
 
-    def _serve(self, engine: int, time: int, duration: int) -> int:
-        """Returns when an engine starts an op that is ready at `time`."""
-        free = self._free[engine]
-        if self._gaps is not None:
-            gaps = self._gaps[engine]
-            for row, (begins, ends) in enumerate(gaps):
-                begun = max(time, begins)
-                done = begun + duration
-                if ends > time and done <= ends:
-                    gaps[row : row + 1] = [gap for gap in ((begins, begun), (done, ends)) if gap[0] < gap[1]]
-                    del gaps[:-GAPS]
-                    return begun
-            if time > free:
-                gaps.append((free, time))
-                del gaps[:-GAPS]
-        time = max(time, free)
-        self._free[engine] = time + duration
-        return time
+    def _serve(self, engine: int, share: int, time: int, duration: int) -> tuple[int, int]:
+        """Returns when an engine begins and ends an op that could begin at `time`."""
+        if self._loads is None:
+            time = max(time, self._free[engine])
+            self._free[engine] = time + duration
+            return time, time + duration
+        load = self._loads[engine]
+        return load.run_beside(time, duration, share) if share else load.run_alone(time, duration)
+
+
+class _Load:
+    """How much of an engine is in use, over spans of time: `used[i]` thousandths from `start[i]` until the next span.
+
+    The first span begins at 0, the last one never ends, and in it nothing is in use. If there are too many, the first
+    two become one, with the mean of their use.
+    """
+
+    def __init__(self) -> None:
+        self.start = [0]
+        self.used = [0]
+
+    def run_alone(self, time: int, duration: int) -> tuple[int, int]:
+        """Takes the whole engine, without interruption, as soon as it is idle for `duration`. Returns (begin, end)."""
+        for span in range(self._at(time), len(self.start) - 1):
+            if self.used[span]:
+                time = self.start[span + 1]
+            elif time + duration <= self.start[span + 1]:
+                break
+        self._occupy(time, time + duration, WHOLE)
+        return time, time + duration
+
+    def run_beside(self, time: int, duration: int, share: int) -> tuple[int, int]:
+        """Takes up to `share` of the engine from `time` on, for as long as it needs. Returns (begin, end)."""
+        begun = -1
+        parts = []
+        span = self._at(time)
+        work = duration * share
+        while work:
+            rate = min(share, WHOLE - self.used[span])
+            until = self.start[span + 1] if span + 1 < len(self.start) else None
+            if rate:
+                begun = time if begun < 0 else begun
+                needed = -(-work // rate)
+                if until is None or time + needed <= until:
+                    parts.append((time, time + needed, rate))
+                    time += needed
+                    break
+                parts.append((time, until, rate))
+                work -= (until - time) * rate
+            assert until is not None  # nothing is in use in the last span
+            time = until
+            span += 1
+        for start, end, rate in parts:
+            self._occupy(start, end, rate)
+        return begun if begun >= 0 else time, time
+
+    def _at(self, time: int) -> int:
+        return bisect_right(self.start, time) - 1
+
+    def _occupy(self, begun: int, done: int, share: int) -> None:
+        if begun == done:
+            return
+        self._cut(begun)
+        self._cut(done)
+        first, end = self._at(begun), self._at(done)
+        for span in range(first, end):
+            self.used[span] = min(self.used[span] + share, WHOLE)
+        for span in (end, first):
+            if span > 0 and self.used[span] == self.used[span - 1]:
+                del self.start[span], self.used[span]
+
+    def _cut(self, time: int) -> None:
+        """Makes a span begin at `time`."""
+        if self.start[self._at(time)] == time:
+            return
+        if len(self.start) == SPANS:
+            first, both = self.start[1] - self.start[0], self.start[2] - self.start[0]
+            self.used[0] = -(-(first * self.used[0] + (both - first) * self.used[1]) // both)
+            del self.start[1], self.used[1]
+        span = self._at(time)
+        self.start.insert(span + 1, time)
+        self.used.insert(span + 1, self.used[span])
 
 
 def _at(times: list[int], index: int, what: str) -> int:

@@ -39,6 +39,8 @@ class Recorded(IntEnum):
     NODE = 4  # an op of a graph
 
 
+WHOLE = 1000
+"""What a share of an engine is counted in: thousandths."""
 QUEUE_CAPACITY = 1022
 """Outstanding launches on a stream at which the next launch blocks (H200, CUDA 13)."""
 
@@ -79,7 +81,8 @@ class Ops:
     """
 
     stream: I32
-    engine: I32  # the copy engine, or the whole device, that it uses exclusively; -1 for none
+    engine: I32  # the copy engine or the device that it uses; -1 for none
+    share: I32  # thousandths of that engine that it uses, if engines fill gaps; 0 for all of it, without interruption
     after: I32  # an earlier op, on any stream, that it waits for; -1 for none
     duration: I64
     latency: I64  # from the end of the launching call to its arrival on the stream

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from unstall.replay.program import Code, Program
+from unstall.replay.program import WHOLE, Code, Program
 from unstall.timeline.columns import I8, I32, I64, Bool
 
 MOST_NS = 1 << 62
@@ -15,13 +15,13 @@ MOST_NS = 1 << 62
 MOST_THREADS = 1 << 24
 MOST_CAPACITY = (1 << 31) - 1
 
-_COLUMNS = {
+_COLUMNS: dict[str, dict[type, tuple[str, ...]]] = {
     "instructions": {
         np.int8: ("code",),
         np.int32: ("thread", "stream", "target"),
         np.int64: ("work", "call", "latency", "ops"),
     },
-    "ops": {np.int32: ("stream", "engine", "after"), np.int64: ("duration", "latency", "gap", "lag")},
+    "ops": {np.int32: ("stream", "engine", "share", "after"), np.int64: ("duration", "latency", "gap", "lag")},
 }
 _ON_STREAM = (Code.LAUNCH, Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM)
 _OF_RECORD = (Code.STREAM_WAIT, Code.SYNC_EVENT)
@@ -179,6 +179,7 @@ def _check_ops(program: Program, before: Before) -> None:
         before.ops,
         (_outside(ops.stream, streams), "stream {} is none of the program's {}", ops.stream, streams),
         ((ops.engine < -1) | (ops.engine >= engines), "engine {} is none of the program's {}", ops.engine, engines),
+        ((ops.share < 0) | (ops.share > WHOLE), "it takes {} thousandths of an engine", ops.share),
         ((ops.after < -1) | (ops.after >= rows), "it follows op {}, which is not an earlier one", ops.after),
         (ops.duration < 0, "its duration is negative, {} ns", ops.duration),
         (ops.gap < 0, "its gap is negative, {} ns", ops.gap),

@@ -174,7 +174,6 @@ LIMITS = Limits(
     wake_latency=4_000,
     staged_at_once_bytes=64 << 10,
     sleep_cycles_per_us=1_979.0,
-    crowding_ns=10_000,
 )
 
 
@@ -191,7 +190,9 @@ class Fixed:
     def cost(self, signature: Signature) -> OperatorCost:
         of = dict(eval(signature.overload))
         count = of.pop("kernels", 1)
-        kernel = Kernel(of.pop("name", "kernel"), int(signature.name), fills=of.pop("fills", True))
+        kernel = Kernel(
+            of.pop("name", "kernel"), int(signature.name), share=of.pop("share", 1000 if of.pop("fills", True) else 1)
+        )
         return OperatorCost((kernel,) * count, **of)
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:

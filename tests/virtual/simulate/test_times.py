@@ -230,12 +230,20 @@ def test_a_clock_that_is_read_after_every_launch_never_stands() -> None:
     assert times == sorted(set(times))
 
 
-@pytest.mark.parametrize(("size", "start"), [(1_000, 5_000 + 3_000 - 1_000), (MIB, 105_000)])
-def test_only_a_large_copy_within_the_device_takes_turns_with_kernels(size: int, start: int) -> None:
+@pytest.mark.parametrize(("fills", "start"), [(False, 7_000), (True, 105_000)])
+def test_a_copy_within_the_device_waits_for_a_kernel_that_fills_it(fills: bool, start: int) -> None:
     log, simulator = begin()
-    log.launch(100_000)
-    log.copy(size, D2D | CopyFlag.NON_BLOCKING, stream=3)
+    log.launch(100_000, fills=fills)
+    log.copy(MIB, D2D | CopyFlag.NON_BLOCKING, stream=3)
     assert ops(simulator.timeline())[1][1] == start
+
+
+def test_a_kernel_is_slower_beside_one_that_leaves_it_too_little() -> None:
+    log, simulator = begin()
+    log.launch(70_000, share=700)
+    log.launch(70_000, share=700, stream=3)
+    # From 7 to 75 us it runs at 3/7 of its rate: 29,142 ns of its work. The rest, alone, takes 40,858 ns.
+    assert ops(simulator.timeline()) == [(0, 5_000, 75_000), (1, 7_000, 75_000 + 40_858)]
 
 
 def test_a_program_that_did_nothing_has_an_empty_timeline() -> None:

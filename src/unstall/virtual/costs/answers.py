@@ -20,8 +20,8 @@ from unstall.virtual.costs.roofline import roofline_of
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, Estimate, of_rows
 
-_FILLS_NS = 3_000
-"""A kernel that runs at least this long is assumed to have more blocks than fit on the device at once."""
+_LEAST = 10
+"""The share, in thousandths, of a kernel of which nothing is known but that it is short."""
 _HANDLE = ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "linear", "_addmm_activation")
 _THREADS = {(7, 5): 1_024, (8, 6): 1_536, (8, 9): 1_536, (12, 0): 1_536}
 """Maximum threads per multiprocessor, by compute capability. Other capabilities have 2,048."""
@@ -131,7 +131,7 @@ class MeasuredCosts:
         name = signature.name.removeprefix("aten::")
         described = describe(signature)
         if described is None:
-            return (Kernel(f"{name}_kernel", round(self._roofline.floor_ns), fills=False),), ()
+            return (Kernel(f"{name}_kernel", round(self._roofline.floor_ns), share=_LEAST),), ()
         family, shape = described
         dtype = shape.variants[0].partition(" ")[0]
         table = self._find(family, shape)
@@ -139,10 +139,11 @@ class MeasuredCosts:
             total = self._roofline.ns(*family.work(shape.variants[0], shape.dims), dtype)
             return (self._kernel(f"{name}_kernel", total),), ()
         answer = table.ask(shape.dims, self._roofline, dtype)
-        kernels = self._kernels(answer, signature if family.name == "list" else None)
+        share = self._share(family, table, shape.dims, answer.total_ns, dtype)
+        kernels = self._kernels(answer, share, signature if family.name == "list" else None)
         same = family.name != "elementwise" or table.variant.split()[1:2] == shape.variants[0].split()[1:2]
         if not same and len(kernels) == 1:
-            kernels = (self._kernel(f"{name}_kernel", answer.total_ns),)
+            kernels = (self._kernel(f"{name}_kernel", answer.total_ns, share),)
         temporaries = table.temporaries(shape.dims, answer)
         if trusted(signature):
             kernels, temporaries = without_checks(kernels, temporaries)
@@ -155,6 +156,14 @@ class MeasuredCosts:
                 kernels, temporaries = convolutions.without_turning(kernels, temporaries, table.variant, shape.dims)
             return kernels, tuple((size,) for size in temporaries)  # each gradient is a pass with one allocation
         return kernels, (temporaries,) if temporaries else ()
+
+    def _share(self, family: Family, table: CostTable, dims: tuple[int, ...], ns: float, dtype: str) -> int:
+        """Returns the share of the device that a call uses, in thousandths: of its multiprocessors if the number of
+        blocks is known; or of the rate that the largest calls of the same variant reach. The larger one counts.
+        """
+        blocks = family.blocks(table.variant, dims) / self._gpu.file.device.multiprocessors if family.blocks else 0.0
+        rate = table.ideal_ns(dims, self._roofline, dtype) / max(ns, 1.0)
+        return min(max(round(1000 * max(blocks, rate)), _LEAST), 1000)
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
         """Returns the ns of a copy, interpolated between measured sizes. Copies above the largest measured size have
@@ -181,7 +190,7 @@ class MeasuredCosts:
             self._tables[key] = CostTable(family, variant, calls, self._measured_on) if calls else None
         return self._tables[key]
 
-    def _kernels(self, answer: Estimate, of_lists: Signature | None) -> tuple[Kernel, ...]:
+    def _kernels(self, answer: Estimate, share: int, of_lists: Signature | None) -> tuple[Kernel, ...]:
         """Returns the nearest call's kernels, scaled to the estimated total. For an operator on lists of tensors,
         repeats each kernel as often as the limits of one launch require.
         """
@@ -189,23 +198,23 @@ class MeasuredCosts:
         before = max(answer.nearest.total_ns, 1)
         if of_lists is None:
             parts = zip(answer.nearest.names, answer.nearest.ns, strict=True)
-            return tuple(self._kernel(names[name], ns / before * answer.total_ns) for name, ns in parts)
+            return tuple(self._kernel(names[name], ns / before * answer.total_ns, share) for name, ns in parts)
         together: dict[int, float] = {}
         for name, ns in zip(answer.nearest.names, answer.nearest.ns, strict=True):
             together[name] = together.get(name, 0.0) + ns / before * answer.total_ns
         sizes = sizes_of(of_lists)
         return tuple(
-            self._kernel(names[name], ns * share)
+            self._kernel(names[name], ns * part, share)
             for name, ns in together.items()
-            for share in launches(names[name], sizes) or [1.0]
+            for part in launches(names[name], sizes) or [1.0]
         )
 
-    def _kernel(self, name: str, ns: float) -> Kernel:
+    def _kernel(self, name: str, ns: float, share: int = 1000) -> Kernel:
         kind = DeviceKind.KERNEL
         if name.startswith("Mem"):
             kind = DeviceKind.MEMSET if name.startswith("Memset") else DeviceKind.COPY
         duration = max(1, round(ns))
-        return Kernel(name, duration, kind, fills=duration >= _FILLS_NS)
+        return Kernel(name, duration, kind, share)
 
     def _cut(
         self, signature: Signature, shape: CallShape, kernels: tuple[Kernel, ...], temporaries: tuple[int, ...]

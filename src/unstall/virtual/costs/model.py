@@ -21,8 +21,10 @@ class Kernel:
     name: str
     duration_ns: int
     kind: DeviceKind = DeviceKind.KERNEL
-    fills: bool = True
-    """Whether the kernel fills the whole device, so that only copies can run concurrently."""
+    share: int = 1000
+    """How much of the device it uses, in thousandths: of its multiprocessors, or of its memory's rate. Kernels of other
+    streams can use the rest.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +113,6 @@ class Limits:
     """
     sleep_cycles_per_us: float = 1_979.0
     """The clock rate of torch.cuda._sleep: 1e8 cycles took 50.53 ms."""
-    crowding_ns: int = 10_000
-    """A shorter kernel never prevents a kernel of another stream from running concurrently."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from unstall.virtual.costs.roofline import Roofline
 _NEIGHBOURS = 4
 _POWER = 3.0
 _SAME = 1e-6
+_BEST = 0.1  # the quantile of calls that are taken to fill the device
 _ROUNDED_BYTES = 512
 _PADDED_BYTES = 16 << 10
 """The most padding and counters that one allocation has besides its tensors."""
@@ -61,6 +62,7 @@ class CostTable:
         self._places = self._place(np.array([call.dims for call in calls], float))
         floors = np.array([self._roofline(call.dims, measured_on) for call in calls])
         self._factors = np.log(np.array([max(call.total_ns, 1) for call in calls]) / floors)
+        self._best = float(np.exp(np.quantile(self._factors, _BEST)))
 
     @property
     def variant(self) -> str:
@@ -90,6 +92,10 @@ class CostTable:
             factor = float((weights * self._factors[near]).sum() / weights.sum())
         total = self._roofline(dims, roofline, dtype) * float(np.exp(factor))
         return Estimate(total, self._calls[nearest], float(distances[nearest]))
+
+    def ideal_ns(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None) -> float:
+        """Returns the time of a call in ns if it ran at the rate of the calls that are nearest to the roofline."""
+        return (self._roofline(dims, roofline, dtype) - roofline.floor_ns) * self._best
 
     def _place(self, dims: np.ndarray) -> np.ndarray:
         places: np.ndarray = np.log2(np.maximum(dims, 1.0)) * self._weights

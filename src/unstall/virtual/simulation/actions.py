@@ -24,6 +24,7 @@ _PARTS = {
     CopyDirection.PEER_TO_PEER: EnginePart.NOTHING,
 }
 _BY_WHAT_IT_HOLDS = chosen(LogCode.COPY, LogCode.SLEEP, LogCode.ADVANCE, LogCode.PIN, LogCode.GRAPH_LAUNCH)
+_LARGE_BYTES = 1 << 28
 _SPIN = "void at::cuda::(anonymous namespace)::spin_kernel(long)"
 
 
@@ -138,7 +139,7 @@ class Actions:
         if kind == LogCode.COPY:
             return self._copy(a, flags)
         if kind == LogCode.SLEEP:
-            return self._kernel(Kernel(_SPIN, round(1_000 * a / limits.sleep_cycles_per_us), fills=False))
+            return self._kernel(Kernel(_SPIN, round(1_000 * a / limits.sleep_cycles_per_us), share=1))
         if kind == LogCode.PIN:
             return [RecipeStep(Do.CALL, RuntimeCall.HOST_ALLOC, call=host.pin + a * host.pin_mib // (1 << 20))]
         return [RecipeStep(Do.CALL, work=max(a, 0))]
@@ -147,14 +148,14 @@ class Actions:
         host, limits = self.costs.host, self.costs.limits
         if kernel.kind == DeviceKind.COPY:
             return self._copied(kernel)
-        crowds = kernel.fills and kernel.duration_ns >= limits.crowding_ns
         op = Op(
             kernel.name,
             kernel.duration_ns,
-            EnginePart.PROCESSORS if crowds else EnginePart.NOTHING,
+            EnginePart.PROCESSORS,
             limits.gap,
             limits.launch_latency,
             kernel.kind,
+            share=kernel.share,
         )
         if kernel.kind == DeviceKind.MEMSET:
             return [RecipeStep(Do.LAUNCH, RuntimeCall.MEMSET, call=host.memset, ops=(op,))]
@@ -196,8 +197,6 @@ class Actions:
         with_host = direction in (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST)
         memory = HostMemory.PINNED if pinned else HostMemory.PAGEABLE
         part = _PARTS[direction]
-        if part == EnginePart.PROCESSORS and duration < limits.crowding_ns:
-            part = EnginePart.NOTHING
         return Op(
             name,
             duration,
@@ -208,7 +207,14 @@ class Actions:
             direction,
             memory if with_host else HostMemory.UNKNOWN,
             size_bytes,
+            share=self._share_of_copy(duration, size_bytes) if part == EnginePart.PROCESSORS else 0,
         )
+
+    def _share_of_copy(self, duration: int, size_bytes: int) -> int:
+        """Returns the share of the device's memory rate that a copy within the device uses, in thousandths."""
+        largest = self.costs.copy_ns(_LARGE_BYTES, CopyDirection.DEVICE_TO_DEVICE, False)
+        ideal = largest * max(size_bytes, 0) / _LARGE_BYTES
+        return 1000 if size_bytes < 0 else min(max(round(1000 * ideal / max(duration, 1)), 1), 1000)
 
 
 _IN_NAMES = {

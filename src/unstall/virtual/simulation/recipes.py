@@ -70,6 +70,7 @@ class Op:
     bytes: int = -1
     branch: int = 0
     after: int = -1
+    share: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ class OpRows:
     bytes: np.ndarray
     branch: np.ndarray
     after: np.ndarray
+    share: np.ndarray
 
 
 class Recipes:
@@ -185,6 +187,7 @@ class Recipes:
                 CopyDirection(int(ops.direction[row])),
                 HostMemory(int(ops.memory[row])),
                 int(ops.bytes[row]),
+                share=int(ops.share[row]),
             )
             for row in rows
         ]
@@ -217,6 +220,7 @@ _OP_TYPES: dict[str, type] = {
     "bytes": np.int64,
     "branch": np.int32,
     "after": np.int64,
+    "share": np.int32,
 }
 
 

@@ -219,6 +219,7 @@ class Simulation:
             ops=Ops(
                 stream=op_stream,
                 engine=np.where(part >= 0, op_device * PARTS + part, -1).astype(np.int32),
+                share=rows.share[op],
                 after=after.astype(np.int32),
                 duration=rows.duration[op],
                 latency=rows.latency[op],

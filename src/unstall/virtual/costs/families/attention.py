@@ -8,6 +8,7 @@ from unstall.virtual.costs.signature import Signature, nonzero
 _KINDS = ("efficient", "flash", "cudnn")
 NAMES = tuple(f"_scaled_dot_product_{kind}_attention{direction}" for kind in _KINDS for direction in ("", "_backward"))
 
+_ROWS = 128
 _DROPOUT = {"efficient": (5, 9), "flash": (3, 10), "cudnn": (5, 13)}
 """The positions of the dropout probability among the arguments of (forward, backward)."""
 
@@ -70,4 +71,12 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     return flops, moved
 
 
-FAMILY = Family("attention", (Axis("heads"), Axis("length"), Axis("others"), Axis("width", 1.5)), describe, work)
+def blocks(variant: str, dims: tuple[int, ...]) -> float:
+    """Returns the number of blocks, each of which computes 128 rows of a head and takes a multiprocessor."""
+    heads, length, _, _ = dims
+    return float(heads * -(-length // _ROWS))
+
+
+FAMILY = Family(
+    "attention", (Axis("heads"), Axis("length"), Axis("others"), Axis("width", 1.5)), describe, work, blocks=blocks
+)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work
 from unstall.virtual.costs.signature import Signature, TensorSpec
 
+_THREADS = 2_048  # of a multiprocessor
 _STANDS_FOR = {0: "fill_.Scalar", 1: "neg.", 2: "add.Tensor", 3: "addcmul."}
 
 
@@ -85,4 +86,10 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     return 0.0, float(dims[1])
 
 
-FAMILY = Family("elementwise", (Axis("elements"), Axis("bytes"), Axis("run", 0.5)), describe, work)
+def blocks(variant: str, dims: tuple[int, ...]) -> float:
+    """Returns how many multiprocessors the threads fill. A thread has 4 elements; 2 if an operand is not contiguous."""
+    pattern = [*variant.split(), "="][2]
+    return dims[0] / (_THREADS * (2 if set(pattern) & set("bp") else 4))
+
+
+FAMILY = Family("elementwise", (Axis("elements"), Axis("bytes"), Axis("run", 0.5)), describe, work, blocks=blocks)

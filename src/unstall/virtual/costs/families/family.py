@@ -43,6 +43,8 @@ class Family:
     """Returns the work of a call, given its variant and dims."""
     tensors: Callable[[str, tuple[int, ...]], tuple[float, ...]] | None = None
     """Returns the bytes of the tensors that a call may transpose into temporary memory, given its variant and dims."""
+    blocks: Callable[[str, tuple[int, ...]], float] | None = None
+    """Returns how many multiprocessors the blocks of a call fill, given its variant and dims."""
 
 
 def item_bytes(variant: str) -> int:

@@ -1,0 +1,147 @@
+"""Pairs of ten kernels in three sizes on two branches of a CUDA graph: on a real GPU, and on a virtual one.
+
+    python -m benchmarks.virtual_pairs --out real.json                          # on a GPU
+    python -m unstall.virtual --gpu h100 -m benchmarks.virtual_pairs --against real.json   # anywhere
+
+Both branches take about as long alone. What is compared is how long they take together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+_SIZES = {"small": 1, "medium": 8, "large": 64}
+_EDGE = {"small": 128, "medium": 512, "large": 2048}
+_LIMIT = 0.15
+_EACH = 15  # calls of the longer kernel
+Call = Callable[[], Any]
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--against", type=Path, help="the results of a real GPU, to compare with")
+    parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
+    args = parser.parse_args(argv)
+    import torch
+
+    known = json.loads(args.against.read_text())["sizes"] if args.against else {}
+    sizes: dict[str, list[dict[str, Any]]] = {}
+    for size in _SIZES:
+        calls = _calls(size)
+        counts = {(row["a"], row["b"]): row["counts"] for row in known.get(size, [])}
+        alone = {name: (_ms([call], [60]) - _ms([call], [20])) / 40 for name, call in calls.items()}
+        names = list(calls)
+        sizes[size] = [
+            _pair(calls, (a, b), counts.get((a, b)) or _counts(alone[a], alone[b]))
+            for at, a in enumerate(names)
+            for b in names[at:]
+        ]
+        print(size, {name: f"{1e3 * ms:.1f} us" for name, ms in alone.items()}, flush=True)
+    for size, rows in known.items():
+        _compare(size, sizes[size], rows)
+    if args.out:
+        from benchmarks.on_device import measured_on
+
+        args.out.write_text(json.dumps(measured_on() | {"gpu": torch.cuda.get_device_name(), "sizes": sizes}) + "\n")
+    return 0
+
+
+def _counts(a: float, b: float) -> list[int]:
+    longest = max(a, b) * _EACH
+    return [max(5, min(200, round(longest / each))) for each in (a, b)]
+
+
+def _pair(calls: dict[str, Call], names: tuple[str, str], counts: Sequence[int]) -> dict[str, Any]:
+    a, b = names
+    one, other = _ms([calls[a]], counts[:1]), _ms([calls[b]], counts[1:])
+    return {"a": a, "b": b, "counts": counts, "ms": [one, other, _ms([calls[a], calls[b]], counts)]}
+
+
+def _compare(size: str, rows: list[dict[str, Any]], real: list[dict[str, Any]]) -> None:
+    """Prints how long pairs take together, relative to what each takes alone on the same GPU."""
+    errors = {}
+    for row, true in zip(rows, real, strict=True):
+        # What each takes alone is not in question: the prediction is scaled to it.
+        scale = sum(true["ms"][:2]) / sum(row["ms"][:2])
+        errors[row["a"], row["b"]] = row["ms"][2] * scale / true["ms"][2]
+    within = sum(1 / (1 + _LIMIT) <= ratio <= 1 + _LIMIT for ratio in errors.values())
+    print(f"{size}: {within} of {len(errors)} within {_LIMIT:.0%}, median {statistics.median(errors.values()):.2f}")
+    for (a, b), ratio in sorted(errors.items(), key=lambda each: each[1]):
+        if not 1 / (1 + _LIMIT) <= ratio <= 1 + _LIMIT:
+            print(f"    {a:10} {b:10} {ratio:.2f}")
+
+
+def _calls(size: str) -> dict[str, Call]:
+    import torch
+    from torch.nn import functional
+
+    def random(*shape: int, dtype: Any = torch.float32) -> torch.Tensor:
+        return torch.randn(shape, device="cuda", dtype=dtype)
+
+    s, n = _SIZES[size], _EDGE[size]
+    a, b, e = (random(s * 65536) for _ in range(3))
+    added, exponents = torch.empty_like(a), torch.empty_like(e)
+    one, other = random(n, n), random(n, n)
+    half, halves = random(2 * n, 2 * n, dtype=torch.bfloat16), random(2 * n, 2 * n, dtype=torch.bfloat16)
+    product, of_halves = torch.empty_like(one), torch.empty_like(half)
+    rows, wide, normal = random(s * 64, 1024), random(s * 64, 1024), random(s * 64, 1024)
+    sums, shares = torch.empty(s * 64, device="cuda"), torch.empty_like(wide)
+    images, filters = random(max(1, s // 4), 64, 56, 56), random(64, 64, 3, 3)
+    query = random(max(1, s // 8), 8, 256, 64, dtype=torch.bfloat16)
+    high, turned = random(s * 256, 256), torch.empty(256, s * 256, device="cuda")
+    return {
+        "add": lambda: torch.add(a, b, out=added),
+        "exp": lambda: torch.exp(e, out=exponents),
+        "mm f32": lambda: torch.mm(one, other, out=product),
+        "mm bf16": lambda: torch.mm(half, halves, out=of_halves),
+        "sum rows": lambda: torch.sum(rows, -1, out=sums),
+        "softmax": lambda: torch.softmax(wide, -1, out=shares),
+        "layer_norm": lambda: functional.layer_norm(normal, (1024,)),
+        "conv": lambda: functional.conv2d(images, filters, padding=1),
+        "attention": lambda: functional.scaled_dot_product_attention(query, query, query),
+        "transpose": lambda: turned.copy_(high.t()),
+    }
+
+
+def _ms(calls: Sequence[Call], counts: Sequence[int]) -> float:
+    """Returns the median time of a graph in ms, in which each call has a branch."""
+    import torch
+
+    main, other = torch.cuda.Stream(), torch.cuda.Stream()
+    for stream in (main, other):
+        with torch.cuda.stream(stream):
+            for call in calls:
+                call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=main):
+        if len(calls) > 1:
+            other.wait_stream(main)
+            with torch.cuda.stream(other):
+                for _ in range(counts[1]):
+                    calls[1]()
+        for _ in range(counts[0]):
+            calls[0]()
+        if len(calls) > 1:
+            main.wait_stream(other)
+    graph.replay()
+    times = []
+    for _ in range(7):
+        torch.cuda._sleep(200_000)
+        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        first.record()
+        graph.replay()
+        last.record()
+        last.synchronize()
+        times.append(first.elapsed_time(last))
+    return float(statistics.median(times))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
