@@ -10,8 +10,8 @@ from unstall.virtual.costs.families import FAMILIES
 from unstall.virtual.costs.roofline import Roofline
 from unstall.virtual.costs.tables import CostTable, MeasuredCall, as_rows, of_rows
 
-_H200 = Roofline(51e3, 808e3, 61e3, 4.2e3, 60 << 20, 6.2e3, 900)
-_HALF = Roofline(25.5e3, 404e3, 30e3, 2.1e3, 60 << 20, 3.1e3, 900)
+_H200 = Roofline(51e3, 808e3, 61e3, 4.2e3, 60 << 20, 6.2e3, 900, 132)
+_HALF = Roofline(25.5e3, 404e3, 30e3, 2.1e3, 60 << 20, 3.1e3, 900, 66)
 _PRODUCT = FAMILIES["product"]
 _CALLS = [
     MeasuredCall(

@@ -40,8 +40,10 @@ class MeasuredCosts:
 
     def __init__(self, gpu: Gpu, measured: Gpu) -> None:
         self._gpu, self._measured = gpu, measured
-        self._roofline = roofline_of(gpu.file.peaks, gpu.file.device.l2_bytes)
-        self._measured_on = roofline_of(measured.file.peaks, measured.file.device.l2_bytes)
+        self._roofline, self._measured_on = (
+            roofline_of(each.file.peaks, each.file.device.l2_bytes, each.file.device.multiprocessors)
+            for each in (gpu, measured)
+        )
         self._tables: dict[tuple[str, str], CostTable | None] = {}
 
     @property

@@ -134,7 +134,7 @@ def assemble(facts: Mapping[str, Any], tables: Tables, hosts: Mapping[str, int],
     """
     device = {name: value for name, value in facts["device"].items() if name in DeviceEntry.__struct_fields__}
     peaks = peaks_of(facts)
-    kept = tables.thinned(roofline_of(peaks, device["l2_bytes"]), within)
+    kept = tables.thinned(roofline_of(peaks, device["l2_bytes"], device["multiprocessors"]), within)
     kernels, sequences, rows = rows_of(kept, tables.names)
     limits = {
         "queue_capacity": facts["queue"]["capacity"],

@@ -22,6 +22,7 @@ class Roofline:
     l2_bytes: int
     l2_bytes_per_ns: float
     floor_ns: float
+    multiprocessors: int
 
     def ns(self, flops: float, moved: float, dtype: str) -> float:
         """Returns the ns that `flops` operations on `moved` bytes take. If the bytes are at most half of the L2 cache,
@@ -32,10 +33,14 @@ class Roofline:
             peak = self.half_flops_per_ns
         elif dtype == "float64":
             peak = self.double_flops_per_ns
-        rate = self.l2_bytes_per_ns if moved <= self.l2_bytes / 2 else self.bytes_per_ns
-        return self.floor_ns + max(flops / peak, moved / rate)
+        return self.floor_ns + max(flops / peak, self.memory_ns(moved))
+
+    def memory_ns(self, moved: float) -> float:
+        """Returns the ns to move bytes."""
+        return moved / (self.l2_bytes_per_ns if moved <= self.l2_bytes / 2 else self.bytes_per_ns)
 
 
-def roofline_of(peaks: Peaks, l2_bytes: int) -> Roofline:
-    """Returns the roofline for peak rates and the size of the L2 cache in bytes."""
-    return Roofline(peaks.float32, peaks.half, peaks.float64, peaks.bytes, l2_bytes, peaks.l2_bytes, peaks.floor_ns)
+def roofline_of(peaks: Peaks, l2_bytes: int, multiprocessors: int) -> Roofline:
+    """Returns the roofline for peak rates, the size of the L2 cache in bytes, and the number of multiprocessors."""
+    rates = peaks.float32, peaks.half, peaks.float64, peaks.bytes
+    return Roofline(*rates, l2_bytes, peaks.l2_bytes, peaks.floor_ns, multiprocessors)

@@ -21,6 +21,7 @@ _NEIGHBOURS = 4
 _POWER = 3.0
 _SAME = 1e-6
 _BEST = 0.1  # the quantile of calls that are taken to fill the device
+_FULL_RATE = 1.1  # of the roofline's time, what a call takes that waits for the memory alone
 _ROUNDED_BYTES = 512
 _PADDED_BYTES = 16 << 10
 """The most padding and counters that one allocation has besides its tensors."""
@@ -57,7 +58,7 @@ class CostTable:
     """The measured calls of one variant of a family. `measured_on` is the roofline of the measured GPU."""
 
     def __init__(self, family: Family, variant: str, calls: Sequence[MeasuredCall], measured_on: Roofline) -> None:
-        self._family, self._variant, self._calls = family, variant, calls
+        self._family, self._variant, self._calls, self._measured_on = family, variant, calls, measured_on
         self._weights = np.array([axis.weight for axis in family.axes])
         self._places = self._place(np.array([call.dims for call in calls], float))
         floors = np.array([self._roofline(call.dims, measured_on) for call in calls])
@@ -90,8 +91,27 @@ class CostTable:
         else:
             weights = distances[near] ** -_POWER
             factor = float((weights * self._factors[near]).sum() / weights.sum())
+        factor -= self._hidden(dims, roofline, dtype, factor)
         total = self._roofline(dims, roofline, dtype) * float(np.exp(factor))
         return Estimate(total, self._calls[nearest], float(distances[nearest]))
+
+    def _hidden(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None, factor: float) -> float:
+        """Returns how much of a factor another GPU hides (logarithms).
+
+        A call that moves memory may be slower than the memory, because its threads are too few or compute too long. If
+        the other GPU's memory is slower by more than its multiprocessors are, it waits for the memory more.
+        """
+        own, _, rest = self._variant.partition(" ")
+        flops, moved = self._family.work(f"{dtype or own} {rest}", dims)
+        memory = roofline.memory_ns(moved) / max(self._measured_on.memory_ns(moved), 1e-9)
+        others = self._measured_on.multiprocessors / roofline.multiprocessors
+        whole = roofline.ns(flops, moved, dtype or own)
+        if memory <= others or whole - roofline.floor_ns > roofline.memory_ns(moved):
+            return 0.0
+        share = 1 - roofline.floor_ns / whole
+        return float(
+            np.clip(share * np.log(memory / others), 0.0, max(factor - np.log(min(self._best, _FULL_RATE)), 0.0))
+        )
 
     def ideal_ns(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None) -> float:
         """Returns the time of a call in ns if it ran at the rate of the calls that are nearest to the roofline."""
