@@ -7,7 +7,7 @@ import numpy as np
 from unstall.replay.program import Code as Do
 from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 from unstall.virtual.costs.model import Costs, Kernel, OperatorCost
-from unstall.virtual.costs.signature import parse
+from unstall.virtual.costs.signature import Signature, parse
 from unstall.virtual.log import DIRECTION_BITS, CopyFlag, LogCode, RawSignature, chosen
 from unstall.virtual.simulation.recipes import Column, EnginePart, Op, Recipes, RecipeStep, RuntimeCall
 
@@ -24,6 +24,7 @@ _PARTS = {
     CopyDirection.PEER_TO_PEER: EnginePart.NOTHING,
 }
 _BY_WHAT_IT_HOLDS = chosen(LogCode.COPY, LogCode.SLEEP, LogCode.ADVANCE, LogCode.PIN, LogCode.GRAPH_LAUNCH)
+_MOST = 1 << 60
 _SPIN = "void at::cuda::(anonymous namespace)::spin_kernel(long)"
 
 
@@ -35,6 +36,8 @@ class Actions:
         self.recipes = Recipes()
         self.operators: list[OperatorCost] = []
         """The cost of each signature, by its number."""
+        self.guessed: dict[str, str] = {}
+        """By name of an operator whose cost could not be worked out: why. It is charged a guess."""
         self._of_signature = Column(np.int64)
         self._needs_memory = Column(np.bool_)
         self._of_code = np.zeros(max(LogCode) + 1, np.int64)
@@ -62,7 +65,7 @@ class Actions:
 
     def know(self, raw: RawSignature) -> None:
         """Adds the recipe and the cost of a signature. Signatures are numbered in the order of these calls."""
-        cost = self.costs.cost(parse(raw))
+        cost = self._cost(parse(raw))
         steps = [step for kernel in cost.kernels for step in self._kernel(kernel)] or [RecipeStep(Do.CALL)]
         first = steps[0]
         steps[0] = RecipeStep(first.code, first.what, cost.host_ns, first.call, first.latency, first.ops)
@@ -70,6 +73,18 @@ class Actions:
         self.operators.append(cost)
         self._of_signature.append(number)
         self._needs_memory.append(bool(cost.temporaries or cost.workspaces))
+
+    def _cost(self, signature: Signature) -> OperatorCost:
+        """Returns the cost of a call, or a guess if the costs fail for it. A call that nobody thought of must not end
+        the simulation of all others.
+        """
+        try:
+            cost = self.costs.cost(signature)
+            _check(cost)
+        except Exception as error:  # whatever goes wrong
+            self.guessed.setdefault(signature.name, f"{type(error).__name__}: {error}")
+            return self.costs.guess(signature)
+        return cost
 
     @property
     def needs_memory(self) -> np.ndarray:
@@ -199,6 +214,14 @@ class Actions:
             memory if with_host else HostMemory.UNKNOWN,
             size_bytes,
         )
+
+
+def _check(cost: OperatorCost) -> None:
+    """Raises ValueError if the simulation cannot use a time or a size."""
+    times = (cost.host_ns, *(kernel.duration_ns for kernel in cost.kernels))
+    sizes = (*(size for each in cost.temporaries for size in each), *(size for _, size in cost.workspaces))
+    if not all(isinstance(each, int) and 0 <= each < _MOST for each in (*times, *sizes)):
+        raise ValueError(f"impossible times or sizes: {cost}")
 
 
 _IN_NAMES = {
