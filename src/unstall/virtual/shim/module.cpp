@@ -139,6 +139,16 @@ PYBIND11_MODULE(_shim, m) {
   m.def("default_generator", [](int device) { // one object a device: the caller keeps it
     return py::reinterpret_steal<py::object>(THPGenerator_initDefaultGenerator(default_generator(device)));
   });
+  m.def("share_storage", [](const py::object& storage) {
+    auto& bytes = storage_of(storage); // kept by the caller
+    py::gil_scoped_release released;
+    return share_bytes(bytes);
+  }, arg("storage"));
+  m.def("shared_storage", [](int pid, int descriptor, int64_t bytes, int device) {
+    return py::reinterpret_steal<py::object>(
+        THPStorage_Wrap(c10::Storage(storage_over_shared(pid, descriptor, bytes, device_number(device)))));
+  }, arg("pid"), arg("descriptor"), arg("bytes"), arg("device"));
+  m.def("release_shared", release_shared, arg("pid"), arg("descriptor"));
   m.def("make_tensor_type", make_tensor_type, arg("type"));
   m.def("set_default_tensor_type", set_default_tensor_type, arg("type"));
   m.def("allocation_of", allocation_of, arg("tensor"));
