@@ -42,11 +42,13 @@ def share_storages(module: ModuleType, shim: SharingShim) -> None:
     def receive(
         cls: type[torch.UntypedStorage], device: int, handle: bytes, size: int, *rest: object
     ) -> torch.UntypedStorage:
-        return shim.shared_storage(*_HANDLE.unpack(handle), size, device)
+        pid, descriptor = _HANDLE.unpack(handle)
+        return shim.shared_storage(pid, descriptor, size, device)
 
     def release(cls: type[torch.UntypedStorage], counter: bytes | None, offset: int) -> None:
         if counter is not None:
-            shim.release_shared(*_HANDLE.unpack(counter))
+            pid, descriptor = _HANDLE.unpack(counter)
+            shim.release_shared(pid, descriptor)
 
     storage = module.UntypedStorage
     storage._share_cuda_ = share
