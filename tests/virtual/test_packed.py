@@ -18,7 +18,7 @@ ANY = st.one_of(NEAR, st.integers(-(1 << 40), 1 << 40), st.sampled_from([ENDS.mi
 @examples(300)
 @given(st.one_of(st.lists(NEAR, max_size=40), st.lists(ANY, max_size=40)), st.booleans())
 def test_rows_are_as_they_were(values: list[int], rising: bool) -> None:
-    rows = np.array(values, np.int64)
+    rows: np.ndarray = np.array(values, np.int64)
     if rising:
         rows = np.cumsum(rows)
     packed = Packed(rows)
