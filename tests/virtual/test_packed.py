@@ -29,7 +29,7 @@ def test_rows_are_as_they_were(values: list[int], rising: bool) -> None:
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint8, np.bool_])
 def test_small_types_stay_what_they_are(dtype: type) -> None:
-    rows = np.array([1, 0, 1, 1], dtype)
+    rows: np.ndarray = np.array([1, 0, 1, 1], dtype)
     assert Packed(rows).rows().dtype == dtype
     assert Packed(rows).rows().tolist() == rows.tolist()
 
