@@ -2,7 +2,7 @@
 
 Columns are packed (see `GrowingArray`): a record with its instruction takes about 20 bytes, a device op about 10. The
 engine and the race detection keep about as much again. So a million operators, each with five records and one op, take
-about 300 MB, and only the length of the run bounds it: a timeline shows all of it.
+about 400 MB, and only the length of the run bounds it: a timeline shows all of it.
 """
 
 from __future__ import annotations
