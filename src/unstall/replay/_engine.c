@@ -575,11 +575,12 @@ grow(void *place, Py_ssize_t kept, Py_ssize_t count, size_t size)
     return 0;
 }
 
-/* Returns the capacity for `needed` rows, with some extra for later parts. */
+/* Returns the capacity for `needed` rows, with an eighth extra for later parts: what a long run keeps is little more than
+   its rows, and large blocks grow without being copied. */
 static Py_ssize_t
 room_for(Py_ssize_t room, Py_ssize_t needed)
 {
-    return needed <= room ? room : room && room <= PY_SSIZE_T_MAX / 4 ? later(needed, 2 * room) : needed;
+    return needed <= room ? room : room && room <= PY_SSIZE_T_MAX / 4 ? later(needed, room + room / 8) : needed;
 }
 
 static int

@@ -2,41 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import DTypeLike
 
+from unstall.virtual.packed import Packed
+
 _MOST_LOOSE = 256
-_ENOUGH_ROWS = 1 << 16
+_ENOUGH_ROWS = 1 << 15
 
 
 class GrowingArray:
-    """Rows of one dtype, stored in parts. Each part has some hundred bytes of overhead, so small parts are joined from
-    time to time.
+    """Rows of one dtype, stored in parts. Parts of many rows are packed, so rows that resemble their neighbours take a
+    fraction of their bytes. Each part has some hundred bytes of overhead, so small parts are joined from time to time.
     """
 
     def __init__(self, dtype: DTypeLike) -> None:
         self.length = 0
         self._dtype = np.dtype(dtype)
-        self._parts: list[np.ndarray] = []
+        self._packed: list[Packed] = []
+        self._joined: list[np.ndarray] = []
         self._loose: list[np.ndarray] = []
-        self._loose_rows = 0
+        self._unpacked_rows = 0
 
     def append(self, rows: np.ndarray) -> None:
         """Appends a copy of the rows."""
         self._loose.append(rows.astype(self._dtype))
-        self._loose_rows += len(rows)
+        self._unpacked_rows += len(rows)
         self.length += len(rows)
-        if len(self._loose) == _MOST_LOOSE or self._loose_rows >= _ENOUGH_ROWS:
-            self._parts.append(np.concatenate(self._loose) if len(self._loose) > 1 else self._loose[0])
-            self._loose, self._loose_rows = [], 0
+        if self._unpacked_rows >= _ENOUGH_ROWS:
+            self._packed.append(Packed(np.concatenate([*self._joined, *self._loose])))
+            self._joined, self._loose, self._unpacked_rows = [], [], 0
+        elif len(self._loose) == _MOST_LOOSE:
+            self._joined.append(np.concatenate(self._loose))
+            self._loose = []
 
     def whole(self) -> np.ndarray:
-        """Returns all rows as one array."""
-        parts = [*self._parts, *self._loose]
-        if len(parts) != 1:
-            parts = [np.concatenate([np.zeros(0, self._dtype), *parts])]
-        self._parts, self._loose, self._loose_rows = parts, [], 0
-        return parts[0]
+        """Returns all rows as one array. Takes time in proportion to their number."""
+        whole = np.empty(self.length, self._dtype)
+        end = self.length
+        for length, part in self._backwards():
+            end -= length
+            whole[end : end + length] = part if isinstance(part, np.ndarray) else part.rows()
+        return whole
 
     def since(self, row: int) -> np.ndarray:
         """Returns the rows from number `row` on. Takes time in proportion to the number of these rows, and of all
@@ -44,9 +53,15 @@ class GrowingArray:
         """
         taken: list[np.ndarray] = []
         first = self.length
-        for part in reversed([*self._parts, *self._loose]):
+        for length, part in self._backwards():
             if first <= row:
                 break
-            first -= len(part)
-            taken.append(part[max(row - first, 0) :])
+            first -= length
+            taken.append((part if isinstance(part, np.ndarray) else part.rows())[max(row - first, 0) :])
         return np.concatenate([np.zeros(0, self._dtype), *reversed(taken)])
+
+    def _backwards(self) -> Iterator[tuple[int, np.ndarray | Packed]]:
+        """Yields (number of rows, rows) of each part, the last part first."""
+        for parts in (self._loose, self._joined, self._packed):
+            for part in reversed(parts):
+                yield len(part), part

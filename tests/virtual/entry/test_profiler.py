@@ -38,6 +38,23 @@ def test_operators_have_kernels_parents_and_stacks(told: dict[str, Any]) -> None
 
 
 @slow
+def test_backward_operators_name_their_forward_operators(told: dict[str, Any]) -> None:
+    evaluation, node = [True, True, 0], [True, True, 1]  # as torch.profiler has them for CPUs
+    assert told["backward"] == [evaluation, evaluation, node, node]
+    assert told["arrows"] == [6, 6]
+
+
+@slow
+def test_an_activity_that_is_turned_off_is_not_recorded(told: dict[str, Any]) -> None:
+    assert told["toggled"] == [4, 2.0]  # of three steps, two with each activity
+
+
+@slow
+def test_a_timeline_of_memory_is_refused_with_what_to_use_instead(told: dict[str, Any]) -> None:
+    assert "_record_memory_history" in told["memory timeline"]
+
+
+@slow
 def test_averages_and_tables(told: dict[str, Any]) -> None:
     assert told["averages"] == [2, True]
     assert told["table"] is True

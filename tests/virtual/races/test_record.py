@@ -75,8 +75,7 @@ def test_placements_are_told_one_by_one() -> None:
     log.record(LogCode.MALLOC, 1, a=2)
     log.work(1, writes=(2,))
     kept = in_parts(log, 2)
-    kept.placed(2, 0, 1024)
-    kept.placed(1, 0, 1024)
+    kept.placed([(2, 0, 1024), (1, 0, 1024)])
 
     assert kept.races() == log.found(placed(a1=0, a2=0))
     assert len(kept.races()) == 1

@@ -97,13 +97,21 @@ class MeasuredCosts:
             temporaries.append(held)
         return OperatorCost(tuple(kernels), host_ns, tuple(temporaries), tuple(workspaces.items()))
 
+    def guess(self, signature: Signature) -> OperatorCost:
+        """Returns the cost of one kernel that moves the bytes of all tensors once, at the GPU's peak rate."""
+        moved = sum(tensor.distinct_bytes for tensor in (*signature.tensors, *signature.results))
+        name = signature.name.partition("::")[2] or signature.name
+        kernel = self._kernel(f"{name}_kernel", self._roofline.ns(0.0, float(moved), "float32"))
+        return OperatorCost((kernel,), self._usual_host_ns)
+
     def _pieces(self, signature: Signature) -> tuple[Piece, ...]:
         """Splits a call into pieces. A convolution's bias becomes its own piece if the most similar measured
         convolution has no bias.
         """
         apart = pieces(signature)
         last = apart[-1].signature
-        if "convolution" not in last.name:
+        described = describe(last)
+        if described is None or described[0].name != "convolution":
             return apart
         if self._unlike(last)[0]:
             apart = (*apart[:-1], *in_one_format(last))

@@ -165,5 +165,8 @@ class Costs(Protocol):
     def cost(self, signature: Signature) -> OperatorCost:
         """Returns the cost of one operator call. Called once for each distinct signature."""
 
+    def guess(self, signature: Signature) -> OperatorCost:
+        """Returns a rough cost of a call for which `cost` raised. Works for any signature."""
+
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
         """Returns the duration of a copy in ns."""

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from unstall.timeline.columns import Timeline
+from unstall.timeline.columns import HostKind, Timeline
 from unstall.virtual.profiler.profile_result import Asked, ProfileResult
-from unstall.virtual.timeline.window import cut
+from unstall.virtual.timeline.rows import rows_of
+from unstall.virtual.timeline.window import cut, without_host
 
 if TYPE_CHECKING:
     from torch._C._profiler import ProfilerActivity, ProfilerState
@@ -30,6 +31,7 @@ _HOLDERS = (
     "torch.profiler",
     "torch.profiler.profiler",
 )
+_OF_CPU = (HostKind.OP, HostKind.ANNOTATION, HostKind.PYTHON)
 _OBSERVERS = frozenset({"NVTX", "ITT"})  # states in which torch emits ranges for other tools and keeps no events
 
 
@@ -161,7 +163,9 @@ def _recalling(config: type[Any]) -> type[_Config]:
 
 
 def _without(timeline: Timeline, off: list[tuple[str, int, int]]) -> Timeline:
-    """Returns the timeline without device ops that were launched while the profiler did not record CUDA."""
+    """Returns the timeline without operators and annotations that began, and device ops that were launched, while the
+    profiler did not record their activity.
+    """
     launched = (
         np.where(
             timeline.device.launch >= 0,
@@ -171,12 +175,12 @@ def _without(timeline: Timeline, off: list[tuple[str, int, int]]) -> Timeline:
         if len(timeline.host)
         else timeline.device.start
     )
+    host = timeline.host
     kept = np.ones(len(timeline.device), np.bool_)
+    dropped = np.zeros(len(host), np.bool_)
     for name, since, until in off:
         if name == "CUDA":
             kept &= (launched < since) | (launched >= until)
-    if kept.all():
-        return timeline
-    device = timeline.device
-    columns = {name: getattr(device, name)[kept] for name in device.__slots__}
-    return replace(timeline, device=replace(device, **columns))
+        elif name == "CPU":
+            dropped |= np.isin(host.kind, _OF_CPU) & (host.start >= since) & (host.start < until)
+    return without_host(replace(timeline, device=rows_of(timeline.device, kept)), dropped)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch._C._autograd import DeviceType
 
 _FUNCTION, _BACKWARD, _USER_SCOPE = 0, 1, 7  # at::RecordScope
-_OF_BACKWARD = "autograd::engine::evaluate_function"
+_EVALUATES = "autograd::engine::evaluate_function"
 _ACTIVITIES = {DeviceKind.KERNEL: "kernel", DeviceKind.COPY: "gpu_memcpy", DeviceKind.MEMSET: "gpu_memset"}
 _SHOWN = frozenset({HostKind.OP, HostKind.ANNOTATION})
 _CALLS = frozenset(range(HostKind.LAUNCH, HostKind.CALL + 1))
@@ -205,7 +205,10 @@ class ProfileResult:
         write_trace(self._timeline, Path(path), head=self._metadata)
 
     def experimental_event_tree(self) -> list[object]:
-        raise RuntimeError("the virtual GPU's profile has no tree of Kineto's events: read events() instead")
+        raise RuntimeError(
+            "the virtual GPU's profile has no tree of Kineto's events, nor a timeline of memory, which is made of that "
+            "tree: read events() instead, or record memory by torch.cuda.memory._record_memory_history()"
+        )
 
     def trace_activities(self) -> list[object]:
         raise RuntimeError("the virtual GPU's profile is exported without use_python_export=True")
@@ -230,11 +233,12 @@ def _of_host(timeline: Timeline, asked: Asked, devices: type[DeviceType]) -> Ite
     on_device = _device_us(timeline).tolist() if asked.fallback else None
     stacks = StackTexts(timeline) if asked.stacks else None
     columns = [
-        column.tolist()
-        for column in (host.kind, host.thread, host.start, host.end, host.name, host.op, host.forward, host.stack)
+        column.tolist() for column in (host.kind, host.thread, host.start, host.end, host.name, host.op, host.stack)
     ]
-    threads, makers = host.thread.tolist(), set(host.forward.tolist())
-    for row, (kind, thread, start, end, name, op, forward, stack) in enumerate(zip(*columns, strict=True)):
+    threads, forwards, makers = host.thread.tolist(), host.forward.tolist(), set(host.forward.tolist())
+    evaluated = _evaluated(timeline)
+    nodes = set(evaluated.values())
+    for row, (kind, thread, start, end, name, op, stack) in enumerate(zip(*columns, strict=True)):
         called = kind in _CALLS
         if not (asked.cpu if kind in _SHOWN else called and asked.cuda and not asked.fallback):
             continue
@@ -250,9 +254,9 @@ def _of_host(timeline: Timeline, asked: Asked, devices: type[DeviceType]) -> Ite
             event.linked = op + 1
         elif kind == HostKind.ANNOTATION:
             event.of_scope = _USER_SCOPE
-        elif forward >= 0:
-            event.sequence, event.forward_thread = forward, threads[forward] + 1
-            event.of_scope = _BACKWARD if text.startswith(_OF_BACKWARD) else _FUNCTION
+        elif (made_by := forwards[evaluated.get(row, row)]) >= 0:
+            event.sequence, event.forward_thread = made_by, threads[made_by] + 1
+            event.of_scope = _BACKWARD if row in nodes else _FUNCTION
         elif row in makers:
             event.sequence = row
         if asked.shapes and host.shapes[row] >= 0:
@@ -262,6 +266,15 @@ def _of_host(timeline: Timeline, asked: Asked, devices: type[DeviceType]) -> Ite
         if on_device is not None and kind == HostKind.OP:
             event.device_us = on_device[row]
         yield event
+
+
+def _evaluated(timeline: Timeline) -> dict[int, int]:
+    """Returns the host row of the node that each of autograd's evaluations evaluates, by the row of the evaluation."""
+    host = timeline.host
+    evaluates = np.array([text.startswith(_EVALUATES) for text in timeline.strings], np.bool_)
+    rows = np.flatnonzero((host.forward >= 0) & (host.parent >= 0))
+    rows = rows[evaluates[host.name[host.parent[rows]]]][::-1]  # the first child of an evaluation wins
+    return dict(zip(host.parent[rows].tolist(), rows.tolist(), strict=True))
 
 
 def _of_device(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]:

@@ -15,7 +15,7 @@ from unstall.chrome_trace import Text, micros, thread_names, write
 from unstall.read.faults import MOST_FAULTS, MOST_HELD
 from unstall.read.races import MOST_RACES
 from unstall.timeline.ancestry import nearest
-from unstall.timeline.columns import DeviceKind, FaultKind, HostKind, Meta, RaceKind, Timeline, WaitKind
+from unstall.timeline.columns import I32, DeviceKind, FaultKind, HostKind, Meta, RaceKind, Timeline, WaitKind
 from unstall.timeline.fault_details import unpacked
 from unstall.virtual.profiler.frames import StackTexts, is_frame, line_texts, slices_of
 
@@ -57,7 +57,7 @@ def write_trace(
     events = itertools.chain(
         _labels(timeline, text), _frames(timeline, text), _host(timeline, text), _device(timeline, text)
     )
-    more = itertools.chain(_waits(timeline, text), _memory(timeline, text))
+    more = itertools.chain(_waits(timeline, text), _memory(timeline, text), _links(timeline))
     digests = timeline.line_digests()
     ours = {**_races(timeline), **_faults(timeline), **({"digests": digests} if digests else {}), **(metadata or {})}
     write(path, {**(head or {}), **_head(timeline.meta, ours)}, itertools.chain(events, more))
@@ -164,9 +164,7 @@ def _lanes(timeline: Timeline) -> list[tuple[int, int]]:
 
 def _host(timeline: Timeline, text: Text) -> Iterator[str]:
     host, strings, lanes = timeline.host, timeline.strings, _lanes(timeline)
-    outermost = host.forward.copy()
-    parent = np.maximum(host.parent, 0)
-    outermost[(host.parent >= 0) & (host.forward[parent] == host.forward)] = -1
+    outermost = _outermost(timeline)
     makers = np.zeros(len(host), np.bool_)
     makers[outermost[outermost >= 0]] = True
     written = _stacks_of_operators(timeline)
@@ -191,6 +189,30 @@ def _host(timeline: Timeline, text: Text) -> Iterator[str]:
         category = _HOST_CATEGORIES.get(kind) or _call_category(strings[name])
         process, lane = lanes[thread]
         yield text.span(category, strings[name], process, lane, start, end, ",".join(arguments))
+
+
+def _outermost(timeline: Timeline) -> I32:
+    """Returns the forward operator of each host event of a backward pass that is in no other one of the same forward
+    operator, else -1.
+    """
+    host = timeline.host
+    outermost = host.forward.copy()
+    outermost[(host.parent >= 0) & (host.forward[np.maximum(host.parent, 0)] == host.forward)] = -1
+    return outermost
+
+
+def _links(timeline: Timeline) -> Iterator[str]:
+    """Yields the arrows from forward operators to their backward operators, as Kineto draws them."""
+    host, lanes, forward = timeline.host, _lanes(timeline), _outermost(timeline)
+    rows = np.flatnonzero(forward >= 0)
+    columns = (host.thread[forward[rows]], host.start[forward[rows]], host.thread[rows], host.start[rows])
+    for number, (thread, start, to, arrives) in enumerate(zip(*_lists(*columns), strict=True)):
+        for phase, row, time in (('"s"', thread, start), ('"f","bp":"e"', to, arrives)):
+            process, lane = lanes[row]
+            yield (
+                f'{{"ph":{phase},"id":{number},"cat":"fwdbwd","name":"fwdbwd","pid":{process},"tid":{lane},'
+                f'"ts":{micros(time)}}}'
+            )
 
 
 def _stacks_of_operators(timeline: Timeline) -> dict[int, str]:

@@ -1,7 +1,8 @@
-"""Keeps the part of a log that race detection needs: about 45 bytes for a record and 25 for a use of memory."""
+"""Keeps the part of a log that race detection needs, packed: some ten bytes for a record, and as many for its uses."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ _FIELDS = [
 ]
 _RECORD = np.dtype(_FIELDS)
 _USE = np.dtype([("allocation", "<i8"), ("offset", "<i8"), ("bytes", "<i8"), ("write", "u1")])
+_PLACED = np.dtype([("allocation", "<i8"), ("address", "<i8"), ("size", "<i8")])
 _OPERATORS = (LogCode.OP_BEGIN, LogCode.OP_END)
 _NEVER = (LogCode.MARK_BEGIN, LogCode.MARK_END, LogCode.PIN, LogCode.ADVANCE, LogCode.ASSERT, LogCode.NOTICE)
 
@@ -28,7 +30,7 @@ class RaceLog:
         self._records = GrowingArray(_RECORD)
         self._uses = GrowingArray(_USE)
         self._numbers = GrowingArray(np.int64)  # positions of the kept records in the whole log; -1 if not in it
-        self._placed: list[tuple[int, int, int]] = []
+        self._placed = GrowingArray(_PLACED)
         self._kept_operators = False  # whether operators of the last part were kept
         self._open: dict[int, int] = {}  # by thread: the number of open operators
         self.length = 0
@@ -48,9 +50,10 @@ class RaceLog:
         self._numbers.append(self.length + rows)
         self.length += len(records)
 
-    def placed(self, allocation: int, address: int, size: int) -> None:
-        """Notes the address and the bytes of an allocation."""
-        self._placed.append((allocation, address, size))
+    def placed(self, allocations: Sequence[tuple[int, int, int]]) -> None:
+        """Notes allocations as (number, address, bytes)."""
+        if allocations:
+            self._placed.append(np.array(allocations, _PLACED))
 
     def event_is_done(self, event: int) -> None:
         """Notes that the host queried the event and found it done. This orders the host after the event's work from
@@ -72,9 +75,10 @@ class RaceLog:
         `kept`.
         """
         records, uses, numbers = (table.whole() for table in (self._records, self._uses, self._numbers))
-        rows = np.array(self._placed, np.int64).reshape(-1, 3)
-        allocation, address, size = rows[np.argsort(rows[:, 0], kind="stable")].T
-        placement = Placement(allocation, address, size) if len(rows) else None
+        placed = self._placed.whole()
+        placed = placed[np.argsort(placed["allocation"], kind="stable")]
+        columns = (np.ascontiguousarray(placed[name]) for name in ("allocation", "address", "size"))
+        placement = Placement(*columns) if len(placed) else None
 
         def numbered(access: Access) -> Access:
             launch = access.launch if access.launch < 0 else int(numbers[access.launch])

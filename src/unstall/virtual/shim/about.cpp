@@ -3,6 +3,7 @@
 #include "asserts.h"
 #include "devices.h"
 #include "meta_kernels.h"
+#include "tensors.h"
 
 #include <ATen/core/enum_tag.h>
 
@@ -123,7 +124,7 @@ int device_of(const About& about, const c10::OperatorHandle& op, c10::ArrayRef<c
       places.add(value.toTensor(), i);
     } else if (value.isDevice()) {
       wanted = value.toDevice();
-    } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    } else if (is_list_of_tensors(value)) {
       for (const auto& one : value.toListRef())
         if (one.isTensor()) places.add(one.toTensor(), i);
     }

@@ -95,9 +95,9 @@ class OperatorCall {
       c10::List<Tensor> list;
       for (const Tensor& one : value.toTensorVector()) list.push_back(converted(one, convert));
       value = std::move(list);
-    } else if (value.isOptionalTensorList()) {
+    } else if (is_list_of_tensors(value)) {
       c10::List<std::optional<Tensor>> list;
-      for (const std::optional<Tensor>& one : value.toOptionalTensorVector())
+      for (const std::optional<Tensor>& one : optional_tensors(value))
         list.push_back(one ? std::optional<Tensor>(converted(*one, convert)) : std::nullopt);
       value = std::move(list);
     } else if (value.isDevice() && value.toDevice().is_cuda()) {
@@ -189,7 +189,7 @@ class OperatorCall {
       const IValue& value = argument(i);
       if (value.isTensor()) {
         if (!see(value.toTensor())) return false;
-      } else if (value.isTensorList() || value.isOptionalTensorList()) {
+      } else if (is_list_of_tensors(value)) {
         for (const auto& one : value.toListRef())
           if (one.isTensor() && !see(one.toTensor())) return false;
       }

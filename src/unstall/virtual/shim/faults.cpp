@@ -43,7 +43,7 @@ class Arguments {
       const std::string& name = schema_.arguments()[i].name();
       const IValue& value = values_[i];
       if (value.isTensor() && value.toTensor().defined()) see(name, value.toTensor());
-      if (!value.isTensorList() && !value.isOptionalTensorList()) continue;
+      if (!is_list_of_tensors(value)) continue;
       size_t place = 0;
       for (const auto& one : value.toListRef()) {
         if (one.isTensor() && one.toTensor().defined()) see(name + "[" + std::to_string(place) + "]", one.toTensor());
@@ -120,8 +120,8 @@ int64_t size_of(const Tensor& tensor, int64_t dim) {
 
 std::optional<WrongValue> wrong_index(const Arguments& of) {
   Tensor self = of.tensor("self"), weight = of.tensor("weight"), index = of.tensor("index");
-  if (const IValue* list = of.find("indices"); list && list->isOptionalTensorList()) {
-    auto dims = list->toOptionalTensorVector();
+  if (const IValue* list = of.find("indices"); list && is_list_of_tensors(*list)) {
+    auto dims = optional_tensors(*list).vec();
     for (size_t dim = 0; dim < dims.size(); dim++) {
       if (!dims[dim] || !dims[dim]->defined()) continue;
       int64_t bound = self.size(int64_t(dim));

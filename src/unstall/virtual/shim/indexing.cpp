@@ -33,7 +33,7 @@ bool equal(const Tensor& self, const Tensor& other) {
 
 c10::List<std::optional<Tensor>> with_indices_for_masks(const Tensor& self, const c10::IValue& given) {
   c10::List<std::optional<Tensor>> indices;
-  for (const Tensor& index : at::native::expandTensors(self, given.toOptionalTensorList(), true))
+  for (const Tensor& index : at::native::expandTensors(self, optional_tensors(given), true))
     indices.push_back(index.defined() ? std::optional(index) : std::nullopt);
   return indices;
 }
@@ -75,7 +75,7 @@ void index_put(const OperatorHandle& op, Stack* stack) {
   size_t first = stack->size() - ARGUMENTS;
   Tensor self = (*stack)[first].toTensor(), value = (*stack)[first + 2].toTensor();
   if (!(*stack)[first + 3].toBool()) {
-    Tensor mask = mask_to_fill(self, (*stack)[first + 1].toOptionalTensorList(), value);
+    Tensor mask = mask_to_fill(self, optional_tensors((*stack)[first + 1]), value);
     if (mask.defined()) {
       self.masked_fill_(mask.device() == self.device() ? mask : mask.to(self.device()), value.item());
       stack->erase(stack->end() - ARGUMENTS, stack->end());

@@ -48,6 +48,11 @@ std::atomic<int32_t> threads{0};
 
 } // namespace
 
+std::shared_mutex& bytes_in_use() {
+  static auto* mutex = new std::shared_mutex;
+  return *mutex;
+}
+
 bool logging() {
   return on.load(std::memory_order_relaxed);
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -98,12 +99,20 @@ int32_t stack_here();
 _object* stacks_from(uint32_t first);
 void read_stacks(bool wanted);
 
+// Threads that compute hold it together, one that moves a storage's bytes elsewhere holds it alone. Whoever waits for it
+// may have the GIL: who holds it must not wait for that.
+std::shared_mutex& bytes_in_use();
+
 // The time that it lives counts as time in which values were computed.
 class Computing {
  public:
-  Computing() : thread_(this_thread()), since_(now_ns()) { thread_.computing++; }
+  Computing() : thread_(this_thread()), since_(now_ns()) {
+    if (thread_.computing++ == 0) bytes_in_use().lock_shared();
+  }
   ~Computing() {
-    if (--thread_.computing == 0) thread_.computing_ns += now_ns() - since_;
+    if (--thread_.computing != 0) return;
+    thread_.computing_ns += now_ns() - since_;
+    bytes_in_use().unlock_shared();
   }
   Computing(const Computing&) = delete;
   Computing& operator=(const Computing&) = delete;

@@ -95,10 +95,23 @@ void free_block(void* context) {
   delete block;
 }
 
-DataPtr data_of(Block* block) {
-  void* data = block->cpu->mutable_data();
+void trace_allocation(const void* data) {
   if (data) to_gpu_trace([&](auto& to) { to.trace_gpu_memory_allocation(c10::kCUDA, address(data)); });
-  return DataPtr(data, block, free_block, Device(c10::kCUDA, c10::DeviceIndex(block->device)));
+}
+
+DataPtr untraced(Block* block) {
+  return DataPtr(block->cpu->mutable_data(), block, free_block, Device(c10::kCUDA, c10::DeviceIndex(block->device)));
+}
+
+DataPtr data_of(Block* block) {
+  trace_allocation(block->cpu->data());
+  return untraced(block);
+}
+
+// The block stays; only its bytes moved.
+void follow_data(StorageImpl& storage, Block* block) {
+  storage._mutable_data_ptr_no_checks().release_context();
+  storage.set_data_ptr_noswap(untraced(block));
 }
 
 // Memory that is not backed until it is touched, and reads as 0: for storages whose values are not computed.
@@ -157,12 +170,37 @@ Block* block_of(const StorageImpl& storage) {
   return data.get_deleter() == free_block ? static_cast<Block*>(data.get_context()) : nullptr;
 }
 
+namespace {
+
+c10::intrusive_ptr<StorageImpl> storage_of(Block* block) {
+  return c10::make_intrusive<StorageImpl>(
+      StorageImpl::use_byte_size_t(), block->bytes, data_of(block), &the_allocator, true);
+}
+
+} // namespace
+
 c10::intrusive_ptr<StorageImpl> storage_over(c10::intrusive_ptr<StorageImpl> cpu, int device) {
   auto bytes = int64_t(cpu->nbytes());
   int64_t allocation = log_malloc(device, bytes);
-  auto* block = new Block{std::move(cpu), allocation, bytes, device};
-  return c10::make_intrusive<StorageImpl>(
-      StorageImpl::use_byte_size_t(), bytes, data_of(block), &the_allocator, true);
+  return storage_of(new Block{std::move(cpu), allocation, bytes, device});
+}
+
+c10::intrusive_ptr<StorageImpl> storage_of_others(c10::intrusive_ptr<StorageImpl> cpu, int device) {
+  auto bytes = int64_t(cpu->nbytes());
+  return storage_of(new Block{std::move(cpu), 0, bytes, device});
+}
+
+void move_bytes(StorageImpl& storage, c10::DataPtr data) {
+  Block* block = block_of(storage);
+  const void* before = storage.data();
+  {
+    std::unique_lock alone(bytes_in_use());
+    if (block->known) std::memcpy(data.mutable_get(), before, size_t(block->bytes));
+    block->cpu->set_data_ptr_noswap(std::move(data));
+    follow_data(storage, block);
+  }
+  trace_free(before);
+  trace_allocation(storage.data());
 }
 
 void follow_bytes(StorageImpl& storage) {
@@ -179,8 +217,8 @@ void follow_bytes(StorageImpl& storage) {
   log_free(block->device, before);
   trace_free(storage.data());
   block->bytes = bytes;
-  storage._mutable_data_ptr_no_checks().release_context(); // the block stays; only its bytes moved
-  storage.set_data_ptr_noswap(data_of(block));
+  follow_data(storage, block);
+  trace_allocation(storage.data());
   storage.set_nbytes(size_t(bytes));
 }
 

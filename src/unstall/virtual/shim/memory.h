@@ -32,6 +32,23 @@ void follow_bytes(c10::StorageImpl& storage);
 // UntypedStorage.resize_
 void resize_bytes(c10::StorageImpl& storage, int64_t bytes);
 
+// Copies a storage's bytes to `data`, and has the storage use that. Logs nothing. Waits for threads that compute: the GIL
+// may not be held.
+void move_bytes(c10::StorageImpl& storage, c10::DataPtr data);
+
+// A storage on `device` over bytes that another process allocated there. Logs nothing.
+c10::intrusive_ptr<c10::StorageImpl> storage_of_others(c10::intrusive_ptr<c10::StorageImpl> cpu, int device);
+
+// Storages that several processes use, as cudaIpcGetMemHandle and cudaIpcOpenMemHandle make them. The bytes are in a file
+// in memory, which other processes open by the number of this process and of its descriptor here.
+//
+// Moves a storage's bytes to such a file, and counts one more process that is about to use it. Returns the descriptor.
+int share_bytes(c10::StorageImpl& storage);
+// A storage on `device` over the bytes that process `pid` shares by `descriptor`.
+c10::intrusive_ptr<c10::StorageImpl> storage_over_shared(int pid, int descriptor, int64_t bytes, int device);
+// One process less is about to use these bytes.
+void release_shared(int pid, int descriptor);
+
 void use_on_stream(const c10::DataPtr& data, int64_t stream);
 
 void set_headroom(int device, int64_t bytes);

@@ -5,6 +5,7 @@
 #include "kernels.h"
 #include "operators.h"
 #include "simulator.h"
+#include "tensor_types.h"
 #include "waits.h"
 
 #include <pybind11/pybind11.h>
@@ -72,9 +73,13 @@ int64_t allocation_of(const py::object& object) {
   return block ? block->allocation : 0;
 }
 
-void resize_storage(const py::object& object, int64_t bytes) {
+c10::StorageImpl& storage_of(const py::object& object) {
   if (!THPStorage_Check(object.ptr())) throw py::type_error("expected a storage");
-  resize_bytes(*THPStorage_Unpack(object.ptr()).unsafeGetStorageImpl(), bytes);
+  return *THPStorage_Unpack(object.ptr()).unsafeGetStorageImpl();
+}
+
+void resize_storage(const py::object& object, int64_t bytes) {
+  resize_bytes(storage_of(object), bytes);
 }
 
 } // namespace
@@ -134,6 +139,18 @@ PYBIND11_MODULE(_shim, m) {
   m.def("default_generator", [](int device) { // one object a device: the caller keeps it
     return py::reinterpret_steal<py::object>(THPGenerator_initDefaultGenerator(default_generator(device)));
   });
+  m.def("share_storage", [](const py::object& storage) {
+    auto& bytes = storage_of(storage); // kept by the caller
+    py::gil_scoped_release released;
+    return share_bytes(bytes);
+  }, arg("storage"));
+  m.def("shared_storage", [](int pid, int descriptor, int64_t bytes, int device) {
+    return py::reinterpret_steal<py::object>(
+        THPStorage_Wrap(c10::Storage(storage_over_shared(pid, descriptor, bytes, device_number(device)))));
+  }, arg("pid"), arg("descriptor"), arg("bytes"), arg("device"));
+  m.def("release_shared", release_shared, arg("pid"), arg("descriptor"));
+  m.def("make_tensor_type", make_tensor_type, arg("type"));
+  m.def("set_default_tensor_type", set_default_tensor_type, arg("type"));
   m.def("allocation_of", allocation_of, arg("tensor"));
   m.def("host_reads", [](const py::object& tensor, const std::string& name) {
     log_host_read(tensor_of(tensor), name.c_str());

@@ -156,6 +156,22 @@ Tensor baddbmm_wide(
   return at::baddbmm(self.to(at::kFloat), a.to(at::kFloat), b.to(at::kFloat), beta, alpha).to(type);
 }
 
+// CUDA's kernels read halves and write float32, forward, and the other way around, backward. The CPU's refuse that.
+template <Tensor (*compute)(const Tensor&, int64_t, bool)>
+Tensor softmax(const Tensor& self, int64_t dim, bool half_to_float) {
+  return compute(half_to_float ? self.to(at::kFloat) : self, dim, false);
+}
+
+template <Tensor& (*compute)(Tensor&, const Tensor&, int64_t, bool)>
+Tensor& softmax_out(const Tensor& self, int64_t dim, bool half_to_float, Tensor& out) {
+  return compute(out, half_to_float ? self.to(at::kFloat) : self, dim, false);
+}
+
+template <Tensor (*compute)(const Tensor&, const Tensor&, int64_t, at::ScalarType)>
+Tensor softmax_backward(const Tensor& gradient, const Tensor& output, int64_t dim, at::ScalarType input) {
+  return compute(gradient, output, dim, gradient.scalar_type()).to(input);
+}
+
 // CUDA's kernels of these know no channels_last (ReplicationPadding.cpp and MaxUnpooling.cu of ATen).
 Tensor replication_pad2d(const Tensor& self, IntArrayRef padding) {
   return at::replication_pad2d(self.contiguous(), padding);
@@ -198,6 +214,12 @@ SUBSTITUTES(list) {
   list.add("cudnn_grid_sampler", &cudnn_grid_sampler);
   list.add("cudnn_grid_sampler_backward", &cudnn_grid_sampler_backward);
   list.add("cudnn_affine_grid_generator", &cudnn_affine_grid);
+  list.add("_softmax", &softmax<at::_softmax>);
+  list.add("_softmax.out", &softmax_out<at::_softmax_out>);
+  list.add("_softmax_backward_data", &softmax_backward<at::_softmax_backward_data>);
+  list.add("_log_softmax", &softmax<at::_log_softmax>);
+  list.add("_log_softmax.out", &softmax_out<at::_log_softmax_out>);
+  list.add("_log_softmax_backward_data", &softmax_backward<at::_log_softmax_backward_data>);
   list.add("mm.dtype", &mm_wide);
   list.add("bmm.dtype", &bmm_wide);
   list.add("addmm.dtype", &addmm_wide);

@@ -6,6 +6,8 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/TensorUtils.h>
+#include <ATen/core/List.h>
+#include <ATen/core/jit_type.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/util/Exception.h>
 
@@ -42,6 +44,19 @@ void refuse_layout(const Tensor& tensor) {
 }
 
 } // namespace
+
+bool is_list_of_tensors(const c10::IValue& value) {
+  if (value.isTensorList() || value.isOptionalTensorList()) return true;
+  if (!value.isList() || value.isIntList()) return false;
+  return value.toList().elementType()->isSubtypeOf(*c10::OptionalType::ofTensor());
+}
+
+c10::List<std::optional<Tensor>> optional_tensors(const c10::IValue& value) {
+  c10::List<std::optional<Tensor>> list;
+  for (const c10::IValue& one : value.toListRef())
+    list.push_back(one.isTensor() ? std::optional<Tensor>(one.toTensor()) : std::nullopt);
+  return list;
+}
 
 Tensor to_cpu(const Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_cuda()) return tensor;

@@ -1,6 +1,8 @@
 // Tensors of the virtual GPU as tensors of the CPU, or of the device meta, which has shapes and no values; and back.
 #pragma once
+#include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 
 namespace unstall {
 
@@ -13,6 +15,10 @@ Tensor to_cpu(const Tensor& tensor);
 Tensor to_cuda(const Tensor& cpu, int device);
 // A tensor of the virtual GPU like `cpu`, over a storage that exists.
 Tensor over(const Tensor& cpu, c10::Storage storage);
+// Whether it is a list of tensors of which some may be missing, as indices are. In TorchScript, such a list has another
+// type than in C++, which IValue::isOptionalTensorList() does not know.
+bool is_list_of_tensors(const c10::IValue& value);
+c10::List<std::optional<Tensor>> optional_tensors(const c10::IValue& value);
 // Gives `cuda` the sizes, strides and storage that a kernel gave its CPU tensor `cpu`.
 void follow(const Tensor& cuda, const Tensor& cpu);
 

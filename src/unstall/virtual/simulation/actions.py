@@ -7,7 +7,7 @@ import numpy as np
 from unstall.replay.program import Code as Do
 from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 from unstall.virtual.costs.model import Costs, Kernel, OperatorCost
-from unstall.virtual.costs.signature import parse
+from unstall.virtual.costs.signature import Signature, parse
 from unstall.virtual.log import DIRECTION_BITS, CopyFlag, LogCode, RawSignature, chosen
 from unstall.virtual.simulation.recipes import Column, EnginePart, Op, Recipes, RecipeStep, RuntimeCall
 
@@ -25,6 +25,7 @@ _PARTS = {
 }
 _BY_WHAT_IT_HOLDS = chosen(LogCode.COPY, LogCode.SLEEP, LogCode.ADVANCE, LogCode.PIN, LogCode.GRAPH_LAUNCH)
 _LARGE_BYTES = 1 << 28
+_MOST = 1 << 60
 _SPIN = "void at::cuda::(anonymous namespace)::spin_kernel(long)"
 
 
@@ -38,6 +39,8 @@ class Actions:
         """The cost of each signature, by its number."""
         self.names: list[str] = []
         """The operator of each signature, without its namespace."""
+        self.guessed: dict[str, str] = {}
+        """By name of an operator whose cost could not be worked out: why. It is charged a guess."""
         self._of_signature = Column(np.int64)
         self._needs_memory = Column(np.bool_)
         self._of_code = np.zeros(max(LogCode) + 1, np.int64)
@@ -66,7 +69,7 @@ class Actions:
     def know(self, raw: RawSignature) -> None:
         """Adds the recipe and the cost of a signature. Signatures are numbered in the order of these calls."""
         signature = parse(raw)
-        cost = self.costs.cost(signature)
+        cost = self._cost(signature)
         self.names.append(signature.name.removeprefix("aten::"))
         steps = [step for kernel in cost.kernels for step in self._kernel(kernel)] or [RecipeStep(Do.CALL)]
         first = steps[0]
@@ -75,6 +78,18 @@ class Actions:
         self.operators.append(cost)
         self._of_signature.append(number)
         self._needs_memory.append(bool(cost.temporaries or cost.workspaces))
+
+    def _cost(self, signature: Signature) -> OperatorCost:
+        """Returns the cost of a call, or a guess if the costs fail for it. A call that nobody thought of must not end
+        the simulation of all others.
+        """
+        try:
+            cost = self.costs.cost(signature)
+            _check(cost)
+        except Exception as error:  # whatever goes wrong
+            self.guessed.setdefault(signature.name, f"{type(error).__name__}: {error}")
+            return self.costs.guess(signature)
+        return cost
 
     @property
     def needs_memory(self) -> np.ndarray:
@@ -215,6 +230,14 @@ class Actions:
         largest = self.costs.copy_ns(_LARGE_BYTES, CopyDirection.DEVICE_TO_DEVICE, False)
         ideal = largest * max(size_bytes, 0) / _LARGE_BYTES
         return 1000 if size_bytes < 0 else min(max(round(1000 * ideal / max(duration, 1)), 1), 1000)
+
+
+def _check(cost: OperatorCost) -> None:
+    """Raises ValueError if the simulation cannot use a time or a size."""
+    times = (cost.host_ns, *(kernel.duration_ns for kernel in cost.kernels))
+    sizes = (*(size for each in cost.temporaries for size in each), *(size for _, size in cost.workspaces))
+    if not all(isinstance(each, int) and 0 <= each < _MOST for each in (*times, *sizes)):
+        raise ValueError(f"impossible times or sizes: {cost}")
 
 
 _IN_NAMES = {

@@ -94,8 +94,7 @@ class Simulator:
             self.faults.add(records, self._source.faults(self.faults.known))
             self.simulation.feed(records)
             requests = self.simulation.requests
-            for allocation, address, size in requests.take_placed():
-                self.races.placed(allocation, address, size)
+            self.races.placed(requests.take_placed())
             for refusal in requests.take_refusals():
                 self.faults.refusal = refusal
                 self._refuse(refusal.allocation, refusal.error)

@@ -28,6 +28,8 @@ _HOST: dict[HostClock, str] = {
     "computes (numpy, decoding, DataLoader workers) takes no time; --host measured charges it",
     "measured": "the host's work takes as long as it took here, without what torch computed in place of the GPU",
 }
+_NAMED = 10
+"""The number of guessed operators that a note names."""
 _PROCESS = "1"  # not the real id, so that the same log gives the same timeline
 
 
@@ -171,4 +173,12 @@ def _notes(simulation: Simulation, options: MachineOptions) -> tuple[str, ...]:
     notes = [_HOST[options.host]]
     if simulation.requests.refused:
         notes.append(f"{simulation.requests.refused:,} requests for memory were served that the device has no room for")
+    guessed = sorted(simulation.actions.guessed)
+    if guessed:
+        more = f" and {len(guessed) - _NAMED} more" if len(guessed) > _NAMED else ""
+        names = ", ".join(name.removeprefix("aten::") for name in guessed[:_NAMED])
+        notes.append(
+            f"the times of these operators are guesses, from the bytes of their tensors alone, since the model of the "
+            f"GPU failed for them: {names}{more}"
+        )
     return tuple(notes)

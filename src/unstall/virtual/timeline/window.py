@@ -22,7 +22,6 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
     """
     host, device = timeline.host, timeline.device
     kept = (host.start >= start_ns) & (host.start < end_ns)
-    row = _numbers(kept)
     ours = kept[np.maximum(device.launch, 0)] if len(host) else np.zeros(len(device), np.bool_)
     before = host.start[device.launch] < start_ns if len(host) else ours
     ours |= (device.end > start_ns) & np.where(device.launch >= 0, before, device.start < end_ns)
@@ -30,29 +29,39 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
     of_calls = kept[timeline.waits.host] if len(timeline.waits) else np.zeros(0, np.bool_)
     remembered = (timeline.memory.time >= start_ns) & (timeline.memory.time < end_ns)
     peak = timeline.memory.reserved[(timeline.memory.device >= 0) & (timeline.memory.time < end_ns)].max(initial=-1)
-    host, device = rows_of(host, kept), rows_of(device, ours)
-    waits, memory = rows_of(timeline.waits, of_calls), rows_of(timeline.memory, remembered)
+    timeline = replace(timeline, device=rows_of(device, ours), waits=rows_of(timeline.waits, of_calls))
+    timeline = _with_host(timeline, kept)
+    host, device, memory = timeline.host, timeline.device, rows_of(timeline.memory, remembered)
     return replace(
         timeline,
-        host=replace(
-            host,
-            start=host.start - zero,
-            end=host.end - zero,
-            parent=row[host.parent],
-            op=row[host.op],
-            forward=row[host.forward],
-        ),
-        device=replace(device, start=device.start - zero, end=device.end - zero, launch=row[device.launch]),
-        waits=replace(waits, host=row[waits.host], record=row[waits.record]),
-        races=replace(timeline.races, earlier=row[timeline.races.earlier], later=row[timeline.races.later]),
-        held=replace(timeline.held, call=row[timeline.held.call]),
-        faults=_faults(timeline.faults, kept, row),
+        host=replace(host, start=host.start - zero, end=host.end - zero),
+        device=replace(device, start=device.start - zero, end=device.end - zero),
         memory=replace(memory, time=memory.time - zero),
         meta=replace(
             timeline.meta,
             zero_ns=timeline.meta.zero_ns + zero,
             reserved_peak_bytes=int(peak) if peak >= 0 else timeline.meta.reserved_peak_bytes,
         ),
+    )
+
+
+def without_host(timeline: Timeline, dropped: Bool) -> Timeline:
+    """Returns a timeline without some host events, which must not be waits. What they called or launched is kept."""
+    return _with_host(timeline, ~dropped) if dropped.any() else timeline
+
+
+def _with_host(timeline: Timeline, kept: Bool) -> Timeline:
+    """Returns a timeline with some of the host events. What refers to another one refers to none."""
+    host, device, waits, row = timeline.host, timeline.device, timeline.waits, _numbers(kept)
+    host = rows_of(host, kept)
+    return replace(
+        timeline,
+        host=replace(host, parent=row[host.parent], op=row[host.op], forward=row[host.forward]),
+        device=replace(device, launch=row[device.launch]),
+        waits=replace(waits, host=row[waits.host], record=row[waits.record]),
+        races=replace(timeline.races, earlier=row[timeline.races.earlier], later=row[timeline.races.later]),
+        held=replace(timeline.held, call=row[timeline.held.call]),
+        faults=_faults(timeline.faults, kept, row),
     )
 
 

@@ -25,7 +25,9 @@ from unstall.virtual.torch_cuda.patched_torch import (
 from unstall.virtual.torch_cuda.profiling import profiling_names
 from unstall.virtual.torch_cuda.properties import CUDA_VERSION
 from unstall.virtual.torch_cuda.runtime import ForkGuard, Runtime
+from unstall.virtual.torch_cuda.shared_storages import share_storages
 from unstall.virtual.torch_cuda.streams import stream_names, sync_debug_names
+from unstall.virtual.torch_cuda.tensor_types import make_tensor_types
 
 SHIM = "unstall.virtual._shim"
 DISTRIBUTED = "torch.distributed.distributed_c10d"
@@ -66,6 +68,8 @@ def finish(torch: ModuleType) -> None:
     """Replaces functions of torch itself. Called after torch was imported."""
     shim = sys.modules[SHIM]
     make_storages(torch, shim)
+    share_storages(torch, shim)
+    make_tensor_types(torch, shim)
     run_uncompiled(torch)
     refuse_nvtx_profiler(torch)
     log_host_reads(torch, shim)

@@ -12,6 +12,7 @@ says what to write instead.
 from __future__ import annotations
 
 import functools
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -158,3 +159,14 @@ def refuse_nccl(distributed: ModuleType) -> None:
             raise NotSupportedError("NCCL", GLOO) from None
 
     distributed._new_process_group_helper = make_group  # type: ignore[attr-defined]
+    for module in (distributed, sys.modules["torch.distributed"]):
+        module.__getattr__ = functools.partial(_missing, module.__name__)  # type: ignore[method-assign]
+
+
+def _missing(module: str, name: str) -> Any:
+    """Implements `__getattr__` of a module: raises an AttributeError that says what to use in place of NCCL's classes,
+    which a build for CPUs lacks.
+    """
+    if name == "ProcessGroupNCCL":
+        raise AttributeError(str(NotSupportedError(name, GLOO)))
+    raise AttributeError(f"module {module!r} has no attribute {name!r}")

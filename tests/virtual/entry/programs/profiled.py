@@ -48,6 +48,10 @@ addmm = [event for event in events if event.name == "aten::addmm"]
 told["addmm"] = [len(addmm), len(addmm[0].kernels), addmm[0].input_shapes]
 told["parents"] = [addmm[0].cpu_parent.name, addmm[0].cpu_parent.cpu_parent.name]
 told["stack"] = any("profiled.py" in frame for frame in addmm[0].stack)
+backward = [event for event in events if event.name.endswith("AddmmBackward0")]
+told["backward"] = sorted(
+    (e.sequence_nr in {a.sequence_nr for a in addmm}, e.fwd_thread > 0, e.scope) for e in backward
+)
 told["table"] = "aten::addmm" in whole.key_averages().table(sort_by="self_cuda_time_total")
 averages = {average.key: average for average in whole.key_averages()}
 told["averages"] = [averages["aten::addmm"].count, averages["aten::addmm"].device_time_total > 0]
@@ -55,7 +59,16 @@ with tempfile.TemporaryDirectory() as folder:
     for name in ("trace.json", "trace.json.gz"):
         whole.export_chrome_trace(f"{folder}/{name}")
     timeline = unstall.load(Path(folder) / "trace.json.gz")
+    arrows = [e for e in json.loads(Path(folder, "trace.json").read_text())["traceEvents"] if e.get("cat") == "fwdbwd"]
 told["exported"] = int((timeline.device.kind == 0).sum())
+
+told["arrows"] = [sum(e["ph"] == phase for e in arrows) for phase in "sf"]
+with profile(activities=both, profile_memory=True, record_shapes=True, with_stack=True) as of_memory:
+    step()
+try:
+    of_memory.export_memory_timeline("memory.json", device="cuda:0")
+except RuntimeError as error:
+    told["memory timeline"] = str(error)
 
 ready = []
 cycles = schedule(wait=1, warmup=1, active=2, repeat=2)
@@ -65,6 +78,16 @@ with profile(activities=both, schedule=cycles, on_trace_ready=lambda p: ready.ap
         scheduled.step()
 told["ready"] = len(ready)
 told["marks"] = sum(event.name.startswith("ProfilerStep") for event in scheduled.events() if event.is_user_annotation)
+
+with profile(activities=both) as toggled:
+    step()
+    for activity in both:
+        toggled.toggle_collection_dynamic(False, [activity])
+        step()
+        toggled.toggle_collection_dynamic(True, [activity])
+names = [event.name for event in toggled.events()]
+kernels = [event for event in of_device(toggled.events()) if event.activity_type == "kernel"]
+told["toggled"] = [names.count("aten::addmm"), len(kernels) / told["kernels"]]
 
 with profile(activities=[ProfilerActivity.CPU]) as cpu_alone:
     step()

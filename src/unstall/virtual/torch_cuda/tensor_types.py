@@ -1,0 +1,29 @@
+"""`torch.cuda.FloatTensor` and the other types of CUDA tensors, which torch's build for CPUs has but refuses to use."""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Protocol
+
+
+class TypesShim(Protocol):
+    """The part of the shim that this module uses."""
+
+    def make_tensor_type(self, type: type) -> bool:
+        """Makes the type create tensors. Returns False if this torch's types are unlike the known ones."""
+
+    def set_default_tensor_type(self, type: type) -> None: ...
+
+
+def make_tensor_types(module: ModuleType, shim: TypesShim) -> None:
+    """Makes the types create tensors of the virtual GPU, and `torch.set_default_tensor_type` accept them."""
+    dense = [kind for kind in module._tensor_classes if kind.__module__ == "torch.cuda"]
+    made = {kind for kind in dense if shim.make_tensor_type(kind)}
+    refusing = module._C._set_default_tensor_type
+
+    @functools.wraps(refusing)
+    def set_default_tensor_type(kind: type) -> None:
+        (shim.set_default_tensor_type if kind in made else refusing)(kind)
+
+    module._C._set_default_tensor_type = set_default_tensor_type
