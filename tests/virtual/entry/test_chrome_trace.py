@@ -107,6 +107,12 @@ def test_the_known_error_of_simulated_times_comes_back(tmp_path: Path) -> None:
     assert _through_a_file(given, tmp_path / "trace.json").meta.known_error == "within 9 %"
 
 
+def test_that_launches_block_comes_back(tmp_path: Path) -> None:
+    recorded = load(_TRACES / "waits.json.gz")
+    given = replace(recorded, meta=replace(recorded.meta, launches_block=True))
+    assert _through_a_file(given, tmp_path / "trace.json").meta.launches_block
+
+
 def test_what_the_run_was_told_of_steps_and_of_the_users_files_comes_back(tmp_path: Path) -> None:
     recorded = load(_TRACES / "waits.json.gz")
     given = replace(recorded, meta=replace(recorded.meta, step="batch", user=("src/*", "train.py")))
