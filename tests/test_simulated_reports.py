@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from changes.runs import launching, recorded
 from traces import TraceBuilder
+from virtual.simulate.logs import MIB
+from virtual.simulate.runs import begin
 
 import unstall
 from unstall.answers.explain import explain
@@ -45,6 +47,13 @@ def test_what_if_starts_from_the_step_as_simulated(tmp_path: Path) -> None:
     assert ERROR in text
     assert "as simulated" in text
     assert "record" not in text
+
+
+def test_a_program_that_only_takes_memory_of_the_gpu_is_not_asked_whether_it_uses_it() -> None:
+    log, simulator = begin()
+    log.malloc(80 * MIB)
+    report = explain(simulator.timeline())
+    assert "the program took 80.0 MiB of its memory, and launched nothing" in report.verdict.text
 
 
 def test_a_program_that_put_nothing_on_the_gpu_is_told_so() -> None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 OURS = str(Path(__file__).parent) + os.sep  # this whole package, also in a checkout
-_HELPERS = OURS + "fix" + os.sep  # programs call these
+_HELPERS = tuple(OURS + room + os.sep for room in ("fix", "measuring"))  # programs call these
 FRAMEWORKS = frozenset(
     {
         *("torch", "torchvision", "torchaudio", "torchtext", "torchdata", "torchgen", "torchao", "functorch"),

@@ -28,7 +28,7 @@ CAUSES = {  # the causes of the idle time that a rule claims, and shares with al
 }
 # They claim time in which a device is at work.
 BUSY = {"exposed-comm", "serial-copy", "partial-overlap", "lonely-stream", "serial-devices", *DEVICE_WORK}
-APART = {"full-queue", "recording"}  # the first claims none; the recorder held up what others are to blame for
+APART = {"full-queue", "launches-block", "recording"}  # they claim none, or what others are to blame for
 ALL = frozenset(IDLE_CAUSES)
 
 TRACES = sorted((Path(__file__).parents[2] / "examples" / "traces").glob("*.json.gz"))

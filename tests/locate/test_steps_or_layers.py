@@ -256,3 +256,27 @@ def test_steps_do_not_depend_on_when_they_were_or_how_kernels_are_called(
     assert (before.found_by, len(before)) == (("period", passes) if passes > 2 else ("whole", 1))
     assert before.found_by == after.found_by
     assert (before.start - before.start[0]).tolist() == (after.start - after.start[0]).tolist()
+
+
+def test_copies_alone_are_no_steps() -> None:
+    trace = TraceBuilder()
+    for _ in range(30):
+        trace.copy("HtoD", 100, memory="Pinned", size=1 << 20)
+    assert found(trace) == ("whole", 1)
+
+
+def test_what_only_prints_a_tensor_is_no_step_and_what_also_computes_is() -> None:
+    def printing(kernel: str | None) -> TraceBuilder:
+        trace = TraceBuilder()
+        for _ in range(8):
+            with trace.frame("train.py", 12, "main"):
+                if kernel is not None:
+                    trace.launch(kernel)
+                with trace.frame("torch/_tensor_str.py", 300, "_tensor_str"):
+                    trace.launch("abs")
+                    trace.launch("max")
+                    trace.copy("DtoH", 1, memory="Pinned", size=4)
+        return trace
+
+    assert found(printing(None)) == ("whole", 1)
+    assert found(printing("gemm")) == ("period", 8)

@@ -424,7 +424,7 @@ def test_memory_that_is_kept_is_neither_given_back_nor_taken() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("faster", "there is no edit 'faster'; there are: comm-speed, copy-speed, graph, host-speed,"),
+        ("faster", "there is no edit 'faster'; there are: comm-speed, copy-speed, free-launches, graph,"),
         ("host-speed", "write host-speed:K with a K of 0.001"),
         ("host-speed:0", "write host-speed:K with a K of 0.001"),
         ("host-speed:-2", "write host-speed:K with a K of 0.001"),
@@ -475,6 +475,7 @@ def test_an_edit_is_a_file() -> None:
     assert names() == [
         "comm-speed",
         "copy-speed",
+        "free-launches",
         "graph",
         "host-speed",
         "input-speed",

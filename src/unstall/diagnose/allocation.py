@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.run import Run
-from unstall.timeline.columns import I64
+from unstall.timeline.columns import I64, HostKind
 
 _FAR_LESS = 2
 
@@ -31,3 +31,28 @@ def churning(run: Run) -> I64:
     rows = run.activity.allocator_rows[run.inside[run.activity.allocator_rows]]
     later: I64 = np.setdiff1d(rows, growing(run))
     return later
+
+
+def first_of_each(run: Run, rows: I64) -> I64:
+    """Returns the first of these host rows in each operator, and each row outside of any operator."""
+    operation = run.places.operation[rows]
+    _, first = np.unique(np.where(operation >= 0, operation, rows), return_index=True)
+    return rows[first]
+
+
+def in_a_row(run: Run, rows: I64) -> I64:
+    """As `first_of_each`, but of consecutive driver calls outside any operator with the same stack, only the first: one
+    `empty_cache()` makes many calls, and waits in the first one.
+    """
+    host = run.timeline.host
+    alone = rows[run.places.operation[rows] < 0]
+    calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))
+    at = np.searchsorted(calls, alone)
+    before = calls[np.maximum(at - 1, 0)]
+    goes_on = (
+        (at > 0)
+        & np.isin(before, alone)
+        & (host.thread[before] == host.thread[alone])
+        & (host.stack[before] == host.stack[alone])
+    )
+    return np.concatenate([first_of_each(run, np.setdiff1d(rows, alone)), alone[~goes_on]])

@@ -12,13 +12,14 @@ from typing import TypeAlias
 
 import numpy as np
 
+from unstall.diagnose.allocation import first_of_each, in_a_row
 from unstall.diagnose.copies import upload_waits
 from unstall.diagnose.graphed_checks import is_check
 from unstall.diagnose.rules.allocator_churn import calls_for_device_memory
 from unstall.diagnose.rules.host_wait import waits_by_way
 from unstall.diagnose.run import Group, Run
 from unstall.result import Finding, LineCount, StepCount, Where
-from unstall.timeline.columns import I64, CopyDirection, DeviceKind, HostKind
+from unstall.timeline.columns import I64, CopyDirection, DeviceKind
 
 _Place: TypeAlias = tuple[str | None, int | None, str | None, str | None]
 _OF_UPLOADS = ("pageable-copy", "blocking-pinned-copy", "blocking-copy")
@@ -60,7 +61,7 @@ def waits_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
     parts += [
         _Part(
             group,
-            _stretches(run, group.rows),
+            run.timeline.host.start[in_a_row(run, group.rows)],
             ("allocator-churn",),
             "Device memory is taken from the driver, or given back",
         )
@@ -97,33 +98,8 @@ def _inside(run: Run, rows: I64) -> I64:
 
 
 def _calls(run: Run, rows: I64) -> I64:
-    """Returns when the calls in `rows` (host rows) begin, in ns.
-
-    Calls within one operator count once, with the time of the first of them.
-    """
-    operation = run.places.operation[rows]
-    _, first = np.unique(np.where(operation >= 0, operation, rows), return_index=True)
-    return run.timeline.host.start[rows[first]]
-
-
-def _stretches(run: Run, rows: I64) -> I64:
-    """Returns when the calls in `rows` (host rows) begin, in ns.
-
-    Calls within one operator count once. So do consecutive driver calls outside of operators, if their stacks are the
-    same.
-    """
-    host = run.timeline.host
-    alone = rows[run.places.operation[rows] < 0]
-    calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))
-    at = np.searchsorted(calls, alone)
-    before = calls[np.maximum(at - 1, 0)]
-    goes_on = (
-        (at > 0)
-        & np.isin(before, alone)
-        & (host.thread[before] == host.thread[alone])
-        & (host.stack[before] == host.stack[alone])
-    )
-    return np.concatenate([_calls(run, np.setdiff1d(rows, alone)), host.start[alone[~goes_on]]])
+    """Returns the start of the first of these rows in each operator, and of each row outside of any operator."""
+    return run.timeline.host.start[first_of_each(run, rows)]
 
 
 def _counted(run: Run, parts: Iterable[_Part], findings: Iterable[Finding]) -> StepCount:

@@ -14,7 +14,7 @@ import numpy as np
 from unstall.diagnose.devices import one_at_work, waits_for_others
 from unstall.diagnose.long_steps import of_long_steps
 from unstall.diagnose.run import Run
-from unstall.figures import counted, share
+from unstall.figures import counted, share, size
 from unstall.result import IDLE_CAUSES, Accounts, Verdict
 from unstall.timeline.columns import HostKind
 
@@ -226,7 +226,9 @@ def _of_devices(run: Run) -> str:
 def _no_device_work(run: Run) -> Verdict:
     recorder = run.timeline.meta.recorder
     if recorder == "virtual":
-        return _nothing("was put on the virtual GPU", ": did the program move anything to CUDA?")
+        most = int(run.timeline.memory.allocated.max(initial=0))
+        took = f": the program took {size(most)} of its memory, and launched nothing."
+        return _nothing("was put on the virtual GPU", took if most else ": did the program move anything to CUDA?")
     launches = int(np.isin(run.timeline.host.kind, (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH)).sum())
     if launches:
         found = counted(launches, "launch")

@@ -89,6 +89,8 @@ def stream_map(
 
 
 _MEASURED, _TOO_FEW = "the first items are being measured", "too few items to measure which way is faster"
+_STREAM_BYTES = 32 << 20  # that cuBLAS keeps for each stream on a Hopper, and no more elsewhere
+_NO_ROOM = "each further stream keeps memory for itself, and memory is short"
 _IN_ORDER = "the function writes to tensors that outlive a call, so its calls stay in order"
 
 
@@ -119,6 +121,7 @@ class StreamMap(Generic[Result]):
         self._open = strategy == "auto"  # whether the strategy may still change
         self._calls: dict[tuple[object, ...], Calls] = {}  # by the shapes of items
         self._stateful = self._small = False
+        self._has_room = True  # whether each item in flight may have a stream of its own, which keeps memory
         self._each = 0  # bytes of an item in and out
         self._rng_used: set[str] = set()  # host RNGs that observed calls used
         self._trial: Trial | None = None
@@ -276,6 +279,10 @@ class StreamMap(Generic[Result]):
                 return None
             self._shrunk += 1
             self._window = max(1, min(self._window // 2, len(self._flights)))
+            self._has_room = False
+            if self._open and self._trial is not None and "streams" in self._trial.strategies:
+                self._trial, strategy = None, "engines"
+                self._choose(strategy, _NO_ROOM)
 
     def _through(self, accelerator: Accelerator, item: object, calls: Calls, strategy: str) -> Flight[Result]:
         engines, watched = strategy != "streams", calls.count < _WATCHED
@@ -366,20 +373,25 @@ class StreamMap(Generic[Result]):
         return result
 
     def _fit(self, accelerator: Accelerator) -> None:
-        """Limits the number of items in flight, so that they fit into free device memory. Expects each item to have
-        the mean size of the items so far."""
+        """Limits how many items are in flight, so that items of the mean size so far fit into the free memory.
+
+        Finds out whether they also fit if each has a stream of its own.
+        """
         each = self._counters.bytes_in // _WATCHED
         self._each = each + self._counters.bytes_out // _WATCHED
         self._small = self._each <= _SMALL_BYTES
-        if self._fits or self._small:
+        if self._small:
             return
         free, _ = accelerator.memory_bytes()
-        self._window = max(1, min(self._window, int(0.8 * free) // max(3 * each, 1)))
+        free = int(0.8 * free)
+        if not self._fits:
+            self._window = max(1, min(self._window, free // max(3 * each, 1)))
+        self._has_room = self._has_room and self._window > 1 and self._window * (3 * each + _STREAM_BYTES) <= free
 
     def _candidates(self) -> list[str]:
         if not self._open:
             return [self._strategy]
-        return ["plain"] * self._small + ["engines"] + ["streams"] * (not self._stateful)
+        return ["plain"] * self._small + ["engines"] + ["streams"] * (self._has_room and not self._stateful)
 
     def _try(self, trial: Trial, flight: Flight[Result]) -> None:
         known = trial.ended(flight.number, flight.end)
@@ -409,7 +421,10 @@ class StreamMap(Generic[Result]):
 
     def _decide(self, trial: Trial) -> None:
         best = best_of(self._item_ns)
-        self._choose(best, _IN_ORDER if best == "engines" and self._stateful else why(best, self._item_ns))
+        if len(self._item_ns) == 1:
+            self._choose(best, _IN_ORDER if self._stateful else _NO_ROOM)
+        else:
+            self._choose(best, _IN_ORDER if best == "engines" and self._stateful else why(best, self._item_ns))
 
     def _choose(self, strategy: str, why: str) -> None:
         self._strategy, self._note, self._open = strategy, why, False

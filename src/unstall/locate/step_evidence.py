@@ -2,6 +2,7 @@
 
 The evidence, strongest first:
 
+- repetitions that only copy, or only print a tensor;
 - one call that encloses several repetitions;
 - the modules that each repetition calls;
 - a forward and a backward pass, or an embedding, in each repetition;
@@ -47,6 +48,7 @@ _OPERATOR = re.compile(r"\w+::|\w+Backward\d*$|(## Call )?CompiledF|Torch-Compil
 
 _BACKWARD = re.compile(r"autograd::engine::evaluate_function")
 _EMBEDDING = re.compile(r"aten::embedding(_bag)?$")
+_PRINTING = re.compile(r"(.*/)?torch/_tensor_str\.py$")
 _OPTIMIZER = re.compile(r"Optimizer\.step#")
 _ANY = re.compile("")
 _MOST = 0.5  # a majority
@@ -57,7 +59,7 @@ def nature_of(timeline: Timeline, start: I64, end: I64) -> Nature:
 
     Times are ascending, in ns.
     """
-    if len(start) < 2 or within_one_call(timeline, start):
+    if len(start) < 2 or _compute_nothing(timeline, start, end) or within_one_call(timeline, start):
         return Nature.PART
     for evidence in (_of_modules, _of_passes, _of_embeddings):
         if (nature := evidence(timeline, start, end)) is not None:
@@ -65,6 +67,16 @@ def nature_of(timeline: Timeline, start: I64, end: I64) -> Nature:
     marked = _named(timeline, (HostKind.ANNOTATION, HostKind.OP), _ANY)
     grouped = _enclose(timeline, start, marked) or _waited_for_together(timeline, start, end)
     return Nature.UNCLEAR if grouped or _called_together(timeline, start, end) else Nature.UNKNOWN
+
+
+def _compute_nothing(timeline: Timeline, start: I64, end: I64) -> bool:
+    """Returns whether nearly all spans launch nothing but copies and what prints a tensor."""
+    device, host = timeline.device, timeline.host
+    stacks, lines = timeline.stacks, timeline.lines
+    launch = device.launch[(device.kind == DeviceKind.KERNEL) & (device.launch >= 0)]
+    printing = nearest(stacks.parent, named(timeline, _PRINTING, lines.file)[stacks.line])
+    prints = np.append(printing, -1)[host.stack[launch]] >= 0
+    return not _in_most(host.start[launch[~prints]], start, end)
 
 
 def within_one_call(timeline: Timeline, start: I64) -> bool:

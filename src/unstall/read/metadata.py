@@ -91,6 +91,10 @@ class _Predicted(Struct):
     known_error: str | None = None
 
 
+class _Launching(Struct):
+    launches_block: bool = False
+
+
 class _Short(Struct):
     shortfall: str | None = None
 
@@ -144,6 +148,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
     plain = _value(members, "unstall", _Plain) or _Plain()
     stretches = _value(members, "unstall", _Stretches)
     noted = _value(members, "unstall", _Noted) or _Noted()
+    launching = _value(members, "unstall", _Launching) or _Launching()
     short = _value(members, "unstall", _Short) or _Short()
     left_out = (_value(members, "unstall", _LeftOut) or _LeftOut()).left_out
     predicted = _value(members, "unstall", _Predicted) or _Predicted()
@@ -174,6 +179,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
         known_error=predicted.known_error and predicted.known_error[:_LONGEST_NOTE],
         step=told.step,
         user=tuple(told.user),
+        launches_block=launching.launches_block,
         shortfall=short.shortfall and short.shortfall[:_LONGEST_NOTE],
         left_out=StepsLeftOut(**msgspec.structs.asdict(left_out)) if left_out else None,
         notes=(*notes, *(note[:_LONGEST_NOTE] for note in noted.notes[:_MOST_NOTES])),

@@ -59,7 +59,8 @@ def find_waits(
     if known.any():
         recorded = events.sync_on_stream[said[known]]
         on = _stream_rows(streams, events.device[picked[known]], recorded)
-        on_stream[known] = np.where(on >= 0, on, on_stream[known])
+        # On a stream that is named and has no op there is nothing to wait for: a program's own stream often is one.
+        on_stream[known] = np.where(recorded >= 0, on, on_stream[known])
 
     waits = Waits(calls.astype(np.int32), kind, stream, record, on_stream, inferred)
     belied = _contradicted(host, device, waits)

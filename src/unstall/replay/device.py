@@ -49,7 +49,7 @@ class Queued:
     end: I64
     engine: I32
     issued: Bool  # arrives `latency` after its call began, not after it returned
-    blocks: Bool  # its call returned only when it was done
+    blocks: Bool  # its call returned only when its ops were done
     latency: I64
     gap: I64
     begins: Bool  # begins a branch of its graph without waiting for another op
@@ -200,12 +200,16 @@ def _in_order(engine: I32, start: I64) -> I32:
 
 
 def _blocks(timeline: Timeline, launch: I64, row: I64, skew_ns: int) -> Bool:
-    """Returns a mask of the copies whose call returned only when the copy was done.
+    """Returns a mask of the ops whose call returned only when the op was done: some copies, and all ops if launches
+    block.
 
     A call that stages its data may return slightly before the recorded end of the copy, and counts too.
     """
     host, device = timeline.host, timeline.device
     call = np.maximum(launch, 0)
+    if timeline.meta.launches_block:
+        done: Bool = (launch >= 0) & (host.end[call] >= device.end[row] - skew_ns)
+        return done
     slack = np.maximum(np.minimum((device.end - device.start)[row] // 2, _STAGED_NS), skew_ns)
     may = is_synchronous(timeline, call) | (device.host_memory[row] == HostMemory.PAGEABLE)
     chosen: Bool = (

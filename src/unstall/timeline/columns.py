@@ -359,6 +359,7 @@ class Meta:
     known_error: str | None = None  # for a simulated run: how far off its times are on known programs
     step: str | None = None  # name or glob of the annotation around one step, if `unstall run` was told it
     user: tuple[str, ...] = ()  # globs of the files that count as the user's code, as `unstall run` was told
+    launches_block: bool = False  # each launch waited until its work was done: CUDA_LAUNCH_BLOCKING=1
     shortfall: str | None = None  # what the recording was meant to hold and does not, and what to do: a sentence
     left_out: StepsLeftOut | None = None  # steps of the recording that the file does not have
     notes: tuple[str, ...] = ()  # what was repaired or dropped, one sentence each

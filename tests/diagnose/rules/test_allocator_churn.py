@@ -43,6 +43,20 @@ def test_empty_cache_in_every_step_is_found_and_its_wait_is_not_listed_twice() -
     assert found(trace, "sync-explicit") == []
 
 
+def test_one_empty_cache_that_gives_back_several_blocks_is_one_wait() -> None:
+    trace = TraceBuilder()
+    for _ in range(STEPS):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            trace.launch("gemm", 100)
+            with trace.frame("torch/cuda/memory.py", 160, "empty_cache"):
+                trace.free(100)
+                trace.free(100)
+            trace.launch("gemm", 100)
+    finding = only(trace, "allocator-churn")
+    assert finding.count == STEPS
+    assert finding.saw == "8 calls of cudaFree: giving memory back waits for the whole device, once for calls in a row"
+
+
 def test_a_cache_that_grows_in_the_first_step_alone_is_first_use() -> None:
     trace = allocating("cudaMalloc", first_step_only=True)
     assert found(trace, "allocator-churn") == []

@@ -388,3 +388,33 @@ differ = [place for place, (wanted, given) in enumerate(pairs) if not all(map(to
 assert not differ and "used torch's global" in ahead.stats().note, (differ, ahead.stats())
 print("AS DRAWN")
 """
+
+
+# Both threads pause at random, in real time alone. Prints the virtual times at which the program gets its batches.
+PAUSES = """
+import random, threading, time, torch
+from unstall import prefetch
+
+pauses = random.Random({seed})
+
+def pause():
+    threading.Event().wait(pauses.random() * 0.004)
+
+class Loader:
+    def __iter__(self):
+        for batch in batches:
+            pause()
+            yield batch
+
+batches = [torch.randn(64, 4096) for _ in range(30)]
+weights = torch.randn(256, 4096, device="cuda")
+times = [time.perf_counter_ns()]
+for batch in prefetch(Loader(), depth=3):
+    for _ in range(3):
+        product = batch @ weights.t()
+    pause()
+    times.append(time.perf_counter_ns())
+torch.cuda.synchronize()
+times.append(time.perf_counter_ns())
+print("TIMES", *(at - times[0] for at in times))
+"""

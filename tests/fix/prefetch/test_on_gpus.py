@@ -23,6 +23,12 @@ def test_no_batch_of_2500_is_corrupted_by_loaders_that_write_and_consumers_that_
 
 
 @pytest.mark.slow
+def test_on_a_virtual_gpu_times_do_not_depend_on_how_fast_the_threads_run(tmp_path: Path) -> None:
+    said = {on_virtual_gpu(tmp_path, programs.PAUSES.format(seed=seed)) for seed in range(10)}
+    assert len(said) == 1
+
+
+@pytest.mark.slow
 def test_shuffles_draws_and_values_are_those_of_the_plain_loop(tmp_path: Path) -> None:
     assert "SAME" in on_virtual_gpu(tmp_path, programs.ORDER)
 

@@ -178,6 +178,32 @@ def test_an_item_that_ran_out_of_memory_is_called_again_with_the_same_random_num
     assert "RETRIED" in on_virtual_gpu(tmp_path, OUT_OF_MEMORY.format(strategy=strategy))
 
 
+# Each stream with a matrix product on it keeps a workspace of cuBLAS for good: 32 MiB on an H200.
+SHORT_OF_MEMORY = """
+import torch
+from unstall import stream_map
+
+weights = torch.randn(10240, 16, device="cuda")
+
+def fn(item):
+    torch.cuda._sleep(20_000_000)  # longer than the copies
+    twice, few = item * 2, item @ weights
+    return twice + few.sum()
+
+total = torch.cuda.get_device_properties(0).total_memory
+torch.cuda.set_per_process_memory_fraction((360 << 20) / total)
+mapped = stream_map(fn, [torch.ones(2560, 10240)] * 24)
+assert len(list(mapped)) == 24
+assert mapped.stats().strategy == "engines" and "memory is short" in mapped.stats().note, mapped.stats()
+print("ALL OF THEM")
+"""
+
+
+@pytest.mark.slow
+def test_streams_for_each_item_are_not_tried_where_they_would_leave_no_memory(tmp_path: Path) -> None:
+    assert "ALL OF THEM" in on_virtual_gpu(tmp_path, SHORT_OF_MEMORY)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("out", ["pinned", "device"])
 def test_an_item_that_never_fits_raises_after_the_results_before_it(tmp_path: Path, out: str) -> None:

@@ -13,6 +13,8 @@ from virtual.simulate.runs import begin
 from unstall.answers.explain import explain
 from unstall.locate.kinds import is_asleep
 from unstall.read import load
+from unstall.replay.build import build
+from unstall.replay.engine import replay
 from unstall.timeline.columns import Host, HostKind, RaceKind, Races, Timeline
 from unstall.virtual.log import LogCode
 from unstall.virtual.profiler.frames import with_frames
@@ -105,6 +107,27 @@ def test_the_known_error_of_simulated_times_comes_back(tmp_path: Path) -> None:
     recorded = load(_TRACES / "waits.json.gz")
     given = replace(recorded, meta=replace(recorded.meta, recorder="virtual", known_error="within 9 %"))
     assert _through_a_file(given, tmp_path / "trace.json").meta.known_error == "within 9 %"
+
+
+def test_an_event_of_a_stream_without_work_holds_nothing(tmp_path: Path) -> None:
+    """As if a side stream waits for the program's own stream, and all work is on other streams."""
+    log, simulator = begin()
+    for _ in range(3):
+        log.launch(50_000, stream=3)
+        log.write(LogCode.EVENT_RECORD, 1, stream=0)
+        log.write(LogCode.EVENT_WAIT, 1, stream=5)
+        log.launch(50_000, stream=5, fills=False)
+    given = simulator.timeline()
+    found = _through_a_file(given, tmp_path / "trace.json")
+    assert found.waits.on_stream.tolist() == [-1, -1, -1]
+    program = build(found, np.array([0]), np.array([int(found.host.end.max())]))
+    assert replay(program).op_end.max() == given.device.end.max()
+
+
+def test_that_launches_block_comes_back(tmp_path: Path) -> None:
+    recorded = load(_TRACES / "waits.json.gz")
+    given = replace(recorded, meta=replace(recorded.meta, launches_block=True))
+    assert _through_a_file(given, tmp_path / "trace.json").meta.launches_block
 
 
 def test_what_the_run_was_told_of_steps_and_of_the_users_files_comes_back(tmp_path: Path) -> None:

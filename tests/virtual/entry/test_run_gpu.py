@@ -65,6 +65,13 @@ def test_a_run_against_an_earlier_one_ends_with_the_promise_and_the_result(tmp_p
 
 
 @slow
+def test_the_waits_of_a_stopwatch_are_not_to_be_removed(tmp_path: Path) -> None:
+    result = json.loads(run_gpu("timing", tmp_path, options=["--json"]).stdout)
+    waits = [finding["where"]["line"] for finding in result["findings"] if finding["rule"].startswith("sync-")]
+    assert waits == [12]
+
+
+@slow
 def test_a_run_that_is_told_its_steps_and_the_users_files_tells_them_to_the_verbs_that_read_its_trace(
     tmp_path: Path,
 ) -> None:

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from unstall.diagnose.allocation import churning
+from unstall.diagnose.allocation import churning, in_a_row
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted
 from unstall.locate.kinds import named
@@ -88,6 +88,9 @@ def _device_memory(run: Run, group: Group, fix: str, exposed: int) -> Finding:
     taken, returned = bool((kinds == HostKind.ALLOC).any()), bool((kinds == HostKind.FREE).any())
     what = "taken from, or given back to," if taken and returned else "given back to" if returned else "taken from"
     waits = ": giving memory back waits for the whole device" if returned else ": the host is busy in the driver"
+    count = len(in_a_row(run, group.rows)) if returned else len(group.rows)
+    if count < len(group.rows):
+        waits += ", once for calls in a row"
     return run.finding(
         "allocator-churn",
         group,
@@ -95,7 +98,7 @@ def _device_memory(run: Run, group: Group, fix: str, exposed: int) -> Finding:
         saw=_calls(run, group) + waits,
         fix=fix,
         safe_if=CACHE_GROWS.safe_if,
-        count=len(group.rows),
+        count=count,
         edit="keep-cache",
         confidence="high" if len(run.steps) > 1 else "low",
         total_exposed_ns=exposed,

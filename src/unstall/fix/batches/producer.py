@@ -14,6 +14,8 @@ from collections.abc import Callable
 
 import torch
 
+from unstall.virtual.machine import current
+
 PATIENCE_S = 5.0  # how long closing waits for a running fetch; after that the thread ends by itself
 
 
@@ -28,16 +30,18 @@ class ProducerEnded:
 class Producer:
     """Calls `make` on a separate thread until `make` raises an exception. At most `depth` results wait to be taken.
 
-    The thread inherits context variables, autograd mode and autocast modes from the thread that creates the producer.
-    It calls `enter` first. It holds no reference to the producer. It stops if the producer is closed or collected, or
-    when the interpreter exits.
+    The thread inherits the context variables, the device and the modes of autograd and autocast from the thread that
+    starts it. It holds no reference to the producer. It stops if the producer is closed or collected, or if the
+    interpreter exits. A forked process does not have the thread, and the lock may be held forever in it. So in a forked
+    process, `take` raises RuntimeError, and `stop` and `close` do nothing.
 
-    A forked process does not have the thread, and the lock may be held forever there. So in a forked process, `take`
-    raises RuntimeError, and `stop` and `close` do nothing.
+    On a virtual GPU with a modelled host, the order of the threads' calls decides what the device does, and must not
+    depend on how fast this machine runs each thread. So the threads take turns there: `take` lets the producer's thread
+    run until it is `depth` results ahead.
     """
 
     def __init__(self, make: Callable[[], object], depth: int, enter: Callable[[], None]) -> None:
-        self._shared = _Shared(depth)
+        self._shared = _Shared(depth, takes_turns=_clock_is_modelled())
         self._process = os.getpid()
         grad, inference, casts = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), _autocasts()
         context = contextvars.copy_context()
@@ -65,6 +69,8 @@ class Producer:
             )
         shared = self._shared
         with shared.changed:
+            if shared.takes_turns:
+                self._give_turn()
             while not shared.made:
                 if not self._thread.is_alive() and not shared.made:
                     return None
@@ -73,6 +79,17 @@ class Producer:
             shared.changed.notify_all()
             return made
 
+    def _give_turn(self) -> None:
+        """Lets the thread run until it is `depth` results ahead, or has ended."""
+        shared = self._shared
+        shared.its_turn = True
+        shared.changed.notify_all()
+        while shared.its_turn and not shared.stopped and self._thread.is_alive():
+            if shared.made and isinstance(shared.made[-1], ProducerEnded):
+                self._thread.join()  # it computes nothing more, and needs no lock
+            else:
+                shared.changed.wait(1.0)
+
     def stop(self) -> None:
         """Makes the thread compute no more results."""
         if self._is_forked():
@@ -80,6 +97,8 @@ class Producer:
         with self._shared.changed:
             self._shared.stopped = True
             self._shared.changed.notify_all()
+        if self._shared.takes_turns and self._thread is not threading.current_thread():
+            self._thread.join(PATIENCE_S)  # what it frees comes before the program's next call
 
     def close(self, patience_s: float | None = PATIENCE_S) -> bool:
         """Stops the thread and waits until it has ended, at most `patience_s` seconds (None: no limit). Returns
@@ -106,17 +125,26 @@ class Producer:
 
 
 class _Shared:
-    def __init__(self, depth: int) -> None:
+    def __init__(self, depth: int, *, takes_turns: bool) -> None:
         self.depth = depth
+        self.takes_turns = takes_turns
+        self.its_turn = False  # whether the producer's thread may run, if the threads take turns
         self.made: deque[object] = deque()
         self.changed = threading.Condition()
         self.stopped = False
+
+    def waits(self) -> bool:
+        """Returns whether the producer's thread may compute no further result for now."""
+        return len(self.made) >= self.depth or (self.takes_turns and not self.its_turn)
 
 
 def _produce(shared: _Shared, make: Callable[[], object]) -> None:
     while True:
         with shared.changed:
-            while len(shared.made) >= shared.depth and not shared.stopped:
+            if len(shared.made) >= shared.depth:
+                shared.its_turn = False
+                shared.changed.notify_all()
+            while shared.waits() and not shared.stopped:
                 shared.changed.wait()
             if shared.stopped:
                 return
@@ -131,6 +159,11 @@ def _produce(shared: _Shared, make: Callable[[], object]) -> None:
         made = None  # the error's traceback has this frame; a cycle would free events on any thread
         if ended:
             return
+
+
+def _clock_is_modelled() -> bool:
+    machine = current()
+    return machine is not None and machine.options.host == "modelled"
 
 
 def _autocasts() -> list[torch.autocast]:

@@ -76,17 +76,24 @@ class Accelerator:
         return event
 
     def memory_bytes(self) -> tuple[int, int]:
-        """Returns (free, total) in bytes. Unused memory of torch's caching allocator counts as free."""
+        """Returns free and total bytes. Unused memory of the caching allocator counts as free, and memory that the
+        program may not use does not.
+        """
         free, total = self._module.mem_get_info(self.device)
-        unused = self._module.memory_reserved(self.device) - self._module.memory_allocated(self.device)
-        return int(free + max(0, unused)), int(total)
+        reserved = self._module.memory_reserved(self.device)
+        left = min(free, int(total * self._fraction()) - reserved)
+        return int(max(0, left) + max(0, reserved - self._module.memory_allocated(self.device))), int(total)
 
     def unneeded_bytes(self) -> int:
         """Returns how many bytes of device memory are free when the program's tensors take their peak memory."""
         free, total = self._module.mem_get_info(self.device)
-        asked = getattr(self._module, "get_per_process_memory_fraction", None)
-        allowed = min(free + self._module.memory_reserved(self.device), total * (asked(self.device) if asked else 1.0))
+        allowed = min(free + self._module.memory_reserved(self.device), total * self._fraction())
         return int(allowed - self._module.max_memory_allocated(self.device))
+
+    def _fraction(self) -> float:
+        """Returns the share of the device's memory that the program may use."""
+        asked = getattr(self._module, "get_per_process_memory_fraction", None)
+        return float(asked(self.device)) if asked else 1.0
 
     def total_bytes(self) -> int:
         return int(self._module.get_device_properties(self.device).total_memory)

@@ -88,6 +88,7 @@ def _head(meta: Meta, metadata: Mapping[str, object]) -> dict[str, object]:
         "step_marks": meta.step_marks,
         "plain_step_ns": meta.plain_step_ns,
         "known_error": meta.known_error,
+        "launches_block": meta.launches_block or None,
         "shortfall": meta.shortfall,
         "memory": None
         if meta.reserved_peak_bytes is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+
 import numpy as np
 
 from unstall.replay.program import Code as Do
@@ -35,6 +37,10 @@ class Actions:
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
         self.recipes = Recipes()
+        self.launches_block = False
+        """Whether each launch waits until its work is done, as with CUDA_LAUNCH_BLOCKING=1. Set it before the first
+        launch.
+        """
         self.operators: list[OperatorCost] = []
         """The cost of each signature, by its number."""
         self.names: list[str] = []
@@ -44,9 +50,9 @@ class Actions:
         self._of_signature = Column(np.int64)
         self._needs_memory = Column(np.bool_)
         self._of_code = np.zeros(max(LogCode) + 1, np.int64)
-        self._of_code[list(LogCode)] = [self.recipes.add(code, self._plain(code)) for code in LogCode]
+        self._of_code[list(LogCode)] = [self.add(code, self._plain(code)) for code in LogCode]
         host, limits = costs.host, costs.limits
-        add = self.recipes.add
+        add = self.add
         self.captured = add("captured", [RecipeStep(Do.CALL, RuntimeCall.CAPTURE, call=host.capture)])
         self.join = add("join", [RecipeStep(Do.JOIN)])
         self.device_malloc = add("malloc", [RecipeStep(Do.CALL, RuntimeCall.MALLOC, call=host.device_malloc)])
@@ -66,6 +72,13 @@ class Actions:
             [RecipeStep(Do.SYNC_EVENT, RuntimeCall.SYNC_EVENT, call=host.synchronize, latency=limits.wake_latency)],
         )
 
+    def add(self, key: Hashable, steps: Sequence[RecipeStep]) -> int:
+        """Adds a recipe, in which launches wait if `launches_block`. Returns the recipe's number."""
+        if self.launches_block:
+            waits = RecipeStep(Do.SYNC_STREAM, RuntimeCall.REST, latency=self.costs.limits.wake_latency)
+            steps = [each for step in steps for each in ([step, waits] if step.code == Do.LAUNCH else [step])]
+        return self.recipes.add(key, steps)
+
     def know(self, raw: RawSignature) -> None:
         """Adds the recipe and the cost of a signature. Signatures are numbered in the order of these calls."""
         signature = parse(raw)
@@ -74,7 +87,7 @@ class Actions:
         steps = [step for kernel in cost.kernels for step in self._kernel(kernel)] or [RecipeStep(Do.CALL)]
         first = steps[0]
         steps[0] = RecipeStep(first.code, first.what, cost.host_ns, first.call, first.latency, first.ops)
-        number = self.recipes.add(("signature", len(self.operators)), steps)
+        number = self.add(("signature", len(self.operators)), steps)
         self.operators.append(cost)
         self._of_signature.append(number)
         self._needs_memory.append(bool(cost.temporaries or cost.workspaces))
@@ -120,7 +133,7 @@ class Actions:
         """Returns the recipe of a record whose duration depends on its fields."""
         key = (kind, a, flags)
         found = self.recipes.find(key)
-        return self.recipes.add(key, self._sized(kind, a, flags)) if found is None else found
+        return self.add(key, self._sized(kind, a, flags)) if found is None else found
 
     def _plain(self, code: LogCode) -> list[RecipeStep]:
         """Returns the steps of a record whose duration does not depend on its fields."""

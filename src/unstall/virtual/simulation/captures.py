@@ -74,4 +74,4 @@ class Capture:
             if ops
             else RecipeStep(Do.CALL, call=call)
         )
-        return actions.recipes.add(("graph", self.graph), [step])
+        return actions.add(("graph", self.graph), [step])

@@ -64,8 +64,13 @@ class Simulator:
         self._refusal: OutOfMemoryError | None = None
         self._folder = os.getcwd()  # noqa: PTH109 - a str is needed
         self._digests = LineDigests(self._folder, time.time())
+        self.cuda_begins()
         for device in range(options.devices):
             self._set_headroom(device)
+
+    def cuda_begins(self) -> None:
+        """Called when the program initialises CUDA, which reads the environment variables of CUDA once."""
+        self.simulation.actions.launches_block = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
 
     def drain(self) -> None:
         """Simulates the rest of the log. Delays signal handlers, because an exception in a handler would lose records.

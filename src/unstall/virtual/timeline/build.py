@@ -101,6 +101,7 @@ def timeline_of(
             recorder="virtual",
             exact_lines=True,
             frames_at_calls=True,
+            launches_block=simulation.actions.launches_block,
             known_error=simulation.costs.known_error,
             notes=_notes(simulation, options),
         ),

@@ -19,6 +19,7 @@ def device_names(runtime: Runtime) -> dict[str, object]:
 
     def initialise() -> None:
         forks.arm()
+        runtime.cuda_begins()
         cuda = importlib.import_module("torch.cuda")
         for name, value in {
             "has_magma": True,

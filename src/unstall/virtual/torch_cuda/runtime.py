@@ -187,6 +187,11 @@ class Runtime:
         device, stream = self.current_stream()
         self.shim.append(int(code), device, stream, a, b, name, 0)
 
+    def cuda_begins(self) -> None:
+        """Tells the attached simulator, if there is one, that the program initialises CUDA."""
+        if _attached.simulator is not None:
+            _attached.simulator.cuda_begins()
+
     def initialise(self) -> None:
         """Run torch.cuda's lazy initialisation, as every call that needs a device does first."""
         sys.modules["torch.cuda"]._lazy_init()
