@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def begin(total_bytes: int = 1_000 << 20, **options: Any) -> tuple[Log, Simulator]:
+def begin(total_bytes: int = 1_000 << 20, costs: Fixed | None = None, **options: Any) -> tuple[Log, Simulator]:
     """A program on the GPU of round figures."""
     log = Log()
-    return log, Simulator(log, MachineOptions(**options), Fixed(total_bytes))
+    return log, Simulator(log, MachineOptions(**options), costs or Fixed(total_bytes))
 
 
 def calls(timeline: Timeline, *kinds: HostKind) -> list[tuple[str, int, int]]:

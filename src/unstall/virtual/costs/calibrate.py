@@ -13,6 +13,8 @@ from unstall.virtual.costs.facts import measure_facts, median_ns
 from unstall.virtual.costs.gpu_file import GpuFile
 from unstall.virtual.costs.measure import measure, resolve, split
 from unstall.virtual.costs.measured_gpu import Tables, assemble
+from unstall.virtual.costs.model import Startup
+from unstall.virtual.costs.startup import measure_startup
 from unstall.virtual.costs.suite import Case, TensorPool, cases
 
 _WITHIN = 0.056
@@ -20,6 +22,7 @@ _WITHIN = 0.056
 below 2 MB.
 """
 _HOST_SHARE = 0.1
+_ORDERS, _FEW_ORDERS = 24, 6  # processes that measure first uses, each of which takes about three seconds
 _QUICK_RANK, _USUAL_RANK = 0, 3
 _SMALL_POOL = 1 << 24
 
@@ -30,6 +33,8 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
     """
     begin = time.monotonic()
     chosen = cases(_QUICK_RANK if quick else _USUAL_RANK)
+    progress("first uses")
+    startup = _startup(_FEW_ORDERS if quick else _ORDERS)
     progress("the host's part")  # first: once a profiler was attached, every launch takes longer
     hosts = measure_hosts(chosen, begin + 60 * minutes * _HOST_SHARE)
     progress("queue, latencies, copies")
@@ -48,7 +53,15 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
     device = facts["device"]
     note = f"Measured on a {device['name']} with torch {device['torch']} for CUDA {device['cuda']}: {done} calls."
     progress("tables")
-    return assemble(facts, tables, hosts, note, _WITHIN)
+    return assemble(facts, tables, hosts, startup, note, _WITHIN)
+
+
+def _startup(orders: int) -> Startup | None:
+    try:
+        return measure_startup(orders)
+    except RuntimeError as error:
+        print(f"first uses: not measured: {error}", file=sys.stderr)
+        return None
 
 
 def measure_hosts(chosen: Iterable[Case], deadline: float) -> dict[str, int]:

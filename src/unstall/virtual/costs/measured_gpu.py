@@ -10,6 +10,7 @@ import numpy as np
 
 from unstall.virtual.costs.families import FAMILIES, describe
 from unstall.virtual.costs.gpu_file import DeviceEntry, GpuFile, Peaks, TableRow
+from unstall.virtual.costs.model import Startup
 from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, MeasuredCall, as_rows
@@ -128,7 +129,14 @@ def peaks_of(facts: Mapping[str, Any]) -> Peaks:
     )
 
 
-def assemble(facts: Mapping[str, Any], tables: Tables, hosts: Mapping[str, int], note: str, within: float) -> GpuFile:
+def assemble(
+    facts: Mapping[str, Any],
+    tables: Tables,
+    hosts: Mapping[str, int],
+    startup: Startup | None,
+    note: str,
+    within: float,
+) -> GpuFile:
     """Assembles the GPU file. `hosts` has the host ns of one call from Python, by operator. A call is left out if
     similar calls predict its kernels and, up to the relative error `within`, its time.
     """
@@ -155,6 +163,7 @@ def assemble(facts: Mapping[str, Any], tables: Tables, hosts: Mapping[str, int],
         memsets=[(size, ns) for size, ns in facts["memset"]],
         limits={name: value for name, value in limits.items() if value},
         workspaces=workspaces_of(device["capability"]),
+        startup=startup,
         operators_host_ns=_own_ns(hosts, facts),
         kernels=kernels,
         sequences=sequences,

@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import combinations, pairwise
 from typing import Any, TypeAlias
@@ -24,7 +24,6 @@ import msgspec
 
 from unstall.virtual.costs.model import Startup
 
-_ORDERS = 24
 _LEAST_MODULE_NS = 1_000_000
 _LEAST_RATIO = 3.0
 _LARGEST_RATIO = 2.5  # of the times that operators of one module took to load it
@@ -48,7 +47,7 @@ class FirstCalls(msgspec.Struct, frozen=True):
     calls: list[tuple[str, int, int, int]]
 
 
-def measure_startup(orders: int = _ORDERS) -> Startup:
+def measure_startup(orders: int) -> Startup:
     """Measures first uses in processes of their own.
 
     Raises:
@@ -84,14 +83,21 @@ def fit(processes: Sequence[FirstCalls]) -> Startup:
         }
         for name, taken in first.items()
     }
-    kernels = {name: round(statistics.median(taken.values() or [0])) for name, taken in usual.items()}
+    known = {name: statistics.median(taken.values()) for name, taken in usual.items() if taken}
+    typical = statistics.median(known.values() or [0])  # of an operator that is alone in its module, nobody knows it
+    kernels = {name: round(known.get(name, typical)) for name in first}
     loading = {name: {number: ns - kernels[name] for number, ns in first[name].items()} for name in first}
     modules = [
         (statistics.median(loading[name][process] for name in names for process in slow[name]), names)
         for names in _together(slow, place, loading)
     ]
     if cublas:
-        modules.append((statistics.median(loading[name][process] for name, process in cublas), sorted(CUBLAS)))
+        taken = [
+            loading[name][process]
+            - sum(ns for ns, names in modules if (name, process) in _first_of(names, first, place))
+            for name, process in cublas
+        ]
+        modules.append((statistics.median(taken), sorted(CUBLAS)))
     return Startup(
         init=round(statistics.median(process.init for process in processes)),
         context=round(statistics.median(process.context for process in processes)),
@@ -101,7 +107,7 @@ def fit(processes: Sequence[FirstCalls]) -> Startup:
     )
 
 
-def _first_of(names: Set[str], times: Times, place: Places) -> set[tuple[str, int]]:
+def _first_of(names: Collection[str], times: Times, place: Places) -> set[tuple[str, int]]:
     """Returns (operator, process) for each process: which of the operators it called first."""
     processes = {process for name in names for process in times[name]}
     among = {process: [name for name in names if process in place[name]] for process in processes}

@@ -1,0 +1,74 @@
+"""What first uses cost: of CUDA, of a device, of an operator."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from virtual.simulate.logs import Fixed
+from virtual.simulate.runs import begin, calls
+
+from unstall.virtual.costs.model import Startup
+
+STARTUP = Startup(
+    init=100_000,
+    context=200_000,
+    second=7_000,
+    kernels={"5000": 1_000, "6000": 2_000},
+    modules=[(50_000, ["5000", "6000"])],
+)
+LAUNCH, LOADS = "cudaLaunchKernel", "cuLibraryLoadData"
+
+
+def lengths(*launches: tuple[int, dict[str, Any]], warm: bool = False, devices: int = 1) -> list[tuple[str, int]]:
+    """Returns (name, ns) of each call of a program that launches kernels."""
+    costs = Fixed()
+    costs.startup = STARTUP
+    log, simulator = begin(costs=costs, warm=warm, devices=devices)
+    for duration, of in launches:
+        log.launch(duration, **of)
+    return [(name, end - start) for name, start, end in calls(simulator.timeline())]
+
+
+def test_the_first_launch_pays_for_cuda_the_device_the_module_and_its_kernel() -> None:
+    assert lengths((5_000, {}), (5_000, {}), (5_000, {}))[:4] == [
+        ("cuInit", 100_000),
+        ("cuDevicePrimaryCtxRetain", 200_000),
+        (LOADS, 51_000),
+        (LAUNCH, 2_000),
+    ]
+
+
+def test_an_operator_of_a_module_that_is_loaded_pays_for_its_kernel() -> None:
+    assert lengths((5_000, {}), (6_000, {"name": "other"}))[4:] == [(LOADS, 2_000), (LAUNCH, 2_000)]
+
+
+def test_a_kernel_that_was_launched_before_is_loaded() -> None:
+    assert lengths((5_000, {}), (6_000, {}))[4:] == [(LAUNCH, 2_000)]
+
+
+def test_an_operator_that_was_not_measured_has_a_module_like_the_others() -> None:
+    loads = lengths((5_000, {}), (7_000, {"name": "unknown"}), (7_000, {"name": "unknown too"}))
+    assert [ns for name, ns in loads if name == LOADS] == [51_000, 50_000 + 1_500, 1_500]
+
+
+def test_each_device_has_a_context_and_loads_its_own_modules() -> None:
+    found = lengths((5_000, {}), (5_000, {"device": 1}), devices=2)
+    assert [name for name, _ in found].count("cuInit") == 1
+    assert [ns for name, ns in found if name in ("cuDevicePrimaryCtxRetain", LOADS)] == [200_000, 51_000] * 2
+
+
+def test_the_second_call_of_an_operator_takes_longer_than_later_ones() -> None:
+    costs = Fixed()
+    costs.startup = STARTUP
+    log, simulator = begin(costs=costs)
+    ends = []
+    for _ in range(4):
+        log.launch(5_000)
+        ends.append(simulator.now_ns())
+    second, third, fourth = (after - before for before, after in pairwise(ends))
+    assert (second - fourth, third) == (7_000, fourth)
+
+
+def test_a_warm_machine_pays_for_nothing() -> None:
+    assert lengths((5_000, {}), (6_000, {}), warm=True) == [(LAUNCH, 2_000)] * 2
