@@ -13,6 +13,7 @@ from unstall.virtual.costs.families import CallShape, Family, attention, convolu
 from unstall.virtual.costs.families.indexing import trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.gpu_file import Gpu, gpu_named
+from unstall.virtual.costs.host_work import host_work_ns
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost
 from unstall.virtual.costs.no_kernel import runs_nothing
 from unstall.virtual.costs.pieces import Piece, in_one_format, pieces, without_bias
@@ -151,6 +152,10 @@ class MeasuredCosts:
                 kernels, temporaries = convolutions.without_turning(kernels, temporaries, table.variant, shape.dims)
             return kernels, tuple((size,) for size in temporaries)  # each gradient is a pass with one allocation
         return kernels, (temporaries,) if temporaries else ()
+
+    def host_work_ns(self, signature: Signature, threads: int) -> int:
+        """Returns the ns that an operator computes on the CPU, with the threads that the program set, or 0."""
+        return host_work_ns(signature, threads, self.host)
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
         """Returns the ns of a copy, interpolated between measured sizes. Copies above the largest measured size have

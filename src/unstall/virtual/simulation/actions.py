@@ -7,8 +7,8 @@ import numpy as np
 from unstall.replay.program import Code as Do
 from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 from unstall.virtual.costs.model import Costs, Kernel, OperatorCost
-from unstall.virtual.costs.signature import parse
-from unstall.virtual.log import DIRECTION_BITS, CopyFlag, LogCode, RawSignature, chosen
+from unstall.virtual.costs.signature import Signature, parse
+from unstall.virtual.log import CPU_PREFIX, DIRECTION_BITS, CopyFlag, LogCode, RawSignature, chosen
 from unstall.virtual.simulation.recipes import Column, EnginePart, Op, Recipes, RecipeStep, RuntimeCall
 
 _DIRECTIONS = {
@@ -23,7 +23,10 @@ _PARTS = {
     CopyDirection.DEVICE_TO_DEVICE: EnginePart.PROCESSORS,
     CopyDirection.PEER_TO_PEER: EnginePart.NOTHING,
 }
-_BY_WHAT_IT_HOLDS = chosen(LogCode.COPY, LogCode.SLEEP, LogCode.ADVANCE, LogCode.PIN, LogCode.GRAPH_LAUNCH)
+_BY_WHAT_IT_HOLDS = chosen(
+    LogCode.COPY, LogCode.SLEEP, LogCode.ADVANCE, LogCode.PIN, LogCode.GRAPH_LAUNCH, LogCode.WORK
+)
+_PAGE = 4_096
 _SPIN = "void at::cuda::(anonymous namespace)::spin_kernel(long)"
 
 
@@ -34,7 +37,8 @@ class Actions:
         self.costs = costs
         self.recipes = Recipes()
         self.operators: list[OperatorCost] = []
-        """The cost of each signature, by its number."""
+        """The cost of each signature on the device, by its number: none for a signature of WORK."""
+        self._on_host: dict[int, Signature] = {}
         self._of_signature = Column(np.int64)
         self._needs_memory = Column(np.bool_)
         self._of_code = np.zeros(max(LogCode) + 1, np.int64)
@@ -62,7 +66,11 @@ class Actions:
 
     def know(self, raw: RawSignature) -> None:
         """Adds the recipe and the cost of a signature. Signatures are numbered in the order of these calls."""
-        cost = self.costs.cost(parse(raw))
+        if raw[0].startswith(CPU_PREFIX):
+            self._on_host[len(self.operators)] = parse((raw[0].removeprefix(CPU_PREFIX), *raw[1:]))
+            cost = OperatorCost(())
+        else:
+            cost = self.costs.cost(parse(raw))
         steps = [step for kernel in cost.kernels for step in self._kernel(kernel)] or [RecipeStep(Do.CALL)]
         first = steps[0]
         steps[0] = RecipeStep(first.code, first.what, cost.host_ns, first.call, first.latency, first.ops)
@@ -86,15 +94,19 @@ class Actions:
             kind, a, flags = (int(records[name][row]) for name in ("code", "a", "flags"))
             if kind == LogCode.GRAPH_LAUNCH:
                 result[row] = self.recipes.find(("graph", a)) or result[row]
+            elif kind == LogCode.WORK:
+                result[row] = self.sized(kind, a, int(records["id"][row]))
             else:
                 result[row] = self.sized(kind, a, flags)
         return result
 
-    def sized(self, kind: int, a: int, flags: int) -> int:
-        """Returns the recipe of a record whose duration depends on its fields."""
-        key = (kind, a, flags)
+    def sized(self, kind: int, a: int, more: int) -> int:
+        """Returns the recipe of a record whose duration depends on its field `a` and on `more`: the flags of a copy, or
+        the signature of WORK.
+        """
+        key = (kind, a, more)
         found = self.recipes.find(key)
-        return self.recipes.add(key, self._sized(kind, a, flags)) if found is None else found
+        return self.recipes.add(key, self._sized(kind, a, more)) if found is None else found
 
     def _plain(self, code: LogCode) -> list[RecipeStep]:
         """Returns the steps of a record whose duration does not depend on its fields."""
@@ -123,14 +135,16 @@ class Actions:
         }
         return [steps.get(code, RecipeStep(Do.CALL))]
 
-    def _sized(self, kind: int, a: int, flags: int) -> list[RecipeStep]:
+    def _sized(self, kind: int, a: int, more: int) -> list[RecipeStep]:
         host, limits = self.costs.host, self.costs.limits
         if kind == LogCode.COPY:
-            return self._copy(a, flags)
+            return self._copy(a, more)
+        if kind == LogCode.WORK:
+            return [RecipeStep(Do.CALL, work=self.costs.host_work_ns(self._on_host[more], a))]
         if kind == LogCode.SLEEP:
             return self._kernel(Kernel(_SPIN, round(1_000 * a / limits.sleep_cycles_per_us), fills=False))
         if kind == LogCode.PIN:
-            return [RecipeStep(Do.CALL, RuntimeCall.HOST_ALLOC, call=host.pin + a * host.pin_mib // (1 << 20))]
+            return [RecipeStep(Do.CALL, RuntimeCall.HOST_ALLOC, call=host.pin + -(-a // _PAGE) * host.pin_page)]
         return [RecipeStep(Do.CALL, work=max(a, 0))]
 
     def _kernel(self, kernel: Kernel) -> list[RecipeStep]:
