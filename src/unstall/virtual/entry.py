@@ -120,8 +120,9 @@ def virtual_gpu(gpu: str = "h200", *, numerics: Numerics = "real", host: HostClo
     Args:
         gpu: The name of a GPU, or a .json file of `unstall calibrate`; "h200:2" for two devices.
         numerics: "real" computes all values; "skip" computes only small tensors and the shapes of large ones.
-        host: "modelled" charges the time that host work takes on the host of the modelled GPU. "measured" charges the
-            time that host work takes on this machine.
+        host: "modelled" charges the time that host work takes on the host of the modelled GPU, as far as a model knows
+            it. "mixed" also measures all other work here, and scales it to that host. "measured" charges the time that
+            host work takes on this machine.
 
     Returns:
         A context manager that gives the timeline, the report and the trace of its block.

@@ -196,6 +196,8 @@ class Machine:
         from unstall.virtual.profiler import patch
 
         patch.install(self)
+        if self.simulator is not None:
+            self.simulator.scale_host()
         if self._watches:
             self._clock.start(self)
 

@@ -140,7 +140,7 @@ def test_it_ends_as_the_program_did(tmp_path: Path, how: str, code: int, written
 @slow
 def test_a_report_says_what_its_times_leave_out(tmp_path: Path) -> None:
     notes = json.loads(run_gpu("compiled", tmp_path, options=["--json"]).stdout)["integrity"]["notes"]
-    assert any("computes (numpy, decoding, DataLoader workers) takes no time" in note for note in notes)
+    assert any("computes (NumPy, loops, decoding, DataLoader workers) takes no time" in note for note in notes)
     assert any("torch.compile does not compile for the virtual GPU" in note for note in notes)
     measured = run_gpu("training", tmp_path, options=["--json", "--host", "measured"])
     notes = json.loads(measured.stdout)["integrity"]["notes"]
