@@ -157,6 +157,11 @@ class LogSource(Protocol):
     def set_logging(self, on: bool) -> None:
         """Stops or starts the writing of records."""
 
+    def set_telling_ns(self, ns: int) -> None:
+        """Sets what torch takes on this machine to tell the log of an operator's begin or end. It is left out of the
+        program's time, like the log's own work.
+        """
+
     def set_headroom(self, device: int, size_bytes: int) -> None:
         """Tells the shim that new requests of `size_bytes` in total surely fit on the device."""
 

@@ -197,7 +197,7 @@ class Machine:
 
         patch.install(self)
         if self.simulator is not None:
-            self.simulator.scale_host()
+            self.simulator.measure_host()
         if self._watches:
             self._clock.start(self)
 

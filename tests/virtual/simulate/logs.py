@@ -150,6 +150,9 @@ class Log:
     def set_logging(self, on: bool) -> None:
         return
 
+    def set_telling_ns(self, ns: int) -> None:
+        return
+
     def set_headroom(self, device: int, size_bytes: int) -> None:
         self.headroom[device] = size_bytes
 

@@ -52,6 +52,8 @@ bool logging() {
   return on.load(std::memory_order_relaxed);
 }
 
+std::atomic<int64_t> telling_ns{0};
+
 void set_logging(bool wanted) {
   on = wanted;
 }

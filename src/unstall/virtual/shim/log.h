@@ -3,6 +3,7 @@
 #pragma once
 #include <c10/core/Device.h>
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -121,11 +122,17 @@ class Computing {
   int64_t since_;
 };
 
-// The time that it lives is the log's own work, which the program would not have: it counts as computing_ns, before the
-// records that are written meanwhile or after them. It calls no Python.
+// What torch takes to tell of an operator's begin or end, apart from what is done then: ns of this machine.
+extern std::atomic<int64_t> telling_ns;
+
+// The time that it lives is the log's own work, which the program would not have, and so is what torch took to call it:
+// that counts as computing_ns, before the records that are written meanwhile or after them. It calls no Python.
 class OwnWork {
  public:
-  OwnWork() : thread_(this_thread()) { thread_.own_since = now_ns(); }
+  OwnWork() : thread_(this_thread()) {
+    thread_.own_since = now_ns();
+    thread_.computing_ns += telling_ns.load(std::memory_order_relaxed);
+  }
   ~OwnWork() {
     thread_.computing_ns += now_ns() - thread_.own_since;
     thread_.own_since = 0;

@@ -27,7 +27,7 @@ from unstall.virtual.races import RaceLog
 from unstall.virtual.simulation import counts
 from unstall.virtual.simulation.foresight import Foresight, is_plain
 from unstall.virtual.simulation.host_clock import HostClock, MeasuredHost, MixedHost, ModelledHost, Moment
-from unstall.virtual.simulation.host_scale import host_scale
+from unstall.virtual.simulation.this_host import host_scale, telling_ns
 from unstall.virtual.simulation.simulate import Simulation
 
 if TYPE_CHECKING:
@@ -363,15 +363,18 @@ class Simulator:
         clock.leave_out(thread, self._source.now_ns() - moment.host_ns)
         return thread
 
-    def scale_host(self) -> None:
-        """Measures how fast this host is, if the clock scales what it measures. Call it once torch is imported."""
+    def measure_host(self) -> None:
+        """Measures what the clock needs to know of this host, if it measures at all. Call it once torch is imported."""
         clock = self.simulation.clock
-        if isinstance(clock, MixedHost):
-            self._source.set_logging(False)
-            try:
+        if isinstance(clock, ModelledHost):
+            return
+        self._source.set_logging(False)
+        try:
+            self._source.set_telling_ns(telling_ns())
+            if isinstance(clock, MixedHost):
                 clock.scale = host_scale(self.costs)
-            finally:
-                self._source.set_logging(True)
+        finally:
+            self._source.set_logging(True)
 
 
 def allocator_settings() -> str:

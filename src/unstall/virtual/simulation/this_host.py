@@ -1,4 +1,4 @@
-"""Measures how long this host takes for operators on the CPU, against what the model says of the modelled host."""
+"""Measures this host: its speed against that of the modelled host, and what torch takes to tell of operators."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_st
 _ROWS, _WIDTH = 10_000, 64
 _TAKES_NS = 100_000_000
 _LEAST_ROUNDS = 5
+_CALLS = 100
 
 
 def host_scale(costs: Costs) -> float:
@@ -19,7 +20,7 @@ def host_scale(costs: Costs) -> float:
 
     The products are made in two ways: x.mul(x).sum(-1) goes by the speed of memory, bmm of rows by that of plain loops.
     """
-    return float(f"{sum(_modelled_ns(costs)) / _fastest_ns():.3g}")
+    return float(f"{sum(_modelled_ns(costs)) / _here_ns():.3g}")
 
 
 def _modelled_ns(costs: Costs) -> list[int]:
@@ -33,8 +34,8 @@ def _modelled_ns(costs: Costs) -> list[int]:
     return [costs.host_work_ns(call, 1) for call in calls]
 
 
-def _fastest_ns() -> int:
-    """Returns the ns of the fastest of many rounds here: others are slowed down by other programs."""
+def _here_ns() -> int:
+    """Returns the ns of one thread here."""
     import torch
 
     x = torch.ones(_ROWS, _WIDTH)
@@ -47,19 +48,41 @@ def _fastest_ns() -> int:
     threads = torch.get_num_threads()
     torch._C.set_num_threads(1)
     try:
-        return min(_times(work))
+        return _fastest(work, _TAKES_NS)
     finally:
         torch._C.set_num_threads(threads)
 
 
-def _times(work: Callable[[], None]) -> list[int]:
+def telling_ns() -> int:
+    """Returns the ns that torch takes to tell of an operator's begin or end, when nothing is done then: half of what an
+    operator takes longer if torch tells of it.
+    """
+    import torch
+
+    x = torch.ones(4)
+
+    def work() -> None:
+        for _ in range(_CALLS):
+            x.add(x)
+
+    told = _fastest(work, _TAKES_NS // 4)
+    torch.autograd._enable_record_function(False)
+    try:
+        untold = _fastest(work, _TAKES_NS // 4)
+    finally:
+        torch.autograd._enable_record_function(True)
+    return max(told - untold, 0) // (2 * _CALLS)
+
+
+def _fastest(work: Callable[[], None], takes_ns: int) -> int:
+    """Returns the ns of the fastest of many calls of `work`: others are slowed down by other programs."""
     found: list[int] = []
-    ends = time.monotonic_ns() + _TAKES_NS
+    ends = time.monotonic_ns() + takes_ns
     while len(found) < _LEAST_ROUNDS or time.monotonic_ns() < ends:
         began = time.monotonic_ns()
         work()
         found.append(time.monotonic_ns() - began)
-    return found
+    return min(found)
 
 
 def _tensor(*sizes: int) -> TensorSpec:
