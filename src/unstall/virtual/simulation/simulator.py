@@ -27,8 +27,8 @@ from unstall.virtual.races import RaceLog
 from unstall.virtual.simulation import counts
 from unstall.virtual.simulation.foresight import Foresight, is_plain
 from unstall.virtual.simulation.host_clock import HostClock, MeasuredHost, MixedHost, ModelledHost, Moment
-from unstall.virtual.simulation.this_host import host_scale, telling_ns
 from unstall.virtual.simulation.simulate import Simulation
+from unstall.virtual.simulation.this_host import host_scale, telling_ns
 
 if TYPE_CHECKING:
     from unstall.timeline.columns import Timeline
