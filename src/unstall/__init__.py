@@ -103,7 +103,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first asked for, so that `import unstall` costs next to nothing."""
+    """Imports a public name when it is first used, so that `import unstall` is fast."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

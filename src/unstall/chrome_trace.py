@@ -13,21 +13,31 @@ from unstall.files import writing_atomically
 
 
 class Text:
-    """Events as JSON text. Times are microseconds from `zero_ns` on, exact to the nanosecond."""
+    """Writes trace events as JSON text. Times are in microseconds after `zero_ns`, exact to the nanosecond."""
 
     def __init__(self, zero_ns: int) -> None:
         self._zero_ns = zero_ns
         self._names: dict[str, str] = {}
 
     def name(self, text: str) -> str:
-        """Returns the text as a JSON string."""
+        """Returns the text as a JSON string, in quotes."""
         found = self._names.get(text)
         if found is None:
             found = self._names[text] = msgspec.json.encode(readable(text)).decode()
         return found
 
     def span(self, category: str, name: str, process: int, thread: int, start: int, end: int, arguments: str) -> str:
-        """Returns a complete event. `start` and `end` are in ns; `arguments` are the members of its JSON object."""
+        """Returns a complete event ("ph": "X") as JSON.
+
+        Args:
+            category: The event's category.
+            name: The event's name.
+            process: Process id.
+            thread: Thread id.
+            start: When the event begins, in ns.
+            end: When the event ends, in ns.
+            arguments: The members of the event's "args" object, as JSON without braces.
+        """
         since, lasted = start - self._zero_ns, max(end - start, 0)
         return (
             f'{{"ph":"X","cat":"{category}","name":{self.name(name)},"pid":{process},"tid":{thread},'
@@ -36,7 +46,7 @@ class Text:
 
 
 def readable(value: Any) -> Any:
-    """Returns a JSON value with ? for each character that cannot be encoded: file names may hold any bytes."""
+    """Returns a JSON value with "?" for each character that cannot be encoded. File names may hold any bytes."""
     match value:
         case str():
             return value.encode(errors="replace").decode()
@@ -48,13 +58,13 @@ def readable(value: Any) -> Any:
 
 
 def micros(ns: int) -> str:
-    """Returns nanoseconds as microseconds, exactly."""
+    """Returns nanoseconds as microseconds in decimal notation, exactly: "1.500" for 1500."""
     sign, ns = ("-", -ns) if ns < 0 else ("", ns)
     return f"{sign}{ns // 1000}.{ns % 1000:03d}"
 
 
 def thread_names(names: dict[int, str], process: int, text: Text) -> Iterator[str]:
-    """Yields the events that name a process's threads."""
+    """Yields the metadata events that name the threads of a process. `names` maps a thread id to the thread's name."""
     for thread, name in names.items():
         yield (
             f'{{"ph":"M","name":"thread_name","pid":{process},"tid":{thread},"ts":0,'
@@ -63,7 +73,7 @@ def thread_names(names: dict[int, str], process: int, text: Text) -> Iterator[st
 
 
 def write(path: Path, head: dict[str, object], events: Iterable[str]) -> None:
-    """Write a trace, compressed if the name ends in .gz. The file appears only once it is complete.
+    """Writes a trace, compressed if the name ends in .gz. The file appears only once it is complete.
 
     The gzip header of a compressed file holds the time of writing (RFC 1952). A copy of the file keeps that time.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class UnstallError(Exception):
-    """Base of all errors meant for the user. The message is one sentence that says what is wrong and what to do.
+    """Base of all errors that are meant for the user. The message is one sentence: what is wrong, and what to do.
 
     Attributes:
         exit_code: The exit code of the command line after this error.
@@ -33,14 +33,14 @@ class TraceError(UnstallError):
 
 
 class GraphedError(UnstallError):
-    """A function cannot be served by a CUDA graph, which is an error with `strict=True`."""
+    """A CUDA graph cannot serve a function that is decorated with `graphed(strict=True)`."""
 
 
 class SyncError(UnstallError, RuntimeError):
     """The CPU is about to wait for the GPU in a block under `unstall.no_sync()`.
 
     Attributes:
-        wait: The `unstall.guarding.wait.Wait`, or None.
+        wait: Details of the wait, an `unstall.guarding.wait.Wait`; None if they are not known.
     """
 
     def __init__(self, text: str, wait: Any = None) -> None:

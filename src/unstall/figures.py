@@ -37,15 +37,17 @@ def duration(ns: int) -> str:
 
 
 def in_one_unit(*times_ns: int) -> list[str]:
-    """Returns durations that will be read side by side, all in ms: ["0.653 ms", "12.4 ms"]. If one is below 1 µs or at
-    least 1 s, or if all are below 100 µs, each has its own unit."""
+    """Returns durations for side-by-side reading, all in ms: ["0.653 ms", "12.4 ms"].
+
+    Each duration has its own unit instead if one of them is below 1 µs or at least 1 s, or if all are below 100 µs.
+    """
     if all(1_000 <= ns < 1_000_000_000 for ns in times_ns) and max(times_ns) >= 100_000:
         return [f"{_three_digits(ns / 1e6)} ms" if ns >= 1_000_000 else f"{ns / 1e6:.3f} ms" for ns in times_ns]
     return [duration(ns) for ns in times_ns]
 
 
 def share(part: int, whole: int) -> str:
-    """Returns part / whole as a percentage, such as "38.4 %". The result is 0 or 100 only if that is exact."""
+    """Returns part / whole as a percentage, such as "38.4 %". The text is "0 %" or "100 %" only if that is exact."""
     if whole <= 0 or part == 0:
         return "0 %"
     if part == whole:
@@ -59,13 +61,18 @@ def share(part: int, whole: int) -> str:
 
 
 def good_to(error: float | None) -> str:
-    """Returns a phrase on how good an estimate is. `error` is its usual error as a fraction, or None if not known."""
+    """Returns a phrase on how good an estimate is, such as "± 5 % or so".
+
+    Args:
+        error: The usual error of the estimate, as a fraction; None if it is not known.
+    """
     return "how good cannot be told" if error is None else f"± {100 * error:.0f} % or so"
 
 
 def rate(often: float, *, whole_from: float = 10) -> str:
-    """Returns how often something happens in the mean, as text: "7", "0.3" or "<0.1". Numbers of `whole_from` or more
-    are rounded: "12".
+    """Returns how often something happens on average, as text: "7", "0.3" or "<0.1".
+
+    Numbers of `whole_from` or more are rounded to whole numbers: "12".
     """
     if often == round(often) or often >= whole_from:
         return f"{round(often):,}"
@@ -78,12 +85,12 @@ def counted(number: int, noun: str) -> str:
 
 
 def listed(parts: Sequence[str], last: str = "and") -> str:
-    """Returns the parts as a list in a sentence: "2", "2 and 4", "2, 4 and 6". `last` stands before the last one."""
+    """Joins the parts to a list in a sentence: "2", "2 and 4", "2, 4 and 6". `last` precedes the last part."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} {last} {parts[-1]}"
 
 
 def numbered_findings(numbers: Sequence[str]) -> str:
-    """Returns findings by their numbers: "finding 2", "findings 2 and 4"."""
+    """Joins the numbers of findings to a phrase: "finding 2", "findings 2 and 4"."""
     return f"finding{'s' * (len(numbers) > 1)} {listed(numbers)}"
 
 
@@ -118,7 +125,7 @@ def _size(count: int, units: Sequence[str], base: int) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Returns the bytes of "2GB", "512 MiB" or "1.5 GiB". Raises UsageError if the unit is missing or unknown."""
+    """Converts a size such as "2GB" or "1.5 GiB" to bytes. Raises UsageError if the unit is missing or unknown."""
     match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{0,9})?)\s*([kKMGT]?i?B)\s*", text)
     factor = _BYTES.get(match[2]) if match else None
     if not match or factor is None:
@@ -127,7 +134,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """Returns the nanoseconds of "1.5ms", "200 us" or "2s". Raises UsageError if the unit is missing or unknown."""
+    """Converts a time such as "1.5ms" or "200 us" to ns. Raises UsageError if the unit is missing or unknown."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(ns|us|µs|ms|s)\s*", text)
     if not match:
         raise UsageError(f"{text!r} is not a time: write a number and its unit, such as 500us, 1.5ms or 2s")
@@ -135,7 +142,7 @@ def parse_duration(text: str) -> int:
 
 
 def parse_ms(text: str) -> int:
-    """Converts a number of milliseconds, such as "1.5", to ns. Raises UsageError for anything but a number above 0."""
+    """Converts a number of milliseconds, such as "1.5", to ns. Raises UsageError unless the number is above 0."""
     try:
         ns = round(float(text) * 1e6)
     except (ValueError, OverflowError):
@@ -146,14 +153,14 @@ def parse_ms(text: str) -> int:
 
 
 def parse_whole(text: str) -> int:
-    """Returns a whole number from 0 on. Raises UsageError for anything else."""
+    """Converts text to an integer of 0 or more. Raises UsageError for any other text."""
     if not text.isdecimal() or len(text) > _MOST_DIGITS:
         raise UsageError(f"{text!r} is not a whole number from 0 on")
     return int(text)
 
 
 def parse_share(text: str) -> float:
-    """Returns the fraction that "20%" stands for. Raises UsageError outside of 0 to 100.
+    """Converts a percentage such as "20%" to a fraction. Raises UsageError if it is not from 0 to 100.
 
     "20" is read as 20 %. "0.2" is refused, since it may mean 20 % or 0.2 %.
     """

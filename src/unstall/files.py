@@ -13,9 +13,9 @@ from unstall.errors import UsageError
 
 
 def write_atomically(path: str | Path, data: bytes) -> None:
-    """Write to a temporary file beside `path`, then rename that file to `path`. Raises UsageError if writing fails.
+    """Writes to a temporary file beside `path`, then renames this file to `path`. Raises UsageError if writing fails.
 
-    Anything but a regular file (`/dev/stdout`, a pipe) is written to directly.
+    If `path` exists and is not a regular file (such as `/dev/stdout` or a pipe), writes to `path` directly.
     """
     with writing_atomically(path) as file:
         file.write(data)
@@ -23,7 +23,11 @@ def write_atomically(path: str | Path, data: bytes) -> None:
 
 @contextmanager
 def writing_atomically(path: str | Path) -> Iterator[IO[bytes]]:
-    """Like `write_atomically`, but piece by piece in a `with` block. If the block raises, `path` is not changed."""
+    """Yields a temporary file to write to. At the end of the `with` block, the file is renamed to `path`.
+
+    If the block raises, `path` is not changed. If `path` exists and is not a regular file (such as `/dev/stdout` or a
+    pipe), yields `path` itself as a file to write to. Raises UsageError if writing fails.
+    """
     target = Path(path)
     try:
         if target.exists() and not target.is_file():
@@ -47,10 +51,10 @@ def writing_atomically(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def check_targets(targets: Sequence[str | Path], inputs: Sequence[str | Path] = ()) -> None:
-    """Raise UsageError for a target that is an input or another target, also through links, or whose folder does not
-    exist.
+    """Raises UsageError if one of the output files `targets` cannot be written safely.
 
-    Anything but a regular file (`/dev/stdout`, a pipe) may be a target twice.
+    A target is refused if it is the same file as an input or another target (also through links), if it is a folder, or
+    if its folder does not exist. A path that is not a regular file (such as `/dev/stdout` or a pipe) may occur twice.
     """
     taken = [(Path(path), "it is the input, which would be lost") for path in inputs]
     for target in map(Path, targets):
@@ -67,7 +71,7 @@ def check_targets(targets: Sequence[str | Path], inputs: Sequence[str | Path] = 
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    """Returns whether both paths name one file, also through links, or would once it exists."""
+    """Returns whether both paths name the same file, also through links. Neither file has to exist."""
     try:
         return one.samefile(other)
     except OSError:
@@ -75,7 +79,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _mode(target: Path) -> int:
-    """Returns the mode that `open` would give: that of the existing file, or of a new one under the umask."""
+    """Returns the permission bits of the file if it exists; otherwise those that a new file gets under the umask."""
     if target.exists():
         return target.stat().st_mode & 0o777
     mask = os.umask(0)

@@ -53,39 +53,40 @@ _INSTALLED = re.compile(r"^.{0,4096}(?:site-packages|dist-packages|lib/python\d+
 
 
 def is_left_out_of_stacks(path: str) -> bool:
-    """Returns whether frames of this file are left out of stacks: files of unstall are, except helpers that programs
-    call.
+    """Returns whether stacks omit frames of this file.
+
+    Stacks omit frames of unstall's own files, except the helpers that programs call (`unstall.fix`).
     """
     return path.startswith(OURS) and not path.startswith(_HELPERS)
 
 
 @lru_cache(4096)
 def is_users(path: str) -> bool:
-    """Returns whether this file is one that a user edits: neither ours, nor an installed package's."""
+    """Returns whether a user edits this file: it belongs neither to unstall nor to an installed package."""
     return not path.startswith(OURS) and not is_installed(path)
 
 
 def top_module(path: str) -> str:
-    """Returns the top-level module of a recorded path: "torch" for "torch/nn/modules/module.py"."""
+    """Returns the top-level module of a recorded path, such as "torch" for "torch/nn/modules/module.py"."""
     path = _INSTALLED.sub("", path.replace("\\", "/"), count=1)
     return path.lstrip("/").split("/", 1)[0].removesuffix(".py")
 
 
 def is_installed(path: str) -> bool:
-    """Returns whether this file belongs to a framework or another installed package, which a user does not edit.
+    """Returns whether this file belongs to a framework or to another installed package, which a user does not edit.
 
-    A path below a library folder belongs to a package. If a trace has stripped the `sys.path` prefix, only the names of
-    well-known packages are recognized.
+    A path below a library folder (such as site-packages) belongs to a package. In a trace that has stripped the
+    `sys.path` prefix from paths, only the names of well-known packages are recognized.
     """
     return bool(_INSTALLED.match(path.replace("\\", "/"))) or top_module(path) in LIBRARIES or is_framework(path)
 
 
 def is_framework(path: str) -> bool:
-    """Returns whether this file is part of torch, a related package, numpy or the standard library, or is generated
-    code.
+    """Returns whether this file is generated code, or belongs to torch, a related package, numpy or the standard
+    library.
 
-    Traces strip `sys.path` prefixes, so the name of the top-level module decides. An absolute path that is not below a
-    library folder is the user's.
+    Traces strip `sys.path` prefixes, so the name of the top-level module decides. An absolute path outside of library
+    folders is the user's.
     """
     if not path or _GENERATED.search(path):
         return True

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 
 def append_json_lines(path: str, entries: Sequence[dict[str, object]]) -> None:
-    """Append entries to a file, one a line, with one write system call. Values that JSON lacks are stored as text.
+    """Appends entries to a file, one per line, with one write system call. Values that JSON lacks are stored as text.
 
     Raises:
-        OSError: The disk is full. In this case no part of the entries is kept: half a line would break the next line.
+        OSError: The disk is full. In this case none of the entries is kept, since half a line would spoil the next
+            line.
     """
     if not entries:
         return

@@ -15,20 +15,25 @@ UNKNOWN = -1
 
 
 def digest_of(line: bytes) -> int:
-    """Returns the digest of a line's text without the white space around it; -1 if nothing is left of it."""
+    """Returns a digest of the line without the white space around it; -1 if the line is blank."""
     text = line.strip()
     return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()) if text else UNKNOWN
 
 
 class LineDigests:
-    """Maps a line of a file to its digest, or to -1 if it has none.
+    """Maps (file, line number) to the digest of this line's text, or to -1 if the line has no digest.
 
-    Lines of frameworks have no digest. Neither have lines of a file that was changed after the program began, since
+    Lines of frameworks have no digest. Lines of a file that changed after the program began have none either, since
     such a file may not be the one that ran.
     """
 
     def __init__(self, folder: str, began_s: float) -> None:
-        """`folder` is where the program was started, `began_s` when, as `time.time` tells it."""
+        """Makes digests for one program.
+
+        Args:
+            folder: The folder in which the program was started.
+            began_s: When the program was started, as `time.time` gives it.
+        """
         self._folder = folder
         self._began_s = began_s
         self._files: dict[str, list[bytes]] = {}

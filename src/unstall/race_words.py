@@ -21,17 +21,24 @@ _ACCESSES = {
 
 
 def name_of(kind: RaceKind) -> str:
-    """Returns a kind's name in results."""
+    """Returns the name of a kind of race in results, such as "read-early"."""
     return kind.name.lower().replace("_", "-")
 
 
 def kind_named(name: str) -> RaceKind:
-    """Returns the kind with this name in results."""
+    """Returns the kind of race that has this name in results, such as "read-early"."""
     return RaceKind[name.upper().replace("-", "_")]
 
 
 def saw(kind: RaceKind, earlier: str, later: str, amount: str) -> str:
-    """Returns what the two accesses did, given their descriptions and how much memory they share."""
+    """Returns a phrase on what the two accesses of a race did.
+
+    Args:
+        kind: The kind of race.
+        earlier: Description of the access that was issued first.
+        later: Description of the access that was issued second.
+        amount: How much memory both access, as text.
+    """
     does, did = _ACCESSES[kind]
     still = f"{earlier} may not have {'read' if did == 'reads' else 'written'} yet"
     if did == "uses":
@@ -40,7 +47,13 @@ def saw(kind: RaceKind, earlier: str, later: str, amount: str) -> str:
 
 
 def fix_of(kind: RaceKind, earlier: str | None, later: str | None) -> str:
-    """Returns what mends a race, given the names of the two streams. None: the host."""
+    """Returns advice that removes a race.
+
+    Args:
+        kind: The kind of race.
+        earlier: Name of the stream of the access that was issued first; None if the host made this access.
+        later: Name of the stream of the access that was issued second; None if the host made this access.
+    """
     if later is None or earlier is None:
         before = "reading" if kind == RaceKind.READ_EARLY else "writing to the buffer again"
         return (

@@ -43,13 +43,13 @@ BUSY_PARTS = ("compute", "both", "copy", "comm")
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The run that a result is about, recorded or simulated.
+    """The run that a result is about. The run was recorded, or simulated on a virtual GPU.
 
     Attributes:
-        path: The file that was read, or another name for the input.
+        path: The file that was read. For a live source, a name for this source.
         reader: The file format: "kineto", or the kind of live source.
-        recorder: unstall's recorder that wrote the file; None if another tool wrote it.
-        known_error: For a simulated run, how far off its times are on known programs.
+        recorder: The recorder of unstall that wrote the file; None if another tool wrote it.
+        known_error: How far the times of a simulated run are off on known programs; None for a recorded run.
         device: Model name of the device.
         torch: Version of torch.
         cuda: Version of the CUDA runtime.
@@ -80,13 +80,13 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Integrity(msgspec.Struct, frozen=True, kw_only=True):
-    """What was wrong with the input.
+    """Problems of the input.
 
     Attributes:
         ok: False if something is missing that may change a figure.
         notes: What was repaired or dropped, one sentence each.
-        shortfall: Why the result is about another part of the run than was asked for, or about few of its steps only.
-            None if nothing is missing. The verdict begins with this text.
+        shortfall: Why the result covers a different part of the run than the user asked for, or only a few steps of
+            that part. None if the result covers all of it. The verdict begins with this text.
     """
 
     ok: bool
@@ -95,13 +95,17 @@ class Integrity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps that do not count because `unstall.graphed` proves its graphs in them, or in steps around them.
+    """Steps that the figures leave out because of `unstall.graphed`.
+
+    Before `graphed` uses a CUDA graph, it checks the graph: it also runs the plain function and compares the results. A
+    step with such checks takes longer than other steps. The figures are about the longest stretch of steps without
+    checks.
 
     Attributes:
-        proving: Number of steps with proofs in them.
-        apart: Number of steps that lie apart from the longest stretch without proofs.
+        proving: Number of steps that contain checks.
+        apart: Number of steps without checks that lie outside the longest stretch of such steps.
         of: Number of all steps, including the steps that count.
-        mean_ns: Mean time of the steps that do not count.
+        mean_ns: Mean time of the steps that are left out.
     """
 
     proving: int
@@ -111,12 +115,12 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def count(self) -> int:
-        """How many steps do not count."""
+        """How many steps are left out."""
         return self.proving + self.apart
 
     @property
     def most(self) -> bool:
-        """Whether most of all steps are left out, so that the other steps do not stand for the run."""
+        """Whether more than half of all steps are left out, so that the remaining steps are not typical of the run."""
         return 2 * self.count > self.of
 
 
@@ -124,14 +128,14 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """How the run was cut into steps.
 
     Attributes:
-        found_by: How the steps were detected; "whole" if no steps were found, and the run counts as one step.
-        name: The annotation, the optimizer or the launch that begins a step.
-        marks: What marked the step boundaries for unstall's recorder.
+        found_by: How the steps were detected; "whole" if no steps were found. In that case the run counts as one step.
+        name: The name of the annotation, optimizer or launch that begins each step.
+        marks: What marked the step boundaries for unstall's recorder; None if another tool recorded the run.
         count: Number of steps.
-        start_ns: When the window begins, on the run's clock.
-        wall_ns: Length of the window, which all steps together span.
+        start_ns: When the first step begins, on the run's clock.
+        wall_ns: Time from the start of the first step to the end of the last step.
         mean_ns: `wall_ns` divided by `count`.
-        left_out: Steps that do not count because `unstall.graphed` proves its graphs; None if there are none.
+        left_out: Steps that do not count because `unstall.graphed` checks its graphs in them; None if all steps count.
     """
 
     found_by: Literal["annotation", "optimizer", "period", "whole"]
@@ -145,7 +149,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unit(self) -> str:
-        """What the figures are about, in words: a step, or the whole run if no steps were found."""
+        """The period that a figure describes, in words: "a step", or "the run" if no steps were found."""
         return "the run" if self.found_by == "whole" else "a step"
 
     @property
@@ -155,17 +159,17 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def plain_name(self) -> str:
-        """The name as people use it: AdamW.step rather than torch's Optimizer.step#AdamW.step."""
+        """The name as people write it, such as AdamW.step for torch's Optimizer.step#AdamW.step."""
         name = self.name or ""
         return name.removeprefix("Optimizer.step#") if self.found_by == "optimizer" else name
 
 
 class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One edit of the plan.
+    """One edit of the plan. The plan lists edits in the order to make them.
 
     Attributes:
         edit: The edit, as `unstall whatif --edit` takes it.
-        step_ns: Step time after this edit and all before it.
+        step_ns: Step time after this edit and all earlier edits of the plan.
         gain_ns: How much this edit takes off the step time.
         notes: Which parts of the edit could not be made, and why, one sentence each.
     """
@@ -177,13 +181,13 @@ class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Busy(msgspec.Struct, frozen=True, kw_only=True):
-    """ns with work on the device.
+    """Time in ns during which the device works, by kind of work.
 
     Attributes:
-        compute: Kernels, and no copy.
-        copy: Copies, and no kernel.
-        both: Kernels and copies at once.
-        comm: Collectives, and nothing else.
+        compute: A kernel runs, and no copy.
+        copy: A copy runs, and no kernel.
+        both: A kernel and a copy run at once.
+        comm: Only collectives run.
     """
 
     compute: int = 0
@@ -193,7 +197,7 @@ class Busy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Idle(msgspec.Struct, frozen=True, kw_only=True):
-    """ns with no work on the device, by cause (`IDLE_CAUSES`)."""
+    """Time in ns during which the device does nothing, by cause. The attributes are the causes in `IDLE_CAUSES`."""
 
     sync: int = 0
     launch: int = 0
@@ -209,9 +213,13 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the time of the window went: `wall_ns` is exactly the sum of all parts of `busy_ns` and `idle_ns`.
+    """How the time of the recorded steps divides into busy and idle time.
 
-    `comm_ns` is how long a collective was under way, alone or beside other work.
+    Attributes:
+        wall_ns: Length of the recorded steps. It is exactly the sum of all attributes of `busy_ns` and `idle_ns`.
+        busy_ns: Time during which a device works, by kind of work.
+        idle_ns: Time during which no device works, by cause.
+        comm_ns: Time during which a collective runs, alone or beside other work.
     """
 
     wall_ns: int
@@ -221,34 +229,39 @@ class Accounts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def all_idle_ns(self) -> int:
-        """How long no device was at work, for whatever cause."""
+        """Time in ns during which no device works, summed over all causes."""
         return sum(getattr(self.idle_ns, cause) for cause in IDLE_CAUSES)
 
 
 class DeviceAccounts(Accounts, frozen=True, kw_only=True):
-    """The accounts of one device, with its index and its model name."""
+    """The accounts of a single device.
+
+    Attributes:
+        device: Index of the device.
+        name: Model name of the device.
+    """
 
     device: int
     name: str | None = None
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """How well the replay reproduces the measured run, and the run without the recorder's overhead.
+    """How well the replay reproduces the measured run, and what the run would be without the recorder's overhead.
 
     Attributes:
         mean_step_ns: Step time of the replayed run.
         error: How far `mean_step_ns` is from the measured step time, as a fraction of the measured step time.
-        error_ns: The same fraction of `undistorted_mean_step_ns`, in ns; never negative. A gain that is smaller than
-            this may be 0.
+        error_ns: `error` times `undistorted_mean_step_ns`, in ns; never negative. A gain smaller than `error_ns` may be
+            0.
         undistorted_mean_step_ns: Step time in a long run without the recorder's overhead.
         undistorted_by: How the overhead was determined.
-        usual_error: Usual error of the estimate, as a fraction, if `undistorted_by` is "usual cost".
+        usual_error: Usual error of the estimated overhead, as a fraction, if `undistorted_by` is "usual cost".
         plain_step_ns: Step time measured without recording.
-        left_out_ns: Sum over all steps of the pauses that are left out, because each was seen in only one step.
+        left_out_ns: Sum over all steps of the pauses that the replay omits, because each was seen in only one step.
         device_stretch: Factor on kernel times that was needed to match the plain step time.
         host_free_step_ns: Step time if the host took no time at all.
         accounts: Accounts of the recorded steps without the recorder's overhead.
-        inferred: Facts that the file does not have and the replay assumes, one phrase each.
+        inferred: Facts that the file lacks and that the replay assumes, one phrase each.
     """
 
     mean_step_ns: int
@@ -269,17 +282,17 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds the run.
 
     Attributes:
-        bound_by: "device", one of `IDLE_CAUSES` except "unknown", "mixed" if several resources limit the run alike or
-            none does by itself, or "none" if there is no device work or the device failed. It names the resource that
-            would shorten a step most if the resource took no time. If another resource would shorten a step as
-            much as the host or the kernels, it names that other resource.
-        or_bound_by: What `bound_by` would be at the other end of the estimate of the recorder's overhead. None if that
-            is the same resource, or if the overhead is not estimated.
-        basis: Whether the verdict is about the run as recorded, or without the recorder's overhead.
+        bound_by: The resource that would shorten a step most if it took no time: "device", or one of `IDLE_CAUSES`
+            except "unknown". "mixed" if several resources limit the run alike, or if no single one limits it. "none" if
+            there is no device work, or the device failed. On a tie, a resource other than the host and the kernels is
+            named.
+        or_bound_by: Another possible value of `bound_by`. The recorder's overhead is an estimate with a range, and this
+            value belongs to the other end of the range. None if it is the same, or if the overhead is not estimated.
+        basis: Whether the verdict is about the run as recorded, or about the run without the recorder's overhead.
         text: The verdict in sentences, with figures.
-        if_free: By resource ("host", "kernels", "copies", "communication", "waits", "input", "allocator", "startup",
-            "sleep"): ns that a step would be shorter if the resource took no time, by replay. A value below
-            `Replay.error_ns` cannot be told from 0. None if the run cannot be replayed well enough.
+        if_free: Maps each resource ("host", "kernels", "copies", "communication", "waits", "input", "allocator",
+            "startup", "sleep") to a time in ns: how much shorter a step would be, by replay, if the resource took no
+            time. A value below `Replay.error_ns` cannot be told from 0. None if the run cannot be replayed well enough.
     """
 
     bound_by: str
@@ -290,7 +303,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """The nearest caller in the user's own code."""
+    """The function of the user's own code that called a place, and the line of the call."""
 
     file: str
     line: int
@@ -302,9 +315,9 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         file: The file; None if no stacks were recorded.
-        line: The line, from 1.
-        line_is: "exact" for the line that ran, "def" for the first line of its function.
-        function: The function; an annotation's name if there is no file.
+        line: The line number, from 1.
+        line_is: "exact" if `line` is the line that ran, "def" if it is the first line of the function.
+        function: The function; the name of an annotation if `file` is None.
         op: The outermost operator; None if the place is not about a single operator.
         called_from: The nearest caller in the user's own code.
     """
@@ -318,12 +331,12 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str | None, int | None, str | None, str | None]:
-        """Equal for two places that are the same, whatever their callers."""
+        """The place without its caller: equal keys mean the same place."""
         return self.file, self.line, self.function, self.op
 
 
 class FaultInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A tensor that the failed operator was given. Tensors of a list are named indices[0], indices[1], …"""
+    """A tensor that was an input of the failed operator. The tensors of a list are named indices[0], indices[1], …"""
 
     name: str
     dtype: str
@@ -331,13 +344,13 @@ class FaultInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
-    """The first wrong value that a failed operator was given.
+    """The first wrong value among the inputs of a failed operator.
 
     Attributes:
-        argument: The name of the operator's input that has the wrong value.
+        argument: The name of the input that has the wrong value.
         value: The value; "nan", "inf" or "-inf" for values that JSON lacks.
-        position: The value's position in the input.
-        least: The least right value; None if the value is wrong for another reason than its size.
+        position: The index of the value in the input.
+        least: The smallest valid value; None if the value is wrong for another reason than its size.
         bound: The first value that is too large; None if `least` is None.
         count: How many values of the input are wrong.
         of: How many values the input has.
@@ -353,7 +366,13 @@ class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeldMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """The memory of a device that one line held: how many bytes, and in how many allocations."""
+    """The device memory that one line's allocations occupied.
+
+    Attributes:
+        where: The line.
+        bytes: Total size of the allocations.
+        count: Number of allocations.
+    """
 
     where: Where
     bytes: int
@@ -361,7 +380,7 @@ class HeldMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault of a device: what failed, and when Python got the error. The line is in the finding.
+    """A fault of a device: what failed, and when Python got the error. The line that failed is in `Finding.where`.
 
     Attributes:
         kind: What the kernel found wrong; "memory" if the device's memory was full.
@@ -370,17 +389,17 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         check: The kernel's check, in its own words.
         inputs: The tensors that the operator was given.
         wrong: The first wrong value, if it is known.
-        backward: Whether the operator failed in a backward pass. If so, the finding's line is the line of the forward
+        backward: Whether the operator failed in a backward pass. If so, `Finding.where` is the line of the forward
             pass, unless the program wrote the backward pass itself.
         device: The device's index.
         stream: The recorder's number of the stream.
         iteration: Number of the step, from 1 on, counted over the whole program; None if steps are not known.
         call: How many times the program had called the operator with the same call stack, including the failed call.
-        replayed_at: Where the graph was launched, if the work was captured.
+        replayed_at: Where the CUDA graph was launched, if the work was part of one.
         noticed_at: Where the error was raised in Python; None if it never was.
-        noticed_after_ns: How long after the call the error was raised.
+        noticed_after_ns: Time from the call of the operator to the error in Python.
         ended: Whether the error ended the program.
-        held: What held the memory of a full device, the largest part first.
+        held: What occupied the memory when it was full, the largest part first.
     """
 
     kind: FaultKind
@@ -402,28 +421,28 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing worth knowing: its place, its cost per step, and what to do about it.
+    """One problem: where it is, what it costs per step, and what to do about it.
 
     Attributes:
         rule: Name of the rule that found it.
         title: What happens, in a sentence.
         where: The place in the source.
-        count: How often it happens in the whole window.
+        count: How often it happens in all recorded steps together.
         steps_seen: In how many steps it happens; None in results that older versions saved.
         wait_ns: How long the host is blocked, per step.
         exposed_ns: How long the device is idle because of it, per step. For copies and collectives: how long they run
             while nothing computes. For kernels that could be faster: how long they run while nothing else does.
-        gain_ns: How much shorter a step gets with `edit` made. None if the edit was not replayed, or if the gain is
+        gain_ns: How much shorter a step gets once `edit` is made. None if the edit was not replayed, or if the gain is
             within the replay's own error.
         gain_below_ns: The replay's own error per step, if the gain is within this error; else None.
-        edit: The edit that models the fix, as `unstall whatif --edit` takes it; None if there is none.
+        edit: The edit that models the fix, as `unstall whatif --edit` takes it; None if no edit does.
         saw: The evidence.
         fix: What to do.
         safe_if: The condition under which `fix` keeps the program correct.
         confidence: How sure the rule is.
-        harmless: Whether the finding costs nothing, and is listed only because people look for it.
+        harmless: Whether the finding costs nothing. Such a finding is listed because people look for it.
         wrong: Whether the program may compute a wrong result. Such findings come first, whatever they cost.
-        spans: (start, end) in ns of up to 100 of its costliest instances, in order of time.
+        spans: Times of the up to 100 costliest occurrences, as (start, end) in ns, in order of time.
         fault: The fault of the device that the finding is about; None for all other findings.
     """
 
@@ -452,12 +471,12 @@ class LineCost(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         where: The line.
-        launches: Number of host calls at the line that put work on a device, in the whole window.
-        device_ops: Number of device ops that these calls launched, in the whole window.
+        launches: Number of host calls at the line that put work on a device, in all recorded steps together.
+        device_ops: Number of device ops that these calls launched, in all recorded steps together.
         device_ns: Device time of these ops, per step.
         wait_ns: How long the host is blocked at the line, per step.
         idle_ns: How long the device is idle because of the line, per step.
-        idle_cause: The cause of most of `idle_ns`.
+        idle_cause: The cause of most of `idle_ns`; None if `idle_ns` is 0.
     """
 
     where: Where
@@ -470,16 +489,16 @@ class LineCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How often one line does something.
+    """How often one line does something, such as waiting for the device.
 
     Attributes:
         where: The line.
-        most: How often in the step in which it does so most often.
-        count: How often in all steps together.
-        steps_seen: In how many steps.
+        most: How often it happens in the step in which it happens most often.
+        count: How often it happens in all steps together.
+        steps_seen: In how many steps it happens.
         title: What the line does, in a sentence; "" if there is no such sentence.
         fix: What to do instead; "" if that is not known.
-        rule: The rule of the finding at this line that says what it costs; "" if there is no such finding.
+        rule: The rule of the finding that says what this costs; "" if there is no such finding at this line.
     """
 
     where: Where
@@ -495,9 +514,9 @@ class StepCount(msgspec.Struct, frozen=True, kw_only=True):
     """How often something happens in a step.
 
     Attributes:
-        most: How often in the step in which it happens most often.
-        step: The number of that step, from 1 on; 0 if it never happens.
-        count: How often in all steps together: the mean is `count` divided by the number of steps.
+        most: How often it happens in the step in which it happens most often.
+        step: The number of the step that has `most`, from 1 on; 0 if it never happens.
+        count: How often it happens in all steps together. The mean is `count` divided by the number of steps.
         lines: The counts of single lines. The line with the highest `most` comes first.
     """
 
@@ -515,12 +534,13 @@ class LineBytes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reserved(msgspec.Struct, frozen=True, kw_only=True):
-    """The most memory that the caching allocator had taken from a device at once.
+    """The largest amount of device memory that the caching allocator held at one time.
 
     Attributes:
-        bytes: The peak of the device with the highest peak. It is taken from the start of the program to the end of the
-            recording if unstall recorded the run, otherwise over the recorded part.
-        lines: What single lines allocate, the largest part first; empty if allocations were not recorded one by one.
+        bytes: The amount, on the device with the highest peak. If unstall recorded the run, the peak is taken from the
+            program's start to the end of the recording. Otherwise it is taken over the recorded part only.
+        lines: How much single lines allocate, the largest amount first; empty if allocations were not recorded one by
+            one.
     """
 
     bytes: Amount
@@ -531,26 +551,26 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a report shows: schema `unstall.explain/1`.
 
     Attributes:
-        schema: Name and version of this form.
+        schema: Name and version of the JSON form.
         version: The version of unstall.
         source: The run.
-        integrity: What was wrong with the input.
+        integrity: Problems of the input.
         steps: How the run was cut into steps.
-        replay: The replayed run; None if nothing can be replayed.
-        accounts: Where the time went, over all devices. The time counts as busy if any device is busy.
+        replay: The replayed run; None if the run cannot be replayed.
+        accounts: Busy and idle time over all devices. Time counts as busy if any device is busy.
         by_device: The accounts of each device.
         verdict: What bounds the run.
         findings: All findings: wrong results first, then by gain.
         lines: Cost by line, the costliest first.
-        waits: How often the host waits for a device, per step. An operator that waits is counted once, and so is each
-            waiting call outside of operators. None if the work of the steps is not known, and in results of older
-            versions.
+        waits: How often the host waits for a device, per step. An operator that waits counts once, and so does each
+            waiting call outside of operators. None if the work of the steps is not known, and in results that older
+            versions saved.
         launches: How often the host puts work on a device, per step: kernels, graphs, copies and memsets. None if
             `waits` is None.
         copies: How many copies between host and device a step makes. None if `waits` is None.
         reserved: The peak of reserved device memory; None if it was not recorded.
-        plan: Edits in the order to make them; None if nothing can be replayed.
-        floor_ns: The device's own busy time per step once the plan is carried out.
+        plan: Edits in the order to make them; None if the run cannot be replayed.
+        floor_ns: The device's own busy time per step after all edits of the plan; None if the run cannot be replayed.
     """
 
     schema: str = SCHEMA
@@ -573,17 +593,21 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def costly(self) -> list[Finding]:
-        """The findings that cost enough to act on, in their order."""
+        """The findings that cost enough to act on, in the order of `findings`."""
         return [finding for finding in self.findings if not finding.harmless and not finding.wrong]
 
     @property
     def faulted(self) -> bool:
-        """Whether a device failed, or its memory was full. Then nothing else is a finding."""
+        """Whether a device failed, or its memory was full. If so, all findings are about faults."""
         return any(finding.fault is not None for finding in self.findings)
 
 
 class EditStep(PlanStep, frozen=True, kw_only=True):
-    """One edit that the user asked about. `about` describes the edit in a sentence."""
+    """One edit that the user asked about, with its effect.
+
+    Attributes:
+        about: What the edit does, in a sentence.
+    """
 
     about: str = ""
 
@@ -592,25 +616,25 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of edits on a run: schema `unstall.whatif/1`. Times are ns per step.
 
     Attributes:
-        schema: Name and version of this form.
+        schema: Name and version of the JSON form.
         version: The version of unstall.
         source: The run.
-        integrity: What was wrong with the input.
+        integrity: Problems of the input.
         steps: How the run was cut into steps.
         measured_step_ns: Step time as recorded, with the recorder's overhead.
-        replayed_step_ns: Step time of the replay of the recorded steps, with the overhead too.
-        error_ns: How far the replay is off, in ns of a step without the overhead. Smaller gains cannot be told from 0.
+        replayed_step_ns: Step time of the replay of the recorded steps, also with the recorder's overhead.
+        error_ns: How far the replay is off, in ns of a step without the overhead. A smaller gain cannot be told from 0.
         plain_step_ns: Step time measured without recording.
         undistorted_step_ns: Step time without the overhead, once many steps have run in a row.
         undistorted_by: How the overhead was determined.
-        usual_error: Usual error of the estimate, as a fraction, if `undistorted_by` is "usual cost".
+        usual_error: Usual error of the estimated overhead, as a fraction, if `undistorted_by` is "usual cost".
         predicted_step_ns: Step time with all edits made, once many steps have run in a row.
         floor_ns: The device's own busy time per step, with all edits made.
-        edits: The edits, in order, each with the step time after it.
-        inferred: Facts that the file does not have and the replay assumes, one phrase each.
+        edits: The edits in the order they are made. Each has the step time after it.
+        inferred: Facts that the file lacks and that the replay assumes, one phrase each.
         before: Accounts without the recorder's overhead and without any edit.
         after: Accounts without the recorder's overhead, with all edits made.
-        bound_by: What bounds the run before and after the edits.
+        bound_by: (what bounds the run before the edits, what bounds it after them).
     """
 
     schema: str = WHATIF_SCHEMA

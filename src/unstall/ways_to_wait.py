@@ -21,7 +21,10 @@ Read = Literal["", "value", "data"]
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The known facts about a wait; "" if unknown. `read` and `kernel` are known only if no operators were recorded."""
+    """The known facts about a wait for the device; "" for an unknown fact.
+
+    `read` and `kernel` are set only if no operators were recorded.
+    """
 
     op: str  # the outermost operator
     frames: str  # frames between the user's line and the wait, innermost first, one per line
@@ -32,7 +35,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to wait. A wait belongs to the first way in `WAYS` whose given patterns all match."""
+    """One way in which code waits for the device, with advice. Fields that are None match every wait.
+
+    If several ways in `WAYS` match a wait, the first one applies.
+    """
 
     rule: str
     title: str
@@ -46,7 +52,10 @@ class Way:
     check: bool = False  # the outermost function that `frame` matches only does this; the fix removes it
 
     def left_out(self, frames: str) -> str | None:
-        """Returns FILE:FUNCTION of the function that the fix removes along with this wait; None if there is none."""
+        """Returns the function that the fix removes together with this wait, as FILE:FUNCTION; None if it removes none.
+
+        `frames` are the frames between the user's line and the wait, innermost first, one per line.
+        """
         if not self.check or not self.frame:
             return None
         found = [frame for frame in frames.splitlines() if re.search(self.frame, frame)]
@@ -54,7 +63,7 @@ class Way:
         return f"{file}:{function}" if colon else None
 
     def matches(self, wait: Wait) -> bool:
-        """Returns whether the wait is made in this way."""
+        """Returns whether all patterns of this way match the wait."""
         return (
             (self.op is None or re.match(self.op, wait.op) is not None)
             and (self.frame is None or re.search(self.frame, wait.frames, re.MULTILINE) is not None)
@@ -286,12 +295,12 @@ _OTHER = WAYS[-1]
 
 
 def way_of(wait: Wait) -> Way:
-    """Returns the first way of `WAYS` that matches."""
+    """Returns the first way of `WAYS` that matches the wait."""
     return next(way for way in WAYS if way.matches(wait))
 
 
 def is_known(way: Way) -> bool:
-    """Returns whether this is a specific way, and not the last one of `WAYS`, which all remaining waits belong to."""
+    """Returns whether this is a specific way to wait. The last way of `WAYS` is not: it matches every wait."""
     return way is not _OTHER
 
 
@@ -300,10 +309,10 @@ _BUILTIN = re.compile(r"<built-in (?:method|function) (?P<name>\w+)(?: of (?:\w*
 
 
 def called(frames: str) -> str:
-    """If the innermost of these frames is a built-in function that may wait, returns its operator. Otherwise returns
-    "".
+    """Returns the operator that the innermost frame calls, if this frame is a built-in function that may wait; else "".
 
-    torch's built-in functions have their operators' names, except a few of Python's own (`__bool__`, `tolist`).
+    `frames` has one frame per line. torch's built-in functions have their operators' names, except a few of Python's
+    own (`__bool__`, `tolist`).
     """
     builtin = _BUILTIN.match(frames)
     name = f"aten::{builtin['name']}" if builtin else ""
@@ -319,7 +328,7 @@ _OURS = re.compile(r"(.*/)?unstall/(?!fix/to_host\.py)[^:]*\.py: ")
 def is_ours(frames: str) -> bool:
     """Returns whether unstall's own code asked for a wait, given the frames between the user's line and the wait.
 
-    If unstall's code calls a module of the program, a wait in that module is the program's.
+    If unstall's code calls a module of the program, a wait in this module counts as the program's.
     """
     asking = (each for each in frames.splitlines() if not (each.startswith("<") or TENSORS_OWN.search(each)))
     return _OURS.match(next(asking, "")) is not None

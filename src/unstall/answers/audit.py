@@ -15,12 +15,14 @@ from unstall.report.scrub import files_at, scrubber_of
 
 @dataclass(frozen=True, repr=False, slots=True)
 class Audited(Shown):
-    """All rows of an audit."""
+    """The result of `unstall audit`. `print` shows its table. `save` writes it to a file as .html, .json, .md or
+    .txt.
+    """
 
     result: Audit
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the table."""
+        """Returns the audit's table as a document. If `scrub_paths` is set, file paths are shortened."""
         files = _files(self.result)
         names = in_repository(files)
         if not scrub_paths:
@@ -30,7 +32,7 @@ class Audited(Shown):
 
 
 def _files(audit: Audit) -> set[str]:
-    """Returns every file of source that a finding names."""
+    """Returns all source files at which the audit has findings."""
     return files_at(found.where for row in audit.rows if row.figures for found in row.figures.findings)
 
 

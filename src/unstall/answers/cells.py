@@ -16,8 +16,11 @@ _NOBODYS = "<%%unstall>"  # a file in angle brackets is not the user's: what run
 
 
 def with_cell_names(timeline: Timeline) -> Timeline:
-    """Returns the timeline with the notebook's names, such as `In[3]`, for files that are cells of this process's
-    notebook. Without a notebook, returns the timeline itself."""
+    """Returns the timeline with the names of notebook cells, such as `In[3]`, in place of the files that IPython
+    compiled.
+
+    Outside of a notebook, returns the timeline unchanged.
+    """
     shell = _shell()
     if shell is None:
         return timeline
@@ -39,6 +42,6 @@ def _cell(shell: Any, file: str) -> str | None:
 
 
 def _shell() -> Any | None:
-    """Returns IPython's shell if this process has one. IPython is not imported for that."""
+    """Returns the IPython shell of this process, or None if the process has none. Does not import IPython."""
     get = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return get() if get is not None else None

@@ -16,7 +16,7 @@ from unstall.report.scrub import scrubber_of
 
 @dataclass(frozen=True, repr=False)
 class Checked(Shown):
-    """The outcome of each budget of a run."""
+    """The outcome of each budget for one run. `print` shows the outcomes. `save` writes them to a file."""
 
     result: CheckResult
 

@@ -18,8 +18,17 @@ class _Schema(msgspec.Struct):
 
 
 def decoded(path: str | Path, types: Mapping[str, type[msgspec.Struct]]) -> Any:
-    """Returns the data of a saved JSON file, as an object of the type that `types` gives for the file's schema. Raises
-    TraceError if the file cannot be read or has another schema.
+    """Decodes a saved JSON file.
+
+    Args:
+        path: The file.
+        types: The types to decode, by schema. The field `schema` of the file selects one.
+
+    Returns:
+        An object of the selected type.
+
+    Raises:
+        TraceError: The file cannot be read, is too large, is invalid, or has a schema that is not in `types`.
     """
     try:
         with Path(path).open("rb") as file:

@@ -27,7 +27,9 @@ from unstall.timeline.columns import Timeline
 
 @dataclass(frozen=True, repr=False)
 class Difference(Shown):
-    """The changes from run A to run B. `print` shows them, and `save` writes them in the format of a file's ending."""
+    """The changes from run A to run B. `print` shows them. `save` writes them to a file as .html, .json, .md or
+    .txt.
+    """
 
     result: DiffResult
     a: Diagnosis
@@ -35,12 +37,14 @@ class Difference(Shown):
 
     @classmethod
     def between(cls, a: Diagnosis, b: Diagnosis) -> Difference:
-        """Compare two runs. If a result was read from JSON, only its step time and its plan are known."""
+        """Compares run A with run B. If a run was read from a saved JSON result, only its step time and its plan are
+        compared.
+        """
         return cls(compare(a, b), a, b)
 
     @property
     def json(self) -> str:
-        """The versioned JSON form, `unstall.diff/1`."""
+        """The comparison as JSON, with the schema `unstall.diff/1`."""
         return self.to_json()
 
     @property
@@ -50,7 +54,9 @@ class Difference(Shown):
 
     @property
     def promised_step_ns(self) -> int | None:
-        """The step time that the plan of run A promised, in ns; None if it has no plan."""
+        """The step time that the plan of run A promised, in ns; None if run A has no plan or the runs cannot be
+        compared.
+        """
         return None if self.result.promise is None else self.result.promise.promised_ns
 
     @property
@@ -59,12 +65,13 @@ class Difference(Shown):
         return None if self.result.promise is None else self.result.promise.got_ns
 
     def conclusion(self) -> str:
-        """Returns a line such as "promised 0.653 ms, got 0.697 ms". If edits of the plan are still open, a line on
-        these comes first."""
+        """Returns a line such as "promised 0.653 ms, got 0.697 ms". If some changes of run A's plan were not made, a
+        line about these changes comes first.
+        """
         return "\n".join(line for line in (remainder(self.result), sentence(self.result)) if line)
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the document of the comparison."""
+        """Returns the comparison as a document. If `scrub_paths` is set, file paths are shortened."""
         runs = [each.run for each in (self.a, self.b) if each.run is not None]
 
         def files() -> set[str]:
@@ -77,8 +84,10 @@ class Difference(Shown):
         return document(result, pictures_of(runs, lambda text: of_b(of_a(text))))
 
     def promise_document(self, commands: Sequence[str] = (), *, scrub_paths: bool = False) -> Document:
-        """Returns the short document: the promised step time, the step time reached, and the `commands` that show the
-        rest."""
+        """Returns a short document: the promised step time, the step time of run B, and `commands`, which show more.
+
+        If `scrub_paths` is set, file paths are shortened.
+        """
         result = scrub_diff(self.result, self.a.result, self.b.result) if scrub_paths else self.result
         return promised(result, commands)
 
@@ -91,16 +100,16 @@ def diff(
     user: str | Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Difference:
-    """Compare two runs: what changed, and whether the second run reached the step time that the first one's plan
+    """Compare two runs. Tells what changed, and whether the second run reached the step time that the plan of the first
     promised.
 
     Args:
-        before: the run before: a trace file, a saved timeline, a `Timeline`, a profile, or the `Report` of one. If a
-            report was saved as .json, only step times and the plan are compared.
-        after: the run after, in any of these forms.
+        before: the first run: a trace file, a saved timeline, a `Timeline`, a profile, or a `Report`. If it is a report
+            that was saved as .json, only step times and the plan are compared.
+        after: the second run, in any of these forms.
         step: the name (or glob) of the annotation around one step, in both runs. By default, steps are detected.
         user: globs of the files that count as yours. By default, all files except those of frameworks.
-        progress: called with the bytes read so far and in all, while a file is read.
+        progress: called with (bytes read so far, size of the file in bytes) while a file is read.
 
     Returns:
         The difference. `print` shows it, its `save` writes it as .html, .json, .md or .txt, and its `json` is the

@@ -22,7 +22,7 @@ def explain(
     as_recorded: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
-    """Explain where the time of a run went, to which lines, and why.
+    """Explain where the time of a run went, at which source lines, and why.
 
     `explain` is also a handler for the profiler's `on_trace_ready`. It then prints the report, since the profiler drops
     the return value of a handler.
@@ -33,7 +33,7 @@ def explain(
         user: globs of the files that count as yours. By default, all files except those of frameworks.
         plain_step_ns: the step time measured without recording, in ns. It is used to remove the recorder's overhead.
         as_recorded: keep the recorder's overhead in the verdict.
-        progress: called with the bytes read so far and in all, while a file is read.
+        progress: called with (bytes read so far, size of the file in bytes) while a file is read.
 
     Returns:
         The report. `print` shows it, and its `save` writes it as .html, .json, .md or .txt.
@@ -58,6 +58,6 @@ def explain(
 
 
 def _called_by_profiler() -> bool:
-    """Whether `explain` was called by torch.profiler itself."""
+    """Returns whether torch.profiler called `explain`."""
     caller = sys._getframe(2).f_globals.get("__name__", "")
     return isinstance(caller, str) and caller.startswith("torch.profiler")

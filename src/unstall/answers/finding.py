@@ -33,7 +33,18 @@ _Ran = Mapping[str, Mapping[int, RanLine]]
 
 @dataclass(frozen=True, repr=False)
 class ShownFinding(Shown):
-    """One finding. `number` is its number in the report, and `apply` the command that applies the patch."""
+    """One finding of a report, with source lines and a patch.
+
+    Attributes:
+        result: The result that has the finding.
+        number: The finding's number in the report, such as "1" or "b1".
+        finding: The finding.
+        excerpts: Excerpts of the source as (kind, place, text). The kind is "at" for the line of the finding, and
+            "from" for the line that called the finding's function.
+        patch: The patch, or the reason why the finding has none.
+        apply: The command that applies the patch.
+        caveat: A warning that the file changed after the run, or "".
+    """
 
     result: Result
     number: str
@@ -54,18 +65,18 @@ class ShownFinding(Shown):
         ran_ns: int | None = None,
         timeline: Timeline | None = None,
     ) -> ShownFinding:
-        """Returns a finding of the result, with the source around it read from files.
+        """Returns a finding of the result, with the source lines around it.
 
         Args:
             result: The result.
             number: The finding's number, such as "1", or "b1" for a bug; or the finding's line, such as "train.py:41".
-            folders: Folders below which source may be read, besides the current one.
+            folders: Folders, besides the current one, below which source files may be read.
             apply: The command that applies the patch.
-            ran_ns: When the run ended, in ns of the system's clock; None if that is not known.
-            timeline: The run. It may hold the text of the lines as they ran.
+            ran_ns: When the run ended, in ns since the epoch; None if the time is not known.
+            timeline: The run. It may hold digests of the lines as they ran, to find lines that have moved.
 
         Raises:
-            UsageError: the result has no such finding.
+            UsageError: The result has no such finding.
         """
         finding = _finding(result, number)
         where, caller = finding.where, finding.where.called_from
@@ -86,16 +97,17 @@ class ShownFinding(Shown):
         )
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the document of the finding."""
+        """Returns the finding as a document. If `scrub_paths` is set, file paths are shortened."""
         result = scrub(self.result, ()) if scrub_paths else self.result
         finding = result.findings[self.result.findings.index(self.finding)]
         return document(result, self.number, finding, self.excerpts, self.patch, self.apply, self.caveat)
 
 
 def with_patches(result: Result) -> list[str]:
-    """Returns the numbers of the findings that have a patch and are bugs or gain at least 1 % of a step.
+    """Returns the numbers of the findings that are worth a patch and have one.
 
-    The source files must not have changed since the run.
+    A finding is worth a patch if it is a bug, or if mending it gains at least 1 % of a step. The source files must not
+    have changed since the run.
     """
     sources: dict[str | None, Source | str] = {}
     found = []
@@ -110,8 +122,10 @@ def with_patches(result: Result) -> list[str]:
 
 
 def _is_worth_it(result: Result, finding: Finding) -> bool:
-    """Returns whether mending the finding, alone or as part of the plan, gains at least 1 % of a step. If no gain is
-    known, what it exposes counts."""
+    """Returns whether fixing the finding gains at least 1 % of a step, alone or as part of the plan.
+
+    If no gain is known, the idle time that the finding causes counts as its gain.
+    """
     step_ns = result.replay.undistorted_mean_step_ns if result.replay else result.steps.mean_ns
     planned = [step.gain_ns for step in result.plan or () if finding.edit is not None and step.edit == finding.edit]
     unknown = finding.gain_ns is None and finding.gain_below_ns is None
@@ -119,7 +133,7 @@ def _is_worth_it(result: Result, finding: Finding) -> bool:
 
 
 def _beside(result: Result, finding: Finding) -> list[Finding]:
-    """Returns the findings at the same line."""
+    """Returns all findings at the same source line as `finding`, including `finding`."""
     place = finding.where.file, finding.where.line
     return [each for each in result.findings if (each.where.file, each.where.line) == place]
 
@@ -136,9 +150,11 @@ def _lines_of(timeline: Timeline) -> _Ran:
 
 
 def _read(place: Where | Caller, folders: Sequence[Path], ran: _Ran) -> tuple[Source | str, int | None]:
-    """Reads a file below the current folder or, by the end of its name, below one of the others.
+    """Reads the source file of `place`, from the current folder or from one of `folders`.
 
-    Returns it, or why it is not shown, and the line's number in it as it is now.
+    Below `folders`, the end of the path is enough to recognise the file.
+
+    Returns (source, line): the source, or a text that says why it cannot be shown; and the line's present number.
     """
     file, line = place.file, place.line
     if not file:

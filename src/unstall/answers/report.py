@@ -16,10 +16,10 @@ from unstall.result import SCHEMA, Result
 
 
 class Report(Shown, Diagnosis):
-    """The result of `explain`. `print` shows it, and `save` writes it in the format of a file's ending."""
+    """The result of `explain`. `print` shows it. `save` writes it to a file as .html, .json, .md or .txt."""
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the document of the report."""
+        """Returns the report as a document. If `scrub_paths` is set, file paths are shortened."""
         result, runs = self.result, () if self.run is None else (self.run,)
 
         def files() -> set[str]:
@@ -31,6 +31,6 @@ class Report(Shown, Diagnosis):
 
 
 def read_result(path: str | Path) -> Result:
-    """Read a result that a report saved as JSON. Raises TraceError for anything else."""
+    """Reads a result that a report saved as JSON. Raises TraceError if the file is anything else."""
     result: Result = decoded(path, {SCHEMA: Result})
     return result

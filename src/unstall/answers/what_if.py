@@ -17,10 +17,10 @@ from unstall.timeline.columns import Timeline
 
 
 class Answer(Shown, Forecast):
-    """The result of `whatif`. `print` shows it, and `save` writes it in the format of a file's ending."""
+    """The result of `whatif`. `print` shows it. `save` writes it to a file as .html, .json, .md or .txt."""
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the document of the answer."""
+        """Returns the answer as a document. If `scrub_paths` is set, file paths are shortened."""
         runs = self.before, self.after
         if not scrub_paths:
             return with_links(document(self.result, pictures_of(runs)), lambda: files_of(self.before.timeline))
@@ -38,24 +38,25 @@ def whatif(
     user: str | Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Answer:
-    """Predict the step time of a recorded run with changes made to it.
+    """Predict the step time of a recorded run if changes are made to it.
 
     Args:
         source: a trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
         edits: one change, or several in the order to make them, such as "remove-syncs", "graph:train.py:step" or
             "host-speed:2".
-        plain_step_ns: the step time measured without recording, in ns. By default, the one in the file.
+        plain_step_ns: the step time measured without recording, in ns. By default, the time stored in the file.
         as_recorded: keep the recorder's overhead in all times.
         step: the name (or glob) of the annotation around one step. By default, steps are detected.
         user: globs of the files that count as yours. By default, all files except those of frameworks.
-        progress: called with the bytes read so far and in all, while a file is read.
+        progress: called with (bytes read so far, size of the file in bytes) while a file is read.
 
     Returns:
         The answer. `print` shows it, and its `save` writes it as .html, .json, .md or .txt.
 
     Raises:
         TraceError: the file cannot be read, ends before its device events, or has no events.
-        UsageError: there is no such edit, place or step, or the steps have no device work.
+        UsageError: an edit does not exist, an edit names a line or function that the run does not have, no annotation
+            has the name `step`, or the steps have no device work.
     """
     found = what_if(
         source, edits, plain_step_ns=plain_step_ns, as_recorded=as_recorded, step=step, user=user, progress=progress

@@ -30,15 +30,16 @@ _THREADS = "OMP_NUM_THREADS"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How entries are run.
+    """How the audited programs (the entries) are run.
 
     Attributes:
-        gpu: The virtual GPU; None for the machine's own.
+        gpu: The name of the virtual GPU; None to use the machine's own GPU.
         options: Further options of `unstall run`.
-        limit_s: How many seconds the process of an entry may run.
-        at_once: How many processes run side by side.
+        limit_s: How many seconds the process of one entry may run.
+        at_once: How many processes run at the same time.
         folder: The folder in which each entry gets a folder of its own.
-        keep: Keep the log, the trace and the report of every entry. Without it, only logs of failed entries are kept.
+        keep: Whether to keep the log, the trace and the report of every entry. If false, only logs of failed entries
+            are kept.
     """
 
     gpu: str | None
@@ -50,10 +51,16 @@ class Settings:
 
 
 def audit(asked: Sequence[Entry | Offer], settings: Settings, tell: Tell = lambda row, done, of: None) -> Audit:
-    """Runs all entries, and returns their rows. An entry that fails becomes a row that says why.
+    """Runs each program that is to be audited (each entry) in a process of its own. Returns a row of figures for each
+    entry. If an entry fails, its row says why.
+
+    Args:
+        asked: The entries, and the files or modules that list entries.
+        settings: How to run the entries.
+        tell: Called as tell(row, done, total) after each entry has ended.
 
     Raises:
-        UsageError: The pattern of a file or module matches no name that its `entries()` returns.
+        UsageError: An `Offer` has a pattern that matches none of the names from its file or module.
     """
     entries, rows = _listed(asked, settings)
     processes = [(_process(entry.name, settings), entry.program) for entry in entries]
@@ -65,8 +72,11 @@ def audit(asked: Sequence[Entry | Offer], settings: Settings, tell: Tell = lambd
 
 
 def _listed(asked: Sequence[Entry | Offer], settings: Settings) -> tuple[list[Entry], list[Row]]:
-    """Returns the entries in the order in which they were asked for, each once, and a row for each file that does not
-    tell its entries."""
+    """Asks each file or module which entries it lists.
+
+    Returns (entries, failed): all entries, in the order in which the user named them, without duplicates; and a row
+    for each file or module that failed to list its entries.
+    """
     sources = dict.fromkeys(one.source for one in asked if isinstance(one, Offer))
     processes = [_process(source, settings) for source in sources]
     listing = [(each, ("-m", CALL, each.name, "--names", str(each.names))) for each in processes]
@@ -89,7 +99,8 @@ def _listed(asked: Sequence[Entry | Offer], settings: Settings) -> tuple[list[En
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """The process of an entry, or of a file that lists its entries; and the folder for what it leaves."""
+    """A process that runs an entry, or that lists the entries of a file. `folder` is for the files that the process
+    leaves."""
 
     name: str
     folder: Path
@@ -112,14 +123,13 @@ class _Process:
 
     @property
     def temporary(self) -> Path:
-        """The folder for the process's own temporary files. If the process is killed, it leaves such files nowhere
-        else.
-        """
+        """The folder for temporary files of the process. If the process is killed, it leaves temporary files only
+        there."""
         return self.folder / "tmp"
 
 
 def _process(name: str, settings: Settings) -> _Process:
-    """Returns a process with a new folder of a readable name."""
+    """Returns a process with a new folder. The name of the folder is a readable form of `name`."""
     readable = re.sub(r"[^\w.]+", "-", name)[-80:].strip("-.") or "entry"
     number = 1
     while True:
@@ -135,7 +145,8 @@ def _process(name: str, settings: Settings) -> _Process:
 
 
 def _run(programs: Sequence[tuple[_Process, tuple[str, ...]]], settings: Settings) -> Iterator[tuple[_Process, Ended]]:
-    """Runs these programs, each given by the words after `unstall run`. Yields those that have ended."""
+    """Runs programs, each given by its command line after `unstall run`. Yields (process, ended) when a process has
+    ended."""
     threads = (
         {} if _THREADS in os.environ else {_THREADS: str(max(1, len(os.sched_getaffinity(0)) // settings.at_once))}
     )

@@ -24,7 +24,8 @@ and returns the function that makes one call."""
 
 
 def main() -> None:
-    """Runs what the command line asks for."""
+    """Calls the function that the command line names, until something ends the process. With --names, writes the names
+    of the entries that a file lists instead."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0], allow_abbrev=False)
     parser.add_argument("entry")
     parser.add_argument("--names", type=Path)
@@ -36,9 +37,8 @@ def main() -> None:
 
 
 def call_of(entry: str) -> Callable[[], object]:
-    """Returns the function whose calls are the steps of an entry. Raises SystemExit with a sentence if there is no
-    function of the entry's name.
-    """
+    """Returns the function to call for an entry. Each call of the function is one step. `entry` has the form
+    FILE_OR_MODULE:NAME. Raises SystemExit with a message if the file or module has no function of this name."""
     source, _, name = entry.partition(":")
     module = _module_of(source)
     offered = getattr(module, OFFER)() if hasattr(module, OFFER) else {}
@@ -56,9 +56,9 @@ def call_of(entry: str) -> Callable[[], object]:
 
 
 def names_of(source: str) -> list[str]:
-    """Returns the names of the entries that a file or module offers.
+    """Returns the names in the dict that `entries()` of a file or module returns.
 
-    Raises SystemExit with a sentence if it defines no `entries()`, or if a name is not a string.
+    Raises SystemExit with a message if the file defines no `entries()`, or if a name is not a string.
     """
     module = _module_of(source)
     if not hasattr(module, OFFER):
@@ -72,8 +72,7 @@ def names_of(source: str) -> list[str]:
 
 def call_until_stopped(call: Callable[[], object]) -> NoReturn:
     """Calls the function until something ends the process. Each call is one step. Steps that the function itself marks
-    are ignored.
-    """
+    are ignored."""
     while True:
         with ignoring_steps():
             call()
@@ -81,7 +80,8 @@ def call_until_stopped(call: Callable[[], object]) -> NoReturn:
 
 
 def _module_of(source: str) -> ModuleType:
-    """Imports a file as Python would import it from its own folder, or a module from the current folder."""
+    """Imports a module from the current folder, or a file (FILE.py) with its folder first on `sys.path`, as a script
+    has it."""
     if not source.endswith(".py"):
         return importlib.import_module(source)
     path = Path(source)

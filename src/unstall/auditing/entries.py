@@ -21,7 +21,7 @@ _FUNCTION = re.compile(r"[^:]+:[^:]+")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry: its name in the table, and the words after `unstall run` that run it."""
+    """One program to audit. `name` is its name in the table, and `program` is its command line after `unstall run`."""
 
     name: str
     program: tuple[str, ...]
@@ -29,13 +29,18 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A file or module whose `entries()` names the entries, and the pattern of the names that are wanted."""
+    """A file or module whose function `entries()` lists entries.
+
+    Attributes:
+        source: The file or module.
+        pattern: A pattern with wildcards, such as "train_*". Only entries whose names match it are run.
+    """
 
     source: str
     pattern: str = "*"
 
     def entries(self, names: Iterable[str]) -> list[Entry]:
-        """Returns an entry for each of these names that the pattern matches. Raises UsageError if it matches none."""
+        """Returns an entry for each name that matches the pattern. Raises UsageError if no name matches."""
         found = [function_entry(f"{self.source}:{name}") for name in names if fnmatchcase(name, self.pattern)]
         if not found:
             raise UsageError(f"{self.source}: its {OFFER}() offers nothing that matches {self.pattern!r}")
@@ -43,17 +48,20 @@ class Offer:
 
 
 def function_entry(name: str) -> Entry:
-    """Returns the entry FILE_OR_MODULE:NAME."""
+    """Returns the entry for a function. `name` has the form FILE_OR_MODULE:NAME."""
     return Entry(name, ("-m", CALL, name))
 
 
 def asked_for(words: Iterable[str], files: Iterable[str]) -> list[Entry | Offer]:
-    """Returns the entries and offers that the words of a command line and the lines of these files name, each once.
+    """Returns the entries and offers that a user names, without duplicates.
 
-    A line is in the syntax of a shell: arguments for a script may follow the script, and # begins a comment.
+    Args:
+        words: The words of the command line.
+        files: Files with one entry on each line, in the syntax of a shell. Arguments for a script may follow the
+            script, and # begins a comment.
 
     Raises:
-        UsageError: A word is no entry, or a file cannot be read.
+        UsageError: A word names no script, file or function, or one of the files cannot be read.
     """
     found: list[Entry | Offer] = [one for word in words for one in _entries(word, [])]
     for file in files:
@@ -105,7 +113,8 @@ def _script(path: str, arguments: list[str]) -> Entry | Offer:
 
 
 def _offers(path: str) -> bool:
-    """Returns whether the file defines `entries()`, without arguments. It is not run: its imports may take seconds."""
+    """Returns whether the file defines a function `entries` without parameters. Reads the file's syntax only, because
+    running its imports may take seconds."""
     try:
         tree = ast.parse(Path(path).read_bytes())
     except (OSError, SyntaxError, ValueError):  # then the script's own run tells what is wrong

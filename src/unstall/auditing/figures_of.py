@@ -12,7 +12,7 @@ _WHOLE = "no steps were found, so the figures are of the whole run"
 
 
 def figures_of(result: Result) -> Figures:
-    """Returns the figures per step, without a recorder's overhead."""
+    """Returns the figures of an audited program per step, without the recorder's overhead."""
     count, replay = result.steps.count, result.replay
     step_ns = replay.undistorted_mean_step_ns if replay else result.steps.mean_ns
     accounts = replay.accounts if replay and result.verdict.basis == "undistorted" else result.accounts
@@ -33,7 +33,8 @@ def figures_of(result: Result) -> Figures:
 
 
 def _found(result: Result) -> Iterator[Found]:
-    """Yields the findings that are waits or cost something, and waits that no finding is about."""
+    """Yields the findings that cost time, those that are waits, and those about wrong results. Then yields the waits
+    that no finding reports."""
     waits: dict[tuple[object, ...], list[LineCount]] = defaultdict(list)
     for line in result.waits.lines if result.waits else ():
         waits[line.rule, line.where.key].append(line)
@@ -68,7 +69,8 @@ def _found(result: Result) -> Iterator[Found]:
 
 
 def _gain(finding: Finding) -> int | None:
-    """Returns the gain; 0 if it is within the replay's own error, or if the finding costs nothing."""
+    """Returns by how many ns a step gets shorter if the finding is mended. Returns 0 if the gain is smaller than the
+    replay's error, or if the finding costs nothing. Returns None if the gain is not known."""
     if finding.gain_ns is None and (finding.harmless or finding.gain_below_ns is not None):
         return 0
     return finding.gain_ns

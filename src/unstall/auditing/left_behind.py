@@ -14,7 +14,7 @@ from contextlib import suppress
 
 
 def main() -> None:
-    """Reads the pipe to its end."""
+    """Reads from stdin which process groups begin and end. When stdin ends, kills the groups that have not ended."""
     groups: set[int] = set()
     for line in sys.stdin.buffer:
         number = int(line)

@@ -23,7 +23,7 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A command, the file for all that it prints, and variables for its environment."""
+    """A command to run. `log` is the file for its output, and `variables` are added to its environment."""
 
     command: Sequence[str]
     log: Path
@@ -32,17 +32,23 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a job ended. `code`: its exit code, negative if a signal killed the job, None if its time limit was over."""
+    """How a job ended.
+
+    Attributes:
+        code: The exit code. Negative if a signal killed the job, None if the job reached its time limit.
+        took_s: How many seconds the job ran.
+    """
 
     code: int | None
     took_s: float
 
 
 def run_side_by_side(jobs: Sequence[Job], at_once: int, limit_s: float) -> Generator[tuple[int, Ended]]:
-    """Runs the jobs, `at_once` at a time. Yields the index of each job that has ended, and how.
+    """Runs jobs, at most `at_once` at the same time and each for at most `limit_s` seconds. Yields (index of the job,
+    how it ended) when a job has ended.
 
-    A job's process group is killed when the job has ended, when its time is over, and when the iteration is left, also
-    by Ctrl-C or SIGTERM. If this process is killed, its jobs are killed, too.
+    Kills a job's process group when the job has ended or has reached its time limit. Kills all process groups when the
+    caller leaves the iteration, also by Ctrl-C or SIGTERM, and when this process is killed.
     """
     running: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
     waiting = iter(range(len(jobs)))
@@ -68,7 +74,8 @@ def run_side_by_side(jobs: Sequence[Job], at_once: int, limit_s: float) -> Gener
 
 @contextmanager
 def _pipe_to_killer() -> Iterator[IO[bytes]]:
-    """Yields the pipe to a process that kills the jobs that are left when this process has ended, however it did."""
+    """Yields a pipe to a helper process. When this process has ended, in whatever way, the helper kills the jobs that
+    still run."""
     command = [sys.executable, "-I", "-S", left_behind.__file__]
     killer = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     assert killer.stdin is not None
@@ -80,7 +87,7 @@ def _pipe_to_killer() -> Iterator[IO[bytes]]:
 
 
 def _started(job: Job, pipe: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Starts a job. It writes its number into the pipe itself, before it does anything else."""
+    """Starts a job. First of all, the job itself writes the number of its process group into the pipe."""
     with job.log.open("wb") as log:
         return subprocess.Popen(
             ["/bin/sh", "-c", 'echo "$$" >&0; exec "$@" </dev/null', "sh", *job.command],
@@ -93,12 +100,13 @@ def _started(job: Job, pipe: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Leaves the process to be waited for, so that its group keeps its number."""
+    """Returns whether a process has ended. Does not reap the process, so that no other process group can get its
+    number."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _ended(process: subprocess.Popen[bytes], pipe: IO[bytes]) -> int:
-    """Kills what is left of the process and its children. Returns the process's exit code."""
+    """Kills what still runs of a job's process group. Returns the exit code of the job."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(BrokenPipeError):
@@ -108,7 +116,7 @@ def _ended(process: subprocess.Popen[bytes], pipe: IO[bytes]) -> int:
 
 @contextmanager
 def _signals_end_the_iteration() -> Iterator[None]:
-    """Lets SIGTERM and SIGHUP end this process as Ctrl-C does, by an exception."""
+    """Makes SIGTERM and SIGHUP end this process by an exception, as Ctrl-C does, during the block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -14,10 +14,13 @@ _NOTHING, _NO_REPORT = "unstall: nothing ", "unstall: so there is no report"
 
 
 def reason_of(code: int, log: Path) -> str:
-    """Returns a line that says why a process failed: the first line of the last error in the log, else the last line of
-    the log, else how the process ended.
+    """Returns one line that says why a process failed.
 
-    If the exit code is 0, returns the sentence of `unstall run` on why there is no report.
+    If a signal killed the process, the line names the signal. Otherwise it is the first line of the error in the last
+    traceback in the log. Without a traceback, it is the last line of the log. If the log is empty, the line gives the
+    exit code.
+
+    If the exit code is 0, the line is the sentence in which `unstall run` says why there is no report.
     """
     if code < 0:
         return f"{_signal(-code)} ended it"
@@ -29,7 +32,8 @@ def reason_of(code: int, log: Path) -> str:
 
 
 def _of_traceback(lines: list[str]) -> str:
-    """Returns the first line after the last traceback's frames: the error's type, and where its message begins."""
+    """Returns the first line after the frames of the last traceback: the type and message of the error. If the message
+    begins on the next line, returns both lines as one. Returns "" if there is no traceback."""
     if _TRACEBACK not in lines:
         return ""
     after = lines[len(lines) - lines[::-1].index(_TRACEBACK) :]

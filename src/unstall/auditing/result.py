@@ -10,17 +10,17 @@ SCHEMA = "unstall.audit/1"
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding of an entry: its place, how often, and what mending it gains.
+    """A problem at one line of an audited program.
 
     Attributes:
-        rule: The rule that found it; "" for a wait that no finding is about.
+        rule: The rule that found the problem; "" for a wait that no rule reports.
         title: What happens, in a sentence.
-        where: The line, and the operator.
-        per_step: How often it happens per step, in the mean.
-        is_wait: Whether the host waits for the GPU there. Waits are counted as by `unstall check`.
-        wait_ns: How long the host is blocked, per step; None if it is not known.
-        gain_ns: How much shorter a step gets if only this finding is mended. 0 if that is within the replay's error,
-            None if it is not known.
+        where: The source line and the operator.
+        per_step: How often it happens per step, on average.
+        is_wait: Whether the host waits for the GPU at this line. `unstall check` counts the same waits.
+        wait_ns: How long the host is blocked per step, in ns; None if that is not known.
+        gain_ns: By how many ns a step gets shorter if only this problem is mended. 0 if the gain is smaller than the
+            replay's error, None if the gain is not known.
         fix: What to do.
         safe_if: The condition under which `fix` keeps the program correct.
         wrong: Whether the program may compute a wrong result.
@@ -39,21 +39,23 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one entry does, per step.
+    """What one audited program does per step.
 
     Attributes:
         device: The model name of the GPU.
         torch: The version of torch.
-        known_error: How far off the times of a virtual GPU are on known programs.
-        steps: Number of steps that the figures are means of.
-        launches: How often the host puts work on the GPU.
+        known_error: The error of the virtual GPU's times on programs that were also measured on a real GPU, in words.
+            None for a real GPU.
+        steps: Number of recorded steps. The other figures are means over these steps.
+        launches: How many kernels, graphs, copies and memsets the host launches.
         copies: Number of copies between host and device.
-        step_ns: How long a step takes.
-        mended_ns: How long a step takes with every change of the report's plan.
-        idle: Share of the time in which the GPU does nothing, from 0 to 1.
-        bound_by: What bounds the entry, as in `Verdict.bound_by`.
-        findings: Wrong results first, then by gain. Findings that cost nothing are left out, except waits.
-        caveats: What the figures leave out, or may be wrong in, one sentence each.
+        step_ns: How long a step takes, in ns.
+        mended_ns: How long a step would take with all changes that the report's plan proposes, in ns.
+        idle: Share of the time during which the GPU is idle, from 0 to 1.
+        bound_by: What bounds the step time, as in `Verdict.bound_by`.
+        findings: The problems that were found. Those with wrong results come first, then those with the largest gain.
+            Problems that cost nothing are left out, unless they are waits.
+        caveats: What the figures leave out, or why they may be wrong. One sentence each.
     """
 
     device: str | None
@@ -71,12 +73,12 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gain(self) -> float:
-        """The share of a step that the plan saves, from 0 to 1."""
+        """The share of the step time that the report's plan saves, from 0 to 1."""
         return max(0.0, 1 - self.mended_ns / self.step_ns) if self.step_ns else 0.0
 
     @property
     def wrong(self) -> bool:
-        """Whether the entry may compute a wrong result."""
+        """Whether the audited program may compute a wrong result."""
         return any(found.wrong for found in self.findings)
 
     @property
@@ -86,16 +88,16 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waits_per_step(self) -> float:
-        """How often the host waits for the GPU."""
+        """How often the host waits for the GPU per step."""
         return sum(found.per_step for found in self.waits)
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an entry has no figures.
+    """Why an audited program has no figures.
 
     Attributes:
-        reason: The error's first line, or a sentence that the time limit was over.
-        log: The file that has all that the entry printed; None if it was not kept.
+        reason: The first line of the error, or a sentence that says that the program exceeded its time limit.
+        log: The file with all output of the program; None if the file was not kept.
     """
 
     reason: str
@@ -103,13 +105,13 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry: its figures, or why it has none.
+    """The figures of one audited program (entry), or the reason why it has none.
 
     Attributes:
         entry: The name of the entry.
-        took_s: How long its process ran.
-        figures: None if it failed.
-        failure: None if it did not fail.
+        took_s: How many seconds the entry's process ran.
+        figures: The figures; None if the entry failed.
+        failure: Why the entry failed; None if it did not fail.
     """
 
     entry: str
@@ -119,13 +121,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """All entries: schema `unstall.audit/1`.
+    """The result of an audit: one row for each audited program (entry). Its JSON form is the schema `unstall.audit/1`.
 
     Attributes:
-        schema: Name and version of this form.
+        schema: Name and version of this JSON form.
         version: The version of unstall.
-        gpu: The name of the virtual GPU, as the user wrote it; None for the machine's own GPU.
-        rows: Entries with wrong results first, then by the share of a step that the plan saves. Failed entries last.
+        gpu: The name of the virtual GPU, as the user wrote it; None if the machine's own GPU was used.
+        rows: First the entries with wrong results, then the others with the largest `Figures.gain` first, then the
+            entries that failed.
     """
 
     schema: str = SCHEMA
@@ -135,5 +138,5 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> tuple[Row, ...]:
-        """The entries that have no figures."""
+        """The rows of entries that have no figures."""
         return tuple(row for row in self.rows if row.failure)

@@ -10,7 +10,9 @@ _LONGEST = 8192
 
 
 class FirstLine:
-    """Reads stderr in pieces, and keeps the first match of `pattern` in `first`. Searches only lines with `mark`."""
+    """Searches stderr for the first match of `pattern`, and keeps it in `first`. Only lines that contain `mark` are
+    searched.
+    """
 
     def __init__(self, mark: bytes, pattern: re.Pattern[str]) -> None:
         self.first = ""
@@ -19,7 +21,7 @@ class FirstLine:
         self._rest = b""
 
     def see(self, chunk: bytes) -> None:
-        """Searches the next piece of stderr."""
+        """Searches the next chunk of stderr."""
         *lines, rest = (self._rest + chunk).split(b"\n")
         self._rest = rest[-_LONGEST:]
         for line in lines:
@@ -29,7 +31,7 @@ class FirstLine:
 
 
 class Assertions(FirstLine):
-    """Keeps the first device-side assertion in stderr. Every thread of a block prints its own."""
+    """Keeps the first device-side assertion in stderr. Every thread of a block prints its own assertion."""
 
     def __init__(self) -> None:
         super().__init__(b"Assertion `", ASSERTION)

@@ -71,10 +71,10 @@ _WITHOUT_ASSERTION = {
 
 
 def fits(assertion: str, kernel: str) -> bool:
-    """Returns whether this kernel may have printed the assertion, judged by the name of the function that asserted.
+    """Returns whether this kernel may have printed the assertion, judged by the name of the function in the assertion.
 
-    A lambda has no name. For a lambda, the name of its source file is compared, because torch names such a file after
-    the kernels in it: IndexKernel.cu.
+    If this function is a lambda, it has no name. In this case the name of its source file is compared, because torch
+    names such a file after its kernels: IndexKernel.cu.
     """
     found = ASSERTION.match(assertion)
     if not found:
@@ -89,7 +89,13 @@ def fits(assertion: str, kernel: str) -> bool:
 
 
 def cause_of(code: int, assertion: str, work: Sequence[str]) -> tuple[str, str]:
-    """Returns (the cause of the error, what to do); "" for what is not known. `work` has the names of kernels."""
+    """Returns (cause, advice) for a CUDA error. Each is "" if it is not known.
+
+    Args:
+        code: The error, as a CUresult.
+        assertion: The text of the failed assertion, or "".
+        work: Names of the kernels that may have failed.
+    """
     for text in (assertion, *work) if code == ASSERTED else ():
         for pattern, cause, fix in _CAUSES:
             if text and re.search(pattern, text):

@@ -31,7 +31,11 @@ RING, STATE, ENDING, FORWARD = "blame.bin", "blame.json", "ending.json", "forwar
 
 
 def arm(settings: str | None) -> None:
-    """Notes the work of this process on the device, as `settings` says: JSON with the arguments of `start`."""
+    """Begins to note the work that this process gives to the device.
+
+    Args:
+        settings: The arguments of `start`, as JSON.
+    """
     wanted = json.loads(settings or "{}")
     folder = Path(wanted["folder"])
     start(
@@ -46,11 +50,18 @@ def arm(settings: str | None) -> None:
 def start(folder: Path, *, pinned: str = "", anomaly: bool = False, races: bool = False) -> Callable[[], None]:
     """Notes each call to the CUDA driver in a file in `folder` (the ring), from the time that torch initialises CUDA.
 
-    `pinned`: lines after whose work the host waits for the device (`_marks.h`). `anomaly`: torch keeps the forward line
-    of each backward op. `races`: also looks for races. Returns a function that stops all of this.
+    Args:
+        folder: Where to write.
+        pinned: Lines of the program, in the format of `_marks.h`. After work of such a line, the host waits for the
+            device.
+        anomaly: Whether torch keeps the forward line of each backward op.
+        races: Whether to look for races too.
+
+    Returns:
+        A function that stops all of this.
 
     Raises:
-        UnstallError: This Python's frames cannot be read.
+        UnstallError: The frames of this version of Python cannot be read.
     """
     if (why := unavailable()) is not None:
         raise UnstallError(why)
@@ -64,18 +75,21 @@ def start(folder: Path, *, pinned: str = "", anomaly: bool = False, races: bool 
 
 
 def start_now(folder: Path, ring: Path) -> None:
-    """Notes calls to the CUDA driver in the file `ring` from now on. Call this while CUDA is being initialised."""
+    """Notes calls to the CUDA driver in the file `ring` from now on. Call it while CUDA is being initialised."""
     _blame.open(str(ring), "", whose_files())
     _follow(folder, ExitStack())
 
 
 def look() -> None:
-    """Asks the driver whether the device has failed, in case no call has returned the error, and notes the error."""
+    """Asks the driver whether the device has failed, and notes the error.
+
+    The error may not have been returned by any call yet.
+    """
     _blame.look()
 
 
 def unavailable() -> str | None:
-    """Returns the reason why the line that makes a CUDA call cannot be found here, or None if it can."""
+    """Returns why `--blame` cannot find the lines that make CUDA calls here; None if it can."""
     if (why := driver.unavailable()) is not None:
         return f"--blame: {why}"
     if _blame is None:
@@ -88,8 +102,8 @@ def unavailable() -> str | None:
 def whose_files() -> tuple[tuple[str, int], ...]:
     """Returns (pattern, owner) pairs. A file belongs to the owner of the first pattern that its path matches.
 
-    A pattern that begins with ^ matches at the start of a path only. Other patterns match anywhere in it. The owners
-    agree with those of `unstall.frameworks`.
+    A pattern that begins with ^ matches only at the start of a path. Other patterns match anywhere in a path. The
+    owners agree with those of `unstall.frameworks`.
     """
     packages = tuple(f"{kind}-packages/{name}/" for kind in ("site", "dist") for name in sorted(FRAMEWORKS))
     standard = {f"^{path}/" for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name))}
@@ -135,7 +149,9 @@ def _tell_forward(folder: Path) -> None:
 
 
 def _tell_ending(folder: Path) -> None:
-    """Writes facts on the fault that only this process has: the traceback's last user line, and tensors in frames."""
+    """Writes facts on the fault that only this process knows: the traceback's last user line, and tensors in the
+    frames.
+    """
     look()
     traceback = getattr(sys, "last_traceback", None)
     if traceback is None:
@@ -158,7 +174,10 @@ def _tell_ending(folder: Path) -> None:
 
 
 def _follow_backward(undo: ExitStack) -> None:
-    """Attributes work of autograd's own threads, which have no Python frames, to the `backward()` call that waits."""
+    """Attributes work of autograd's own threads to the line of the `backward()` call.
+
+    Autograd's threads have no Python frames.
+    """
     graph = sys.modules.get("torch.autograd.graph")
     for owner in (sys.modules.get("torch.autograd"), graph):
         if owner is not None and hasattr(owner, "_engine_run_backward"):

@@ -17,11 +17,16 @@ from unstall.blaming.ring import BEGUN, FINISHED, GRAPH, MARKED, NEVER, RECORD, 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Unfinished:
-    """Work between two marks on one stream, or in one branch of a graph. Some of this work never finished.
+    """Work on one stream, or in one branch of a graph, of which some never finished.
 
-    One of `entries` never finished, and the entries after it had not begun. `blocked`: the stream may only have waited
-    for an event that comes after unfinished work of another stream. `is_last`: no mark follows the work, so all of it
-    may have finished. `replays`: if the work is in a graph, the graph launches, one of which never finished.
+    A mark is a number that the device writes when it reaches a point of the stream. The device wrote the mark before
+    this work, and not the mark after it.
+
+    Attributes:
+        entries: The work, in order. One entry never finished, and the entries after it had not begun.
+        blocked: Whether the stream may only have waited for an event of another stream that has unfinished work.
+        is_last: Whether no mark follows the work. If so, all of the work may have finished.
+        replays: If the work is in a graph, the launches of the graph. One of them never finished. Otherwise None.
     """
 
     entries: Rows
@@ -31,27 +36,28 @@ class Unfinished:
 
     @property
     def launch(self) -> Any:
-        """The entry of the call that put this work on the stream."""
+        """The first entry of the work; for work in a graph, the entry of the first graph launch."""
         return self.entries[0] if self.replays is None else self.replays[0]
 
 
 def unfinished(ring: Ring) -> list[Unfinished]:
-    """Returns the work that was unfinished when the program ended, the likeliest to have failed first."""
+    """Returns the work that was unfinished when the program ended. The work that most likely failed comes first."""
     found = [each for stream in range(len(ring.tables["streams"])) for each in on_stream(ring, stream)]
     return sorted(found, key=_unlikeliness)
 
 
 def _unlikeliness(each: Unfinished) -> tuple[bool, bool, int]:
-    """Returns a sort key, lowest for the work that most likely failed.
+    """Returns a sort key that is lowest for the work that most likely failed.
 
-    The last work of a stream may have finished unseen. The earlier it was launched, the more likely that is.
+    No mark follows the last work of a stream, so this work may have finished. The earlier it was launched, the more
+    likely that is.
     """
     number = int(each.launch["number"])
     return each.blocked, each.is_last, -number if each.is_last else number
 
 
 def on_stream(ring: Ring, stream: int) -> Iterator[Unfinished]:
-    """Yields the unfinished work of the stream in row `stream`. If graphs were replayed, yields one item per branch."""
+    """Yields the unfinished work of the stream in row `stream`; if the work replays graphs, one item per branch."""
     entries = ring.entries
     rows = entries[(entries["stream"] == stream) & (entries["number"] > ring.done[stream])]
     work = np.flatnonzero(rows["kind"] < RECORD)
@@ -71,13 +77,13 @@ def on_stream(ring: Ring, stream: int) -> Iterator[Unfinished]:
 
 
 def next_mark(rows: Rows, first: int) -> int:
-    """Returns the index of the first row after `first` that has a mark before it, or len(rows) if there is none."""
+    """Returns the index of the first row after `first` that comes right after a mark; len(rows) if no row does."""
     marks = np.flatnonzero(rows["marked"][first + 1 :] == MARKED)
     return int(first + 1 + marks[0]) if len(marks) else len(rows)
 
 
 def _is_held_up(ring: Ring, wait: Any) -> bool:
-    """Returns whether unfinished work comes before the event that this entry waits for."""
+    """Returns whether unfinished work precedes the event for which the entry `wait` waits."""
     record = ring.record_of(wait)
     if record is None:
         return False

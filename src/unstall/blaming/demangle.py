@@ -8,7 +8,7 @@ import functools
 
 @functools.cache
 def demangled(name: str) -> str:
-    """Returns the C++ name that a linker symbol stands for. Any other name is returned unchanged."""
+    """Returns the C++ name that a linker symbol stands for. Returns any other name unchanged."""
     if not name.startswith("_Z"):
         return name
     try:

@@ -24,7 +24,13 @@ class Blame(Shown):
     """The report of a fault. `print` shows it. `save` writes it to a file, in the format of the file's ending."""
 
     def __init__(self, result: BlameResult, again: str = "") -> None:
-        """`again`: the command to suggest if several lines may have failed. It reruns the program to find the line."""
+        """Makes the report of a result.
+
+        Args:
+            result: What is known of the fault.
+            again: A command that the report suggests if several lines may have failed. It reruns the program to find
+                the line.
+        """
         self.result = result
         self._again = again
 
@@ -34,7 +40,13 @@ class Blame(Shown):
 
 
 def document(result: BlameResult, again: str = "") -> Document:
-    """Returns the report of this result. `again`: as for `Blame`."""
+    """Returns the report of a result.
+
+    Args:
+        result: What is known of the fault.
+        again: A command that the report suggests if several lines may have failed. It reruns the program to find the
+            line.
+    """
     first = result.suspects[0] if result.suspects else None
     where = first.where if first else None
     summary = _summary(result, first)
@@ -54,7 +66,7 @@ def document(result: BlameResult, again: str = "") -> Document:
 
 
 def is_certain(result: BlameResult) -> bool:
-    """Returns whether no error was seen, or the work of only one line may have failed."""
+    """Returns whether the failed line is the only candidate, or no error was seen."""
     open_ones = [suspect for suspect in result.suspects if not suspect.blocked]
     return not result.error or (len(open_ones) == 1 and not open_ones[0].others)
 
@@ -101,7 +113,7 @@ def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[
 
 
 def source_block(suspect: Suspect) -> Block:
-    """Returns the suspect's source line, with the lines around it. `suspect.where` must not be None."""
+    """Returns the suspect's source line, with the lines before and after it. `suspect.where` must not be None."""
     assert suspect.where is not None
     where, reached = suspect.where, []
     if suspect.iteration:
@@ -164,7 +176,7 @@ def _other_lines(result: BlameResult) -> Iterator[Words]:
 
 
 def fact(label: str, text: Span | Words) -> Words:
-    """Returns a line of the report: the label, then the text."""
+    """Returns a line of the report: a label, then a text."""
     return words(Span(f"{label}: ", "dim"), text)
 
 

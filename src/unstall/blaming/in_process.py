@@ -20,9 +20,9 @@ from unstall.errors import UsageError
 
 
 def blame(*, races: bool = False) -> Blaming:
-    """Names the line whose work failed on the GPU, if an error of CUDA passes through a `with` block.
+    """Names the line whose work failed on the GPU, if a CUDA error is raised in a `with` block.
 
-    Adds the line to the exception as a note, and lets the exception pass. Prints nothing.
+    The exception gets the line as a note, and is not suppressed. Nothing is printed.
 
     Args:
         races: Also look for races between streams, and between device and host. This slows down each operator on the
@@ -37,8 +37,9 @@ def blame(*, races: bool = False) -> Blaming:
 class Blaming:
     """The context manager that `blame()` returns, for one `with` block.
 
-    `report` is None until the block has ended. From then on, it is the report of the block's fault, or says that no
-    fault was seen.
+    Attributes:
+        report: None until the block has ended. After that, the report of the fault in the block, or a report that no
+            fault was seen.
     """
 
     def __init__(self, races: bool) -> None:
@@ -51,8 +52,8 @@ class Blaming:
         """Begins to note the work that the block puts on CUDA streams.
 
         Raises:
-            UsageError: If this context manager was entered before, or another block of `blame()` is active.
-            UnstallError: If unstall cannot read the line that makes a CUDA call in this Python.
+            UsageError: This context manager was entered before, or another block of `blame()` is active.
+            UnstallError: unstall cannot find the lines that make CUDA calls in this version of Python.
         """
         if self._folder is not None:
             raise UsageError("blame() is for one block: call it again for the next")
@@ -68,7 +69,7 @@ class Blaming:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Sets `report`. If a fault was seen, adds a note to the exception."""
+        """Sets `report`. If a fault was seen, adds a note to the exception of the block."""
         assert self._folder is not None
         try:
             if error is not None:

@@ -7,20 +7,22 @@ from unstall.document.plain import plain, short
 
 
 def place(line: Line) -> str:
-    """Returns "train.py:12 in main" for a line."""
+    """Returns a line and its function as text: "train.py:12 in main"."""
     return f"{at_line(line)} in {short(line.function)}"
 
 
 def at_line(line: Line) -> str:
-    """Returns "train.py:12" for a line."""
+    """Returns a line as text: "train.py:12"."""
     return f"{plain(line.file)}:{line.line}"
 
 
 def stream_name(handle: int, *, device: int = 0, thread: int = 0) -> str:
     """Returns the name of a stream in reports.
 
-    `handle` is 0 for a default stream. Then `device` is the stream's device, or 0 if the device is not known. For a
-    per-thread default stream, `thread` is the thread.
+    Args:
+        handle: The handle of the stream; 0 for a default stream.
+        device: The device of a default stream; 0 if it is not known.
+        thread: The thread of a per-thread default stream; 0 for all other streams.
     """
     if thread:
         return f"the default stream of thread {thread}"

@@ -18,7 +18,7 @@ class _Schema(msgspec.Struct):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line of Python. `source` is the text of the line, or "" if the file could not be read."""
+    """A line of Python. `source` is the text of the line; "" if the file could not be read."""
 
     file: str
     line: int
@@ -38,11 +38,23 @@ class Tensor(msgspec.Struct, frozen=True):
 class Suspect(msgspec.Struct, frozen=True, kw_only=True):
     """A line whose work was put on a stream and never finished.
 
-    `iteration`: which execution of the line failed, counted from 1; None if not known. `iteration_to`: if several
-    executions may have failed, the last of them. `work`: names of the kernels that the line launched, or words for
-    other work. `others`: lines whose work may have failed instead. `others_work`: the work of each of these lines.
-    `replayed`: the line that replayed the graph, if the work is in a graph. `replay` and `replay_to`: which replay of
-    the graph failed, like `iteration` and `iteration_to`. `blocked`: the work may only have waited for another stream.
+    Attributes:
+        where: The line; None if it is not known.
+        called_from: The lines of the user's code from which `where` was called, innermost first.
+        inner: The innermost line of all Python code, which may be in a library; None if it is not known.
+        iteration: Which execution of the line failed, counted from 1; None if this is not known.
+        iteration_to: The last execution that may have failed, if several may have. Then `iteration` is the first of
+            them.
+        work: Names of the kernels that the line launched, or words for other work.
+        stream: The stream's name.
+        backward: Whether the work belongs to a backward pass.
+        forward: The lines of the user's code that called the forward op whose backward op failed, innermost first.
+        replayed: The line that replayed the graph, if the work is in a graph.
+        replay: Which replay of the graph failed, counted from 1.
+        replay_to: The last replay that may have failed, if several may have. Then `replay` is the first of them.
+        others: Other lines whose work may have failed instead.
+        others_work: For each line of `others`, its work.
+        blocked: Whether the work may only have waited for another stream.
     """
 
     where: Line | None
@@ -63,8 +75,13 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Noticed(msgspec.Struct, frozen=True, kw_only=True):
-    """The call that returned the error. `later_ns`: the time from the launch of the failed work to the return of this
-    call."""
+    """The CUDA call that returned the error.
+
+    Attributes:
+        where: The line that made the call; None if it is not known.
+        call: The name of the call.
+        later_ns: Time from the launch of the failed work to the return of the call; None if it is not known.
+    """
 
     where: Line | None
     call: str
@@ -72,7 +89,12 @@ class Noticed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """What the failed process itself wrote about its fault: tensors, and the user's line of the traceback."""
+    """Facts on a fault that the failed process itself wrote.
+
+    Attributes:
+        tensors: The tensors that the failing line uses.
+        traceback: The last line of the traceback that is in the user's code.
+    """
 
     tensors: tuple[Tensor, ...] = ()
     traceback: Line | None = None
@@ -83,13 +105,14 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         stream: The stream's name.
-        waits: The kind of work that it is doing, or the kind of thing that it waits for.
-        work: The line that put this work on the stream, and others that may have; None if no line is known.
-        on: If it waits for an event, the line that recorded the event. If it waits for a value in memory, the line that
-            writes the value.
-        on_stream: The stream of `on`.
+        waits: The kind of work that the stream is doing; "event" or "value" if it waits for one.
+        work: The line that put this work on the stream, and other lines that may have; None if no line is known.
+        on: If the stream waits for an event, the line that recorded the event. If it waits for a value in memory, the
+            line that writes the value. Otherwise None.
+        on_stream: The stream that records the event or writes the value.
         circular: Whether the stream `on_stream` waits for this stream.
-        is_sure: Whether the driver says that the stream is not done. If not, its last work may have ended unseen.
+        is_sure: Whether the driver says that the stream is not done. If false, its last work may have ended without a
+            mark.
     """
 
     stream: str
@@ -102,7 +125,15 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Thread(msgspec.Struct, frozen=True, kw_only=True):
-    """A Python thread that is in the user's code. `at`: its innermost line there. `stack`: frames, innermost first."""
+    """A Python thread that is in the user's code.
+
+    Attributes:
+        at: Its innermost line of the user's code.
+        stack: Its frames, innermost first.
+        is_main: Whether it is the main thread.
+        collective: The function of `torch.distributed` in which the thread may wait for other ranks; "" if there is
+            none.
+    """
 
     at: Line
     stack: tuple[Line, ...] = ()
@@ -113,9 +144,19 @@ class Thread(msgspec.Struct, frozen=True, kw_only=True):
 class Process(msgspec.Struct, frozen=True, kw_only=True):
     """A process of the program.
 
-    `state`: "waits" if the process has made no progress for `quiet_ns`, "silent" if it did not answer in time.
-    `collective`: the function of `torch.distributed`, or NCCL's kernel, in which the process waits for other ranks.
-    `worked`: whether the process has ever put work on a device. `stack`: the main thread's frames, innermost first.
+    Attributes:
+        pid: The process id.
+        state: "waits" if the process has made no progress for `quiet_ns`; "silent" if it did not answer in time.
+        rank: The rank in a distributed run; None if there is none.
+        world_size: The number of ranks; None if there are none.
+        quiet_ns: Time since the process last made progress; None if this is not known.
+        worked: Whether the process has ever put work on a device.
+        at: The innermost line of the user's code in the main thread.
+        stack: The main thread's frames, innermost first.
+        threads: The Python threads that are in the user's code.
+        streams: What each stream with unfinished work is doing.
+        collective: The function of `torch.distributed`, or the collective of the NCCL kernel, in which the process
+            waits for other ranks; "" if it waits in none.
     """
 
     pid: int
@@ -132,10 +173,13 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hang(msgspec.Struct, frozen=True, kw_only=True):
-    """Where each process of a program is while nothing moves.
+    """Where each process of a program is while the program makes no progress.
 
-    `after_ns`: the time-out that found the hang; None if a user asked where the program is. `ended`: whether unstall
-    ended the program because of the hang. `moved_ns`: the length of the hang, if the program went on after it.
+    Attributes:
+        after_ns: The time-out that found the hang; None if a user asked where the program is.
+        processes: The processes.
+        ended: Whether unstall ended the program because of the hang.
+        moved_ns: Length of the hang, if the program continued after it; otherwise None.
     """
 
     after_ns: int | None
@@ -145,9 +189,15 @@ class Hang(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RaceSide(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two operations of a race. `stream` is None for the host.
+    """One of the two operations of a race.
 
-    `replayed`: if the operation is in a graph, the line that replayed the graph.
+    Attributes:
+        where: The line that launched the operation; None if it is not known.
+        called_from: The lines that called the function of `where`, innermost first.
+        operator: The operator's name.
+        stream: The stream's name; None if the host did the operation.
+        backward: Whether the operation belongs to a backward pass.
+        replayed: If the operation is in a graph, the line that replayed the graph.
     """
 
     where: Line | None
@@ -159,10 +209,17 @@ class RaceSide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Race(msgspec.Struct, frozen=True, kw_only=True):
-    """Two operations that use the same memory and may run in either order. The program called `earlier` first.
+    """Two operations that use the same memory and may run in either order.
 
-    `bytes`: the largest number of bytes that both used. `count`: how often this race was seen. `freed_at`: the line
-    that freed the first tensor, if a second tensor was given its memory.
+    Attributes:
+        kind: The kind of race, such as "read-early".
+        title: What happens, in a sentence.
+        earlier: The operation that the program called first.
+        later: The operation that the program called second.
+        bytes: The largest number of bytes that both operations used.
+        count: How often this race was seen.
+        freed_at: The line that freed the first tensor, if a second tensor was given its memory; otherwise None.
+        fix: What to do.
     """
 
     kind: str
@@ -176,10 +233,26 @@ class Race(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlameResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a program's fault. If `error` is "", no fault was seen.
+    """What is known of a program's fault.
 
-    `suspects`: the likeliest first. `dump`: the core dump of a second run. `no_dump`: if a core dump was asked for and
-    not written, the reason. `races`: None if no races were looked for. `races_missing`: why some races may be missing.
+    Attributes:
+        schema: Name and version of the JSON form.
+        program: The program.
+        error: The error, in words; "" if no fault was seen.
+        code: The error, as a CUresult.
+        suspects: The lines whose work may have failed, the likeliest first.
+        noticed: The call that returned the error.
+        assertion: The text of the failed assertion.
+        cause: The cause of the error.
+        fix: What to do.
+        tensors: The tensors that the failing line uses.
+        traceback: The last line of the traceback that is in the user's code.
+        unmarked: Why the result is not exact; "" if it is exact.
+        dump: The core dump of a second run; None if there is none.
+        no_dump: Why no core dump was written, if the user asked for one; otherwise "".
+        hang: Where the program hangs; None if no hang was seen.
+        races: The races; None if nobody looked for races.
+        races_missing: Why some races may be missing; "" if none should be.
     """
 
     schema: Literal["unstall.blame/1"] = "unstall.blame/1"

@@ -68,7 +68,14 @@ Rows = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of Python. `whose`: 2 if the file is the user's, 1 a library's, 0 a framework's."""
+    """A line of Python.
+
+    Attributes:
+        file: The file.
+        line: The line number.
+        function: The function that contains the line.
+        whose: Who wrote the file: 2 for the user, 1 for a library, 0 for a framework.
+    """
 
     file: str
     line: int
@@ -78,14 +85,22 @@ class Place:
 
 @dataclass(frozen=True)
 class Ring:
-    """The tables of a ring file. `entries` are sorted by number."""
+    """The content of a ring file, in which a program notes the work that it puts on streams.
+
+    Attributes:
+        header: The header of the file.
+        tables: The tables of the file, by name.
+    """
 
     header: Any
     tables: dict[str, Rows]
 
     @cached_property
     def entries(self) -> Rows:
-        """The newest entries, one for each call that put work on a stream. The ring overwrites the oldest entries."""
+        """The newest entries, sorted by number. Each entry is a call that put work on a stream.
+
+        The ring overwrites the oldest entries.
+        """
         ring = self.tables["ring"]
         first = max(1, int(self.header["next"]) - len(ring))
         numbers = np.arange(first, int(self.header["next"]), dtype=np.uint64)
@@ -95,15 +110,15 @@ class Ring:
 
     @cached_property
     def captured(self) -> Rows:
-        """The entries of work that was captured into graphs. Row 0 is unused."""
+        """Entries of the work in CUDA graphs. Row 0 is unused."""
         return self.tables["captured"]
 
     @cached_property
     def done(self) -> list[int]:
         """For each row of `streams`, the number of the last entry whose work is known to be done.
 
-        It is known if the device wrote this number, or the host waited for the work, or another stream waited for an
-        event after the work and then continued.
+        It is known if the device wrote this number, or if the host waited for the work. It is also known if another
+        stream waited for an event after the work, and then continued.
         """
         streams = self.tables["streams"]
         done = [
@@ -131,7 +146,7 @@ class Ring:
 
     @cached_property
     def _records(self) -> dict[int, tuple[list[int], list[Any]]]:
-        """For each event, (numbers of the entries that recorded the event, these entries)."""
+        """Maps an event to (numbers of the entries that recorded the event, these entries)."""
         found: dict[int, tuple[list[int], list[Any]]] = {}
         for record in self.entries[self.entries["kind"] == RECORD]:
             numbers, records = found.setdefault(int(record["event"]), ([], []))
@@ -153,23 +168,23 @@ class Ring:
         return {stream: rows["number"][rows["kind"] < RECORD] for stream, rows in self._by_stream.items()}
 
     def _last_work(self, stream: int, before: int) -> int:
-        """Returns the number of the last work on the stream before an entry; 0 if there is none."""
+        """Returns the number of the last work on the stream before the entry number `before`; 0 if there is none."""
         numbers = self._work_of_streams.get(stream)
         at = 0 if numbers is None else int(np.searchsorted(numbers, np.uint64(before)))
         return int(numbers[at - 1]) if numbers is not None and at else 0
 
     def _whole(self, low: Any) -> int:
-        """Returns an entry's whole number, given its low 32 bits."""
+        """Returns the full number of an entry, given its low 32 bits."""
         top = int(self.header["next"])
         number = top - top % 2**32 + int(low)
         return number if number < top else max(0, number - 2**32)
 
     def slot(self, capture: int) -> int:
-        """Returns the number that a graph last wrote: for row `capture` of `captures`, the value of its slot."""
+        """Returns the number that the device last wrote for a branch of a graph: row `capture` of `captures`."""
         return int(self.tables["slots"][_STREAMS + capture])
 
     def place(self, line: int) -> Place | None:
-        """Returns the place in row `line` of the table of lines; None for row 0, which stands for no line."""
+        """Returns row `line` of the table of lines as a `Place`; None for row 0, which stands for no line."""
         if not 0 < line < len(self.tables["lines"]):
             return None
         row = self.tables["lines"][line]
@@ -177,8 +192,11 @@ class Ring:
         return Place(self.text(code["file"]), int(row["number"]), self.text(code["function"]), int(row["whose"]))
 
     def stack(self, stack: int) -> tuple[Place | None, Place | None, tuple[Place, ...]]:
-        """Returns three values for row `stack` of the table of stacks: the user's innermost line, the innermost line of
-        all, and the lines from which the user's line was called.
+        """Returns row `stack` of the table of stacks.
+
+        Returns:
+            (innermost line of the user's code, innermost line of all code, lines from which the user's line was
+            called).
         """
         if not 0 <= stack < len(self.tables["stacks"]):
             return None, None, ()
@@ -187,25 +205,30 @@ class Ring:
         return self.place(int(row["line"])), self.place(int(row["inner"])), tuple(each for each in outer if each)
 
     def kernel(self, kernel: int) -> str:
-        """Returns the linker symbol of the kernel in row `kernel` of the table of kernels; "" for row 0."""
+        """Returns the linker symbol in row `kernel` of the table of kernels; "" for row 0."""
         return self.text(self.tables["kernels"][kernel]["text"]) if kernel < len(self.tables["kernels"]) else ""
 
     def text(self, at: int) -> str:
-        """Returns the text that begins at byte `at` of the table of texts."""
+        """Returns the text at byte `at` of the table of texts."""
         text: bytes = self.tables["text"][int(at) : int(at) + 4097].tobytes()
         return text.partition(b"\0")[0].decode(errors="replace")
 
 
 def name_in_results(linked: str) -> str:
-    """Returns how results name a kernel: its linker symbol, demangled. Of the symbol, the first 1024 bytes are used."""
+    """Returns the name of a kernel in results: the first 1024 bytes of its linker symbol, demangled."""
     return demangled(linked.encode()[:_LONGEST_NAME].decode(errors="replace"))
 
 
 def pulse(path: Path) -> tuple[bytes, bool, bool]:
-    """Returns three values for a ring file: bytes that change while the program makes progress, whether the program has
-    put work on a device, and whether an error was seen.
+    """Reads from a ring file whether the program makes progress.
 
-    Raises OSError if the file cannot be read, and ValueError if it is not a ring.
+    Returns:
+        (bytes that change while the program makes progress, whether it has put work on a device, whether an error was
+        seen).
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: The file is not a ring.
     """
     with path.open("rb") as file:
         content = file.read(_PULSE_BYTES)
@@ -220,7 +243,12 @@ def pulse(path: Path) -> tuple[bytes, bool, bool]:
 
 
 def read_ring(path: Path) -> Ring:
-    """Reads a ring file. Raises TraceError if the file is not a ring, and OSError if it cannot be read."""
+    """Reads a ring file.
+
+    Raises:
+        OSError: The file cannot be read.
+        TraceError: The file is not a ring.
+    """
     content = np.fromfile(path, dtype=np.uint8)
     if len(content) < _HEADER.itemsize or bytes(content[:8]) != _MAGIC:
         raise TraceError(f"{path}: no file of `unstall run --blame`, or one of another version")

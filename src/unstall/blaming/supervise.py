@@ -35,7 +35,11 @@ HUNG = 124
 class Ended:
     """How a program ended, and what is known of its fault.
 
-    `missing`: why nothing is known of the fault. `ring`: the work that the program noted.
+    Attributes:
+        exit: How the program ended.
+        result: The fault; None if nothing is known of it.
+        missing: Why nothing is known of a fault; "" if something is.
+        ring: The work that the program noted; None if it noted none.
     """
 
     exit: Exit
@@ -45,7 +49,7 @@ class Ended:
 
 
 def make_folder() -> Path:
-    """Makes and returns a folder: in shared memory if possible, because the program writes to it at every launch."""
+    """Creates a temporary folder, in shared memory if possible: the program writes to it at every kernel launch."""
     where = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     try:
         return Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))
@@ -63,11 +67,18 @@ def supervise(
     stdout_to_stderr: bool = False,
     watcher: Watcher | None = None,
 ) -> Ended:
-    """Runs the program until it ends, and returns how it ended. The program notes its work in `folder`.
+    """Runs the program until it ends, and returns how it ended.
 
-    `pinned`: lines after whose work the host waits for the device (`_marks.h`). `anomaly`: torch keeps the forward line
-    of each backward op. `races`: also looks for races. `watcher`: looks for hangs of the program and, unless the user
-    has turned that off, of the Python processes that the program starts.
+    Args:
+        program: The program and its arguments.
+        folder: Where the program notes its work.
+        pinned: Lines of the program, in the format of `_marks.h`. After work of such a line, the host waits for the
+            device.
+        anomaly: Whether torch keeps the forward line of each backward op.
+        races: Whether to look for races too.
+        stdout_to_stderr: Whether the program's stdout goes to stderr.
+        watcher: Looks for hangs of the program. Unless the user has turned that off, it also looks for hangs of the
+            Python processes that the program starts.
 
     Raises:
         UsageError: The program cannot be started.
@@ -109,7 +120,7 @@ def supervise(
 
 
 def with_races(result: BlameResult, folder: Path) -> BlameResult:
-    """Returns a copy of the result with the races that the program wrote to `folder`."""
+    """Returns a copy of the result that also has the races that the program wrote to `folder`."""
     seen = read_races(folder)
     return msgspec.structs.replace(result, races=seen.races, races_missing=seen.missing)
 
@@ -118,7 +129,7 @@ _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function
 
 
 def _forward(folder: Path) -> tuple[Line, ...]:
-    """Returns the user's lines at which the forward op was called, innermost first."""
+    """Returns the lines of the user's code that called the forward op, innermost first."""
     try:
         stack = json.loads((folder / FORWARD).read_text())["stack"]
     except (OSError, ValueError, KeyError):

@@ -18,7 +18,10 @@ _MOST = 12
 
 
 def tensors_of(where: Line, traceback: TracebackType | None) -> tuple[Tensor, ...]:
-    """Returns the tensors that the statement at `where` names, from the innermost frame of that line's function."""
+    """Returns the tensors that the statement at the line `where` uses.
+
+    Their values are looked up in the innermost frame of `traceback` that belongs to the function of that line.
+    """
     frames = [frame for frame in _frames(traceback) if frame.f_code.co_filename == where.file]
     of_function = [frame for frame in frames if frame.f_code.co_qualname == where.function]
     if not of_function:
@@ -34,7 +37,12 @@ def tensors_of(where: Line, traceback: TracebackType | None) -> tuple[Tensor, ..
 
 
 def last_user_line(traceback: TracebackType | None, is_users: Any) -> Line | None:
-    """Returns the innermost line of the traceback for whose file `is_users(file)` is true, or None."""
+    """Returns the innermost line of the traceback that is in the user's code; None if no line is.
+
+    Args:
+        traceback: The traceback.
+        is_users: Returns whether a file, given by its path, is the user's.
+    """
     found = None
     while traceback is not None:
         code = traceback.tb_frame.f_code
@@ -52,7 +60,7 @@ def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
 
 
 def _paths(where: Line) -> list[tuple[str, ...]]:
-    """Returns the names in the innermost statement on this line, split at dots: ("self", "weight")."""
+    """Returns the names that the innermost statement on this line uses, split at dots: ("self", "weight")."""
     try:
         tree = ast.parse("".join(linecache.getlines(where.file)))
     except SyntaxError:
@@ -81,7 +89,10 @@ def _path(node: ast.expr) -> tuple[str, ...]:
 
 
 def _values(path: tuple[str, ...], names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the tensor that a path leads to, or the parameters of the module there. Runs no code of the program."""
+    """Yields the tensor with this dotted name, or the parameters of the module with this name.
+
+    Runs no code of the program.
+    """
     torch = sys.modules["torch"]
     value = names.get(path[0])
     for name in path[1:]:

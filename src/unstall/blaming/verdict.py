@@ -27,8 +27,12 @@ _MOST_NAMES = 8
 def verdict(ring: Ring, *, assertion: str = "", program: str = "", dump: CoreDump | None = None) -> BlameResult:
     """Returns what is known of the fault. If the program saw no error, `error` of the result is "".
 
-    `dump`: a core dump of the same fault, which names the failed kernel. Without it, the kernel is guessed from the
-    assertion's text, if there is one.
+    Args:
+        ring: The work that the program noted.
+        assertion: The text of the failed assertion, or "".
+        program: The program, for the result.
+        dump: A core dump of the same fault, which names the failed kernel. Without it, the kernel is guessed from
+            `assertion`.
     """
     header = ring.header
     code = int(header["error_code"])
@@ -60,7 +64,7 @@ def verdict(ring: Ring, *, assertion: str = "", program: str = "", dump: CoreDum
 
 
 def _may_be(assertion: str, dump: CoreDump | None) -> Callable[[str], bool]:
-    """Returns a function that takes a kernel's demangled name, and returns whether this kernel may have failed."""
+    """Returns a function that says whether a kernel, given by its demangled name, may have failed."""
     failed = dump.failed if dump else None
     if failed is not None and failed.linked:
         name = name_in_results(failed.linked)
@@ -71,8 +75,9 @@ def _may_be(assertion: str, dump: CoreDump | None) -> Callable[[str], bool]:
 def _by_kernel(
     found: list[tuple[Unfinished, Suspect]], may_be: Callable[[str], bool]
 ) -> list[tuple[Unfinished, Suspect]]:
-    """Returns the one pair whose kernel may have failed. If there is not exactly one, returns all pairs, and those
-    that may only have waited come last.
+    """Returns the one suspect whose kernel may have failed, if there is exactly one. Otherwise returns all suspects.
+
+    If all are returned, those that may only have waited for another stream come last.
     """
     fitting = [pair for pair in found if any(map(may_be, pair[1].work))]
     if len(fitting) == 1:
@@ -81,10 +86,13 @@ def _by_kernel(
 
 
 def suspect_of(ring: Ring, each: Unfinished, may_be: Callable[[str], bool] = lambda _: False) -> Suspect:
-    """Returns the line whose work never finished. `others` of the result may be the line instead.
+    """Returns the line whose work never finished. `others` of the result are further candidates.
 
-    `may_be` takes a kernel's demangled name, and returns whether this kernel may have failed. If it returns False for
-    all kernels, it is ignored.
+    Args:
+        ring: The work that the program noted.
+        each: The unfinished work.
+        may_be: Returns whether a kernel, given by its demangled name, may have failed. If this holds for no kernel, it
+            is ignored.
     """
     open_ones = _open(ring, each.entries, may_be)
     first = open_ones[0]
@@ -113,14 +121,16 @@ def suspect_of(ring: Ring, each: Unfinished, may_be: Callable[[str], bool] = lam
 
 
 def _open(ring: Ring, entries: Rows, may_be: Callable[[str], bool]) -> Rows:
-    """Returns the entries whose kernel may have failed, or all entries if there are none."""
+    """Returns the entries whose kernel may have failed; all entries if there is no such kernel."""
     fitting = entries[[may_be(demangled(ring.kernel(int(each["kernel"])))) for each in entries]]
     return fitting if len(fitting) else entries
 
 
 def _visits(entries: Rows) -> tuple[int | None, int | None]:
-    """Returns the first and the last execution of the line in these entries, counted from 1. The second is None if it
-    is the same as the first. Both are None if they are not known.
+    """Returns which executions of a line these entries belong to, counted from 1.
+
+    Returns:
+        (first, last): `last` is None if it equals `first`. Both are None if they are not known.
     """
     visits = entries["visit"][entries["visit"] > 0]
     if not len(visits):
@@ -135,7 +145,7 @@ def _work(ring: Ring, entries: Any) -> tuple[str, ...]:
 
 
 def name_of_stream(ring: Ring, number: int) -> str:
-    """Returns the name in reports of the stream in row `number` of `streams`."""
+    """Returns the name, in reports, of the stream in row `number` of `streams`."""
     row = ring.tables["streams"][number]
     return stream_name(int(row["handle"]), thread=int(row["thread"]))
 
@@ -145,14 +155,14 @@ def _lines(places: Iterable[Place | None]) -> tuple[Line, ...]:
 
 
 def line_of(place: Place | None) -> Line | None:
-    """Returns the line at this place, with its source text. Returns None for None."""
+    """Converts a `Place` to a `Line` with its source text. Returns None for None."""
     if place is None:
         return None
     return Line(place.file, place.line, place.function, linecache.getline(place.file, place.line).strip())
 
 
 def _unmarked(header: Any) -> str:
-    """Returns the reason why the suspects may be inexact, or ""."""
+    """Returns why the suspects may be inexact; "" if they are exact."""
     refused, lost = int(header["refused"]), int(header["lost_streams"])
     if refused:
         return f"the driver refused {refused:,} of {int(header['marks']):,} marks (error {int(header['refusal'])})"

@@ -11,13 +11,13 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """The limits on a run. A field that is None sets no limit.
 
     Attributes:
-        syncs_per_step: How often the host may wait for a device, in any step.
-        launches_per_step: How often the host may put work on a device, in any step.
-        idle: The share of a step, from 0 to 1, for which no device may be at work.
-        exposed_ns: What any one finding may cost the device, per step.
-        step_ns: How long a step may take in the mean.
-        reserved_bytes: How much memory the caching allocator may take from a device.
-        races: How many races there may be.
+        syncs_per_step: How often the host may wait for a device in any one step.
+        launches_per_step: How many kernels, graphs, copies and memsets the host may launch in any one step.
+        idle: The share of a step, from 0 to 1, during which all devices may be idle.
+        exposed_ns: How much device time per step, in ns, any one finding may cost.
+        step_ns: How long a step may take on average, in ns.
+        reserved_bytes: How many bytes of device memory the caching allocator may reserve at its peak.
+        races: How many races the run may have.
     """
 
     syncs_per_step: int | None = None
@@ -29,6 +29,6 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     races: int | None = None
 
     def limits(self) -> list[tuple[Limit, float]]:
-        """Returns the limits that are set."""
+        """Returns the limits that are set, each as (kind of limit, value)."""
         known = ((limit, getattr(self, limit.field)) for limit in LIMITS)
         return [(limit, value) for limit, value in known if value is not None]

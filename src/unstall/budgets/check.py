@@ -28,8 +28,14 @@ _LOOKS: Mapping[Limit, Look] = {
 
 
 def check(result: Result, budget: Budget, *, path: str | None = None) -> CheckResult:
-    """Returns the outcome of each limit of a budget. `path` is the program that ran, if the result is about a run of
-    it; by default, the file that the result is about."""
+    """Compares a run with each limit of a budget.
+
+    Args:
+        result: What is known about the run.
+        budget: The limits.
+        path: The path to show in the outcome, for example that of the program. By default, the path of the file that
+            `result` is about.
+    """
     why = _cannot_be_judged(result)
     return CheckResult(
         version=__version__,
@@ -45,12 +51,12 @@ def check(result: Result, budget: Budget, *, path: str | None = None) -> CheckRe
 
 
 def check_races(races: Iterable[OutcomeLine], missing: str, budget: Budget, *, path: str) -> CheckResult:
-    """Returns the outcome of a run that looked for races only.
+    """Compares a budget of races with the races of a run. Nothing else about the run is known.
 
     Args:
-        races: A line for each race.
+        races: One line for each race.
         missing: Why `races` may be incomplete; "" if it is complete.
-        budget: A budget of races, and of nothing else.
+        budget: A budget that limits races only.
         path: The program that ran.
     """
     found = seen_races(races)
@@ -61,7 +67,7 @@ def check_races(races: Iterable[OutcomeLine], missing: str, budget: Budget, *, p
 
 
 def _cannot_be_judged(result: Result) -> str:
-    """Returns why no figure of a result can be trusted, or ""."""
+    """Returns the reason why no figure of a result can be trusted; "" if the figures can be trusted."""
     if result.verdict.bound_by == "none":
         if result.faulted:
             return "a device failed, or its memory was full, in the run"

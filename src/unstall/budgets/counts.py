@@ -10,12 +10,14 @@ from unstall.result import LineCount, Result, StepCount, Steps
 
 
 def waits(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns how often the host waits in the step in which it waits most often."""
+    """Returns the number of times that the host waits for the device in one step. Of all steps, the one with the most
+    waits counts."""
     return _seen(result, result.waits)
 
 
 def launches(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns how often the host launches in the step in which it launches most often."""
+    """Returns the number of kernels, graphs, copies and memsets that the host launches in one step. Of all steps, the
+    one with the most launches counts."""
     return _seen(result, result.launches, MOST_LINES)
 
 
@@ -29,14 +31,15 @@ def _seen(result: Result, counted: StepCount | None, most_lines: int | None = No
 
 
 def _which(counted: StepCount, steps: Steps) -> str:
-    """Returns which step has so many, if not every step does: a mean hides that."""
+    """Returns a phrase that names the step with the highest count, and gives the mean of all steps. Returns "" if all
+    steps have the same count."""
     if counted.count == counted.most * steps.count:
         return ""
     return f" in step {counted.step:,} of {steps.count:,} (mean: {rate(counted.count / steps.count, whole_from=100)})"
 
 
 def _often(line: LineCount, steps: Steps) -> str:
-    """Returns how often a line does it: "2x a step", "3x in 1 of 10 steps", "up to 3x a step"."""
+    """Returns how often a line waits or launches: "2x a step", "3x in 1 of 10 steps", "up to 3x a step"."""
     if line.count == line.most * steps.count:
         return f"{line.most:,}x a step"
     if line.steps_seen < steps.count:

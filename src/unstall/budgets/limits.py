@@ -11,11 +11,17 @@ from unstall.figures import decimal_size, duration, parse_duration, parse_ms, pa
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One kind of budget.
+    """One kind of limit that a budget can set.
 
-    `option` is the command-line option without the dashes, and the key in pyproject.toml. `field` is the field of
-    `Budget`. `parse` reads the text of a limit and raises UsageError; `parse` is None if the option takes no value, and
-    then the limit is 0. `shown` writes a limit.
+    Attributes:
+        option: The command-line option without its dashes. It is also the key in pyproject.toml.
+        field: The name of the field of `Budget` that holds the limit.
+        name: What is limited, in words: "waits per step".
+        metavar: The placeholder for the option's value in the help text.
+        help: The help text of the option.
+        parse: Reads the value that the user wrote, and raises UsageError if it makes no sense. None if the option
+            takes no value; the limit is then 0.
+        shown: Writes the limit as text.
     """
 
     option: str
@@ -36,7 +42,7 @@ def races_shown(count: float) -> str:
 
 
 def size_like(limit: float, count: float) -> str:
-    """Returns bytes in the units of the limit: a limit of 2 GB is a round number of bytes, one of 2 GiB is not."""
+    """Writes `count` bytes in decimal units (GB) if `limit` is a multiple of 1000 bytes, else in binary units (GiB)."""
     return (size if limit % 1000 else decimal_size)(int(count))
 
 

@@ -13,12 +13,12 @@ State: TypeAlias = Literal["held", "exceeded", "unknown"]
 
 
 class OutcomeLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One source line that contributes to the figure of a budget.
+    """One source line that contributes to the figure that a budget limits.
 
     Attributes:
-        where: The line.
-        text: How much the line adds to the figure: "1x a step", "222 KiB in a step".
-        title: What happens there, in a sentence; "" if `text` says it all.
+        where: Where the line is.
+        text: How much the line contributes: "1x a step", "222 KiB in a step".
+        title: A sentence that says what happens at the line; "" if `text` says it all.
         fix: What to do instead; "" if that is not known.
     """
 
@@ -29,23 +29,24 @@ class OutcomeLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, found: Finding | LineCount, text: str) -> OutcomeLine:
-        """Returns an outcome line with the place, title and fix of a finding or of a counted line."""
+        """Returns an outcome line with the given text. Place, title and fix are those of the finding or the counted
+        line."""
         return cls(where=found.where, text=text, title=found.title, fix=found.fix)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One budget, and whether it holds.
+    """Whether a run keeps one limit.
 
     Attributes:
-        budget: The option that sets it, without its dashes: "max-syncs-per-step".
-        name: What it limits, in words: "waits per step".
-        state: "unknown" if the budget cannot be checked.
+        budget: The option that sets the limit, without its dashes: "max-syncs-per-step".
+        name: What is limited, in words: "waits per step".
+        state: "held", "exceeded", or "unknown" if the limit cannot be checked.
         limit: The limit: a count, ns, bytes, or a share from 0 to 1.
-        seen: The figure that was compared with it, in the same unit; None if it is not known.
-        limit_text: The limit, as people write it.
-        seen_text: The figure, as people write it; "" if it is not known.
-        text: A sentence: the figure and the limit, or why the budget cannot be checked.
-        lines: The lines that the figure comes from, the most important first.
+        seen: The figure of the run, in the unit of `limit`; None if the figure is not known.
+        limit_text: The limit as text with a unit.
+        seen_text: The figure as text with a unit; "" if the figure is not known.
+        text: A sentence with the figure and the limit, or with the reason why the limit cannot be checked.
+        lines: The source lines that contribute to the figure, the largest contribution first.
     """
 
     budget: str
@@ -60,17 +61,18 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcomes of all budgets of one run: schema `unstall.check/1`.
+    """The outcomes of all limits that were checked for one run: schema `unstall.check/1`.
 
     Attributes:
-        schema: Name and version of this form.
+        schema: Name and version of this JSON form.
         version: The version of unstall.
         path: The program that ran, or the file that was read.
-        source: The run; None after a search for races, which records no steps.
-        steps: How the run was cut into steps; None if `source` is None.
-        shortfall: Why the figures are about another part of the run than was asked for, or about few steps only. None
-            if nothing is missing.
-        outcomes: One outcome for each budget.
+        source: What is known about the recorded run as a whole, such as its device. None if the run was only searched
+            for races.
+        steps: How the run was divided into steps. None if the run was only searched for races.
+        shortfall: Why the figures are about another part of the run than the user asked for, or about few steps. None
+            if the figures are about the steps that the user asked for.
+        outcomes: One outcome for each limit.
     """
 
     schema: str = SCHEMA
@@ -83,6 +85,6 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """0 if all budgets hold, 1 if one is exceeded, else 3."""
+        """0 if all limits are kept, 1 if a limit is exceeded, 3 if none is exceeded and one cannot be checked."""
         states = {outcome.state for outcome in self.outcomes}
         return 1 if "exceeded" in states else 3 if "unknown" in states else 0

@@ -25,6 +25,6 @@ def races(result: Result, limit: float) -> Seen | CannotTell:
 
 
 def seen_races(lines: Iterable[OutcomeLine]) -> Seen:
-    """Returns how many races were seen. `lines`: one for each race."""
+    """Returns the number of races. `lines` has one line for each race."""
     found = tuple(lines)
     return Seen(len(found), races_shown(len(found)), lines=found)

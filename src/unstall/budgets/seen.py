@@ -12,7 +12,14 @@ from unstall.result import Result
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The figure that a limit is compared with. `about` follows the figure's text in the sentence."""
+    """The figure of a run that is compared with a limit.
+
+    Attributes:
+        value: The figure, in the unit of the limit.
+        text: The figure as text with a unit.
+        about: Words that follow `text` in a sentence, such as " at the peak".
+        lines: The source lines that contribute to the figure.
+    """
 
     value: float
     text: str
@@ -22,7 +29,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class CannotTell:
-    """Why a result does not have the figure, as a clause that says what to do."""
+    """Says that a result lacks the figure for a limit. `why` is a clause with the reason and what to do about it."""
 
     why: str
 

@@ -9,7 +9,7 @@ from unstall.result import Result, Where
 
 
 def idle(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns the share of the steps in which no device is at work."""
+    """Returns the share of the steps' time during which no device is at work."""
     idle_ns, wall = result.accounts.all_idle_ns, result.accounts.wall_ns
     blamed = sorted((line for line in result.lines if line.idle_ns > 0), key=lambda line: -line.idle_ns)
     lines = tuple(
@@ -26,13 +26,14 @@ def idle(result: Result, limit: float) -> Seen | CannotTell:
 
 
 def _fix_at(result: Result, where: Where) -> str:
-    """Returns the advice of the costliest finding at that line."""
+    """Returns the advice of the costliest finding at the line `where`; "" if no finding there costs time."""
     here = [each for each in result.costly if (each.where.file, each.where.line) == (where.file, where.line)]
     return max(here, key=lambda finding: finding.exposed_ns).fix if here and where.file else ""
 
 
 def exposed(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns how long the costliest finding exposes the device, per step. Each finding over the limit is a line."""
+    """Returns how much device time per step the costliest finding costs. The `lines` of the result are all findings
+    that cost more than `limit`."""
     found = sorted(result.costly, key=lambda finding: -finding.exposed_ns)
     lines = tuple(
         OutcomeLine.of(finding, f"{duration(finding.exposed_ns)} {result.steps.over}")
@@ -44,7 +45,8 @@ def exposed(result: Result, limit: float) -> Seen | CannotTell:
 
 
 def step(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns the mean step time: as measured without the recorder if there is such a measurement, else as recorded."""
+    """Returns the mean step time. This is the time that was measured without a recorder, if there is one, else the
+    recorded time."""
     if result.steps.found_by == "whole":
         return CannotTell(NO_STEPS)
     plain = result.replay.plain_step_ns if result.replay else None
@@ -59,5 +61,6 @@ def step(result: Result, limit: float) -> Seen | CannotTell:
 
 
 def _as_recorded(result: Result) -> str:
-    """A recorder makes steps longer, so figures say that it was there."""
+    """Returns " as recorded" if the times in the result contain the overhead of a recorder; "" for a virtual GPU,
+    which has no such overhead."""
     return "" if result.source.simulated else " as recorded"

@@ -21,9 +21,16 @@ _NEARLY_ALL = 0.8  # of a whole run's kernels: what comes once, before the steps
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """`a` steps of A do the same work as `b` steps of B. At least one of the two numbers is 1.
+    """How many steps of two runs do the same work: `a` steps of run A and `b` steps of run B.
 
-    Both runs have `common` kernels (or lines, see `things`). Of these, `agree` support this ratio.
+    At least one of the two numbers is 1.
+
+    Attributes:
+        a: The number of steps of A.
+        b: The number of steps of B.
+        things: Whether kernels or lines were compared to find this ratio.
+        common: How many kernels or lines both runs have.
+        agree: How many of these support this ratio.
     """
 
     a: int = 1
@@ -34,20 +41,24 @@ class Alignment:
 
     @property
     def same_work(self) -> bool:
-        """Returns whether most of the common items agree. A change to the program replaces only some kernels."""
+        """Whether most of the common kernels or lines support this ratio.
+
+        A change to the program usually replaces only some kernels.
+        """
         return 2 * self.agree > self.common
 
     @property
     def one_to_one(self) -> bool:
-        """Returns whether single steps of A are compared with single steps of B."""
+        """Whether one step of A is compared with one step of B."""
         return self.a == self.b == 1
 
 
 def same_boundaries(a: Steps, b: Steps) -> bool:
     """Returns whether the steps of both runs were detected in the same way.
 
-    Names of periods are not compared: a period has the name of the kernel at its start, which does not determine the
-    step. unstall's recorder does not record the name of an optimizer.
+    If steps were found by a period, their names do not count. Such a name is that of the kernel at the start of a step,
+    which does not determine the step. If unstall's recorder found the steps by an optimizer, the name does not count
+    either, because it is not recorded.
     """
     kinds = {a.marks or a.found_by, b.marks or b.found_by}
     names = {of.name for of in (a, b) if of.marks is None}
@@ -60,11 +71,11 @@ def same_extent(a: Steps, b: Steps) -> bool:
 
 
 def align(sides: Sides, a: Steps, b: Steps) -> Alignment:
-    """Find out how many steps of each run are the same work.
+    """Finds out how many steps of each run do the same work.
 
-    The ratio comes from how often common kernels run in a step of each run. If no kernel runs in both, the ratio comes
-    from lines: the loop's lines are reached once in each round of the loop. Steps that were detected in the same way
-    are one to one.
+    The ratio comes from the kernels that run in both: how often each of them runs in a step of either run. If no kernel
+    runs in both, the ratio comes from lines, because each round of a loop reaches its lines once. Steps that were
+    detected in the same way are compared one to one.
     """
     if same_boundaries(a, b) and a.found_by != "period":
         return Alignment()
@@ -83,15 +94,19 @@ def align(sides: Sides, a: Steps, b: Steps) -> Alignment:
 
 
 def comparable(found: Alignment, sides: Sides, a: Steps, b: Steps) -> bool:
-    """Returns whether steps of both runs can be compared: detected alike, or found to do the same work."""
+    """Returns whether the steps of both runs can be compared.
+
+    They can be if they were detected in the same way, or if `found` shows that they do the same work.
+    """
     if same_boundaries(a, b) and found.one_to_one:
         return True
     return found.same_work and found.common > 0 and _divides(found, sides)
 
 
 def grouped(run: Run, number: int) -> Run:
-    """Returns the run with every `number` consecutive steps merged into one step. Steps that remain at the end are
-    dropped.
+    """Returns the run with every `number` consecutive steps merged into one step.
+
+    Steps that remain at the end are dropped.
     """
     if number == 1:
         return run
@@ -107,7 +122,10 @@ def _divides(found: Alignment, sides: Sides) -> bool:
 
 
 def _most_agree(sides: Sides, things: Literal["kernel", "line"], of_a: I64, of_b: I64) -> Alignment:
-    """Returns the ratio that most things agree on. `of_a` and `of_b` have a thing's number for each time it occurs."""
+    """Returns the ratio of steps that most kernels or lines support.
+
+    `of_a` and `of_b` have the number of a kernel's name, or of a line, for each time it occurs in a run.
+    """
     (name_a, times_a), (name_b, times_b) = (np.unique(of, return_counts=True) for of in (of_a, of_b))
     _, in_a, in_b = np.intersect1d(name_a, name_b, assume_unique=True, return_indices=True)
     rates = times_a[in_a] / sides.a.steps, times_b[in_b] / sides.b.steps
@@ -120,9 +138,11 @@ def _most_agree(sides: Sides, things: Literal["kernel", "line"], of_a: I64, of_b
 
 
 def _ratio(a: float, b: float) -> tuple[int, int] | None:
-    """Returns (steps of A, steps of B) in which something occurs equally often, given how often it does in one step.
+    """Returns (steps of A, steps of B) in which something occurs equally often, or None.
 
-    None if that is no whole number of steps for one step of the other run."""
+    `a` and `b` are how often it occurs in one step of each run. One of the two results is 1. If that is not possible
+    with whole numbers, the result is None.
+    """
     more = max(round(max(a, b) / min(a, b)), 1)
     if min(a, b) * more < _AS_OFTEN * max(a, b) or max(a, b) < _AS_OFTEN * min(a, b) * more:
         return None
@@ -130,7 +150,11 @@ def _ratio(a: float, b: float) -> tuple[int, int] | None:
 
 
 def _kernel_names(side: ComparedRun) -> I64:
-    """Returns the number of each kernel's name. Memsets count as kernels."""
+    """Returns the number of the name of each kernel that ran in the steps. Equal names have the same number in both
+    runs.
+
+    Memsets count as kernels.
+    """
     device = side.run.timeline.device
     name = device.name[side.ops[device.kind[side.ops] != DeviceKind.COPY]]
     names: I64 = side.text[name[name >= 0]] if len(side.text) else name.astype(np.int64)
@@ -138,7 +162,10 @@ def _kernel_names(side: ComparedRun) -> I64:
 
 
 def _visits(side: ComparedRun) -> I64:
-    """Returns the number of the place for each time that the host comes to it from another."""
+    """Returns the numbers of the places that the host reaches, in order of time.
+
+    Successive launches at the same place count once.
+    """
     launch = side.run.timeline.device.launch[side.ops]
     calls = np.unique(launch[launch >= 0])
     calls = calls[np.argsort(side.run.timeline.host.start[calls], kind="stable")]
@@ -149,7 +176,7 @@ def _visits(side: ComparedRun) -> I64:
 
 
 def in_common(found: Alignment) -> str:
-    """Returns the beginning of a sentence on the kernels or lines that both runs have."""
+    """Returns the beginning of a sentence that says how many kernels or lines the two runs have in common."""
     if not found.common:
         return "No kernel runs in both to show whether a step is the same work"
     both = f"{found.common:,} {found.things}{'' if found.common == 1 else 's'} that both run"

@@ -32,7 +32,7 @@ _HARMLESS = "no Python stacks were recorded"  # the start of a note that a cavea
 def caveats(
     a: Diagnosis, b: Diagnosis, matched_by: MatchedBy, found: Alignment, step: Time | None
 ) -> tuple[Caveat, ...]:
-    """Returns the caveats, the most important first."""
+    """Returns the caveats of a comparison, the most important first."""
     said = [
         *_simulated(a.result.source, b.result.source),
         *_work(a.result, b.result),
@@ -57,7 +57,7 @@ def has_work(result: Result) -> bool:
 
 
 def _simulated(a: Source, b: Source) -> Said:
-    """Returns the caveat that times are predictions, and how accurate these are."""
+    """Returns a caveat if a run is simulated: its times are predictions with a known error."""
     if a.simulated == b.simulated:
         errors = dict.fromkeys(short(of.known_error, _LONGEST_ERROR) for of in (a, b) if of.known_error)
         if not a.simulated:
@@ -91,7 +91,10 @@ def _saved(a: Diagnosis, b: Diagnosis) -> Said:
 
 
 def _steps(a: Result, b: Result, found: Alignment, step: Time | None) -> Said:
-    """Returns the caveat of steps that were told in different ways. `step` is None if they are not compared."""
+    """Returns a caveat if the steps of the two runs were found in different ways, or if no steps were found.
+
+    `step` is None if the steps are not compared.
+    """
     if a.steps.found_by == b.steps.found_by == "whole":
         return [("steps", "No steps were found in either run: the figures are of the whole runs.")]
     if same_boundaries(a.steps, b.steps) and found.one_to_one:

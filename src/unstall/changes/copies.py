@@ -31,11 +31,11 @@ _DIRECTIONS = {
 
 
 def copies(sides: Sides) -> tuple[tuple[CopyChange, ...], int]:
-    """Returns the changes, largest first, and the number of unchanged groups of copies.
+    """Returns (changes, unchanged): the changed copies, largest change first; the number of unchanged groups of copies.
 
-    Copies are matched by place and operator. The rest is matched by place, then by operator and size at any place, then
-    by size if it is large. Copies of a single value are not listed: they are part of the waits of `.item()` and similar
-    calls.
+    Copies are matched by place and operator. Unmatched copies are then matched by place, then by operator and size at
+    any place, and then by size if it is large. Copies of a single value are left out, because they are part of the
+    waits of `.item()` and similar calls.
     """
     sets = [_copies(side, len(sides.texts)) for side in (sides.a, sides.b)]
     group_a, group_b, groups = common(sets[0].key, sets[1].key)
@@ -50,7 +50,7 @@ def copies(sides: Sides) -> tuple[tuple[CopyChange, ...], int]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Copies:
-    """Copies of one run; columns by copy."""
+    """The copies of one run. Each column has one element per copy."""
 
     row: I64  # of device
     call: I64  # host row, -1 if unknown
@@ -97,7 +97,10 @@ def _copies(side: ComparedRun, texts: int) -> _Copies:
 
 
 def _blocking(side: ComparedRun, call: I64) -> Bool:
-    """Returns whether the host waited for each copy: in its call, in a wait for it, or in one of the same operation."""
+    """Returns a mask of the copies for which the host waited.
+
+    The host may wait in the call that makes the copy, in a wait for the copy, or in another wait of the same operation.
+    """
     waits, timeline = side.run.activity.waits, side.run.timeline
     operation = operations(timeline, timeline.host.op)
     waiting = operation[waits.row]
@@ -107,7 +110,10 @@ def _blocking(side: ComparedRun, call: I64) -> Bool:
 
 
 def _pair_the_rest(sides: Sides, sets: list[_Copies], group_a: I64, group_b: I64) -> I64:
-    """Returns the groups of B. An unmatched group gets the number of the most similar unmatched group of A."""
+    """Returns the group of each copy of B, after matching further groups of B with groups of A.
+
+    An unmatched group of B gets the number of the most similar unmatched group of A.
+    """
     alone_a, alone_b = np.setdiff1d(group_a, group_b), np.setdiff1d(group_b, group_a)
     renumber = np.arange(1 + max(int(group_a.max(initial=0)), int(group_b.max(initial=0))))
     described_a = _described(sides.a, sets[0], group_a, alone_a)
@@ -170,7 +176,7 @@ def _tables(grouped: Grouped, own: _Copies, side: ComparedRun) -> _Tables:
 
 
 def _change(sides: Sides, sets: list[_Copies], tables: list[_Tables], group: int) -> CopyChange | None:
-    """Returns the change of a group, or None if nothing changed."""
+    """Returns the change of a group of copies, or None if nothing changed."""
     a, b = tables
     at = [int(table.first[group]) for table in tables]
     status = present(at[0], at[1])

@@ -16,7 +16,10 @@ from unstall.timeline.grouping import distinct
 
 
 def kernels(sides: Sides) -> tuple[tuple[KernelChange, ...], int]:
-    """Returns the changes, largest first, and the number of unchanged kernels. Memsets count as kernels."""
+    """Returns (changes, unchanged): the changed kernels, largest change first; the number of unchanged kernels.
+
+    Memsets count as kernels.
+    """
     own = [_kernels(side) for side in (sides.a, sides.b)]
     group_a, group_b, groups = common(own[0].name, own[1].name)
     grouped = [
@@ -48,7 +51,7 @@ def kernels(sides: Sides) -> tuple[tuple[KernelChange, ...], int]:
 
 
 def launches(sides: Sides) -> Launches:
-    """Returns launches per step, and how many of them are graph launches."""
+    """Returns how many launches, graph launches and kernels both runs have per step."""
     counted = [_launches(side) for side in (sides.a, sides.b)]
     calls, graphs, all_kernels, in_graphs = (Count(a=a, b=b) for a, b in zip(*counted, strict=True))
     return Launches(calls=calls, graph_launches=graphs, kernels=all_kernels, kernels_in_graphs=in_graphs)
@@ -56,7 +59,7 @@ def launches(sides: Sides) -> Launches:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Kernels:
-    """Kernels of one run; columns by kernel."""
+    """The kernels of one run. Each column has one element per kernel that ran."""
 
     row: I64  # of device
     name: I64  # number of its text
@@ -80,9 +83,11 @@ def _kernels(side: ComparedRun) -> _Kernels:
 
 
 def _main_places(side: ComparedRun, own: _Kernels, grouped: Grouped) -> dict[int, Where]:
-    """Returns, by group, the place that launched most of its time.
+    """Returns, for each group of kernels, the place whose launches take most of the group's time.
 
-    Of equal places it takes the first to launch: the numbers of places depend on the order of the runs."""
+    Of several such places, the one that launched first is returned. The numbers of the places cannot decide, because
+    they depend on the order of the two runs.
+    """
     width = 1 + int(own.place.max(initial=0))
     cells, which = distinct(grouped.group * width + own.place)
     taken = np.zeros(len(cells), dtype=np.int64)

@@ -15,7 +15,8 @@ from unstall.timeline.columns import I64
 
 
 def lines(sides: Sides) -> tuple[tuple[LineChange, ...], int]:
-    """Returns the lines whose cost differs, largest difference first, and the number of lines that hardly differ."""
+    """Returns (changes, unchanged): the lines whose cost differs, largest difference first; the number of all other
+    lines."""
     a, b = _costs(sides.a, sides.places), _costs(sides.b, sides.places)
     used = np.flatnonzero((a.first >= 0) | (b.first >= 0)).tolist()
     return largest_first((_change(sides, a, b, i) for i in used), _order)
@@ -23,7 +24,7 @@ def lines(sides: Sides) -> tuple[tuple[LineChange, ...], int]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Costs:
-    """Costs of one run; columns by number of the place."""
+    """The costs of the lines of one run. Each column has one element per place."""
 
     first: I64  # first host row of the place
     launches: Sums
@@ -64,7 +65,7 @@ def _costs(side: ComparedRun, places: int) -> _Costs:
 
 
 def _change(sides: Sides, a: _Costs, b: _Costs, place: int) -> LineChange | None:
-    """Returns the change of a place, or None if its cost hardly differs."""
+    """Returns the change of a place's cost, or None if the cost hardly differs."""
     row_a, row_b = int(a.first[place]), int(b.first[place])
     change = LineChange(
         status=present(row_a, row_b),
@@ -84,6 +85,9 @@ def _change(sides: Sides, a: _Costs, b: _Costs, place: int) -> LineChange | None
 
 
 def _order(change: LineChange) -> tuple[int, list[str]]:
-    """Sort key: the change of device and idle time together, or of the wait if that is larger."""
+    """Returns a sort key that puts the largest change first.
+
+    The size of a change is that of the device and idle time together, or that of the wait if it is larger.
+    """
     size = max(abs(change.cost_ns.change), abs(change.wait_ns.change))
     return -size, sorted(map(str, (change.where_a, change.where_b)))

@@ -13,7 +13,14 @@ from unstall.result import Where
 
 @dataclass(frozen=True, slots=True)
 class ComparedPlace:
-    """A place, its work (operators, kernels, copies and waits), and whether its file is the program that was run."""
+    """A place in the source of one run.
+
+    Attributes:
+        where: The place.
+        does: The names of the operators, kernels, copies and waits at the place.
+        of_program: Whether the place is in the file that was run as the program.
+        digest: A digest of the line's text, or -1 if it is unknown.
+    """
 
     where: Where
     does: frozenset[str]
@@ -28,17 +35,17 @@ _DEEPEST = 32  # folders of a path that are compared
 
 
 def pairs_of_places(a: Sequence[ComparedPlace], b: Sequence[ComparedPlace]) -> Pairs:
-    """Returns pairs (index in A, index in B) of the same place. Each place is in at most one pair.
+    """Returns pairs (index in A, index in B) of places that are the same. Each place is in at most one pair.
 
-    The lines of a function are matched in four passes, each among the lines that are still unmatched:
+    The lines of a function are matched in four passes. Each pass matches lines that are still unmatched:
 
     1. By text, in order.
-    2. By what the lines do. Line numbers must agree too, if that matches more lines.
-    3. By order, if both runs have the same number of unmatched lines between two matched ones.
+    2. By what the lines do and by their numbers, or only by what they do, whichever matches more lines.
+    3. By order, if both runs have the same number of unmatched lines between two matched lines.
     4. By text within the file, then by what a line does within the function, if only one line fits.
 
-    Files match by path, else by the end of the path. The two scripts that were run match even if their names differ,
-    because an edited copy has another name. Swapping the runs swaps each pair.
+    Files are matched by path, and otherwise by the end of the path. The two scripts that were run match even if their
+    names differ, because an edited copy has another name. If the two runs are swapped, each pair is swapped.
     """
     files = pairs_of_files(_files(a), _files(b))
     program_a, program_b = _program(a), _program(b)
@@ -75,7 +82,7 @@ def pairs_of_places(a: Sequence[ComparedPlace], b: Sequence[ComparedPlace]) -> P
 def _functions(
     places: Sequence[ComparedPlace], file: Callable[[ComparedPlace], str | None]
 ) -> dict[Hashable, list[int]]:
-    """Returns the places of each function, in line order."""
+    """Returns the indices of the places in each function, in line order."""
     functions: dict[Hashable, list[int]] = defaultdict(list)
     for i, place in enumerate(places):
         functions[file(place), place.where.function].append(i)
@@ -83,7 +90,10 @@ def _functions(
 
 
 def _aligned(a: Sequence[ComparedPlace], b: Sequence[ComparedPlace]) -> Pairs:
-    """Returns pairs of the same line of one function, given its lines in both runs, in their order."""
+    """Returns pairs (index in a, index in b) of lines that are the same.
+
+    `a` and `b` are the lines of one function in both runs, in order.
+    """
     found = _in_order([_text(place) for place in a], [_text(place) for place in b])
     for rows_a, rows_b in _gaps(found, len(a), len(b)):
         ways = (
@@ -109,7 +119,7 @@ def _work(place: ComparedPlace) -> Key:
 
 
 def _in_order(a: Sequence[Key], b: Sequence[Key]) -> Pairs:
-    """Returns pairs (index in a, index in b) of equal keys that come in the same order in both."""
+    """Returns pairs (index in a, index in b) of equal keys that are in the same order in both."""
     rows = [i for i, key in enumerate(a) if key is not None], [j for j, key in enumerate(b) if key is not None]
     known = [a[i] for i in rows[0]], [b[j] for j in rows[1]]
     turned = known[1] < known[0]  # difflib treats its arguments differently
@@ -119,7 +129,10 @@ def _in_order(a: Sequence[Key], b: Sequence[Key]) -> Pairs:
 
 
 def _gaps(pairs: Pairs, length_a: int, length_b: int) -> Iterator[tuple[range, range]]:
-    """Yields the rows (of A, of B) before, between and after pairs that come in the same order in both."""
+    """Yields the ranges of indices (in A, in B) before, between and after the matched pairs.
+
+    The pairs must be in the same order in both runs.
+    """
     begins = (0, 0)
     for i, j in [*sorted(pairs), (length_a, length_b)]:
         yield range(begins[0], i), range(begins[1], j)
@@ -127,13 +140,19 @@ def _gaps(pairs: Pairs, length_a: int, length_b: int) -> Iterator[tuple[range, r
 
 
 def unique_pairs(a: Mapping[int, Hashable], b: Mapping[int, Hashable]) -> list[tuple[int, int]]:
-    """Returns pairs (i, j) with equal keys that are unique in both mappings. The key None matches nothing."""
+    """Returns pairs (i, j) for which a[i] == b[j], if this key occurs only once in each mapping.
+
+    The key None matches nothing.
+    """
     single = [_single(keys) for keys in (a, b)]
     return [(i, single[1][key]) for key, i in single[0].items() if key in single[1]]
 
 
 def pairs_of_files(a: Iterable[str], b: Iterable[str]) -> dict[str, str]:
-    """Returns, for each file in B, its name in A: the same path, or else the only path with the same end."""
+    """Returns, for each file of B, its name in A: the same path, or otherwise the only path with the same end.
+
+    Files without such a name are left out.
+    """
     names_a, names_b = set(a), set(b)
     found = {name: name for name in names_a & names_b}
     left = names_a - names_b, names_b - names_a
@@ -161,7 +180,7 @@ def _files(places: Sequence[ComparedPlace]) -> set[str]:
 
 
 def _program(places: Sequence[ComparedPlace]) -> str | None:
-    """Returns the file that was run, or None if there are several or none is known."""
+    """Returns the file that was run as the program, or None if there are several or it is unknown."""
     names = {place.where.file for place in places if place.of_program}
     return names.pop() if len(names) == 1 else None
 

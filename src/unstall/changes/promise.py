@@ -21,10 +21,10 @@ Numbers = Mapping[Place, int]
 
 
 def promise_of(a: Result, b: Result, found: Alignment, sides: Sides | None = None) -> Promise:
-    """Returns the step time that the plan of A promised and the step time that B reached, in ns per compared unit of
-    steps.
+    """Returns the step time that A's plan promised and the step time that B reached, in ns.
 
-    `sides` matches the places of both runs. Without `sides`, places match if they are the same line.
+    `found` says how many steps of each run do the same work, and the times are for that many steps. `sides` matches the
+    places of both runs. Without `sides`, places match if they are the same line.
     """
     got_ns = step_ns(b) * found.b
     if not a.plan or a.replay is None:
@@ -52,8 +52,10 @@ def promise_of(a: Result, b: Result, found: Alignment, sides: Sides | None = Non
 
 
 def sentence(result: DiffResult) -> str:
-    """Returns the last line of a comparison, such as "promised 0.653 ms, got 0.697 ms". The line says so if the times
-    are not of one step each."""
+    """Returns the conclusion of a comparison, such as "promised 0.653 ms, got 0.697 ms".
+
+    If the times are not those of one step each, it says so.
+    """
     promise, (steps_a, steps_b) = result.promise, result.compared
     if promise is None:
         return "these runs cannot be compared"
@@ -69,7 +71,10 @@ def sentence(result: DiffResult) -> str:
 
 
 def _of_few_steps(steps: Steps) -> str:
-    """Returns a clause if most steps of B were left out, since what it got is then not what the program takes."""
+    """Returns a clause if most steps of B were left out, otherwise "".
+
+    In that case, the step time that B reached is not what the program takes.
+    """
     left_out = steps.left_out
     if left_out is None or not left_out.most:
         return ""
@@ -80,7 +85,11 @@ def _of_few_steps(steps: Steps) -> str:
 
 
 def step_ns(result: Result) -> int:
-    """Returns the step time without the recorder's overhead: as measured, else as replayed, else as recorded."""
+    """Returns the step time without the recorder's overhead, in ns.
+
+    It is the measured time if there is one. Otherwise it is the replayed time, or the recorded time if the replay is
+    far off.
+    """
     replay = result.replay
     if replay is None:
         return result.steps.mean_ns
@@ -90,7 +99,11 @@ def step_ns(result: Result) -> int:
 
 
 def _free(result: Result, times: int) -> Free | None:
-    """Returns what would shorten a step most if it took no time, and the step without it."""
+    """Returns the resource that would shorten a step most if it took no time, and the step time in that case.
+
+    Returns None if that is unknown, or if the gain is within the replay's error. The step time is multiplied by
+    `times`.
+    """
     gains, replay = result.verdict.if_free, result.replay
     if not gains or replay is None:
         return None
@@ -102,8 +115,12 @@ def _free(result: Result, times: int) -> Free | None:
 
 
 def _left(a: Result, b: Result, found: Alignment, sides: Sides | None) -> dict[int, tuple[Finding, int]]:
-    """Returns, by index in A's plan, the finding of B that is still there, the same edit at the same place, and what
-    mending it gains in ns: alone, or in B's plan if that is more."""
+    """Returns the edits of A's plan that are still to be made in B.
+
+    Returns:
+        By the edit's index in A's plan: (finding, gain). The finding is B's, and has the same edit at the same place.
+        The gain in B is in ns. It is the larger one of two: that of the edit alone, and that within B's plan.
+    """
     of_a = {finding.edit: finding for finding in reversed(a.findings) if finding.edit}
     numbers = _numbers(sides.a) if sides else {}, _numbers(sides.b) if sides else {}
     steps = [
@@ -130,7 +147,7 @@ def _left(a: Result, b: Result, found: Alignment, sides: Sides | None) -> dict[i
 
 
 def _numbers(side: ComparedRun) -> Numbers:
-    """Returns the number of each place that is compared."""
+    """Returns the number of each place that is compared, by (file, line, function)."""
     places = side.run.places
     found: dict[Place, int] = {}
     rows = side.place.nonzero()[0]
@@ -161,21 +178,21 @@ def _verb(finding: Finding) -> str:
 
 
 def _cost(finding: Finding) -> int:
-    """Returns what mending it gains in ns per step, or if that is unknown, what it exposes."""
+    """Returns the gain of mending a finding, in ns per step. If the gain is unknown, returns the exposed time."""
     if finding.gain_ns is not None:
         return finding.gain_ns
     return finding.gain_below_ns or finding.exposed_ns
 
 
 def place_of(where: Where) -> str:
-    """Returns the place for one line of text: "train.py:12", or the function or operator if no line is known."""
+    """Returns the place as text, such as "train.py:12". If the line is unknown, returns the function or operator."""
     if where.file and where.line is not None:
         return f"{posixpath.basename(where.file)}:{where.line}"
     return where.function or where.op or "an unknown line"
 
 
 def remainder(result: DiffResult) -> str:
-    """Returns a sentence on the edits of the plan that are still open, or "" if none is."""
+    """Returns a sentence on the edits in the plan that are still to be made, or "" if all were made."""
     left = [
         f"{edit.edit.partition(':')[0]} at {place_of(edit.still_at)}"
         for edit in (result.promise.edits if result.promise else ())

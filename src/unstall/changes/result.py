@@ -23,9 +23,10 @@ Code = Literal[
 
 
 class Time(msgspec.Struct, frozen=True, kw_only=True):
-    """ns per step. A change of `noise` or less may be chance: the steps within each run vary that much.
+    """A time in both runs, in ns per step.
 
-    `noise` is null if neither run has several steps, or if it was not computed.
+    A change of `noise` or less may be chance, because the steps within each run vary that much. `noise` is null if
+    neither run has several steps, or if it was not computed.
     """
 
     a: int
@@ -34,29 +35,29 @@ class Time(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def change(self) -> int:
-        """How much longer B takes, in ns per step."""
+        """How much longer B takes than A, in ns per step."""
         return self.b - self.a
 
     @property
     def beyond_noise(self) -> bool:
-        """Whether the change is larger than the noise; unknown noise counts as 0."""
+        """Whether the change is larger than the noise. If the noise is unknown, it counts as 0."""
         return abs(self.change) > (self.noise or 0)
 
 
 class Count(msgspec.Struct, frozen=True, kw_only=True):
-    """Number per step, rounded to a thousandth."""
+    """How often something happens per step in both runs, rounded to a thousandth."""
 
     a: float
     b: float
 
     @property
     def same(self) -> bool:
-        """Whether both runs have the same number."""
+        """Whether both numbers are equal."""
         return self.a == self.b
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes per step."""
+    """Bytes per step in both runs."""
 
     a: int
     b: int
@@ -74,14 +75,14 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Caveat(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence on what limits the comparison."""
+    """A sentence that says what limits the comparison."""
 
     code: Code
     text: str
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """The comparison in words. `ratio` is the slower run's step over the faster one's."""
+    """The comparison in words. `ratio` is the step time of the slower run divided by that of the faster run."""
 
     faster: Literal["a", "b"] | None  # None: no difference beyond the noise, or unknown
     ratio: float | None
@@ -89,7 +90,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of a step's time: busy with `key`, or idle because of it."""
+    """One part of a step's time: the device is busy with `key`, or idle because of `key`."""
 
     key: str
     kind: Literal["busy", "idle"]
@@ -97,9 +98,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The waits at one place, in run A and in run B: those of one operator, or of one CUDA function outside operators.
+    """The waits at one place, in run A and in run B.
 
-    `where_a` is null for new waits.
+    All of them are in one operator. Outside of operators, they are calls of one CUDA function. `where_a` is null for
+    waits that only B has, `where_b` for waits that only A has.
     """
 
     status: Status
@@ -111,7 +113,7 @@ class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CopyChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Copies in one direction at one place, under one operator."""
+    """The copies at one place, in one direction and in one operator, in run A and in run B."""
 
     status: Status
     where_a: Where | None
@@ -136,8 +138,9 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
-    """All kernels of one name. `where_a` and `where_b` are the places that launched most of the kernels' time in each
-    run.
+    """All kernels with one name, in run A and in run B.
+
+    `where_a` and `where_b` are the places whose launches take most of these kernels' time in each run.
     """
 
     status: Status
@@ -149,7 +152,10 @@ class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One line's cost. `cost_ns` is the sum of device and idle time, with its noise. A moved line has two places."""
+    """The cost of one line in both runs. `cost_ns` is the sum of device time and idle time.
+
+    If the line moved, `where_a` and `where_b` differ.
+    """
 
     status: Status
     where_a: Where | None
@@ -162,10 +168,10 @@ class LineChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromisedEdit(msgspec.Struct, frozen=True, kw_only=True):
-    """One edit of A's plan, with the step time after this edit and all before it.
+    """One edit in A's plan. `step_ns` is the step time after this edit and all edits before it.
 
-    If the edit is still open in B, `still_at` is its place in B, and `left_ns` is its gain there. Both are null if the
-    edit was made, or if B kept the promise.
+    If the edit is still to be made in B, `still_at` is its place in B, and `left_ns` is its gain in B. Otherwise both
+    are null.
     """
 
     edit: str
@@ -183,11 +189,19 @@ class Free(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
-    """The step times that A's report promised and that B reached, without the recorder's overhead, in ns per compared
-    unit of steps.
+    """The step time that A's report promised, and the step time that B reached, without the recorder's overhead.
 
-    `promised_ns` is the step time after A's whole plan, `floor_ns` the device's own busy time after the plan,
-    `error_ns` the error of A's replay. If A has no plan, `promised_ns` and `floor_ns` are null and `edits` is empty.
+    All times are in ns. They are for the number of steps in `DiffResult.compared`. If A has no plan, `promised_ns` and
+    `floor_ns` are null, and `edits` is empty.
+
+    Attributes:
+        before_ns: The step time of A.
+        promised_ns: The step time after A's whole plan.
+        got_ns: The step time of B.
+        floor_ns: The device's own busy time after A's whole plan.
+        error_ns: The error of A's replay.
+        free: The resource that limits B most, or null.
+        edits: The edits in A's plan.
     """
 
     before_ns: int
@@ -209,11 +223,10 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a report of two runs shows. Values that the data does not support are null, or empty with a
-    caveat.
+    """Everything that a report on two runs shows.
 
-    `compared` is how many steps of A and how many steps of B do the same work. Such a group of steps
-    is the unit of all figures per step.
+    Values that the data does not support are null, or they are empty and a caveat says why. `compared` has two numbers:
+    that many steps of A do the same work as that many steps of B. Figures "per step" are for these numbers of steps.
     """
 
     schema: str = SCHEMA

@@ -22,9 +22,9 @@ from unstall.result import Result
 
 
 def diff(a: Diagnosis, b: Diagnosis) -> DiffResult:
-    """Returns the changes from run A to run B, matched by line and operator.
+    """Compares run A with run B, by line and operator.
 
-    If a report was read from JSON, only its step time and its plan are known.
+    If a report was read from JSON, only its step time and its plan are compared.
     """
     if a.run is None or b.run is None:
         return _of_results(a, b)
@@ -65,7 +65,7 @@ def diff(a: Diagnosis, b: Diagnosis) -> DiffResult:
 
 
 def _of_results(a: Diagnosis, b: Diagnosis) -> DiffResult:
-    """Returns what two results say without the events: the step time, and what became of the plan."""
+    """Compares two results without their events: the step times, and what became of A's plan."""
     works = has_work(a.result) and has_work(b.result)
     compares = works and same_boundaries(a.result.steps, b.result.steps)
     step = Time(a=a.result.steps.mean_ns, b=b.result.steps.mean_ns) if compares else None

@@ -24,7 +24,7 @@ _LAUNCHING = (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH)  # what they launch says m
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ComparedRun:
-    """One run. Columns are by host row unless a comment says otherwise."""
+    """One of the two runs. Columns have one element per host row unless a comment says otherwise."""
 
     run: Run
     place: I64  # number of the place, shared by both runs; 0 for none
@@ -41,10 +41,10 @@ class ComparedRun:
         return len(self.run.steps)
 
     def where(self, row: int, label: int, texts: Sequence[str]) -> Where | None:
-        """Returns the place of a host row. Returns None if `row` is -1.
+        """Returns the place of a host row, or None if `row` is -1.
 
         Args:
-            row: The host row.
+            row: The host row, or -1.
             label: The index of the row's operator in `texts`, or -1 if it has none.
             texts: Names of operators.
         """
@@ -58,7 +58,10 @@ class ComparedRun:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sides:
-    """Both runs. Numbers of places are below `places`; numbers of texts are indices into `texts`."""
+    """Both runs, with common numbers for their places and texts.
+
+    Numbers of places are below `places`. Numbers of texts are indices into `texts`.
+    """
 
     a: ComparedRun
     b: ComparedRun
@@ -67,13 +70,16 @@ class Sides:
     matched_by: MatchedBy
 
     def negligible(self, ns: int) -> bool:
-        """Returns whether `ns` per step is too little to matter in either run."""
+        """Returns whether `ns` per step is too short to be measured in either run."""
         return all(side.run.negligible(abs(ns) * side.steps) for side in (self.a, self.b))
 
 
 def bring_together(a: Run, b: Run) -> Sides:
-    """Match the places of two runs: by line, or by function if only one run has exact lines, or by operator without
-    stacks."""
+    """Matches the places of two runs.
+
+    They are matched by line. If only one recorder knew which lines ran, they are matched by function. If a run has no
+    stacks, they are matched by operator.
+    """
     matched_by: MatchedBy = "line"
     if not (a.timeline.meta.has_stacks and b.timeline.meta.has_stacks):
         matched_by = "operator"
@@ -144,8 +150,10 @@ def _rows(run: Run) -> I64:
 
 
 def _known(run: Run, rows: I64, used: I64, which: I64, *, operators: bool) -> list[ComparedPlace]:
-    """Returns the places of these rows, with what they do: calls but for those that only launch, kernels and copies,
-    and operators if these count."""
+    """Returns the places in `used`, each with what its rows do.
+
+    This includes kernels and copies, and calls other than plain launches. With `operators`, it includes operators.
+    """
     timeline, lines = run.timeline, run.timeline.lines
     host, device = timeline.host, timeline.device
     top = run.places.top_op[rows]
@@ -169,7 +177,10 @@ def _known(run: Run, rows: I64, used: I64, which: I64, *, operators: bool) -> li
 
 
 def _by_place(known: Sequence[Sequence[ComparedPlace]]) -> tuple[I64, I64]:
-    """Numbers the places of two runs from 1 on: the same place has the same number in both, an unknown place has 0."""
+    """Returns a number for each place of both runs.
+
+    A place that is in both runs has the same number in both. Numbers begin at 1. An unknown place has 0.
+    """
     a, b = (np.zeros(len(places), dtype=np.int64) for places in known)
     for number, (i, j) in enumerate(pairs_of_places(*known), 1):
         a[i] = b[j] = number
@@ -182,7 +193,7 @@ def _by_place(known: Sequence[Sequence[ComparedPlace]]) -> tuple[I64, I64]:
 
 
 def _by_function(known: Sequence[Sequence[ComparedPlace]]) -> tuple[I64, I64]:
-    """The same, with all lines of a function as one place."""
+    """Returns a number for each place of both runs. All lines of a function have the same number."""
     lineless = [
         sorted({(place.where.file or "", place.where.function or "", place.of_program) for place in places})
         for places in known
@@ -207,7 +218,7 @@ def _by_function(known: Sequence[Sequence[ComparedPlace]]) -> tuple[I64, I64]:
 
 
 def _exact(run: Run) -> bool:
-    """Returns whether any of the user's lines is exact, not the function's first line."""
+    """Returns whether any of the user's lines is the line that ran, instead of the function's `def` line."""
     mine: Bool = run.places.is_user_frame
     return bool(run.timeline.lines.exact[run.timeline.stacks.line[mine]].any())
 

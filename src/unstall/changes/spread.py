@@ -21,7 +21,13 @@ _STUDENT = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sums:
-    """A quantity of one run by group: its sum over the steps, and the sum of squared deviations of the steps."""
+    """A quantity of one run, by group.
+
+    Attributes:
+        total: For each group, the sum over all steps.
+        deviation: For each group, the sum of the steps' squared deviations from the mean.
+        steps: The number of steps.
+    """
 
     total: I64
     deviation: NDArray[np.float64]
@@ -33,15 +39,16 @@ class Sums:
 
 
 def sums(group: I64, step: I64, value: I64, groups: int, steps: int) -> Sums:
-    """Adds up values by group. Returns the totals, and how much each group varies from step to step. A group without
-    a value in a step counts as 0 in that step.
+    """Returns the sum of the values in each group, and how much it varies from step to step.
+
+    A group without a value in a step counts as 0 in that step.
 
     Args:
-        group: The group of each value, from 0.
-        step: The step of each value, from 0.
-        value: The values. Those of one group in one step are added up.
-        groups: How many groups there are.
-        steps: How many steps there are.
+        group: The group of each value, from 0 on.
+        step: The step of each value, from 0 on.
+        value: The values. All values of a group in a step are added up.
+        groups: The number of groups.
+        steps: The number of steps.
     """
     cells, which = distinct(group * steps + step)
     cell = np.zeros(len(cells), dtype=np.int64)
@@ -57,26 +64,26 @@ def sums(group: I64, step: I64, value: I64, groups: int, steps: int) -> Sums:
 
 
 def time(a: Sums, b: Sums, group: int) -> Time:
-    """Returns the means of one group in both runs, with their noise."""
+    """Returns the mean time of one group in both runs, with its noise."""
     deviation = float(a.deviation[group]) + float(b.deviation[group])
     return Time(a=a.per_step(group), b=b.per_step(group), noise=noise(deviation, a.steps, b.steps))
 
 
 def count(a: Sums, b: Sums, group: int) -> Count:
-    """Returns the numbers per step of one group in both runs."""
+    """Returns how often one group occurs per step in both runs."""
     return Count(a=per_step(int(a.total[group]), a.steps), b=per_step(int(b.total[group]), b.steps))
 
 
 def per_step(total: int, steps: int) -> float:
-    """Returns the number per step, rounded to a thousandth."""
+    """Returns the mean per step, rounded to a thousandth."""
     return round(total / steps, 3)
 
 
 def noise(deviation: float, steps_a: int, steps_b: int) -> int | None:
-    """Returns the difference of two means that chance alone exceeds in 1 of 20 cases. None if each run has one step.
+    """Returns the difference of two means that chance alone exceeds in 1 of 20 cases, or None if each run has one step.
 
     This is Student's t test for two samples of equal variance. `deviation` is the sum of squared deviations of both
-    runs, which estimates that variance.
+    runs, which estimates the variance.
     """
     freedom = steps_a + steps_b - 2
     if freedom < 1:

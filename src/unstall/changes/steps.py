@@ -9,13 +9,13 @@ from unstall.result import BUSY_PARTS, IDLE_CAUSES
 
 
 def step_time(a: Run, b: Run) -> Time:
-    """Returns the mean step time of both runs, with the noise estimated from the single steps."""
+    """Returns the mean step time of both runs. Its noise is estimated from the lengths of the steps."""
     deviation = sum(float(((own := run.step_lengths) - own.mean()).__pow__(2).sum()) for run in (a, b))
     return Time(a=a.per_step(a.wall), b=b.per_step(b.wall), noise=noise(deviation, len(a.steps), len(b.steps)))
 
 
 def accounts(a: Run, b: Run) -> tuple[Account, ...]:
-    """Returns the parts of a step's time that are not zero in at least one run: busy parts first, in account order."""
+    """Returns the parts of a step's time that are not zero in at least one run: busy parts first, then idle parts."""
     parts = [
         *(Account(key=key, kind="busy", time_ns=_both(a, b, "busy_ns", key)) for key in BUSY_PARTS),
         *(Account(key=key, kind="idle", time_ns=_both(a, b, "idle_ns", key)) for key in IDLE_CAUSES),

@@ -45,7 +45,10 @@ def summarise(
     *,
     differs: bool,
 ) -> Summary:
-    """Returns the summary. `differs` says whether anything other than the step time differs."""
+    """Returns a summary of a comparison in words.
+
+    `step` is None if the runs cannot be compared. `differs` says whether anything other than the step time differs.
+    """
     if step is None:
         return Summary(faster=None, ratio=None, text="These runs cannot be compared.")
     low, high = sorted((step.a, step.b))
@@ -68,10 +71,10 @@ def summarise(
 
 
 def _apart(a: Side, b: Side) -> bool:
-    """Returns whether each step of one run is shorter than every step of the other.
+    """Returns whether every step of one run is shorter than every step of the other.
 
-    For three equal steps each, a given run is so ordered before the other by chance in 1 of 20 cases. If a few steps
-    are far longer than the rest, this separates runs that Student's test cannot.
+    If the runs do not differ and have three steps each, chance alone puts all steps of A before those of B in 1 of 20
+    cases. If a few steps are far longer than the rest, this distinguishes runs that Student's test cannot distinguish.
     """
     enough = min(a.steps.count, b.steps.count) >= _LEAST_STEPS
     return enough and (a.longest_step_ns < b.shortest_step_ns or b.longest_step_ns < a.shortest_step_ns)
@@ -102,7 +105,7 @@ def _faster(a: Side, b: Side, step: Time, each: str) -> str:
 
 
 def _most(step: Time, accounts: Sequence[Account]) -> Account | None:
-    """Returns the account that changed most in the same direction as the step time."""
+    """Returns the account that changed most in the same direction as the step time, or None if no account did."""
     sign = 1 if step.change > 0 else -1
     part = max(accounts, key=lambda part: sign * part.time_ns.change, default=None)
     return part if part and sign * part.time_ns.change > 0 else None
@@ -124,7 +127,8 @@ def _where(step: Time, accounts: Sequence[Account]) -> str:
 
 
 def _graphs(launches: Launches | None, each: str) -> str:
-    """Returns a phrase on launches that graphs replaced, or no longer replace."""
+    """Returns a sentence on how many launches graphs replace, if only one of the two runs launches graphs, otherwise
+    ""."""
     if launches is None:
         return ""
     graphs, calls, held = launches.graph_launches, launches.calls, launches.kernels_in_graphs

@@ -14,7 +14,8 @@ from unstall.timeline.columns import I64
 
 
 def waits(sides: Sides) -> tuple[tuple[WaitChange, ...], int]:
-    """Returns the changes, largest first, and the number of unchanged groups of waits."""
+    """Returns (changes, unchanged): the changed waits, largest change first; the number of groups of waits without a
+    change."""
     rows = _rows(sides.a), _rows(sides.b)
     group_a, group_b, groups = common(_keys(sides, sides.a, rows[0]), _keys(sides, sides.b, rows[1]))
     a = Grouped(group_a, sides.a.step[rows[0]], groups, sides.a.steps)
@@ -41,13 +42,16 @@ def waits(sides: Sides) -> tuple[tuple[WaitChange, ...], int]:
 
 
 def _rows(side: ComparedRun) -> I64:
-    """Returns the host rows of the window's waits, ascending."""
+    """Returns the host rows of the waits in the steps, ascending."""
     rows = side.run.activity.waits.row
     return np.sort(rows[side.step[rows] >= 0]).astype(np.int64)
 
 
 def _keys(sides: Sides, side: ComparedRun, rows: I64) -> I64:
-    """Returns a number per place and operator, or per place if only one run has operators."""
+    """Returns a number for each wait's place and operator.
+
+    If only one run has operators, the number is for the place only.
+    """
     label = side.label[_operation(side, rows)]
     if has_operators(sides.a.run.timeline) != has_operators(sides.b.run.timeline):
         label = np.zeros_like(label)
@@ -55,13 +59,13 @@ def _keys(sides: Sides, side: ComparedRun, rows: I64) -> I64:
 
 
 def _operation(side: ComparedRun, rows: I64) -> I64:
-    """Returns the number of each row's operation, or the row itself if it has none."""
+    """Returns the number of the operation that contains each row, or the row itself if none does."""
     operation = side.run.places.operation[rows]
     return np.where(operation >= 0, operation, rows).astype(np.int64)
 
 
 def _first_of_each(side: ComparedRun, rows: I64) -> I64:
-    """Returns 1 for the first row of each operation, 0 for its other rows: one `.to()` may wait in two calls."""
+    """Returns 1 for the first row of each operation, and 0 for its other rows. One `.to()` may wait in two calls."""
     _, first = np.unique(_operation(side, rows), return_index=True)
     one = np.zeros(len(rows), dtype=np.int64)
     one[first] = 1

@@ -36,7 +36,7 @@ _NO_PLACE = 2  # the same as for UsageError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code. Errors meant for the user become one sentence on stderr."""
+    """Runs a command and returns its exit code. Prints an error meant for the user as one sentence to stderr."""
     try:
         from unstall.cli._streams import prepare
         from unstall.errors import UnstallError
@@ -65,9 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Returns the arguments, the verb's `run`, and the words as they were given.
+    """Parses the command line. Prints the usage and exits if the verb does not know an argument.
 
-    If a verb does not know an argument, its usage is printed.
+    Returns:
+        The arguments, with three more attributes. `run` is the verb's function. `parser` is the verb's parser. `words`
+        is the command line as a list of words.
     """
     given = list(sys.argv[1:] if argv is None else argv)
     if not given:
@@ -90,16 +92,17 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def refused(word: str) -> str:
-    """If the first word is no verb, returns a sentence that says what to type instead. Otherwise returns ""."""
+    """Returns "" if `word` is a verb. Otherwise returns a sentence that says what to type instead."""
     from unstall.cli._meant import what_to_type
 
     return "" if word in _ALONE else what_to_type(word, _names())
 
 
 def build_parser(only: str = "") -> argparse.ArgumentParser:
-    """Returns the parser of the command line, with verbs as sub-parsers: all of them, or the one called `only`.
+    """Returns the parser of the command line. Each verb, such as `run` or `explain`, has a sub-parser.
 
-    `only` saves the import of the other verbs, which takes a tenth of the time of a short command.
+    If `only` is the name of a verb, only this verb has a sub-parser. That saves the import of all other verbs, which
+    takes a tenth of the time of a short command.
     """
     import argparse
 
@@ -129,9 +132,10 @@ def build_parser(only: str = "") -> argparse.ArgumentParser:
 
 
 def verbs(only: str = "") -> dict[str, Verb]:
-    """Returns the verbs by name: every module here whose name does not start with an underscore.
+    """Returns the modules of the verbs by name: every module of this package whose name does not start with an
+    underscore.
 
-    If `only` is the name of a verb, only this verb is returned.
+    If `only` is the name of a verb, returns only this verb.
     """
     from importlib import import_module
     from typing import cast
@@ -154,5 +158,5 @@ def _complain(text: str) -> None:
 
 
 def _let_go_of_stdout() -> None:
-    """Replaces stdout: Python flushes it once more at exit, which must not fail again."""
+    """Redirects stdout to the null device. Python flushes stdout once more at exit, and that must not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 def earlier_run(args: argparse.Namespace, rank: int | None) -> Report | None:
-    """Explains the file of --against, before the program runs. The file is a trace, a saved timeline or a saved result.
+    """Explains the earlier run in the file of `--against`, or returns None without that option.
 
-    If there are several ranks, only the first rank does this. Raises UsageError if the file is none of these.
+    The file is a trace, a saved timeline or a saved result. In a distributed run, only rank 0 reads it; other ranks get
+    None. Raises UsageError if the file is none of these.
     """
     if args.against is None or rank:
         return None
@@ -31,7 +32,7 @@ def earlier_run(args: argparse.Namespace, rank: int | None) -> Report | None:
 
 
 def compared_with(earlier: Report, report: Report, args: argparse.Namespace) -> str:
-    """Compares a run with an earlier run. Prints the waterfall and the command that shows the rest to stderr.
+    """Compares a run with an earlier run. Prints to stderr how the step time changed, and the command that shows more.
 
     Returns the last line to print, such as "promised 0.653 ms, got 0.697 ms".
     """

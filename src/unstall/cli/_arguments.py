@@ -17,7 +17,9 @@ Value = TypeVar("Value")
 
 
 class FilledHelp(argparse.HelpFormatter):
-    """Wraps a description's paragraphs to the terminal's width, and leaves indented text unchanged."""
+    """A formatter for help texts. It wraps a description's paragraphs to the terminal's width, and leaves indented text
+    unchanged.
+    """
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = text.split("\n\n")
@@ -27,7 +29,7 @@ class FilledHelp(argparse.HelpFormatter):
 
 
 def named(option: str, parse: Callable[[str], Value]) -> Callable[[str], Value]:
-    """Wraps `parse` for argparse: its UsageError begins with the option."""
+    """Returns a function for argparse that parses like `parse`. Its UsageErrors begin with the name of the option."""
 
     def parse_value(text: str) -> Value:
         try:
@@ -47,20 +49,22 @@ def add_value(
     *,
     dest: str | None = None,
 ) -> None:
-    """Adds an option with a value. Its errors name the option."""
+    """Adds an option with a value, which `parse` converts. A UsageError of `parse` begins with the name of the
+    option.
+    """
     dest = dest or option.lstrip("-").replace("-", "_")
     group.add_argument(option, dest=dest, metavar=metavar, type=named(option, parse), help=help)
 
 
 def parse_file(text: str) -> str:
-    """Parses a file name. Raises UsageError if the name ends in a slash, and so names a folder."""
+    """Parses a file name. Raises UsageError if the name ends with a slash, since it then names a folder."""
     if text.endswith(("/", os.sep)):
         raise UsageError(f"{text} is a folder: name a file in it")
     return text
 
 
 def parse_seconds(text: str) -> float:
-    """Parses seconds, at least 0. Raises UsageError for anything else."""
+    """Parses a time in seconds, at least 0. Raises UsageError for other text."""
     try:
         seconds = float(text)
     except ValueError:
@@ -71,21 +75,21 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_count(text: str) -> int:
-    """Parses a whole number, at least 1. Raises UsageError for anything else."""
+    """Parses a whole number, at least 1. Raises UsageError for other text."""
     if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"{text!r} is not a whole number from 1 on")
     return int(text)
 
 
 def add_place_options(parser: argparse._ActionsContainer, runs: str = "") -> None:
-    """Adds --step and --user. `runs` is added to the help of --step, such as ", in both runs"."""
+    """Adds the options --step and --user. `runs` is added to the help of --step, such as ", in both runs"."""
     about = f"the name of the annotation around one step{runs} (default: detected)"
     parser.add_argument("--step", metavar="NAME", help=about)
     add_user_option(parser)
 
 
 def add_user_option(parser: argparse._ActionsContainer) -> None:
-    """Adds --user."""
+    """Adds the option --user."""
     parser.add_argument(
         "--user",
         metavar="GLOB",
@@ -96,9 +100,17 @@ def add_user_option(parser: argparse._ActionsContainer) -> None:
 
 
 def add_output_group(
-    parser: argparse.ArgumentParser, formats: Sequence[str], *, it: str = "it", prints: str = "what to print"
+    parser: argparse.ArgumentParser, formats: Sequence[str], *, it: str = "the result", prints: str = "what to print"
 ) -> argparse._ArgumentGroup:
-    """Adds -o, --format and --json. Returns their group, for further options on output."""
+    """Adds the options -o, --format and --json to a new group. Returns the group, so that more options can be added to
+    it.
+
+    Args:
+        parser: The parser of the verb.
+        formats: The names of the formats that the verb can write.
+        it: What -o writes, for its help, such as "the report".
+        prints: The help of --format.
+    """
     group = parser.add_argument_group("output")
     group.add_argument(
         "-o",
@@ -106,8 +118,8 @@ def add_output_group(
         metavar="FILE",
         action="append",
         default=[],
-        help=f"also write {it} to FILE, as {listed(endings(formats), 'or')} by its ending (else as --format says); "
-        "may be repeated",
+        help=f"also write {it} to FILE, whose ending chooses the format: {listed(endings(formats), 'or')}; with any "
+        "other ending, --format does; may be repeated",
     )
     group.add_argument("--format", choices=formats, help=prints)
     group.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
@@ -115,7 +127,9 @@ def add_output_group(
 
 
 def add_size_options(group: argparse._ArgumentGroup, largest: str) -> None:
-    """Adds --top and --scrub-paths."""
+    """Adds the options --top and --scrub-paths. `largest` says what --top counts, such as "costliest findings and
+    lines".
+    """
     add_value(group, "--top", "N", parse_count, f"show the N {largest} (default: 10)")
     group.add_argument(
         "--scrub-paths", action="store_true", help="shorten paths, so that none names a home folder or a machine"
@@ -123,14 +137,14 @@ def add_size_options(group: argparse._ArgumentGroup, largest: str) -> None:
 
 
 def add_quiet_option(group: argparse._ArgumentGroup, but: str = "only what") -> None:
-    """Adds -q. `but` begins the help's clause on what is printed even with -q."""
+    """Adds the option -q. Its help reads "print BUT --format and -o ask for, without progress", where BUT is `but`."""
     group.add_argument(
         "-q", "--quiet", action="store_true", help=f"print {but} --format and -o ask for, without progress"
     )
 
 
 def add_plain_step_options(parser: argparse.ArgumentParser) -> None:
-    """Adds --plain-step-ms and --as-recorded."""
+    """Adds the options --plain-step-ms and --as-recorded."""
     add_value(
         parser,
         "--plain-step-ms",

@@ -14,8 +14,10 @@ _SOON_S = 2.0  # before this, the elapsed time is not shown
 
 @contextmanager
 def shown(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Yields a function that shows an activity and the time since the start. The time is shown only at each call: a
-    thread that updated it would slow down what is timed.
+    """Yields a function that shows a text and the time since the start on a line of stderr.
+
+    The time changes only when the function is called, since a thread that updated it would slow down what is measured.
+    If `quiet` is set, or stderr is no terminal, the function does nothing.
     """
     if quiet or not sys.stderr.isatty():
         yield _unseen

@@ -29,7 +29,7 @@ _EARLIER = 2
 
 
 def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
-    """Runs the program, reports its fault, and returns its exit code."""
+    """Runs the program, reports which line's work failed on the device, and returns the exit code."""
     with_dump = args.core_dump or bool(args.core_dump_to)
     told, last = _run(args, program)
     result = _with_dump(args, program, told) if with_dump else told.result
@@ -42,7 +42,10 @@ def run_blamed(args: argparse.Namespace, program: Sequence[str]) -> int:
 
 
 def _run(args: argparse.Namespace, program: Sequence[str]) -> tuple[Ended, Ended]:
-    """Runs the program, once more if asked and if that can tell more. Returns the run that tells most, and the last."""
+    """Runs the program. Runs it again if --pin-down is given and a second run can tell more.
+
+    Returns (told, last): `told` is the run that tells most about the fault, and `last` is the last run.
+    """
     first = supervised(args, program)
     if not (first.result and args.pin_down and _is_open(first.result)):
         return first, first
@@ -68,7 +71,7 @@ def _say_what_was_not_seen(args: argparse.Namespace, result: BlameResult, *, is_
 
 
 def _deliver(args: argparse.Namespace, program: Sequence[str], result: BlameResult) -> None:
-    """Prints the report, and writes it to the files that were asked for."""
+    """Prints the report, and writes it to the files of -o."""
     from unstall.blaming.document import Blame
     from unstall.blaming.hangs.document import HangReport
 
@@ -84,7 +87,11 @@ def _deliver(args: argparse.Namespace, program: Sequence[str], result: BlameResu
 
 
 def _watcher(args: argparse.Namespace, folder: Path, program: Sequence[str]) -> Watcher:
-    """Returns who prints a hang when it is found; files get it then, too, as the program may be killed for it."""
+    """Returns a watcher for hangs of the program.
+
+    When it finds a hang, it prints the report and writes the files of -o at once, since the program may be killed for
+    the hang.
+    """
     from unstall.blaming.hangs.document import HangReport
     from unstall.blaming.hangs.watch import Wanted, Watcher
     from unstall.blaming.result import BlameResult
@@ -100,7 +107,7 @@ def _watcher(args: argparse.Namespace, folder: Path, program: Sequence[str]) -> 
 def supervised(args: argparse.Namespace, program: Sequence[str], pinned: str = "", *, anomaly: bool = False) -> Ended:
     """Runs the program once, and returns what is known of its faults and races.
 
-    `pinned` and `anomaly` are those of `blaming.supervise.supervise`.
+    `pinned` and `anomaly` are arguments of `blaming.supervise.supervise`.
     """
     from unstall.blaming.supervise import make_folder, supervise
 
@@ -120,7 +127,11 @@ def supervised(args: argparse.Namespace, program: Sequence[str], pinned: str = "
 
 
 def _with_dump(args: argparse.Namespace, program: Sequence[str], told: Ended) -> BlameResult | None:
-    """Returns what a run told, with the core dump of another run if the driver can write one."""
+    """Returns the result of a run. If work failed on the device, runs the program again for a core dump of the GPU.
+
+    Adds what the core dump tells to the result, or the reason why there is none. After a failed assertion, does not run
+    the program again, since the assertion names its kernel. Returns None if `told` has no result.
+    """
     from unstall.blaming.core_dump import arming
     from unstall.blaming.core_dump.find import Found
     from unstall.blaming.core_dump.second_run import joined, run_for_dump
@@ -152,14 +163,18 @@ def _keep(dump: Path, args: argparse.Namespace) -> None:
 
 
 def _is_open(result: BlameResult) -> bool:
-    """Returns whether a second run can tell more: which of several lines failed, or the forward line of a backward."""
+    """Returns whether a second run can tell more: which of several lines failed, or which forward line a backward
+    operator belongs to.
+    """
     from unstall.blaming.document import is_certain
 
     return not is_certain(result) or any(suspect.backward for suspect in result.suspects)
 
 
 def _pinned(result: BlameResult) -> str:
-    """Returns the lines to wait after, as `_marks.h` has them: FILE:LINE:VISIT."""
+    """Returns the lines after which a second run waits for the device, one "FILE:LINE:VISIT" per line of text (see
+    `_marks.h`).
+    """
     lines = {}
     for suspect in result.suspects:
         since = max(1, (suspect.iteration or 1) - _EARLIER)

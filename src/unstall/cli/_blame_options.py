@@ -15,7 +15,7 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
 def add_blame_options(parser: argparse.ArgumentParser) -> None:
-    """Adds --blame and its options."""
+    """Adds the option --blame, and the options that need it."""
     group = parser.add_argument_group("faults and hangs")
     group.add_argument(
         "--blame",
@@ -55,7 +55,9 @@ def add_blame_options(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_hang_after(text: str) -> float:
-    """Parses seconds or minutes; infinity for "never". Raises UsageError for anything else."""
+    """Parses a time such as "60s" or "2m" and returns it in s, or infinity for "never". Raises UsageError for other
+    text.
+    """
     if text == "never":
         return math.inf
     found = _TIME.fullmatch(text)
@@ -66,7 +68,7 @@ def parse_hang_after(text: str) -> float:
 
 
 def check_blame(args: argparse.Namespace) -> None:
-    """Raises UsageError for options that make no sense together, or if lines cannot be read here."""
+    """Raises UsageError if options of --blame exclude each other, or if --blame does not work on this machine."""
     for name in ("pin_down", "core_dump", "core_dump_to", "races", "hang_after", "end_hung"):
         option = "--" + name.replace("_", "-")
         if getattr(args, name) and not args.blame:

@@ -24,7 +24,7 @@ _NONE = 0  # of a thing that there may be none of
 
 
 def add_budget_options(parser: argparse.ArgumentParser, limits: Sequence[Limit] = LIMITS) -> None:
-    """Adds an option for each kind of budget."""
+    """Adds an option for each kind of budget. A budget is a limit on a figure of a run."""
     group = parser.add_argument_group(
         "budgets", "exit with 1 if the run exceeds one of these, with 3 if one cannot be checked"
     )
@@ -38,22 +38,27 @@ def add_budget_options(parser: argparse.ArgumentParser, limits: Sequence[Limit] 
 
 
 def budgets_in(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """Returns the options among these words, up to --, that set a budget."""
+    """Returns the options in `words` that set a budget. `words` are a command line; those after "--" do not count."""
     own = words[: words.index("--")] if "--" in words else words
     names = {name for action in parser._actions if is_of_budget(action.dest) for name in action.option_strings}
     return [name for word in own if (name := word.partition("=")[0]) in names]
 
 
 def is_of_budget(dest: str) -> bool:
-    """Returns whether an argument, given by its `dest`, sets a budget."""
+    """Returns whether an option sets a budget. `dest` is the option's name in the parsed arguments."""
     return dest.startswith(_PREFIX)
 
 
 def budget_of(args: argparse.Namespace, table: Mapping[str, Any] | None = None, about: str = "") -> Budget:
-    """Returns the budgets of the command line. Limits that the command line does not set come from `table`.
+    """Returns the budgets that the command line sets. For limits that it does not set, takes those of `table`.
 
-    `table` is a table of pyproject.toml, and `about` its name in error messages. Raises UsageError if the table has a
-    wrong key or value.
+    Args:
+        args: The parsed arguments.
+        table: A table of pyproject.toml, or None.
+        about: The name of the table in error messages.
+
+    Raises:
+        UsageError: The table has a wrong key or value.
     """
     from unstall.budgets.budget import Budget
 
@@ -90,9 +95,10 @@ def _text(value: float | str) -> str:
 
 
 def deliver_checked(report: Report, args: argparse.Namespace) -> int:
-    """Delivers a report, and says on stderr which budgets of the command line do not hold. Returns the exit code.
+    """Prints and writes a report. Prints to stderr which budgets of the command line are not met. Returns the exit
+    code.
 
-    The budgets are checked even if a file cannot be written.
+    Budgets are checked even if a file cannot be written.
     """
     budget = budget_of(args)
     try:
@@ -111,7 +117,9 @@ def _check(report: Report, budget: Budget) -> int:
 
 
 def tell(checked: CheckResult) -> None:
-    """Prints a sentence to stderr for each budget that does not hold, and its lines below."""
+    """Prints a sentence to stderr for each budget that is not met. Below it, prints the source lines that exceed the
+    budget.
+    """
     from unstall.report.wording import origin
 
     for outcome in checked.outcomes:

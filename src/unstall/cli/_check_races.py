@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def races_of(args: argparse.Namespace, program: Sequence[str], budget: Budget, name: str) -> tuple[Exit, CheckResult]:
-    """Runs the program. Returns how it ended, and the outcome of its budget of races. `name` is its name in reports."""
+    """Runs the program on a real GPU and looks for races. Returns (how the program ended, outcome of the budget of
+    races).
+
+    `name` is the program's name in reports.
+    """
     ended = supervised(args, program)
     found = ended.result.races if ended.result else None
     missing = ended.result.races_missing if ended.result else ended.missing
@@ -26,7 +30,7 @@ def races_of(args: argparse.Namespace, program: Sequence[str], budget: Budget, n
 
 
 def _lines(races: Sequence[Race]) -> Iterator[OutcomeLine]:
-    """Yields the line of the later operation of each race."""
+    """Yields one line of the outcome for each race: the source line of the later of its two operations."""
     from unstall.blaming.races.words import saw_of
 
     for race in races:

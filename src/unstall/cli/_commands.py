@@ -21,10 +21,14 @@ _LAUNCHING_MODULES = ("torch.distributed.run", "torch.distributed.launch", "acce
 
 
 def advice_on(words: Sequence[str], options: Sequence[str], *, module: bool = False, verb: str = "run") -> str | None:
-    """Returns a sentence on what to type instead of `unstall run OPTIONS WORDS`, or None if WORDS begin with a script
-    or a module.
+    """Returns a sentence on what to type instead of `unstall run OPTIONS WORDS`. Returns None if WORDS begin with a
+    script or a module.
 
-    `module`: WORDS came after -m. `verb`: the verb, if it is another than `run`.
+    Args:
+        words: The program and its arguments, as typed.
+        options: The options of the verb, as typed.
+        module: Whether -m stands before WORDS.
+        verb: The verb, such as "run".
     """
     run = ["unstall", verb, *options]
     if module:
@@ -54,9 +58,9 @@ def advice_on(words: Sequence[str], options: Sequence[str], *, module: bool = Fa
 
 
 def launcher(environ: Mapping[str, str]) -> list[str]:
-    """Returns the launcher's part of the command line, if torchrun or a similar launcher started this process.
+    """Returns ["torchrun", "…", "-m"] if torchrun or a similar launcher started this process, otherwise [].
 
-    The launcher's own options are not known: "…" stands for them. Returns [] if no launcher started the process.
+    "…" stands for the launcher's own options, which are not known.
     """
     ranks = environ.get("LOCAL_WORLD_SIZE", "1")
     several = ranks.isdecimal() and ranks != "1"
@@ -64,7 +68,10 @@ def launcher(environ: Mapping[str, str]) -> list[str]:
 
 
 def _of_python(words: Sequence[str], run: Sequence[str]) -> str:
-    """`unstall run python -u train.py`: Python's own flags stay with Python."""
+    """Returns a sentence on what to type instead of, for example, `unstall run python -u train.py`.
+
+    Python's own flags stay with Python. `run` are the words of unstall, such as ["unstall", "run"] and options.
+    """
     rest = list(words[1:])
     flags: list[str] = []
     while rest and rest[0].startswith("-") and not rest[0].startswith("-m"):
@@ -81,7 +88,16 @@ def _of_python(words: Sequence[str], run: Sequence[str]) -> str:
 
 
 def _of_launcher(command: Sequence[str], rest: Sequence[str], module: Sequence[str], run: Sequence[str]) -> str:
-    """`unstall run torchrun --nproc-per-node 8 train.py`: each process of it is recorded, so unstall goes within."""
+    """Returns a sentence on what to type instead of, for example, `unstall run torchrun --nproc-per-node 8 train.py`.
+
+    What to type begins with the launcher, so that unstall records each of its processes.
+
+    Args:
+        command: The words of the launcher, such as ["torchrun"].
+        rest: The words after the launcher: its options, and the program.
+        module: The launcher's options for a module, such as "-m".
+        run: The words of unstall, such as ["unstall", "run"] and options.
+    """
     flags, program = _split(rest, module)
     within = ["-m" if "-m" in module else "--module", "unstall", *_with_gpus(run[1:], flags)]
     shown = _shown([*command, *flags, *within, *program])
@@ -89,7 +105,10 @@ def _of_launcher(command: Sequence[str], rest: Sequence[str], module: Sequence[s
 
 
 def _with_gpus(run: Sequence[str], flags: Sequence[str]) -> list[str]:
-    """Gives each rank a virtual GPU: --gpu h200 for 2 ranks is --gpu h200:2."""
+    """Changes --gpu so that each rank has a virtual GPU: for a launcher of 2 ranks, --gpu h200 becomes --gpu h200:2.
+
+    `run` are the words of the verb and its options, `flags` those of the launcher.
+    """
     ranks = _RANKS.search(" ".join(flags))
     if ranks is None or "--gpu" not in run[:-1]:
         return list(run)
@@ -99,7 +118,10 @@ def _with_gpus(run: Sequence[str], flags: Sequence[str]) -> list[str]:
 
 
 def _split(rest: Sequence[str], module: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns a launcher's own options, and its program: from the first -m or script on."""
+    """Splits the words after a launcher. Returns (the launcher's options, the program with its arguments).
+
+    The program begins at the first script or at the first word in `module`, such as "-m".
+    """
     for place, word in enumerate(rest):
         if word in module:
             return list(rest[:place]), ["-m", *rest[place + 1 :]]
@@ -109,7 +131,7 @@ def _split(rest: Sequence[str], module: Sequence[str]) -> tuple[list[str], list[
 
 
 def _missing(word: str, verb: str) -> str:
-    """Where there is no such file: its name as it may have been meant."""
+    """Returns a sentence that says that there is no such script, with a similar name that may have been meant."""
     path = Path(word)
     try:
         near = [each.name for each in path.parent.iterdir() if each.suffix == ".py"]
@@ -123,7 +145,9 @@ def _missing(word: str, verb: str) -> str:
 
 
 def _is_installed_command(word: str) -> bool:
-    """/venv/bin/torchrun and /usr/bin/python exist, and are commands all the same."""
+    """Returns whether a word such as /venv/bin/torchrun or /usr/bin/python is a command, although it is also the path
+    of a file.
+    """
     name = Path(word).name
     return "/" in word and (name in _LAUNCHERS or _PYTHON.fullmatch(name) is not None)
 

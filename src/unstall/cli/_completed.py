@@ -29,7 +29,7 @@ _FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What completes an argument: words, and files with one of some endings."""
+    """What a shell can complete an argument with: words, and files whose names have one of the endings."""
 
     words: tuple[str, ...] = ()
     endings: tuple[str, ...] = ()
@@ -41,9 +41,8 @@ class Values:
 
 
 def values_of(verb: str, action: argparse.Action) -> Values:
-    """Returns the words and file endings that complete this argument of a verb.
-
-    They are looked up by the argument's option or metavar.
+    """Returns what a shell can complete this argument of a verb with. Looks the argument up by its option or
+    metavar.
     """
     names = [*action.option_strings, str(action.metavar)]
     keys = [f"{verb} {name}" for name in names] + names
@@ -58,7 +57,7 @@ def _gpus() -> list[str]:
 
 
 def _edits() -> Iterator[str]:
-    """Yields the edits' names, with the colon if more must follow."""
+    """Yields the names of edits. A name ends with a colon if the edit needs an argument after it."""
     from unstall.what_if.edits import names, parse
 
     for name in names():
@@ -71,7 +70,7 @@ def _edits() -> Iterator[str]:
 
 
 def _findings() -> list[str]:
-    """Returns the numbers of the findings that the end of a run lists."""
+    """Returns the numbers of the findings that are listed at the end of a run."""
     from unstall.report.short import SHOWN
 
     return [str(number) for number in range(1, SHOWN + 1)]

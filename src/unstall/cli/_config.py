@@ -29,19 +29,18 @@ _KINDS = {bool: "true or false", int: "a number", float: "a number", str: "text"
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The table [tool.unstall] of one pyproject.toml, and the path of that file from the current folder."""
+    """The table [tool.unstall] of a pyproject.toml. `file` is the path of that file, relative to the current folder."""
 
     file: str
     table: Mapping[str, Any]
 
 
 def configure(args: argparse.Namespace) -> str | None:
-    """Sets the options that were not given on the command line to their values in pyproject.toml.
+    """Sets options that were not given on the command line to their values in pyproject.toml.
 
-    Returns a sentence that lists the options set, or None if none was set. `args.not_configured` has the keys of the
-    file that the verb ignores, because it does not have all options of `run`.
-
-    Raises UsageError if the file is broken, or has an unknown key or a wrong value.
+    Returns a sentence that lists these options, or None if there are none. Ignores the keys in `args.not_configured`,
+    which are options of `run` that the verb does not have. Raises UsageError if the file is broken, or has an unknown
+    key or a wrong value.
     """
     config = None if args.no_config else find()
     if config is None:
@@ -56,8 +55,9 @@ def configure(args: argparse.Namespace) -> str | None:
 
 
 def find() -> Config | None:
-    """Returns the table [tool.unstall] of the nearest pyproject.toml that has one, or None. Raises UsageError if that
-    file is broken.
+    """Returns the table [tool.unstall] of the nearest pyproject.toml that has one, or None if none has.
+
+    Looks in the current folder, then in its parents. Raises UsageError if the file is broken.
     """
     try:
         here = Path.cwd()
@@ -75,7 +75,10 @@ def find() -> Config | None:
 
 
 def _read(path: Path) -> bytes:
-    """Returns the file's bytes, one more than allowed at most; none if it is no regular file."""
+    """Returns the content of a regular file, and b"" for anything else.
+
+    Reads at most one byte more than is allowed, so that the caller notices if the file is too large.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is not waited for
     except OSError:
@@ -88,7 +91,7 @@ def _read(path: Path) -> bytes:
 
 
 def _table(data: bytes, file: str) -> Mapping[str, Any] | None:
-    """Returns the file's table for unstall, if it has one."""
+    """Returns the table [tool.unstall] of a TOML file, or None if the file has no such table."""
     import tomllib
 
     if len(data) > MAX_BYTES:
@@ -104,7 +107,7 @@ def _table(data: bytes, file: str) -> Mapping[str, Any] | None:
 
 
 def given_in(args: argparse.Namespace) -> set[str]:
-    """Returns the names of the arguments that were given on the command line."""
+    """Returns the names (`dest`) of the arguments that were given on the command line."""
     parser: argparse.ArgumentParser = args.parser
     defaults = [(action, action.default) for action in parser._actions]
     try:
@@ -118,8 +121,9 @@ def given_in(args: argparse.Namespace) -> set[str]:
 
 
 def budgets() -> tuple[Mapping[str, Any], str]:
-    """Returns the table of budgets in the nearest pyproject.toml, and words for that table: "pyproject.toml:
-    [tool.unstall.budget]". Raises UsageError if the file is broken.
+    """Returns (table, name): the table of budgets in the nearest pyproject.toml, and its name for error messages.
+
+    Such a name is "pyproject.toml: [tool.unstall.budget]". Raises UsageError if the file is broken.
     """
     config = find()
     table = config.table.get(BUDGET, {}) if config else {}
@@ -132,8 +136,10 @@ def budgets() -> tuple[Mapping[str, Any], str]:
 def _options(
     parser: argparse.ArgumentParser, config: Config, others: Sequence[str]
 ) -> Iterator[tuple[argparse.Action, Any]]:
-    """Yields the options that the table sets, with their values, except those of the keys `others`. Raises UsageError
-    for a key or a value that is wrong."""
+    """Yields (option, value) for each key of the table, except for the keys in `others`.
+
+    Raises UsageError if a key or a value is wrong.
+    """
     known = {name[2:]: action for action in parser._actions for name in action.option_strings if name.startswith("--")}
     known = {name: action for name, action in known.items() if name not in _NOT_HERE}
     seen: dict[str, str] = {}
@@ -155,13 +161,15 @@ def _options(
 
 
 def _exclusive(parser: argparse.ArgumentParser, action: argparse.Action) -> list[argparse.Action]:
-    """Returns the option, and those that cannot be given with it."""
+    """Returns the option together with all options that cannot be given beside it."""
     groups = [group._group_actions for group in parser._mutually_exclusive_groups if action in group._group_actions]
     return groups[0] if groups else [action]
 
 
 def _value(action: argparse.Action, value: object) -> Any:
-    """Returns the value as the command line's parser would. Raises UsageError if it is of a wrong kind."""
+    """Converts a value of TOML to the value that the command line's parser would return. Raises UsageError for a wrong
+    type.
+    """
     if action.nargs == 0:
         if not isinstance(value, bool):
             raise UsageError(f"is {_kind(value)}: give true or false")
@@ -189,7 +197,7 @@ def _kind(value: object) -> str:
 
 
 def _words(action: argparse.Action, value: Any) -> list[str]:
-    """Returns the option as the command line would have it."""
+    """Returns the words that set the option to this value on a command line."""
     name = next(each for each in action.option_strings if each.startswith("--"))
     if action.nargs == 0:
         return [name]

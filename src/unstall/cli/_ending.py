@@ -28,7 +28,11 @@ _MOST_LISTED = 8
 
 
 def ending(args: argparse.Namespace, trace: Path) -> Callable[[Document], Document]:
-    """Returns a function that makes the short form of a run's report. `trace` is the file that was written."""
+    """Returns a function that makes the short report from the full report of a run. The short report is shown at the
+    end of the run.
+
+    `trace` is the trace of the run.
+    """
     from unstall.report.short import document
 
     def make(full: Document) -> Document:
@@ -40,7 +44,7 @@ def ending(args: argparse.Namespace, trace: Path) -> Callable[[Document], Docume
 
 
 def _next(result: Result, args: argparse.Namespace, trace: Path) -> Iterator[str]:
-    """Yields what to type next, in lines."""
+    """Yields the commands to type next, as lines of text."""
     from unstall.answers.finding import with_patches
 
     if all(finding.harmless for finding in result.findings):
@@ -64,7 +68,9 @@ def _next(result: Result, args: argparse.Namespace, trace: Path) -> Iterator[str
 
 
 def in_lines(command: str) -> list[str]:
-    """Wraps a command into lines of a terminal's width. Without "…", they can be pasted into a shell."""
+    """Wraps a command into lines of 78 columns, with a backslash at line ends, so that it can be pasted into a
+    shell.
+    """
     if command.startswith("#"):
         return [command]
     lines = [""]
@@ -77,7 +83,7 @@ def in_lines(command: str) -> list[str]:
 
 
 def again(args: argparse.Namespace, trace: Path) -> str:
-    """Returns the command that records the same program once more, and compares the two runs."""
+    """Returns the command that records the same program once more and compares it with this run."""
     words: Sequence[str] = args.words[1:]
     program = len(words) - len(args.program)
     kept = ["unstall", "run", "--against", str(trace)]

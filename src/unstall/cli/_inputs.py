@@ -28,9 +28,9 @@ _LONGEST_BEGINNING = 64
 
 @contextmanager
 def readable(path: str) -> Iterator[Path]:
-    """Yields the file itself. For a pipe or stdin, yields a temporary copy that can be read more than once.
+    """Yields the path of a file that can be read more than once. For a pipe or stdin, this is a temporary copy.
 
-    If reading the copy raises TraceError, the error names `path` instead.
+    If the block raises TraceError about the copy, the error names `path` instead.
     """
     if not _is_pipe(path):
         yield Path(path)
@@ -46,8 +46,10 @@ def readable(path: str) -> Iterator[Path]:
 
 
 def read_timeline(path: str, *, quiet: bool) -> Timeline:
-    """Loads a trace or a saved timeline, with progress on stderr. Raises TraceError if the file cannot be read or has
-    nothing to explain."""
+    """Loads a trace or a saved timeline, and shows progress on stderr.
+
+    Raises TraceError if the file cannot be read or has nothing to explain.
+    """
     from unstall.cli._progress import loading
     from unstall.diagnose.input_check import load_usable
 
@@ -64,8 +66,11 @@ def read_timeline(path: str, *, quiet: bool) -> Timeline:
 
 
 def read_report(path: str, *, quiet: bool, step: str | None = None, user: Sequence[str] = ()) -> Report:
-    """Reads a saved result, or explains a trace or a saved timeline, with progress on stderr. Raises TraceError if that
-    fails."""
+    """Reads a saved result, or explains a trace or a saved timeline. Shows progress on stderr.
+
+    `step` and `user` are as for `unstall.explain`. Raises TraceError if the file cannot be read, and UsageError if no
+    annotation has the name `step`.
+    """
     from unstall.answers.report import Report, read_result
 
     with readable(path) as file:
@@ -86,8 +91,10 @@ def read_report(path: str, *, quiet: bool, step: str | None = None, user: Sequen
 
 
 def looks_recorded(word: str) -> bool:
-    """Returns whether a word of the command line is the path of a recorded run, not of a program. The path's ending
-    decides, or else how the file begins."""
+    """Returns whether a word of the command line is the path of a recorded run, and not of a program.
+
+    The ending of the path decides, or else the beginning of the file.
+    """
     if word == STDIN or word.lower().endswith((*TRACES, *_OTHER_ENDINGS)):
         return True
     path = Path(word)
@@ -106,7 +113,7 @@ def _reads(read: Callable[[Path], object], file: Path) -> bool:
 
 
 def name_of(path: str) -> str:
-    """Returns the input's name for reports."""
+    """Returns the name of an input for reports: "stdin" for "-", otherwise the path."""
     return "stdin" if path == STDIN else path
 
 

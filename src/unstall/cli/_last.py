@@ -22,11 +22,12 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def last_run(folder: Path = Path()) -> Path:
-    """Returns the newest trace or saved result of a folder. What counts is when its content was made, so a copy is as
-    old as the original.
+    """Returns the newest trace or saved result in a folder.
+
+    A copy is as old as its original, since the age is that of the content.
 
     Raises:
-        UsageError: There is none.
+        UsageError: The folder has no trace and no saved result.
     """
     found = _last_made([*_traces(folder), *_results(folder)])
     if found is None:
@@ -38,26 +39,30 @@ def last_run(folder: Path = Path()) -> Path:
 
 
 def last_page(folder: Path = Path()) -> Path | None:
-    """Returns the newest HTML report in the folder that is no older than the last run; None if there is none."""
+    """Returns the newest HTML report in the folder. Returns None if there is none, or if the newest run is newer than
+    the report.
+    """
     page = _newest(path for path in folder.glob("*.html") if is_page(path))
     run = _last_made([*_traces(folder), *_results(folder)])
     return page if page and (run is None or page.stat().st_mtime >= run.stat().st_mtime) else None
 
 
 def is_page(path: Path) -> bool:
-    """Returns whether a file is a report of unstall in HTML."""
+    """Returns whether a file is an HTML report of unstall."""
     return path.is_file() and _PAGE_HOLDS in _head(path, _PAGE_HEAD_BYTES)
 
 
 def is_result(path: Path) -> bool:
-    """Returns whether a file is a saved result, as far as its beginning and its schema tell."""
+    """Returns whether a file is a saved result, judged by its beginning and by its schema."""
     if not path.is_file() or not _RESULT_BEGINS.match(_head(path, _RESULT_HEAD_BYTES)):
         return False
     return _RESULT_HOLDS.search(_head(path, _RESULT_BYTES)) is not None
 
 
 def _traces(folder: Path) -> Iterator[Path]:
-    """Yields traces. Of a run of several ranks, rank 0 is the one that was explained."""
+    """Yields the traces in a folder. For a run of several ranks, yields only the trace of rank 0, which was
+    explained.
+    """
     for path in folder.glob(f"*{TRACE_ENDING}"):
         _, ranked, number = path.name.removesuffix(TRACE_ENDING).rpartition("-rank")
         if path.is_file() and not (ranked and number.partition("-")[0] not in ("", "0")):
@@ -73,12 +78,15 @@ def _newest(paths: Iterator[Path]) -> Path | None:
 
 
 def _last_made(paths: list[Path]) -> Path | None:
-    """Of a file and its copies, the first one."""
+    """Returns the file whose content is newest, or None. If it has copies, returns the file that was written first."""
     return max(paths, key=lambda path: (_made_ns(path), -path.stat().st_mtime_ns, path.name), default=None)
 
 
 def _made_ns(path: Path) -> int:
-    """Returns when a file's content was made: as its head tells, which a copy keeps, else when it was written."""
+    """Returns when a file's content was made, in ns since the epoch.
+
+    This is the time in its gzip header, which copies keep, or else the time at which the file was written.
+    """
     head = _head(path, _GZIP_HEAD.size)
     if len(head) == _GZIP_HEAD.size:
         magic, made_s = _GZIP_HEAD.unpack(head)

@@ -7,13 +7,15 @@ from collections.abc import Iterable, Sequence
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """Returns "; did you mean --steps?", or "" if no known word is similar."""
+    """Returns a question such as "; did you mean --steps?" with the known word that is most similar, or "" if none is
+    similar.
+    """
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def what_to_type(word: str, verbs: Sequence[str]) -> str:
-    """If the first word is no verb, returns a sentence that says what to type. Otherwise returns ""."""
+    """Returns "" if `word` is a verb. Otherwise returns a sentence that says what to type instead."""
     if word in verbs:
         return ""
     if word.endswith(".py"):

@@ -24,14 +24,19 @@ TRACES = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz")
 def add_output_options(
     parser: argparse.ArgumentParser,
     *,
-    it: str = "it",
+    it: str = "the result",
     largest: str | None = None,
     but: str = "only what",
     formats: Sequence[str] = FORMATS,
 ) -> argparse._ArgumentGroup:
-    """Adds -o, --format, --json and --quiet. If `largest` says what --top limits, also adds --top and --scrub-paths.
+    """Adds the options -o, --format, --json and --quiet. Returns their group, so that more options can be added to it.
 
-    Returns the group of these options, for further options on output.
+    Args:
+        parser: The parser of the verb.
+        it: What -o writes, for its help, such as "the report".
+        largest: What --top counts, such as "costliest findings". If given, --top and --scrub-paths are added.
+        but: The beginning of a clause in the help of --quiet: "print BUT --format and -o ask for".
+        formats: The names of the formats that the verb can write.
     """
     group = add_output_group(parser, formats, it=it, prints="what to print; github: workflow annotations")
     parser.set_defaults(formats=formats)
@@ -42,10 +47,14 @@ def add_output_options(
 
 
 def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str | None] = ()) -> None:
-    """Raises UsageError before any work is done if not all outputs can be written.
+    """Raises UsageError if some output cannot be written. Verbs call this before they do any work.
 
-    `others` are outputs in addition to those of `-o`. A file must have a known format and an existing folder, and must
-    be neither an input nor another output.
+    A file must have a known format and an existing folder. It must be neither an input nor another output.
+
+    Args:
+        args: The parsed arguments. `args.output` has the files of -o.
+        inputs: The files that the verb reads.
+        others: Further files that the verb writes.
     """
     formats = [format_of(path, args.format, args.formats) for path in args.output]
     if "html" in formats:
@@ -56,8 +65,10 @@ def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str |
 
 
 def check_replaced(path: Path, endings: tuple[str, ...] = TRACES, what: str = "trace") -> None:
-    """Raises UsageError if an output would replace a file whose name is not that of an output, such as a script. An
-    empty file may be replaced."""
+    """Raises UsageError if an output would replace an existing file that is probably something else, such as a script.
+
+    A file may be replaced if its name has one of the endings, or if it is empty. `what` is what the output is.
+    """
     if path.name.lower().endswith(endings) or not path.is_file() or not path.stat().st_size:
         return
     raise UsageError(
@@ -67,10 +78,10 @@ def check_replaced(path: Path, endings: tuple[str, ...] = TRACES, what: str = "t
 
 
 def deliver(shown: Shown, args: argparse.Namespace, ending: Callable[[Document], Document] | None = None) -> None:
-    """Writes the files, then prints, as the options say.
+    """Writes the document to the files of -o, and prints it, as the options say.
 
-    `ending` makes the short form of the document. The short form is printed instead of the document, or below it with
-    --full. Raises UsageError for the files that cannot be written, once all else is delivered.
+    `ending` makes a short form of the document. The short form is printed instead of the document, or below it with
+    --full. If some files cannot be written, raises UsageError at the end.
     """
     if args.quiet and not args.output and not args.format:
         return

@@ -17,7 +17,10 @@ _LARGE_BYTES = 8 << 20  # smaller files are read before a bar could be drawn
 
 @contextmanager
 def loading(path: str, *, quiet: bool) -> Iterator[Progress | None]:
-    """Yields a function to call with (bytes read, total bytes), or None if no bar is wanted."""
+    """Shows a bar on stderr while a large file is read.
+
+    Yields a function to call with (bytes read, size of the file in bytes). Yields None if no bar is shown.
+    """
     if quiet or not sys.stderr.isatty() or _size(path) < _LARGE_BYTES:
         yield None
         return
@@ -39,9 +42,9 @@ def _size(path: str) -> int:
 
 @contextmanager
 def working(what: str, *, quiet: bool = False) -> Iterator[None]:
-    """If the block takes more than two seconds, says on stderr what it does, without an estimate of its end.
+    """Shows `what` on stderr while the block runs, if the block takes more than two seconds.
 
-    On a terminal, a line also shows how long the block has taken so far. The line disappears when the block ends.
+    On a terminal, the line also shows how long the block has taken. It disappears when the block ends.
     """
     if quiet or sys.stderr is None:
         yield

@@ -31,17 +31,23 @@ _ENDED_EARLY = f"the program ended before any step {_SEEN}"
 
 
 class Teller:
-    """Reports the progress of a recording on stderr."""
+    """Prints the progress of a recording to stderr."""
 
     def __init__(self, follower: Follower, *, quiet: bool, stop: bool = False) -> None:
-        """`stop`: the program is ended once it is recorded."""
+        """Prepares the printing of news.
+
+        Args:
+            follower: Reads the journal that the recorded program writes.
+            quiet: Print nothing.
+            stop: Whether the program is ended once it is recorded.
+        """
         self._follower = follower
         self._stop = stop
         self._quiet = quiet
         self._window_ns = 0
 
     def tell(self, *, running: bool = True) -> None:
-        """Prints news. `running`: the program has not ended yet."""
+        """Prints what has happened since the last call. `running` is whether the program is still running."""
         for event in self._follower.events():
             news = self._news(event, running)
             if news and not self._quiet:
@@ -65,7 +71,9 @@ class Teller:
 
 
 def try_cupti(settings: Settings) -> None:
-    """Checks whether CUPTI works, before the program starts. Otherwise the program would start a process to check."""
+    """Checks whether CUPTI works, before the program starts. Otherwise the program would start a process for this
+    check.
+    """
     from unstall.cupti.recorder import try_ahead
 
     with suppress(OSError):  # the program tries it itself then
@@ -73,13 +81,15 @@ def try_cupti(settings: Settings) -> None:
 
 
 def failure(events: Sequence[Event]) -> str | None:
-    """Returns why the recording failed, or None if it did not fail."""
+    """Returns the reason why the recording failed, or None if it did not fail."""
     return next((f"{event.get('why')}" for event in events if event["event"] == "failed"), None)
 
 
 def why_nothing(events: Sequence[Event], settings: Settings, *, succeeded: bool) -> str | None:
-    """Returns why the recording did not begin, and what to do; None if it began. `succeeded`: the program exited with
-    0."""
+    """Returns why the recording did not begin, and what to do about that. Returns None if it began.
+
+    `succeeded` is whether the program ended with exit code 0.
+    """
     last = {event["event"]: event for event in events}
     if "window" in last:
         return None
@@ -93,28 +103,29 @@ def why_nothing(events: Sequence[Event], settings: Settings, *, succeeded: bool)
 
 
 def lacks_gpu(events: Sequence[Event], *, succeeded: bool) -> bool:
-    """Returns whether this machine has no GPU and the program needs one: it used torch, or failed without CUDA."""
+    """Returns whether the program needs a GPU that this machine lacks.
+
+    A program that succeeded needs one if it used torch. A program that failed needs one if it failed for lack of CUDA.
+    """
     over = next((event for event in events if event["event"] == "over"), {})
     wanted = over.get("torch" if succeeded else "failed_for_cuda", False)
     return wanted and not has_gpu()
 
 
 def has_gpu() -> bool:
-    """Returns whether this machine has the driver of NVIDIA's or AMD's GPUs."""
+    """Returns whether this machine has a driver for GPUs of NVIDIA or AMD."""
     return has_driver() or _AMD_DRIVER.exists()
 
 
 def how_it_failed(ended: Exit) -> str | None:
-    """Returns a sentence, shown with the report, that the program failed or was killed; None if it succeeded."""
+    """Returns a sentence for the report if the program failed or was killed, or None if it succeeded."""
     if ended.signal is not None:
         return f"{signal_name(ended.signal)} ended the program; the report is of what ran before"
     return f"the program ended with exit code {ended.code}; the report is of what ran before" if ended.code else None
 
 
 def signal_name(number: int) -> str:
-    """Returns the name of a signal, such as "SIGTERM" for 15. For a signal without a name, returns its number, such as
-    "signal 35".
-    """
+    """Returns the name of a signal, such as "SIGTERM" for 15, or "signal 35" for a number without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -122,14 +133,15 @@ def signal_name(number: int) -> str:
 
 
 def rank_of(environ: Mapping[str, str]) -> int | None:
-    """Returns this process's rank within its run, as set by torchrun and similar launchers. None for a single
-    process."""
+    """Returns the rank of this process, as set by torchrun and similar launchers, or None if the run has only one
+    process.
+    """
     text = environ.get("RANK", environ.get("LOCAL_RANK", ""))
     return int(text) if text.isdecimal() and environ.get("WORLD_SIZE") != "1" else None
 
 
 def say(text: str) -> None:
-    """Prints a line to stderr. A closed stderr is not an error."""
+    """Prints a line to stderr, with the rank if the run has several. A closed stderr is not an error."""
     from unstall.document.plain import no_command, plain
 
     rank = rank_of(os.environ)
@@ -154,7 +166,7 @@ def _amount(recorded: Event, window_ns: int) -> str:
 
 
 def _too_early(over: Event, settings: Settings, succeeded: bool) -> str:
-    """Returns a sentence on why the program ended too early to be recorded."""
+    """Returns a sentence that says why the program ended too early to be recorded."""
     steps = over.get("steps", 0)
     if not steps:
         if not over.get("torch", True):

@@ -32,7 +32,10 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_program(parser: argparse.ArgumentParser, name: str, help: str) -> None:
-    """Adds -m, --no-config, and the program with its arguments. `name` is the program's metavar."""
+    """Adds the options -m and --no-config, and a positional argument: the program with its arguments.
+
+    `name` is the metavar of the positional argument, and `help` is its help.
+    """
     parser.add_argument(
         "-m", dest="module", action="store_true", help=f"{name} is the name of a module, as with python -m"
     )
@@ -41,7 +44,7 @@ def add_program(parser: argparse.ArgumentParser, name: str, help: str) -> None:
 
 
 def add_recording_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Adds the options of a recording. Returns their group, so that more options can be added to it."""
+    """Adds the options of a recording to a new group. Returns the group, so that more options can be added to it."""
     group = parser.add_argument_group("recording")
     begins, ends = group.add_mutually_exclusive_group(), group.add_mutually_exclusive_group()
     add_value(begins, "--warmup", "N", parse_whole, f"skip N steps first (default: {_USUAL.warmup})")
@@ -82,7 +85,7 @@ def add_recording_options(parser: argparse.ArgumentParser) -> argparse._Argument
 
 
 def check_recording(args: argparse.Namespace) -> None:
-    """Raises UsageError for options of a recording that make no sense, or exclude each other."""
+    """Raises UsageError if options of a recording make no sense or exclude each other."""
     if args.step is not None and args.step.isdecimal():
         raise UsageError(f"--step: {args.step!r} is no name of an annotation: did you mean --steps {args.step}?")
     if args.step is not None and args.recorder == "cupti":
@@ -91,7 +94,7 @@ def check_recording(args: argparse.Namespace) -> None:
 
 
 def settings_of(args: argparse.Namespace, folder: Path) -> Settings:
-    """Returns the settings of the recording that is kept in `folder`."""
+    """Returns the settings of a recording, as the options say. `folder` is where the recording is kept."""
     return Settings(
         folder=str(folder),
         recorder=_recorder(args),
@@ -109,7 +112,7 @@ def settings_of(args: argparse.Namespace, folder: Path) -> Settings:
 
 
 def _recorder(args: argparse.Namespace) -> RecorderName:
-    """Annotations, which --step names, are recorded by torch alone."""
+    """Returns the recorder of the options. It is torch if --step is given, since only torch records annotations."""
     recorder: RecorderName = args.recorder
     return "torch" if args.step is not None and recorder == "auto" else recorder
 

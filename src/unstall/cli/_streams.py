@@ -12,8 +12,10 @@ _STAND_INS = dict(zip("█▓▒▚░·…→µ—▁▂▃▄▅▆▇▲┤�
 
 
 def prepare() -> None:
-    """Makes stdout and stderr safe to print to: characters that their encoding lacks are replaced by others of the same
-    width, and closed streams by the null device.
+    """Makes it safe to print to stdout and stderr.
+
+    Replaces characters that a stream's encoding lacks by characters of the same width. Replaces a closed stream by the
+    null device.
     """
     codecs.register_error("unstall.stand-in", _stand_in)
     for name in ("stdout", "stderr"):

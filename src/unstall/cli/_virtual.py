@@ -37,7 +37,7 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_simulation_options(group: argparse._ActionsContainer) -> None:
-    """Adds the options for what a virtual GPU computes, and for which clock it uses."""
+    """Adds the options --numerics and --host: what a virtual GPU computes, and how the host's own work is timed."""
     group.add_argument(
         "--numerics",
         choices=NUMERICS,
@@ -49,14 +49,21 @@ def add_simulation_options(group: argparse._ActionsContainer) -> None:
         help="time of the host's own work: from a model (default: modelled), as measured on this machine, or mixed: "
         "from the model, and measured and scaled if the model does not know it",
     )
+    group.add_argument(
+        "--warm",
+        action="store_true",
+        help="leave out what the first uses of CUDA and of each operator cost",
+    )
 
 
 def options_of(args: argparse.Namespace) -> MachineOptions | None:
-    """Returns the options of the requested virtual GPU, or None. Raises UsageError for options that exclude each
-    other."""
+    """Returns the options of the virtual GPU that --gpu asks for, or None without --gpu.
+
+    Raises UsageError if options exclude each other.
+    """
     if args.gpu is None:
-        for name in ("numerics", "host"):
-            if getattr(args, name) is not None:
+        for name in ("numerics", "host", "warm"):
+            if getattr(args, name):
                 raise UsageError(f"--{name} is about a virtual GPU: give --gpu too")
         return None
     if args.recorder != "auto" or args.lines != "auto" or args.shapes:
@@ -64,14 +71,14 @@ def options_of(args: argparse.Namespace) -> MachineOptions | None:
             "--recorder, --lines and --shapes are about a real GPU: leave them out, a virtual one knows all operators "
             "and lines by itself"
         )
-    return parse(args.gpu, args.numerics or "real", args.host or "modelled")
+    return parse(args.gpu, args.numerics or "real", args.host or "modelled", args.warm)
 
 
 def command_with_gpu(args: argparse.Namespace) -> str:
-    """Returns the given command on a virtual GPU, without the options that are only for a real GPU.
+    """Returns the given command, changed so that it runs on a virtual GPU. Leaves out options that only a real GPU has.
 
-    Under torchrun, the command has one virtual GPU for each process on this machine. torchrun's own options are
-    unknown.
+    Under torchrun, the command has one virtual GPU for each process on this machine. torchrun's own options are not
+    known.
     """
     words: list[str] = args.words[1:]
     program = len(words) - len(args.program)
@@ -89,7 +96,9 @@ def command_with_gpu(args: argparse.Namespace) -> str:
 
 
 def _without_gpu(words: Sequence[str]) -> Iterator[str]:
-    """Yields a program's words without a --gpu that was meant for us."""
+    """Yields the words of a program's command line. Leaves out a --gpu option with its value, which were meant for
+    unstall.
+    """
     rest = iter(words)
     for word in rest:
         if word == "--gpu":
@@ -100,7 +109,9 @@ def _without_gpu(words: Sequence[str]) -> Iterator[str]:
 
 @contextmanager
 def virtual_gpu_for_children(options: MachineOptions) -> Iterator[None]:
-    """Gives child processes the virtual GPU. Raises UnstallError if that is impossible."""
+    """Gives the virtual GPU to the child processes that start in the block. Raises UnstallError if that is
+    impossible.
+    """
     from unstall.virtual.costs.gpu_file import gpu_named
     from unstall.virtual.machine import ARMED_BY
     from unstall.virtual.shim.build import build
@@ -113,9 +124,9 @@ def virtual_gpu_for_children(options: MachineOptions) -> Iterator[None]:
 
 
 def ask_to_stop(folder: Path, args: argparse.Namespace) -> None:
-    """If `args` have --stop, asks the program to end after the selected steps or time.
+    """If --stop is given, asks the program to end after the steps or the time that the other options select.
 
-    `folder` is the folder in which the program leaves its run.
+    `folder` is the folder in which the program keeps its run.
     """
     from unstall.virtual.stopping import ask
 
@@ -132,7 +143,7 @@ def _until(args: argparse.Namespace) -> Until:
 
 
 def tell_of_stop(folder: Path, args: argparse.Namespace) -> None:
-    """Prints after how many steps the program was ended, or why it was not."""
+    """Prints after how many steps --stop ended the program, or why it did not end the program."""
     from unstall.virtual.stopping import steps_of_ended, stopped_after
 
     steps = stopped_after(folder)
@@ -154,9 +165,7 @@ def tell_of_stop(folder: Path, args: argparse.Namespace) -> None:
 
 
 def read_run(folder: Path, ended: Exit) -> Timeline | None:
-    """Returns the program's run on the virtual GPU. If nothing ran there, or if the run was not kept, prints why and
-    returns None.
-    """
+    """Returns the program's run on the virtual GPU, or prints a reason and returns None if there is no such run."""
     from unstall.read import load
     from unstall.virtual.run_folder import FAILED, TIMELINE
 
@@ -183,15 +192,14 @@ def read_run(folder: Path, ended: Exit) -> Timeline | None:
 
 
 def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
-    """Returns the steps, or the stretch of time, that --warmup, --steps, --after and --for select.
+    """Returns the steps, or the stretch of time, that the options --warmup, --steps, --after and --for select.
 
-    Without these options, returns the part after the usual warm-up, as in a recorded run. Then the whole run is
-    returned if the program has no step boundaries, no steps after the warm-up, or races, which may be anywhere. If only
-    --warmup is given, all remaining steps are selected. If only --steps is given, the usual warm-up comes before them.
-    If a device failed, returns the whole run, whatever the options say.
+    If only --warmup is given, all steps after the warm-up are selected. If only --steps is given, the usual warm-up is
+    skipped. Without any of these options, the part after the usual warm-up is selected. But the whole run is selected
+    if it has no step boundaries, no steps after the warm-up, or races, which may be anywhere in it.
 
-    If the selected part is empty, returns the whole run instead. The `shortfall` says so, and also tells of too few
-    steps.
+    If a device failed, returns the whole run, whatever the options say. If the selected part is empty, returns the
+    whole run, and `Meta.shortfall` says so. The shortfall also says if the run has too few steps.
     """
     if (not len(timeline.host) and not len(timeline.device)) or len(timeline.faults):
         return timeline
@@ -202,7 +210,7 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
 
 
 class _EmptyError(Exception):
-    """The part that was asked for is empty; the message is a clause that says why and what to do."""
+    """The selected part of a run is empty. The message is a clause that says why and what to do."""
 
 
 def _part(timeline: Timeline, args: argparse.Namespace) -> Timeline:
@@ -249,7 +257,9 @@ def _part(timeline: Timeline, args: argparse.Namespace) -> Timeline:
 
 
 def _warmup_of(steps: int, asked: int | None) -> int:
-    """Returns the number of warm-up steps to skip. Raises _EmptyError if no step would remain."""
+    """Returns the number of warm-up steps to skip. `asked` is the value of --warmup. Raises _EmptyError if no step
+    would remain.
+    """
     if asked is None:
         return _WARMUP if steps > _WARMUP else 0
     if asked >= steps:
@@ -261,7 +271,7 @@ def _warmup_of(steps: int, asked: int | None) -> int:
 
 
 def _without_warmup(timeline: Timeline, steps: int) -> Timeline:
-    """Returns the same timeline, which says that no warm-up step is skipped."""
+    """Returns the same timeline, with a `shortfall` that says that no warm-up step is skipped."""
     return _short_of(
         timeline,
         f"the run has {counted(steps, 'step')}, too few to let the first {_WARMUP} go by as usual: what a program does "
@@ -274,14 +284,14 @@ def _short_of(timeline: Timeline, shortfall: str) -> Timeline:
 
 
 def told_of_faults(timeline: Timeline) -> str:
-    """Returns the verdict of a run in which a device failed, for a rank whose report is not printed."""
+    """Returns the verdict on a run in which a device failed. It is for a rank whose report is not printed."""
     from unstall.diagnose.explain import explain
 
     return explain(timeline).verdict.text
 
 
 def write_run(timeline: Timeline, path: Path, options: MachineOptions) -> None:
-    """Writes the run as a trace."""
+    """Writes a run on the virtual GPU as a trace file."""
     from unstall.virtual.profiler.trace_file import write_trace
 
     write_trace(timeline, path, options.metadata())

@@ -87,8 +87,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _get_ready(gpu: str) -> None:
-    """Compiles the virtual GPU now, rather than in an entry, whose time is limited. Raises UnstallError if that is
-    impossible."""
+    """Compiles the virtual GPU now, since the time of each entry is limited. Raises UnstallError if it cannot be
+    compiled.
+    """
     from unstall.virtual.costs.gpu_file import gpu_named
     from unstall.virtual.shim.build import build
     from unstall.virtual.shim.installed import installed_torch
@@ -104,6 +105,8 @@ def _settings(args: argparse.Namespace, folder: Path) -> Settings:
     for name in ("numerics", "host", "warmup", "steps"):
         if getattr(args, name) is not None:
             options += [f"--{name}", str(getattr(args, name))]
+    if args.warm:
+        options.append("--warm")
     for glob in args.user:
         options += ["--user", glob]
     return Settings(
@@ -118,7 +121,10 @@ def _settings(args: argparse.Namespace, folder: Path) -> Settings:
 
 @contextmanager
 def _folder(keep: str | None) -> Iterator[Path]:
-    """Yields the folder for what entries leave. A temporary one is removed at the end if no log is left in it."""
+    """Yields the folder for logs, traces and reports of the entries: `keep`, or else a temporary folder.
+
+    Removes the temporary folder at the end, unless a log is left in it.
+    """
     if keep is not None:
         yield Path(keep)
         return
@@ -133,7 +139,7 @@ def _folder(keep: str | None) -> Iterator[Path]:
 
 
 def _teller(*, quiet: bool) -> Tell:
-    """Returns what tells on stderr of each entry that has ended."""
+    """Returns a function that prints a line to stderr for an entry that has ended."""
 
     def tell(row: Row, done: int, of: int) -> None:
         if not quiet:

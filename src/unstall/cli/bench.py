@@ -42,7 +42,7 @@ _NO_GPU = ("not compiled with CUDA", "Found no NVIDIA driver", "No CUDA GPUs are
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("statement", metavar="STATEMENT", help="what to measure")
     parser.add_argument(
-        "--setup", metavar="CODE", default="", help="code to run once before the statements, which see its names"
+        "--setup", metavar="CODE", default="", help="code to run once, first; the statements can use its names"
     )
     parser.add_argument(
         "--vs",
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises UsageError for options that exclude each other."""
+    """Raises UsageError if options exclude each other."""
     if args.fail_above is not None and args.baseline is None:
         raise UsageError("--fail-above is about a baseline: give --baseline FILE too")
     if not args.vs and (args.by is not None or args.same_within is not None):
@@ -186,7 +186,9 @@ def _measured(args: argparse.Namespace, by: Any) -> ShownMeasurement | ShownComp
 
 
 def _without_launcher(found: ShownMeasurement) -> ShownMeasurement:
-    """Removes the source place: the statement is in no file, and the line of the launcher script is not its place."""
+    """Removes the source place of verdicts whose place is the launcher script, since the measured statement is in no
+    file.
+    """
     own = f"{sys.argv[0]}:"
     verdicts = tuple(
         replace(each, place=None) if each.place is not None and each.place.startswith(own) else each
@@ -196,7 +198,11 @@ def _without_launcher(found: ShownMeasurement) -> ShownMeasurement:
 
 
 def _code(found: ShownMeasurement | ShownComparison, args: argparse.Namespace) -> int:
-    """Returns 1 if a statement's result differs from the first one's, or it is slower than the baseline allows."""
+    """Returns the exit code, and saves the baseline if that was requested.
+
+    The exit code is 1 if a statement's result differs from the first statement's, or if a statement is slower than the
+    baseline allows.
+    """
     from unstall.measuring.comparison import Comparison
 
     code = 0 if not isinstance(found, Comparison) or found.agrees else 1

@@ -101,7 +101,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _with_options_behind(args: argparse.Namespace, file: str, *behind: str) -> argparse.Namespace:
-    """Returns the arguments for a file. Options may stand behind it, since it takes no arguments of its own."""
+    """Returns the arguments with which `file`, a recorded run, is checked. `behind` are the words after it.
+
+    These words may be options of unstall, since a recorded run takes no arguments of its own. Raises UsageError if they
+    are anything else.
+    """
     words = [*args.words[1 : len(args.words) - len(args.program)], *behind]
     parsed: argparse.Namespace = args.parser.parse_args([*words, "--", file])
     parsed.words = [args.words[0], *words]
@@ -115,7 +119,7 @@ def _with_options_behind(args: argparse.Namespace, file: str, *behind: str) -> a
 
 
 def _check_file(args: argparse.Namespace, budget: Budget) -> int:
-    """Checks a trace or a saved result."""
+    """Checks a trace or a saved result against the budgets. Returns the exit code."""
     from unstall.budgets.check import check
 
     (path,) = args.program
@@ -132,7 +136,9 @@ def _check_file(args: argparse.Namespace, budget: Budget) -> int:
 
 
 def _check_program(args: argparse.Namespace, budget: Budget, name: str) -> int:
-    """Runs the program, which reports call `name`, and checks what was recorded of it."""
+    """Runs the program and checks its run against the budgets. Returns the exit code. Reports call the program
+    `name`.
+    """
     from unstall.cli.run import explained, run_program
 
     # A virtual GPU always looks for races. On a real one, a run that does records no steps.
@@ -172,13 +178,15 @@ def _check_program(args: argparse.Namespace, budget: Budget, name: str) -> int:
 
 
 def _deliver_beside_program(checked: CheckResult, args: argparse.Namespace) -> None:
-    """Prints to stderr. If a format was requested, prints to stdout, which the program did not use."""
+    """Prints the report to stderr, or to stdout if a format was requested. With a format, the program does not use
+    stdout.
+    """
     with nullcontext() if args.format else redirect_stdout(sys.stderr):
         _deliver(checked, args)
 
 
 def _deliver(checked: CheckResult, args: argparse.Namespace) -> None:
-    """Writes and prints the report. Under GitHub's Actions, annotations are printed too."""
+    """Prints the report and writes it to files. In a GitHub workflow, also prints annotations."""
     from unstall.answers.check import Checked
 
     shown = Checked(checked)

@@ -19,7 +19,14 @@ from unstall.cli._completed import FOLDER, Values, values_of
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a verb."""
+    """One option of a verb.
+
+    Attributes:
+        names: The names of the option, such as -q and --quiet.
+        about: The help text.
+        takes_value: Whether a value follows the option.
+        values: What the shell can complete the value with.
+    """
 
     names: tuple[str, ...]
     about: str
@@ -29,7 +36,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One verb, with its options, and the values of its other arguments."""
+    """One verb. `arguments` is what the shell can complete the verb's positional arguments with."""
 
     name: str
     about: str
@@ -104,7 +111,9 @@ def _bash(commands: list[Command]) -> str:
 
 
 def _bash_values(values: Values) -> str:
-    """Returns assignments of what completes a value; empty if nothing is known."""
+    """Returns assignments of shell variables that list what bash can complete a value with, or "" if nothing is
+    known.
+    """
     both = (("words", values.words), ("endings", values.endings))
     return " ".join(f"{name}='{' '.join(these)}'" for name, these in both if these)
 
@@ -130,7 +139,7 @@ def _zsh_option(name: str, option: Option) -> str:
 
 
 def _zsh_values(values: Values) -> str:
-    """Returns the action that completes a value; empty if nothing is known."""
+    """Returns the action of zsh that completes a value, or "" if nothing is known."""
     words = " ".join(values.words).replace(":", "\\:")
     # In zsh "*(.py)" has qualifiers, and "*(.html|.md)" has none.
     pattern = values.endings[0] if len(values.endings) == 1 else f"({'|'.join(values.endings)})"
@@ -166,7 +175,7 @@ def _fish(commands: list[Command]) -> str:
 
 
 def _fish_values(values: Values) -> str:
-    """Returns what completes a value: words, and commands that list files; empty if nothing is known."""
+    """Returns what fish can complete a value with: words, and commands that list files; "" if nothing is known."""
     files = [f"(__unstall_files {' '.join(values.endings)})"] if values.endings else []
     if FOLDER in values.endings:
         files = ["(__fish_complete_directories)"]

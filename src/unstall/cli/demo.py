@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _unpack(folder: Path) -> None:
-    """Puts both programs into the folder. Raises UsageError if it has others of their names."""
+    """Writes both programs into the folder. Raises UsageError if the folder has other files with their names."""
     folder.mkdir(parents=True, exist_ok=True)
     programs = {folder / f"{name}.py": (SHIPPED / f"{name}.py").read_bytes() for name in PROGRAMS}
     for path, source in programs.items():
@@ -83,7 +83,9 @@ def _unpack(folder: Path) -> None:
 
 
 def _report(output: str | None, usual: Path) -> Path:
-    """Returns the report's path. Raises UsageError if it cannot be written, or if another file would be lost."""
+    """Returns the path of the report. Raises UsageError if it cannot be written, or if another file would be
+    overwritten.
+    """
     from unstall.document.formats import format_of
 
     if output is not None:
@@ -95,7 +97,7 @@ def _report(output: str | None, usual: Path) -> Path:
 
 
 def _why_not() -> str | None:
-    """Returns why there is no virtual GPU here, and what to install; None if there is one."""
+    """Returns why the virtual GPU does not work here, and what to install, or None if it works."""
     if sys.platform != "linux":
         return "the virtual GPU needs Linux"
     from unstall.virtual.shim.build import why_not
@@ -104,8 +106,10 @@ def _why_not() -> str | None:
 
 
 def _play(report: Path, *, recorded: bool) -> int:
-    """Runs both programs in the current folder, or takes their recorded runs, and tells of each. Returns an exit
-    code."""
+    """Runs both programs in the current folder, and prints a report on each. Returns the exit code.
+
+    If `recorded` is set, runs nothing, and reports on the traces that come with unstall.
+    """
     from unstall.cli import parse
     from unstall.cli._inputs import read_timeline
 
@@ -171,7 +175,9 @@ def _tell_of_both(before: Report, after: Report) -> None:
 
 
 def _next(folder: Path, report: Path, why: str | None) -> Iterator[str]:
-    """Yields what to type next. `why` is why nothing ran on the virtual GPU, if so."""
+    """Yields the commands to type next. `why` is the reason why nothing ran on the virtual GPU, or None if the programs
+    ran.
+    """
     from unstall.cli._recording import has_gpu
     from unstall.virtual.shim.installed import CPU_WHEEL
 
@@ -205,7 +211,7 @@ def _commands(title: str, commands: Iterable[str]) -> None:
 
 
 def _show(block: Block) -> None:
-    """Prints it after an empty line."""
+    """Prints an empty line, and then the block."""
     from unstall.document import terminal
     from unstall.document.document import Document
 

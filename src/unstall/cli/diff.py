@@ -50,7 +50,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _slower(result: DiffResult, most: float | None) -> str | None:
-    """Returns a sentence if B is slower than allowed. Raises TraceError if that cannot be determined."""
+    """Returns a sentence if run B is slower than run A by more than the share `most`, otherwise None.
+
+    Raises TraceError if the step times of the runs cannot be compared.
+    """
     from unstall.figures import duration
 
     if most is None:
@@ -70,7 +73,7 @@ def _slower(result: DiffResult, most: float | None) -> str | None:
 
 
 def _share(text: str) -> float:
-    """Returns the fraction for text such as "5%" or "0.05"."""
+    """Parses a share, such as "5%" or "0.05", as a fraction. Raises UsageError for other text."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", text)
     share = float(match[1]) / (100 if match[2] else 1) if match else -1.0
     if not match or (share >= 1 and not match[2]):

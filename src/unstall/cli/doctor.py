@@ -20,9 +20,14 @@ _DRIVER = Path("/proc/driver/nvidia")
 
 
 class Check(TypedDict):
-    """One part that unstall looks for: its version or a description if found, its replacement if not, and its purpose.
+    """A part of the machine that unstall looks for.
 
-    `notes` are sentences with further facts.
+    Attributes:
+        name: The name of the part.
+        found: Its version or its description, or None if it was not found.
+        instead: What is used in its place, or why it does not work, if it was not found.
+        enables: What unstall can do with the part.
+        notes: Sentences with further facts.
     """
 
     name: str
@@ -57,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _filled(text: str, head: str, columns: int) -> str:
-    """Wraps text to this many columns, except unbreakable words such as paths."""
+    """Wraps text to this many columns. Does not break words such as paths. The first line begins with `head`."""
     indent = " " * len(head)
     return textwrap.fill(
         text, columns, initial_indent=head, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
@@ -65,7 +70,7 @@ def _filled(text: str, head: str, columns: int) -> str:
 
 
 def examine() -> list[Check]:
-    """Returns all checks, in order."""
+    """Looks for all parts of the machine that unstall can use. Returns them in the order in which they are printed."""
     import platform
     from importlib import metadata
 
@@ -91,7 +96,7 @@ def examine() -> list[Check]:
 
 
 def _in_c() -> list[Check]:
-    """Checks the C extensions without importing numpy and torch, which their callers need and this verb does not."""
+    """Looks for the C extensions. Does not import numpy or torch, which the callers of these extensions need."""
     engine, graphs = map(_is_built, ("unstall.replay._engine", "unstall.fix.graphs.examine._guards"))
     needs = "needs a C compiler when unstall is installed"
     return [
@@ -111,7 +116,7 @@ def _in_c() -> list[Check]:
 
 
 def _is_built(extension: str) -> bool:
-    """Returns whether the C extension of this name is built. Imports nothing but its package."""
+    """Returns whether the C extension with this module name is built. Imports only the packages that contain it."""
     from importlib.util import find_spec
 
     try:
@@ -151,7 +156,10 @@ print(json.dumps({"version": torch.__version__, "built_for": built, "gpu": gpu, 
 
 
 def _probe_torch() -> dict[str, str]:
-    """Returns torch's description of itself, from a separate process: a broken installation may crash or hang."""
+    """Returns torch's description of itself, or {"error": reason}.
+
+    Asks a separate process, since a broken installation of torch may crash or hang.
+    """
     import json
     import subprocess
 
@@ -166,7 +174,7 @@ def _probe_torch() -> dict[str, str]:
 
 
 def _driver_gpus() -> str | None:
-    """Returns the GPUs that the driver lists, for use if torch lists none."""
+    """Returns the names of the GPUs that nvidia-smi lists, or None. They are shown if torch lists no GPU."""
     import shutil
     import subprocess
 
@@ -183,7 +191,7 @@ def _driver_gpus() -> str | None:
 
 
 def _virtual_gpu(torch: str | None) -> Check:
-    """Returns whether `--gpu` works here; nothing is compiled for that."""
+    """Returns whether the virtual GPU (`--gpu`) works here. Compiles nothing."""
     lacks: str | None = "it needs Linux"
     if sys.platform == "linux":
         from unstall.virtual.shim.build import why_not
@@ -224,9 +232,15 @@ def cupti_recorder(
     parameters: str,
     environment: Mapping[str, str],
 ) -> Check:
-    """Returns whether CUPTI can record here, and everything that prevents it.
+    """Returns whether CUPTI can record on this machine, and everything that prevents it.
 
-    `trouble` is the reason why no library can be used; `parameters` is the text of the driver's parameters in /proc.
+    Args:
+        is_built: Whether the C extension for CUPTI is built.
+        library: The path of libcupti, or None if it was not found.
+        trouble: Why no libcupti can be used, or None.
+        driver: The version of NVIDIA's driver, or None if there is no driver.
+        parameters: The text of the driver's parameters in /proc.
+        environment: The environment variables.
     """
     missing = [
         None if is_built else "its C extension is not built, which takes a C compiler when unstall is installed",
@@ -252,9 +266,12 @@ def cupti_recorder(
 
 
 def torch_recorder(torch: str | None, seen: Mapping[str, str], environment: Mapping[str, str]) -> Check:
-    """Returns whether torch.profiler can record a GPU here.
+    """Returns whether torch.profiler can record a GPU on this machine.
 
-    `torch` is the installed version, `seen` is torch's description of itself.
+    Args:
+        torch: The installed version of torch, or None.
+        seen: Torch's description of itself, from `_probe_torch`.
+        environment: The environment variables.
     """
     lacks: str | None = None
     if torch is None:
@@ -278,10 +295,12 @@ def torch_recorder(torch: str | None, seen: Mapping[str, str], environment: Mapp
 
 
 def source_lines(python: tuple[int, int], *, stacks: str | None, is_built: bool) -> Check:
-    """Returns how lines are found while recording. There is always a way.
+    """Returns how source lines are found during a recording. Some method always works.
 
-    `stacks` is the reason why the recorder cupti cannot read lines at each call, or None if it can. `is_built` says
-    whether the line clock's C extension, which is used instead, is built.
+    Args:
+        python: The version of Python.
+        stacks: Why stacks cannot be read at each CUDA call, or None if they can.
+        is_built: Whether the C extension of the line clock is built. The line clock is used if stacks cannot be read.
     """
     clock = f"{'sys.monitoring' if python >= (3, 12) else 'sys.settrace'}, in {'C' if is_built else 'Python'}"
     notes = []
@@ -300,14 +319,20 @@ def source_lines(python: tuple[int, int], *, stacks: str | None, is_built: bool)
 
 
 def _other_profiler(environment: Mapping[str, str]) -> str | None:
-    """Returns the other profiler in this environment, if any. CUPTI allows only one client per process, including
-    Kineto (CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)."""
+    """Returns a sentence if another profiler is active in this environment, otherwise None.
+
+    CUPTI allows only one client per process, and Kineto is a client too
+    (CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED).
+    """
     injected = environment.get(_INJECTION)
     return f"another profiler holds CUPTI, which serves one ({_INJECTION} is {injected})" if injected else None
 
 
 def _usable_cupti(*, can_load: bool) -> tuple[Path | None, str | None]:
-    """Returns (the path of a libcupti, why it cannot be used). If it can be loaded, its records must also be known."""
+    """Returns (library, trouble): the path of libcupti, or None; and why no libcupti can be used, or None.
+
+    If `can_load` is set, loads the library, to check that unstall knows the format of its records.
+    """
     from unstall.errors import UnstallError
 
     try:
@@ -324,7 +349,7 @@ def _usable_cupti(*, can_load: bool) -> tuple[Path | None, str | None]:
 
 
 def _no_stacks() -> str | None:
-    """Returns the reason why stacks cannot be read at calls, None if they can."""
+    """Returns the reason why stacks cannot be read at each CUDA call, or None if they can be read."""
     try:
         from unstall.cupti.call_stacks import unavailable
 
@@ -334,7 +359,10 @@ def _no_stacks() -> str | None:
 
 
 def _driver() -> str | None:
-    """Returns the driver's version. A container may show only the kernel module, in /proc; programs need libcuda."""
+    """Returns the version of NVIDIA's driver, or None if programs cannot use the driver.
+
+    A container may have the kernel module, which /proc shows, without libcuda, which programs need.
+    """
     import ctypes
     import re
 

@@ -30,7 +30,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def described() -> list[dict[str, Any]]:
-    """Returns each GPU's name, its name in torch, its memory and multiprocessors, and the source of its costs."""
+    """Returns a description of each GPU: names, memory, number of multiprocessors, and where the costs of its work come
+    from.
+    """
     from unstall.virtual.costs.gpu_file import gpu_named, gpu_names
 
     listed = []

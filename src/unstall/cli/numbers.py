@@ -70,7 +70,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compare_files(args: argparse.Namespace, words: list[str]) -> int:
-    """Compares two files. Options may stand behind them, since they take no arguments of their own."""
+    """Compares two files, and returns the exit code. `words` are the files, and options of unstall after them.
+
+    Files take no arguments of their own, so these options are unstall's.
+    """
     files = [word for word in words if word.endswith(_ENDINGS)][:2]
     before = args.words[1 : len(args.words) - len(args.program)]
     behind = [word for word in words if word not in files]

@@ -37,7 +37,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _page(path: Path) -> Path:
-    """Returns the HTML report of a file, which is written if need be."""
+    """Returns the path of an HTML report for a file. Writes the report if there is none, or if it is older than the
+    file.
+    """
     if path.suffix.lower() in (".html", ".htm"):
         if not is_page(path):
             raise UsageError(f"{path}: this is no report of unstall")
@@ -52,6 +54,6 @@ def _page(path: Path) -> Path:
 
 
 def page_of(path: Path) -> Path:
-    """Returns train.report.html for train.trace.json.gz."""
+    """Returns the path of the HTML report for a file, such as train.report.html for train.trace.json.gz."""
     stem = path.name.removesuffix(TRACE_ENDING) if path.name.endswith(TRACE_ENDING) else path.name.partition(".")[0]
     return path.with_name(f"{stem or path.name}{_PAGE_ENDING}")

@@ -68,7 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(temporary: Path) -> int:
-    """Prints the recordings whose program has ended, the latest last, and how to recover them."""
+    """Prints the recordings that are left in a folder, the newest last, and how to recover them. Returns the exit code.
+
+    Leaves out recordings of programs that are still running.
+    """
     from unstall.cli._recording import say
     from unstall.document.plain import plain
     from unstall.recording.journal import read
@@ -91,14 +94,16 @@ def _list(temporary: Path) -> int:
 
 
 def _program(events: Sequence[Event]) -> str:
-    """Returns the recorded program and the folder it was started in, as far as the journal says."""
+    """Returns the recorded program and the folder in which it started, as text. Leaves out what the journal does not
+    have.
+    """
     armed = next((event for event in events if event["event"] == "armed"), {})
     program, folder = armed.get("program"), armed.get("folder")
     return f"{f'  {program}' if program else ''}{f'  in {folder}' if folder else ''}"
 
 
 def _recorded(folder: Path, events: Sequence[Event]) -> bool:
-    """Returns whether anything was recorded. The recorder torch writes to disk only once its window is over."""
+    """Returns whether anything was recorded. A recording by torch.profiler is on the disk only after its last step."""
     from unstall.recording.first_steps import recorded_beginnings
     from unstall.recording.torch_profiler import FILE
 
@@ -108,12 +113,12 @@ def _recorded(folder: Path, events: Sequence[Event]) -> bool:
 
 
 def _runs(events: Sequence[Event]) -> bool:
-    """Returns whether the recorded program still runs."""
+    """Returns whether the recorded program is still running."""
     return any(event["event"] == "armed" and Path(f"/proc/{event.get('pid')}").exists() for event in events)
 
 
 def _settings(folder: Path, events: Sequence[Event]) -> Settings:
-    """Returns the settings of the recording, from its journal."""
+    """Returns the settings of a recording, read from its journal."""
     told: dict[str, Any] = next((event["settings"] for event in events if event["event"] == "settings"), {})
     try:
         return Settings(str(folder), **told)

@@ -86,9 +86,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None = None) -> int:
-    """Runs the program and records it, and returns its exit code. When the program has ended, `explain` reports on it.
+    """Runs the program, records it, and returns its exit code.
 
-    With --blame on a real GPU, `blame` runs the program instead.
+    Args:
+        args: The parsed arguments.
+        explain: Called when the program has ended, to report on the run.
+        blame: With --blame on a real GPU, runs the program in place of recording it. The default is `run_blamed`.
     """
     if sys.platform != "linux":
         raise UsageError("run needs Linux; elsewhere record within the program: with unstall.record(): …")
@@ -175,7 +178,9 @@ def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None 
 
 @contextmanager
 def _the_programs_ending() -> Iterator[None]:
-    """Prints any error in the block as a sentence. The exit status stays that of the program."""
+    """Prints an error in the block as a sentence, and suppresses it, so that the exit code stays that of the
+    program.
+    """
     try:
         yield
     except KeyboardInterrupt:
@@ -195,7 +200,10 @@ def _the_programs_ending() -> Iterator[None]:
 
 
 def free_trace_name(stem: str, rank: int | None, folder: Path) -> Path:
-    """Returns train.trace.json.gz, or train-2.trace.json.gz if that exists, and so on; for a rank, train-rank1.…"""
+    """Returns a path for a trace that does not exist yet: train.trace.json.gz, else train-2.trace.json.gz, and so on.
+
+    For rank 1 of a distributed run, these names begin with train-rank1. `stem` is "train" in these examples.
+    """
     if rank is not None:
         stem += f"-rank{rank}"
     for number in itertools.count(1):
@@ -206,7 +214,7 @@ def free_trace_name(stem: str, rank: int | None, folder: Path) -> Path:
 
 
 def _program(args: argparse.Namespace) -> list[str]:
-    """Returns the words after `python` on the program's command line. Raises UsageError if they name no program."""
+    """Returns the words after `python` that start the program. Raises UsageError if they name no program."""
     words: list[str] = args.program
     if words[:1] == ["--"]:
         words = words[1:]
@@ -224,20 +232,20 @@ def _program(args: argparse.Namespace) -> list[str]:
 
 
 def _options_before(args: argparse.Namespace) -> list[str]:
-    """Returns the options of ours, as they were given."""
+    """Returns the words on the command line between the verb and the program, which are options of unstall."""
     words: list[str] = args.words[1 : len(args.words) - len(args.program)]
     return [word for word in words if word != "-m"]
 
 
 def _options_behind(args: argparse.Namespace, program: Sequence[str]) -> list[str]:
-    """Returns the program's arguments that are long options of ours."""
+    """Returns those arguments of the program that are names of long options of unstall."""
     parser: argparse.ArgumentParser = args.parser
     names = {name for action in parser._actions for name in action.option_strings if name.startswith("--")}
     return [name for word in program[1:] if (name := word.partition("=")[0]) in names]
 
 
 def _check_cupti(args: argparse.Namespace) -> None:
-    """Raises UsageError if CUPTI is requested but does not work on this machine."""
+    """Raises UsageError if the options ask for CUPTI and CUPTI does not work on this machine."""
     from unstall.cupti.recorder import unavailable
 
     asked = "--recorder cupti" if args.recorder == "cupti" else "--lines calls" if args.lines == "calls" else None
@@ -246,7 +254,7 @@ def _check_cupti(args: argparse.Namespace) -> None:
 
 
 def _trace(args: argparse.Namespace, program: Sequence[str], rank: int | None) -> Path:
-    """Returns the path of the trace. Ranks have different paths."""
+    """Returns the path of the trace to write. Each rank has its own path."""
     if args.trace is None:
         stem = program[1].rpartition(".")[2] if args.module else Path(program[0]).resolve().stem
         return free_trace_name(stem, rank, Path())
@@ -256,7 +264,7 @@ def _trace(args: argparse.Namespace, program: Sequence[str], rank: int | None) -
 
 
 def _check_folders(targets: Sequence[Path]) -> None:
-    """Raises UsageError if a file cannot be written there, so that the error comes before the program runs."""
+    """Raises UsageError if the folder of some file cannot be written to. Verbs call this before the program runs."""
     for target in targets:
         if target.exists() and not target.is_file():
             continue
@@ -268,9 +276,10 @@ def _check_folders(targets: Sequence[Path]) -> None:
 
 
 def _write(settings: Settings, trace: Path, events: Sequence[Event], *, succeeded: bool, quiet: bool) -> Path | None:
-    """Writes the trace of a recording with this journal. If there is nothing to write, prints why and returns None.
+    """Writes the trace of a recording and returns its path, or prints the reason and returns None if there is nothing
+    to write.
 
-    `succeeded`: the program exited with 0.
+    `events` is the journal of the recording. `succeeded` is whether the program ended with exit code 0.
     """
     folder = Path(settings.folder)
     written = True
@@ -296,8 +305,9 @@ def _write(settings: Settings, trace: Path, events: Sequence[Event], *, succeede
 def _write_virtual(
     folder: Path, trace: Path, options: MachineOptions, ended: Exit, args: argparse.Namespace
 ) -> Timeline | None:
-    """Writes the trace of a run on the virtual GPU, and returns the timeline that the file holds. If there is none,
-    prints why and returns None.
+    """Writes the trace of a run on the virtual GPU, and returns the part of the run that the trace holds.
+
+    If there is no run, prints the reason and returns None.
     """
     try:
         with working("reading the run", quiet=args.quiet):
@@ -319,9 +329,9 @@ def _write_virtual(
 
 
 def _explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> Report:
-    """Explains the run on stderr, and returns the report.
+    """Explains the run, prints the report, and returns it.
 
-    If a format was requested, prints to stdout, which the program did not use.
+    Prints to stderr, or to stdout if a format was requested. With a format, the program does not use stdout.
     """
     report = explained(timeline, args)
     with nullcontext() if args.format else redirect_stdout(sys.stderr):
@@ -330,7 +340,10 @@ def _explain(timeline: Timeline, args: argparse.Namespace, trace: Path) -> Repor
 
 
 def explained(timeline: Timeline, args: argparse.Namespace) -> Report:
-    """Returns the report of a program that has just run."""
+    """Returns the report of a program that has just run.
+
+    If no annotation has the name of --step, prints that, and explains the run without --step and --user.
+    """
     from unstall.answers.explain import explain
 
     with working("analysing the run", quiet=args.quiet):

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _apply(args: argparse.Namespace) -> str:
-    """Returns the command that applies the patch."""
+    """Returns the command that applies the finding's patch."""
     given = [args.result] if args.result else []
     options = [word for folder in args.source for word in ("--source", folder)]
     return f"{shlex.join(['unstall', 'show', args.number, *given, *options, '--patch'])} | git apply"

@@ -48,7 +48,14 @@ _WATCHED = (
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """A function whose calls are spans: its owner, its name, and its code without wrappers."""
+    """A function whose calls are recorded as spans.
+
+    Attributes:
+        owner: The module or class that has the function.
+        name: The function's name in `owner`.
+        code: The function's code without wrappers.
+        span: The name of the spans.
+    """
 
     owner: object
     name: str
@@ -57,13 +64,13 @@ class _Watched:
 
 
 class CallStacks:
-    """Lets the recorder `cupti` read the stacks of calls, and writes descriptions of the stacks to `folder`."""
+    """Lets the recorder `cupti` read the stack of each call. Writes descriptions of the stacks to `folder`."""
 
     name = "calls"
     any_thread = True
 
     def __init__(self, folder: Path) -> None:
-        """Raises UnstallError if stacks cannot be read."""
+        """Prepares to write to `folder`. Raises UnstallError if stacks cannot be read here."""
         why = unavailable()
         if why is not None:
             raise UnstallError(why)
@@ -80,7 +87,8 @@ class CallStacks:
     def start(self) -> None:
         """Begins to read the stack of each CUDA call. Registers existing code now, and new code when it first runs.
 
-        Raises UnstallError if sys.monitoring has no free tool id.
+        Raises:
+            UnstallError: sys.monitoring has no free tool id.
         """
         watched = list(_watched())
         self._watched = [each.code for each in watched]
@@ -103,7 +111,10 @@ class CallStacks:
             _cupti.know([], [], None)  # it keeps all code alive
 
     def flush(self) -> None:
-        """Writes descriptions of new stacks, and names of Python threads: a thread may end before the recording."""
+        """Writes descriptions of new stacks and the names of Python threads.
+
+        The names are written now because a thread may end before the recording does.
+        """
         with self._lock:
             stacks = _cupti.stacks(self._described)
             self._write(
@@ -119,7 +130,7 @@ class CallStacks:
             self._threads |= threads
 
     def forked(self) -> None:
-        """Stops reading stacks. Called in a forked child."""
+        """Stops reading stacks. Called in a forked child process."""
         self._leave()
 
     def facts(self) -> dict[str, object]:
@@ -149,7 +160,7 @@ class CallStacks:
         monitoring.restart_events()
 
     def _wrap(self, watched: list[_Watched]) -> None:
-        """Before Python 3.12: wrap the functions whose calls are spans, instead of using sys.monitoring."""
+        """Wraps the functions whose calls are spans. Needed before Python 3.12, which has no sys.monitoring."""
         for each in watched:
             self._wrappers.callback(wrap(each.owner, each.name, _noted(each.code)))
 
@@ -161,7 +172,7 @@ class CallStacks:
             self._tool = None
 
     def _keep_describing(self) -> None:
-        """Describe stacks repeatedly, so that the lines of a killed process are kept."""
+        """Describes stacks repeatedly, so that they are not lost if the process is killed."""
         while not self._over.wait(_DESCRIBE_S):
             with suppress(OSError):  # a disk that is full now may not be so at the end
                 self.flush()
@@ -177,7 +188,7 @@ class CallStacks:
 
 
 def unavailable() -> str | None:
-    """Returns the reason why the stack of a CUDA call cannot be read here, or None if it can."""
+    """Returns why the stack of a CUDA call cannot be read here; None if it can."""
     if _cupti is None:
         return "the C extension is not built: install a C compiler, then unstall again"
     if not _cupti.frames_supported():
@@ -186,7 +197,7 @@ def unavailable() -> str | None:
 
 
 def _reads_rightly() -> bool:
-    """Returns whether the C extension reads the same frames as Python."""
+    """Returns whether the C extension reads the same frames as Python does."""
 
     frame = sys._getframe()
     expected, outer = [], frame.f_back
@@ -206,7 +217,7 @@ _MOST_FRAMES = 96
 
 
 def _watched() -> Iterator[_Watched]:
-    """Yields the functions whose calls are spans, if the program has imported them."""
+    """Yields the functions whose calls are recorded as spans, if the program has imported them."""
     for module, path, span in _WATCHED:
         owner: object = sys.modules.get(module)
         for part in path[:-1]:
@@ -217,7 +228,7 @@ def _watched() -> Iterator[_Watched]:
 
 
 def _noted(code: CodeType) -> Callable[..., Any]:
-    """Returns a wrapper for `wrap`. With it, the recorder notes when each call of a function begins and ends."""
+    """Returns a wrapper for `wrap` that notes when each call of a function begins and ends."""
 
     def call(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         _cupti.py_start(code, 0)
@@ -232,7 +243,8 @@ def _noted(code: CodeType) -> Callable[..., Any]:
 def _all_code() -> Iterator[CodeType]:
     """Yields the code of all existing functions, of functions nested in them, and of running frames.
 
-    Leaves out our own code, whose wrappers are not part of the program's stacks."""
+    Omits unstall's own code: its wrappers are not part of the program's stacks.
+    """
     seen: dict[int, CodeType] = {}  # by id(): code objects of two files may be equal
     # Uses type(): isinstance would run the program's own __class__ properties.
     waiting = [each.__code__ for each in _objects() if type(each) is FunctionType]
@@ -246,7 +258,10 @@ def _all_code() -> Iterator[CodeType]:
 
 
 def _objects() -> list[object]:
-    """Returns all objects that the garbage collector tracks. Adds hidden ones (`gc.freeze()`) that modules reach."""
+    """Returns all objects that the garbage collector tracks, including those that `gc.freeze()` hides.
+
+    Hidden objects are found only if modules refer to them, directly or through others.
+    """
     found = gc.get_objects()
     if not gc.get_freeze_count():
         return found

@@ -37,11 +37,14 @@ SPAN = 1 << 30  # as in _cupti.c
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Activity:
-    """Everything that was recorded.
+    """Everything that the recorder `cupti` recorded.
 
-    Each kind of record has an unsorted table of the type that `record_types` gives. Calls and spans of watched
-    functions are sorted by thread and start. The `what` of a span is the span's number. `names` maps pointers to kernel
-    names.
+    Attributes:
+        tables: For each kind of record, an unsorted table of the type that `record_types` gives.
+        calls: Calls of CUDA's driver, sorted by thread and start.
+        spans: Calls of watched functions, sorted by thread and start. `what` is the number of the function.
+        names: Maps pointers to kernel names.
+        cupti_version: The version of CUPTI.
     """
 
     tables: dict[Kind, np.ndarray]
@@ -52,7 +55,7 @@ class Activity:
 
 
 def read_activity(folder: Path) -> Activity:
-    """Read a recording, even if its process was killed. Raises TraceError if the recording is empty or missing."""
+    """Reads a recording, even if its process was killed. Raises TraceError if it is empty or missing."""
     try:
         about = json.loads((folder / VERSION).read_text())
     except (OSError, ValueError) as error:
@@ -71,7 +74,7 @@ def read_activity(folder: Path) -> Activity:
 
 
 def record_types(of_kind: dict[Kind, int]) -> dict[Kind, np.dtype[np.void]]:
-    """Returns the numpy type of each kind of record, given the size in bytes of each kind."""
+    """Returns the numpy type of each kind of record, given each kind's record size in bytes."""
     return {kind: _type(kind, size) for kind, size in of_kind.items()}
 
 
@@ -103,8 +106,13 @@ def _type(kind: Kind, size: int) -> np.dtype[np.void]:
 
 
 def rows(chunk: np.ndarray, offsets: I64, kind: Kind, of_kind: dict[Kind, int]) -> np.ndarray:
-    """Returns the records of one kind in a chunk, as an array of the kind's numpy type. `offsets` has all records'
-    offsets.
+    """Returns the records of one kind in a chunk, as an array of the kind's numpy type.
+
+    Args:
+        chunk: The bytes of the chunk.
+        offsets: The offsets of all its records.
+        kind: The wanted kind.
+        of_kind: The record size of each kind, in bytes.
     """
     if not len(offsets):
         return np.zeros(0, _type(kind, of_kind[kind]))
@@ -115,14 +123,14 @@ def rows(chunk: np.ndarray, offsets: I64, kind: Kind, of_kind: dict[Kind, int]) 
 
 
 def _calls(path: Path) -> np.ndarray:
-    """Returns the calls in the written part of each chunk. The rest of a chunk is zero."""
+    """Returns the recorded calls. Skips the zeros that fill the rest of each chunk of the file."""
     rows = np.fromfile(path, _CALL, count=path.stat().st_size // _CALL.itemsize)
     rows = rows[rows["start"] > 0]
     return rows[np.lexsort((rows["start"], rows["thread"]))]
 
 
 def _names(text: bytes) -> dict[int, str]:
-    """Maps pointers to names, up to the first name that is cut off."""
+    """Maps pointers to names. Stops at the first name that is cut off."""
     names, at = {}, 0
     while at + _NAME_HEAD.size <= len(text):
         pointer, length = _NAME_HEAD.unpack_from(text, at)
@@ -137,7 +145,10 @@ def _names(text: bytes) -> dict[int, str]:
 def outermost(calls: np.ndarray) -> np.ndarray:
     """Returns the calls that are not inside another call of the same thread, in order of their starts.
 
-    `calls` have a start, an end and a thread. If two calls begin together, the longer call encloses the shorter one.
+    If two calls begin together, the longer call encloses the shorter one.
+
+    Args:
+        calls: Rows with the fields start, end and thread.
     """
     calls = calls[np.lexsort((-calls["end"].astype(np.int64), calls["start"]))]
     chosen = np.ones(len(calls), np.bool_)

@@ -39,7 +39,7 @@ _DIRECTIONS = {
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OpColumns:
-    """Kernels, copies and memsets, sorted by start. Times are CLOCK_MONOTONIC ns."""
+    """Device ops as columns, sorted by start: kernels, copies and memsets. Times are CLOCK_MONOTONIC in ns."""
 
     start: I64
     end: I64
@@ -53,7 +53,7 @@ class OpColumns:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DriverColumns:
-    """Calls to the driver, sorted by start. Times are CLOCK_MONOTONIC ns."""
+    """Calls to CUDA's driver as columns, sorted by start. Times are CLOCK_MONOTONIC in ns."""
 
     name: tuple[str, ...]  # without the suffixes of per-thread streams
     start: I64
@@ -65,7 +65,7 @@ class DriverColumns:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CallRecords:
-    """Everything that one `FewCalls` recorded."""
+    """Everything that a `FewCalls` recorded."""
 
     ops: OpColumns
     calls: DriverColumns
@@ -73,13 +73,13 @@ class CallRecords:
 
 
 class FewCalls:
-    """Records this process during a `with` block. `records` has the result.
+    """Records this process during a `with` block. After the block, `records` has the result.
 
     The device must be idle when the block ends. No other recording of this process can begin during the block.
 
     Args:
         under_way: The error message if another recording begins during the block.
-        stacks: Record the Python stack of each call too, if this Python allows it.
+        stacks: Whether to record the Python stack of each call too. Ignored if this Python does not allow it.
 
     Raises:
         UsageError: Another recording of this process is active when the block begins.
@@ -133,7 +133,7 @@ class FewCalls:
 
 
 def call_records(activity: Activity, stacks: dict[int, tuple[Frame, ...]]) -> CallRecords:
-    """Joins and sorts CUPTI's tables into columns."""
+    """Joins CUPTI's tables, and sorts them into columns."""
     calls = activity.calls[np.argsort(activity.calls["start"], kind="stable")]
     names = (DRIVER.get(int(what), "").removesuffix("_ptsz").removesuffix("_ptds") for what in calls["what"])
     columns = DriverColumns(
@@ -143,7 +143,7 @@ def call_records(activity: Activity, stacks: dict[int, tuple[Frame, ...]]) -> Ca
 
 
 def _ops(activity: Activity, of_calls: I64) -> OpColumns:
-    """Returns the device ops. `of_calls` has the correlation ids of the driver calls."""
+    """Returns the device ops. `of_calls` are the correlation ids of the driver calls."""
     tables = [(kind, table) for kind, table in activity.tables.items() if kind in _KINDS and len(table)]
 
     def column(name: str) -> I64:
@@ -165,7 +165,7 @@ def _ops(activity: Activity, of_calls: I64) -> OpColumns:
 
 
 def _column(table: np.ndarray, name: str) -> I64:
-    """Returns a column of the table, or -1 for each row if records of this kind do not have it."""
+    """Returns a column of the table; -1 in all rows if the table lacks this column."""
     has = name in (table.dtype.names or ())
     return table[name].astype(np.int64) if has else np.full(len(table), -1, np.int64)
 
@@ -178,7 +178,7 @@ def _direction(table: np.ndarray) -> I8:
 
 
 def _rows_of(known: I64, wanted: I64) -> I64:
-    """Returns, for each wanted number, the row of `known` that holds it, or -1."""
+    """Returns, for each number of `wanted`, the row of `known` that contains it; -1 if no row does."""
     if not len(known):
         return np.full(len(wanted), -1, np.int64)
     order = np.argsort(known, kind="stable")

@@ -15,7 +15,7 @@ from unstall.errors import UnstallError
 
 
 class Kind(IntEnum):
-    """The values of CUpti_ActivityKind that are recorded."""
+    """The kinds of CUPTI's activity records (CUpti_ActivityKind) that unstall records."""
 
     MEMCPY = 1
     MEMSET = 2
@@ -66,14 +66,18 @@ _ORDER = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET, Kind.OVERHEAD
 
 
 class UnknownLayoutError(UnstallError):
-    """The record layout of this CUPTI version is unknown."""
+    """unstall does not know the record layout of this CUPTI version."""
 
 
 def sizes(version: int, library: str = "") -> dict[Kind, int]:
-    """Returns the size in bytes of each kind's record. `version` is CUPTI's own (`cuptiGetVersion`), `library` its file
-    name.
+    """Returns the size in bytes of each kind of record.
 
-    Raises UnknownLayoutError for a version that is not in the table.
+    Args:
+        version: CUPTI's version, as `cuptiGetVersion` returns it.
+        library: The file name of CUPTI's library.
+
+    Raises:
+        UnknownLayoutError: The version is not in the table.
     """
     for (first, last), found in _SIZES.items():
         if first <= version <= last:
@@ -86,8 +90,9 @@ def sizes(version: int, library: str = "") -> dict[Kind, int]:
 
 
 def size_table(of_kind: dict[Kind, int]) -> bytes:
-    """Returns an array for the C extension: uint32 sizes, indexed by kind. The size is 0 for a kind that is not
-    recorded.
+    """Returns the record sizes in the form that the C extension reads: an array of uint32, indexed by kind.
+
+    The size is 0 for a kind that is not recorded.
     """
     table = [0] * MOST_KINDS
     for kind, size in of_kind.items():

@@ -34,7 +34,7 @@ _KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET, Kind.OVERHEAD
 
 
 class CuptiError(UnstallError):
-    """CUPTI cannot be used here, either in general or at the moment."""
+    """CUPTI cannot be used here, or cannot be used at the moment."""
 
 
 class Cupti:
@@ -44,9 +44,11 @@ class Cupti:
     any_thread = True
 
     def __init__(self, folder: Path) -> None:
-        """Load libcupti, and check that it accepts a client. Another process has tried the same before.
+        """Loads libcupti, and checks that it accepts a client. A separate process has tried the same before.
 
-        Raises CuptiError if libcupti accepts no client, UnknownLayoutError if its record layout is unknown.
+        Raises:
+            CuptiError: libcupti accepts no client, or cannot be loaded.
+            UnknownLayoutError: The record layout of this libcupti is not known.
         """
         why = unavailable()
         if why is not None:  # before the library, which may crash without a driver
@@ -72,7 +74,7 @@ class Cupti:
         _cupti.unsubscribe()
 
     def start(self) -> None:
-        """Begin to record. Raises CuptiError with CUPTI's own reason, such as another client or no driver."""
+        """Begins to record. Raises CuptiError with CUPTI's reason, such as another client or no driver."""
         about = {"version": self._version, "library": self._library.name}
         (self._folder / VERSION).write_text(json.dumps(about))
         try:
@@ -94,19 +96,19 @@ class Cupti:
             raise CuptiError(_why(error)) from error
 
     def flush(self) -> None:
-        """Write the records of finished device work to the folder."""
+        """Writes the records of finished device work to the folder."""
         _cupti.flush()
 
     def stop(self) -> None:
-        """Stop recording, and release CUPTI. The device should have finished all launched work."""
+        """Stops recording, and releases CUPTI. The device should have finished all launched work."""
         _cupti.flush()
         self._counts = _cupti.stop()
 
     def forked(self) -> None:
-        """Called in a forked child. Does nothing, because CUDA does not work there."""
+        """Does nothing, because CUDA does not work in a forked child process."""
 
     def facts(self) -> dict[str, object]:
-        """Returns the metadata of this recorder for the trace."""
+        """Returns facts about this recorder for the trace: versions and counts."""
         return {"version": self._version, "library": self._library.name, **self._counts}
 
 
@@ -121,19 +123,17 @@ def _why(error: Exception) -> str:
 
 
 def unavailable() -> str | None:
-    """Returns the reason why CUPTI cannot record here, or None if it may work.
-
-    Can be called before the program runs.
-    """
+    """Returns why CUPTI cannot record here; None if it may work. Can be called before the program runs."""
     if _cupti is None:
         return _NOT_BUILT
     return None if device.has_driver() else _NO_DRIVER
 
 
 def try_ahead(folder: Path) -> None:
-    """Tests whether libcupti crashes here, and writes the result to `folder` for the program that will record there.
+    """Tests whether libcupti crashes here. Writes the result to `folder`, for a program that will record there.
 
-    Raises OSError if `folder` cannot be written.
+    Raises:
+        OSError: `folder` cannot be written.
     """
     library = find_library() if unavailable() is None else None
     if library is not None:
@@ -141,7 +141,10 @@ def try_ahead(folder: Path) -> None:
 
 
 def find_library() -> Path | None:
-    """Returns the path of libcupti, or None. Prefers a loaded one, then that of torch, then that of the toolkit."""
+    """Returns the path of libcupti; None if there is none.
+
+    Prefers a libcupti that this process has loaded, then torch's, then the CUDA toolkit's.
+    """
     return _loaded() or next(filter(Path.is_file, _candidates()), None)
 
 
@@ -165,7 +168,7 @@ def _candidates() -> list[Path]:
 
 
 def _packages(name: str) -> list[Path]:
-    """Returns the folders of an installed package without importing it."""
+    """Returns the folders of an installed package, without importing the package."""
     if name in sys.modules:
         return [Path(folder) for folder in sys.modules[name].__path__]
     try:

@@ -35,11 +35,15 @@ _results: dict[str, str | None] = {}
 
 
 def why_not(extension: str, library: Path, folder: Path) -> str | None:
-    """Returns the reason why this libcupti must not be loaded into this process, or None if it may be loaded.
+    """Returns why this process must not load this libcupti; None if it may.
 
-    Tests the library in a separate process, but only once per process. If `try_ahead` has written a result to `folder`,
-    uses that result. If `folder` is one of FIRST_STEPS and BEFORE_STEPS, the result may also be in its parent folder.
-    `extension` is the file of the C extension that loads the library.
+    Tests the library in a separate process, at most once. If `try_ahead` has written a result to `folder`, uses this
+    result. If `folder` is one of FIRST_STEPS and BEFORE_STEPS, its parent folder may also have the result.
+
+    Args:
+        extension: The file of the C extension that loads the library.
+        library: The file of libcupti.
+        folder: The folder of the recording.
     """
     name = str(library)
     # These two folders lie in the recording's own. Around any other, strangers may write.
@@ -53,7 +57,7 @@ def why_not(extension: str, library: Path, folder: Path) -> str | None:
 
 
 def try_ahead(extension: str, library: Path, folder: Path) -> None:
-    """Tests this libcupti, and writes the result to `folder`, so that a program that records there need not test it."""
+    """Tests this libcupti, and writes the result to `folder`. A program that records there need not test it again."""
     (folder / _TRIED).write_text(json.dumps({str(library): why_not(extension, library, folder)}))
 
 

@@ -17,7 +17,7 @@ CAUSE = {name: code for code, name in enumerate(IDLE_CAUSES)}
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Gaps:
-    """Idle intervals of one device, or of all devices together, in order of time."""
+    """Idle intervals of one device, or of all devices together, in order of time. Times are in ns."""
 
     start: I64
     end: I64
@@ -31,14 +31,14 @@ class Gaps:
 
     @property
     def length(self) -> I64:
-        """Returns the length of each interval, int64 ns."""
+        """The length of each interval, in ns."""
         return self.end - self.start
 
     def lost_to(self, *causes: str) -> Bool:
-        """Returns which intervals were lost to one of these causes.
+        """Returns a mask of the intervals that were lost to one of these causes.
 
-        If a launch was late, its usual latency also counts as lost to the cause that made it late, because the device
-        would not have idled for this latency if the host had been ahead.
+        If a launch was late, its usual latency is also lost to the cause that made it late, because the device would
+        not have idled for this latency if the host had been ahead.
         """
         codes = [CAUSE[cause] for cause in causes]
         chosen: Bool = np.isin(self.cause, codes) | np.isin(self.behind, codes)
@@ -46,8 +46,11 @@ class Gaps:
 
 
 def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[Busy, Intervals, int]:
-    """Returns three values for the chosen device ops: the time by kind in which they kept the device busy, the
-    intervals of that time, and the time with a collective under way. Times are in ns."""
+    """Returns (parts, intervals, comm_ns) for the device ops in the mask `ops`, within the window.
+
+    The parts are the busy times by kind of work, in ns. The intervals are those in which the device was busy. comm_ns
+    is the time in which a collective was running.
+    """
     device = timeline.device
     comm = is_communication(timeline)
 
@@ -71,7 +74,10 @@ def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[
 
 
 def account(busy: Busy, gaps: Gaps, window: tuple[int, int], comm_ns: int) -> Accounts:
-    """Add up busy and idle time. wall == busy + idle by construction: gaps are the complement of busy time."""
+    """Returns the accounts of the window: busy time by kind of work, and idle time by cause.
+
+    The parts add up to the length of the window, because gaps are the complement of busy time.
+    """
     sums = np.zeros(len(IDLE_CAUSES), dtype=np.int64)
     np.add.at(sums, gaps.cause, gaps.length)
     idle = Idle(**{name: int(sums[code]) for name, code in CAUSE.items()})

@@ -47,7 +47,7 @@ _BLOCKED_LEAST_NS = 20_000  # a copy call that only queues its copy takes less, 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HostWaits:
-    """Times in which the device blocked the host, sorted by start."""
+    """Times in which the host was blocked until the device was done with something, sorted by start, in ns."""
 
     row: I32  # host row: a SYNC, or a COPY call that blocked
     start: I64
@@ -59,14 +59,17 @@ class HostWaits:
 
     @property
     def for_copy(self) -> Bool:
-        """Returns whether each wait was for a copy to the device."""
+        """A mask of the waits that were for a copy to the device."""
         chosen: Bool = self.upload >= 0
         return chosen
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HostActivity:
-    """What the launching threads did. `…_rows` are host rows. Intervals are unions over all these threads."""
+    """What the host did on the threads that launch work on the device.
+
+    Attributes named `…_rows` are host rows. Intervals are unions over all of these threads.
+    """
 
     waits: HostWaits
     input_rows: I64
@@ -88,8 +91,14 @@ class HostActivity:
 
 
 def find_activity(timeline: Timeline, threads: I64, second_step: int | None, skew_ns: int) -> HostActivity:
-    """Returns the activities of these threads, by kind. `second_step` is the start of the second step, or None if there
-    is none. `skew_ns` is how far apart the clocks of host and device may be."""
+    """Returns what these threads did, by kind of activity.
+
+    Args:
+        timeline: The run.
+        threads: The threads that launch.
+        second_step: When the second step begins, in ns, or None if the run has only one step.
+        skew_ns: How far apart the clocks of host and device may be.
+    """
     host = timeline.host
     ours = np.isin(host.thread, threads)
     waits = _waits(timeline, ours, skew_ns)
@@ -149,7 +158,10 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None, ske
 
 
 def _at_work(host: Host, rows: I64, sleeping: I64) -> Intervals:
-    """Returns the intervals in which one of these events is under way and its thread is not asleep."""
+    """Returns the intervals in which one of the events in `rows` is running and its thread is not asleep.
+
+    `sleeping` are the host rows of sleeps.
+    """
     asleep = dict(groups(host.thread[sleeping]))
     whole = Intervals.none()
     for thread, mine in groups(host.thread[rows]):
@@ -162,7 +174,10 @@ def _at_work(host: Host, rows: I64, sleeping: I64) -> Intervals:
 
 
 def _host_operators(timeline: Timeline) -> Bool:
-    """Returns which operators work on the host alone: they are long and make no call to the device's API."""
+    """Returns a mask of the host events in operators that work on the host only.
+
+    Such an operator lasts at least `PYTHON_LEAST_NS` and makes no call to the device's API.
+    """
     host = timeline.host
     calls = (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL)
     everything = np.ones(len(host), dtype=np.bool_)
@@ -175,7 +190,7 @@ def _host_operators(timeline: Timeline) -> Bool:
 
 
 def _outer_rows(timeline: Timeline, chosen: Bool) -> I64:
-    """The chosen rows that no other chosen row encloses."""
+    """Returns the chosen rows that are not inside another chosen row."""
     parent = timeline.host.parent
     above = np.where(parent >= 0, nearest(parent, chosen)[np.maximum(parent, 0)], -1)
     return np.flatnonzero(chosen & (above < 0))
@@ -198,9 +213,9 @@ def _waits(timeline: Timeline, ours: Bool, skew_ns: int) -> HostWaits:
 
 
 def _copy_of(timeline: Timeline, calls: I32, waits: I32) -> I32:
-    """Returns, for each wait, the host row of the copy call whose copy it waited for, or -1.
+    """Returns, for each wait, the host row of the call that made the copy for which the wait was, or -1.
 
-    That is the wait itself or, for a sync, the last copy before it in the same operator.
+    A copy that blocks is its own wait. A synchronisation waits for the last copy before it in the same operator.
     """
     host, operation = timeline.host, operations(timeline, timeline.host.op)
     if not len(calls):
@@ -218,10 +233,10 @@ def _copy_of(timeline: Timeline, calls: I32, waits: I32) -> I32:
 
 
 def _blocks(timeline: Timeline, copies: I64, skew_ns: int) -> Bool:
-    """Returns which of these copies between host and device blocked the host in their copy call.
+    """Returns a mask of the copies between host and device that blocked the host in the call that made them.
 
-    A synchronous API blocks by contract; an `Async` one blocks only for pageable memory, and then only if it
-    did not return before most of the copy was done (small uploads are staged and left to the driver). If the kind of
+    A synchronous API blocks by contract. An `Async` API blocks only for pageable memory. Even then it does not block if
+    it returns before most of the copy is done, since small uploads are staged and left to the driver. If the kind of
     memory is unknown, the length of the call decides.
     """
     host, device = timeline.host, timeline.device

@@ -11,7 +11,7 @@ _FAR_LESS = 2
 
 
 def growing(run: Run) -> I64:
-    """Returns host rows of the allocator calls by which the cache first grows.
+    """Returns the host rows of the allocator calls with which the cache first grows.
 
     These are calls in the first step, at places that make far fewer such calls in later steps.
     """
@@ -27,7 +27,7 @@ def growing(run: Run) -> I64:
 
 
 def churning(run: Run) -> I64:
-    """Returns host rows of all allocator calls that `growing` does not return."""
+    """Returns the host rows of the allocator calls that `growing` does not return."""
     rows = run.activity.allocator_rows[run.inside[run.activity.allocator_rows]]
     later: I64 = np.setdiff1d(rows, growing(run))
     return later

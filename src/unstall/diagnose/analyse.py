@@ -29,16 +29,16 @@ def analyse(
     steps: Steps | None = None,
     places: Places | None = None,
 ) -> Run:
-    """Find steps, places and accounts of a timeline.
+    """Finds the steps, the places and the accounts of a timeline.
 
     Args:
         timeline: The recorded or replayed run.
-        step: Name of the annotation around one step. If None, the name that the recording was made with. If it was made
-            without one, steps are detected.
-        user: Globs of the files that count as the user's code. If empty, the globs that the recording was made with. If
-            it was made without globs, all files except those of frameworks.
-        steps: The steps, if they are known already.
-        places: The places of the events, if they are known already.
+        step: The name of the annotation around each step. If None, the name with which the recording was made. If the
+            recording has no such name, steps are detected.
+        user: Globs of the files that count as the user's code. If empty, the globs with which the recording was made.
+            If the recording has none, all files except those of frameworks.
+        steps: The steps, if they are already known.
+        places: The places of the host events, if they are already known.
 
     Raises:
         UsageError: No annotation is called `step`.

@@ -34,10 +34,10 @@ _TENSOR_RATE = "lr=torch.tensor(…, device='cuda'){fused} if a scheduler change
 
 
 def with_what_comes_first(run: Run, findings: Sequence[Finding]) -> list[Finding]:
-    """Returns the findings in the order given. If a finding advises a graph capture, its advice says what must change
-    first.
+    """Adds to each finding that advises to capture a CUDA graph what the user must change before that.
 
-    The advice numbers findings as reports do: from 1 on, without bugs and without harmless findings.
+    Returns all findings in the same order. The advice refers to findings by the numbers that reports give them: from 1
+    on, without bugs and without harmless findings.
     """
     costly = [finding for finding in findings if not finding.harmless and not finding.wrong]
     numbers = {id(finding): number for number, finding in enumerate(costly, 1)}
@@ -57,7 +57,8 @@ def with_what_comes_first(run: Run, findings: Sequence[Finding]) -> list[Finding
 
 
 def _inside(run: Run, finding: Finding) -> Bool | None:
-    """Returns which host events the graph that the finding advises would contain, or None if it advises no graph."""
+    """Returns a mask of the host events that the graph advised by the finding would contain, or None without such
+    advice."""
     name, colon, place = (finding.edit or "").partition(":")
     if finding.rule != "launch-bound" or name != "graph":
         return None
@@ -65,7 +66,8 @@ def _inside(run: Run, finding: Finding) -> Bool | None:
 
 
 def _blocks(run: Run, finding: Finding, inside: Bool) -> bool:
-    """Returns whether a finding is about a wait or a copy among the events `inside`, which no graph can contain."""
+    """Returns whether a finding is about a wait or a copy that a graph of the host events in the mask `inside` cannot
+    contain."""
     where = finding.where
     if was_set_up(finding, run.timeline, run.steps):
         return False
@@ -82,7 +84,10 @@ def _blocks(run: Run, finding: Finding, inside: Bool) -> bool:
 
 
 def _first(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
-    """Returns the advice to remove these blockers first; "" if there are none."""
+    """Returns the advice to fix these findings first, or "" if there are no findings.
+
+    `numbers` has each finding's number in the report, by the finding's id().
+    """
     at: dict[str, list[Finding]] = {}
     for each in sorted(blockers, key=lambda each: numbers.get(id(each), len(numbers) + 1)):
         at.setdefault(f"{each.where.file}:{each.where.line}", []).append(each)
@@ -92,7 +97,10 @@ def _first(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
 
 
 def _by_number(groups: Sequence[Sequence[Finding]], numbers: dict[int, int]) -> list[str]:
-    """Returns words for the blockers of further lines: the numbers of findings, and how many waits have no number."""
+    """Returns a text, in a list, that names findings by their numbers and counts the findings that have no number.
+
+    Each group has the findings of one line. `numbers` has each finding's number in the report, by the finding's id().
+    """
     blockers = [each for group in groups for each in group]
     told = [str(number) for number in sorted(numbers[id(each)] for each in blockers if id(each) in numbers)]
     others = len(blockers) - len(told)
@@ -104,7 +112,7 @@ def _by_number(groups: Sequence[Sequence[Finding]], numbers: dict[int, int]) -> 
 
 
 def _named(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
-    """Returns the blockers of one line: "finding 2 (train.py:41 aten::item)"."""
+    """Returns a text that names the findings of one line, such as "finding 2 (train.py:41 aten::item)"."""
     told = [str(numbers[id(each)]) for each in blockers if id(each) in numbers]
     where = blockers[0].where
     place = _at(where if len(blockers) == 1 else msgspec.structs.replace(where, op=None if where.file else where.op))
@@ -121,7 +129,10 @@ def _at(where: Where) -> str:
 
 
 def _optimizer_needs(run: Run, inside: Bool) -> str:
-    """Returns what must change so that optimizers that step inside the graph can be captured; "" if nothing must."""
+    """Returns what must change so that a graph can contain the optimizers' steps, as text, or "" if nothing must.
+
+    `inside` is a mask of the host events that the graph would contain.
+    """
     names = sorted(_optimizers(run, inside))
     capturable = [name for name in names if name in CAPTURABLE]
     plain = [name for name in names if name in COUNTS_NO_STEPS]
@@ -138,7 +149,10 @@ def _optimizer_needs(run: Run, inside: Bool) -> str:
 
 
 def _optimizers(run: Run, inside: Bool) -> set[str]:
-    """Returns the names, in lower case, of optimizers that step inside, from annotations or frames of torch.optim."""
+    """Returns the names of the optimizers that step within the chosen host events, in lower case.
+
+    The names come from annotations or, if there are none, from the frames of torch.optim.
+    """
     host, stacks, lines, text = run.timeline.host, run.timeline.stacks, run.timeline.lines, run.timeline.text
     marks = np.flatnonzero(inside & (host.kind == HostKind.ANNOTATION) & named(run.timeline, OPTIMIZER_STEP, host.name))
     found = {match["name"].lower() for i in np.unique(host.name[marks]) if (match := _NAME.match(text(int(i))))}

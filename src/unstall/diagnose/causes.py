@@ -22,18 +22,20 @@ _MOST_CANDIDATES = 16  # events to try per interval, the latest to start first
 def explain_gaps(
     timeline: Timeline, ops: Bool, busy: Intervals, activity: HostActivity, window: tuple[int, int]
 ) -> Gaps:
-    """Give each idle interval its causes: why did the next op start so late?
+    """Gives each idle interval one or two causes: why did the op at its end start so late?
 
-    Before the device has a launch to work on, the host is to blame. The cause is the activity that took the largest
-    share of the host's time. Dispatching after a wait that emptied the queue counts as this wait. All work of a thread
-    that only fetches batches counts as data loading. If no op follows the interval, the cause is other work of the
-    host, or unknown.
+    Until the launch of that op has returned, the host is the reason. The cause is the activity that took most of the
+    host's time. If a wait emptied the launch queue, the time that the host then takes to launch again counts as this
+    wait. All work of a thread that only fetches batches counts as data loading. If no op follows the interval, the
+    cause is other work of the host, or unknown.
 
-    After the launch has returned, the host is not to blame. If the op waits for an event of another stream, the cause
-    is this event; if not, the cause is latency. If the file lacks the op's launch, or the kernels of a launched graph,
-    the cause is unknown. An interval with time both before and after the return of the launch becomes two rows.
-    Exception: after a wait or a fetch, for example, the usual latency of an op also counts as the wait or fetch,
-    because without it the device would not have run out of work.
+    After the launch has returned, the host is not the reason. If the op waits for an event of another stream, the cause
+    is this event; otherwise it is latency. The cause is unknown if the file lacks the op's launch, or lacks the kernels
+    of a graph that was launched.
+
+    If an interval has time both before and after the return of the launch, it becomes two rows, each with its own
+    cause. There is one exception. If the host waited or fetched a batch, for example, the op's usual latency counts as
+    the same cause, because without the wait or fetch the device would not have run out of work.
     """
     idle = busy.gaps(*window)
     end = find_hand_overs(timeline, ops, idle, activity.feeding, activity.skew_ns)
@@ -67,7 +69,7 @@ def explain_gaps(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Doing:
-    """An activity that may have kept the host from launching, and the cause of idle time that it stands for."""
+    """An activity that may have kept the host from launching, with the cause under which its idle time is counted."""
 
     cause: str
     spans: Intervals
@@ -75,7 +77,7 @@ class _Doing:
 
 
 def _doings(activity: HostActivity) -> tuple[_Doing, ...]:
-    """Activities in order of precedence: a moment spent in two of them counts for the first."""
+    """Returns the activities in order of precedence. A moment spent in two activities counts for the first."""
     waits = activity.waits
     return (
         _Doing(
@@ -95,7 +97,10 @@ def _doings(activity: HostActivity) -> tuple[_Doing, ...]:
 
 
 def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals, end: HandOver, skew: int) -> I64:
-    """Returns ns by cause (rows, as in IDLE_CAUSES) and idle interval (columns), before the device has a launch."""
+    """Returns how much of each idle interval is due to each cause, before the device has a launch to work on.
+
+    The result is in ns. It has a row for each cause, in the order of IDLE_CAUSES, and a column for each interval.
+    """
     shares = np.zeros((len(IDLE_CAUSES), len(idle)), dtype=np.int64)
     waits = activity.waits
     blamed = Intervals.none()
@@ -128,9 +133,10 @@ def _culprits(
     cause: I8,
     skew: int,
 ) -> I32:
-    """Returns the host row to blame for each interval: the wait that emptied the queue, an activity, or the launch.
+    """Returns the host row to blame for each interval, or -1 for an interval whose cause is unknown.
 
-    Nothing is to blame for an unknown cause."""
+    It is the wait that emptied the queue, another activity, or the launch.
+    """
     host = timeline.host
     culprit = np.where(cause == CAUSE["unknown"], -1, end.launch).astype(np.int32)
     for doing in doings:
@@ -155,7 +161,17 @@ def _culprits(
 
 
 def _draining_wait(activity: HostActivity, dry: I64, begun: I64, skew: int) -> I64:
-    """Returns for each interval the wait in which the device ran out of work before the host launched again, or -1."""
+    """Returns, for each idle interval, the wait during which the device ran out of work, as an index into
+    `activity.waits`.
+
+    The result is -1 for an interval without such a wait.
+
+    Args:
+        activity: What the host did.
+        dry: When each interval begins, in ns.
+        begun: When the host begins the launch that ends each interval, in ns.
+        skew: The tolerance in ns.
+    """
     waits = activity.waits
     if not len(waits):
         return np.full(len(dry), -1, dtype=np.int64)
@@ -165,10 +181,11 @@ def _draining_wait(activity: HostActivity, dry: I64, begun: I64, skew: int) -> I
 
 
 def _running_frame(timeline: Timeline, activity: HostActivity, low: I64, high: I64, launch: I32) -> I32:
-    """Returns the Python frame that ran in the middle of each interval's longest stretch of Python.
+    """Returns the Python frame to blame for each interval, as a host row.
 
-    It belongs to the thread that launched next, or else to the launching thread with most frames. If there is none, the
-    result is `launch`.
+    It is the frame that ran in the middle of the interval's longest stretch of Python. It is on the thread that made
+    `launch`, the interval's next launch, or otherwise on the launching thread with the most frames. If there is no such
+    frame, the result is `launch`.
     """
     host, python = timeline.host, activity.python
     launching = np.unique(host.thread[timeline.device.launch[timeline.device.launch >= 0]])
@@ -194,8 +211,10 @@ def _running_frame(timeline: Timeline, activity: HostActivity, low: I64, high: I
 
 
 def _longest_within(start: I64, end: I64, low: I64, high: I64) -> I64:
-    """Returns the index of the interval that covers most of each window [low, high), or -1. Intervals are sorted by
-    start."""
+    """Returns, for each window [low, high), the index of the interval that covers most of the window, or -1.
+
+    The intervals [start, end) are sorted by start.
+    """
     longest = np.full(len(low), -1, dtype=np.int64)
     most = np.zeros(len(low), dtype=np.int64)
     beyond = np.searchsorted(start, high, side="left")

@@ -20,7 +20,7 @@ _BY_SENT = (Kind.ALL_REDUCE, Kind.FUSED_ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.AL
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Collectives of one kind in one group."""
+    """The collectives of one kind in one process group."""
 
     kind: Kind
     group: str  # "" if not known
@@ -31,14 +31,15 @@ class Alike:
 
     @property
     def bandwidth(self) -> float | None:
-        """Bytes per ns (GB/s): the size of the operations, divided by their time. None if the size is not known."""
+        """The size of the collectives divided by their time, in bytes per ns (GB/s), or None if the size is unknown."""
         return self.bytes / self.time_ns if self.bytes > 0 and self.time_ns > 0 else None
 
     @property
     def bus_bandwidth(self) -> float | None:
-        """Bytes per ns (GB/s) that each rank's link carries, by the formulas of nccl-tests (doc/PERFORMANCE.md).
+        """The bytes per ns (GB/s) that the link of each rank carries.
 
-        None if the number of ranks, the size or the algorithm is not known.
+        The formulas are those of nccl-tests (doc/PERFORMANCE.md). The result is None if the number of ranks, the size,
+        or the formula for this kind is unknown.
         """
         if self.bandwidth is None or self.ranks < 2:
             return None
@@ -51,7 +52,7 @@ class Alike:
 
 
 def alike(timeline: Timeline, ops: I64) -> Iterator[Alike]:
-    """Yields collectives by kind and process group. `ops` are their device rows, ascending."""
+    """Yields collectives, grouped by their kind and process group. `ops` has their device rows, ascending."""
     device, told = timeline.device, timeline.collectives
     row = np.searchsorted(told.op, ops)
     known = row < len(told)

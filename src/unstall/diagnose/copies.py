@@ -12,7 +12,10 @@ from unstall.ways_to_wait import MAKES_TENSOR
 
 
 def uploads(run: Run, memory: HostMemory) -> I64:
-    """Returns device rows of host-to-device copies from this kind of memory that were launched within the window."""
+    """Returns the device rows of the copies from this kind of host memory to the device, if launched in the window.
+
+    Copies in graphs do not count, nor do copies of tensors that are made from Python values.
+    """
     device = run.timeline.device
     chosen = (
         (device.kind == DeviceKind.COPY)
@@ -27,19 +30,22 @@ def uploads(run: Run, memory: HostMemory) -> I64:
 
 
 def with_waits(run: Run, copies: I64) -> I64:
-    """Returns host rows of the calls that made these copies, and of the waits for the copies."""
+    """Returns the host rows of the calls that made these copies, and of the waits for the copies."""
     calls = np.unique(run.timeline.device.launch[copies]).astype(np.int64)
     waits = run.activity.waits
     return np.union1d(calls, waits.row[np.isin(waits.upload, calls)]).astype(np.int64)
 
 
 def other_waits(run: Run) -> I64:
-    """Returns host rows of the waits that `upload_waits` does not return."""
+    """Returns the host rows of the waits that `upload_waits` does not return."""
     return run.activity.waits.row[~_for_upload(run)].astype(np.int64)
 
 
 def upload_waits(run: Run) -> I64:
-    """Returns host rows of the waits for uploads, except for uploads of tensors made from Python values."""
+    """Returns the host rows of the waits for copies to the device.
+
+    Copies of tensors that are made from Python values do not count.
+    """
     return run.activity.waits.row[_for_upload(run)].astype(np.int64)
 
 
@@ -50,7 +56,7 @@ def _for_upload(run: Run) -> Bool:
 
 
 def _makes_tensor(run: Run, rows: I64) -> Bool:
-    """Returns whether each host event is inside torch.tensor(…) or a similar call."""
+    """Returns a mask over `rows` (host rows): True for events within torch.tensor(…) or a similar call."""
     timeline = run.timeline
     functions = timeline.lines.function
     maker = np.array([bool(re.match(MAKES_TENSOR, timeline.text(int(i)))) for i in functions], dtype=np.bool_)

@@ -28,11 +28,10 @@ _OFTEN = 0.5  # of the copies, or of the steps if each has several copies
 
 
 def source_of_copies(run: Run, calls: I64) -> CopySource:
-    """Returns the origin of the memory that these copy calls read, judged by the host's work since the previous CUDA
-    call.
+    """Returns where the host memory comes from that these copy calls read.
 
-    A DataLoader may have returned a batch, or an operator on the host may have made a tensor. If no operators were
-    recorded, the result is "unknown".
+    The host's work since the previous CUDA call decides. A DataLoader may have returned a batch, or an operator on the
+    host may have made a tensor. If no operators were recorded, the result is "unknown".
     """
     if not has_operators(run.timeline) or not len(calls):
         return "unknown"
@@ -64,7 +63,7 @@ def source_of_copies(run: Run, calls: I64) -> CopySource:
 
 
 def _makes_on_host(run: Run) -> Bool:
-    """Returns the outermost operators that make a tensor and launch nothing on a device."""
+    """Returns a mask of the outermost operators that make a tensor and launch nothing on a device."""
     timeline, host, top = run.timeline, run.timeline.host, run.places.top_op
     outer = (host.kind == HostKind.OP) & (top == np.arange(len(host)))
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))

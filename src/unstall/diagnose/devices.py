@@ -14,7 +14,7 @@ from unstall.timeline.intervals import Intervals
 
 @dataclass(frozen=True, eq=False, slots=True)
 class IdleTurns:
-    """Idle intervals of one device that waited for an event while another device worked most of the time."""
+    """The intervals in which one device idled, waiting for an event, while other devices worked most of the time."""
 
     start: I64
     end: I64
@@ -22,12 +22,13 @@ class IdleTurns:
 
     @property
     def length(self) -> I64:
-        """Returns the length of each interval, int64 ns."""
+        """The length of each interval, in ns."""
         return self.end - self.start
 
 
 def waits_for_others(run: Run) -> list[IdleTurns]:
-    """Returns for each device the intervals in which it waited for others; [] if there is only one device."""
+    """Returns, for each device, the intervals in which it waited for other devices. With only one device, returns
+    []."""
     if len(run.by_device) < 2:
         return []
     work = run.work(run.ops_inside)
@@ -44,7 +45,7 @@ def waits_for_others(run: Run) -> list[IdleTurns]:
 
 
 def one_at_work(run: Run) -> int:
-    """Returns how many ns of the window pass while exactly one device is at work."""
+    """Returns for how much of the window exactly one device is at work, in ns."""
     several, some = Intervals.none(), Intervals.none()
     for spans in run.work(run.ops_inside).values():
         several |= some & spans

@@ -39,14 +39,17 @@ _NOTABLE = 0.05  # of a step
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The result of `explain`. `run` is the data for pictures. A result that was read from JSON has no `run`."""
+    """The result of `explain`, and the run behind it.
+
+    `run` is None if the result was read from JSON. Without it, there are no pictures.
+    """
 
     result: Result
     run: Run | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Findings worth acting on: bugs first, then by cost; harmless ones last."""
+        """The findings: bugs first, the others by cost, and harmless ones last."""
         return self.result.findings
 
     @property
@@ -56,7 +59,7 @@ class Diagnosis:
 
     @property
     def accounts(self) -> Accounts:
-        """Where the time went, ns over the window."""
+        """Where the time of the window went, in ns."""
         return self.result.accounts
 
 
@@ -69,19 +72,19 @@ def explain(
     as_recorded: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Diagnosis:
-    """Explain where the time of a recorded run went, to which lines, and why.
+    """Explains where the time of a recorded run went, at which lines, and why.
 
     Args:
-        source: a trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
-        step: the name (or glob) of the annotation around one step. By default, steps are detected.
-        user: a glob, or several, of files that count as yours. By default, all files except those of frameworks.
-        plain_step_ns: the step time measured without recording, in ns. By default, the step time in the file.
-        as_recorded: keep the recorder's overhead in all times.
-        progress: called with (bytes read, total bytes) while a file is read.
+        source: A trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
+        step: The name of the annotation around each step, or a glob. By default, steps are detected.
+        user: One or several globs of the files that count as yours. By default, all files except those of frameworks.
+        plain_step_ns: The step time measured without recording, in ns. By default, the step time in the file.
+        as_recorded: Whether to keep the recorder's overhead in all times.
+        progress: A function that is called with (bytes read, total bytes) while a file is read.
 
     Raises:
-        TraceError: the file cannot be read, ends before its device events, or has no events.
-        UsageError: no annotation is called `step`, or `user` is not text.
+        TraceError: The file cannot be read, ends before its device events, or has no events.
+        UsageError: No annotation is called `step`, or `user` is not text.
     """
     user = texts(user, "user", "globs of files")
     timeline = source if isinstance(source, Timeline) else load_usable(source, progress)
@@ -135,8 +138,11 @@ def explain(
 
 
 def texts(given: str | Iterable[str], name: str, of: str) -> tuple[str, ...]:
-    """Returns one or several texts as a tuple. Raises UsageError for any other type. `name` and `of` are words for the
-    error message."""
+    """Returns one or several texts as a tuple. `name` and `of` are words for the error message.
+
+    Raises:
+        UsageError: `given` is neither a text nor an iterable of texts.
+    """
     several = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
     for text in several:
         if not isinstance(text, str):
@@ -150,7 +156,7 @@ def _sentence(text: str) -> str:
 
 
 def source_of(timeline: Timeline) -> Source:
-    """Returns the description of the recording."""
+    """Returns what the result says about the recording: its file, recorder, versions and size."""
     meta = timeline.meta
     return Source(
         path=meta.path,
@@ -169,7 +175,7 @@ def source_of(timeline: Timeline) -> Source:
 
 
 def steps_of(run: Run) -> Steps:
-    """Returns the steps for the result."""
+    """Returns what the result says about the steps: how they were found, their number and their times."""
     marks = run.timeline.meta.step_marks if run.steps.name == RECORDED_STEP else None
     return Steps(
         found_by=run.steps.found_by,
@@ -195,9 +201,10 @@ RESOURCE_OF = {
 
 
 def _ordered(findings: list[Finding], if_free: Mapping[str, int]) -> list[Finding]:
-    """Sorts findings: bugs first; then by gain, or by exposed time if the gain is unknown; harmless ones last.
+    """Sorts findings: bugs first, then by gain, and harmless ones last.
 
-    `if_free` is what each resource would gain, in ns per step.
+    If the gain of a finding is unknown, its exposed time is used, or the gain of its resource if that is less.
+    `if_free` has the gain of each resource: what a step would gain if the resource took no time, in ns.
     """
 
     def key(f: Finding) -> tuple[bool, bool, int, int, int, str, str]:
@@ -211,7 +218,7 @@ def _ordered(findings: list[Finding], if_free: Mapping[str, int]) -> list[Findin
 
 
 def notes_of(run: Run) -> tuple[str, ...]:
-    """Returns a sentence for each thing in the recording that was repaired or is missing."""
+    """Returns a sentence for each thing in the recording that is missing, was repaired, or may mislead."""
     timeline, steps = run.timeline, run.steps
     notes = timeline.meta.notes
     covered = int((steps.end - steps.start).sum())

@@ -27,14 +27,20 @@ def title(fault: Fault) -> str:
 
 
 def line_of(where: Where) -> str:
-    """Returns "train.py:41", or what else is known of a place."""
+    """Returns a place as text, such as "train.py:41".
+
+    If the line is unknown, returns the name of the function or operator.
+    """
     if not where.file:
         return where.function or where.op or "a line that is not known"
     return f"{where.file}:{where.line}"
 
 
 def what_is_wrong(fault: Fault) -> str:
-    """Returns "index 1063 at [5] is out of bounds for a table of 1024 rows", or else the kernel's own message."""
+    """Returns what is wrong, such as "index 1063 at [5] is out of bounds for a table of 1024 rows".
+
+    If the wrong value is unknown, returns the kernel's own message.
+    """
     wrong = fault.wrong
     if wrong is None:
         return fault.check[:_LONGEST] or "what was wrong is not known"

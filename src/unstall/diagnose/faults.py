@@ -20,13 +20,19 @@ _MOST_HELD = 20  # lines
 
 
 def faults_of(run: Run, *, memory: bool) -> list[tuple[int, Fault]]:
-    """Returns (row of Faults, fault) for each fault: out of memory if `memory` is True, all other faults if not."""
+    """Returns pairs (row, fault): the fault's row in `timeline.faults`; the fault.
+
+    With `memory`, these are the faults in which memory ran out, otherwise all other faults.
+    """
     rows = np.flatnonzero((run.timeline.faults.kind == FaultKind.MEMORY) == memory)
     return [(row, fault_at(run, row)) for row in rows.tolist()]
 
 
 def finding_of(run: Run, row: int, fault: Fault, rule: str, title: str, saw: str, fix: str) -> Finding:
-    """Returns the finding of a fault, at the line whose work failed."""
+    """Returns the finding for a fault, at the line whose work failed.
+
+    `row` is the fault's row in `timeline.faults`.
+    """
     faults = run.timeline.faults
     call, replay = int(faults.call[row]), int(faults.replay[row])
     launched = np.array([replay if replay >= 0 else call], np.int64)
@@ -46,7 +52,7 @@ def finding_of(run: Run, row: int, fault: Fault, rule: str, title: str, saw: str
 
 
 def fault_at(run: Run, row: int) -> Fault:
-    """Returns the fault in row `row` of the timeline's Faults."""
+    """Returns the fault in row `row` of `timeline.faults`."""
     timeline, places = run.timeline, run.places
     faults, host = timeline.faults, timeline.host
     call, replay, noticed = (int(column[row]) for column in (faults.call, faults.replay, faults.noticed))
@@ -75,7 +81,7 @@ def fault_at(run: Run, row: int) -> Fault:
 
 
 def _held(run: Run) -> tuple[HeldMemory, ...]:
-    """Returns what held the memory, by line, the largest part first."""
+    """Returns what held the device's memory when it ran out, by line, with the largest part first."""
     held, places = run.timeline.held, run.places
     known = held.call >= 0
     place = np.where(known, np.append(places.place, -1)[held.call], -1)
@@ -93,7 +99,10 @@ def _where(run: Run, row: int) -> Where:
 
 
 def _calls_until(run: Run, row: int) -> int | None:
-    """Returns how many events with the same name and stack began up to this one, or None if its stack is not known."""
+    """Returns how many events with the same name and stack began until this event began, including this event.
+
+    Returns None if the event has no stack.
+    """
     host = run.timeline.host
     if host.stack[row] < 0:
         return None
@@ -102,10 +111,10 @@ def _calls_until(run: Run, row: int) -> int | None:
 
 
 def _culprit(run: Run, row: int, fault: Fault) -> Where:
-    """Returns the place of the failed call.
+    """Returns the place of the call that failed.
 
-    If the call is in a backward function that the program itself wrote, the place is the line in this function, and the
-    line of the forward pass counts as its caller.
+    If the call is in a backward function that the user wrote, the place is the line in this function. The line of the
+    forward pass is then given as its caller.
     """
     places, stacks = run.places, run.timeline.stacks
     if row < 0:
@@ -122,7 +131,10 @@ def _culprit(run: Run, row: int, fault: Fault) -> Where:
 
 
 def _own_frame(run: Run, row: int) -> int:
-    """Returns the innermost frame of the user's around an event itself, not around its forward operator; or -1."""
+    """Returns the user's innermost frame around an event, or -1.
+
+    For a backward operator, the frames around its forward operator do not count.
+    """
     places, frame = run.places, int(run.timeline.host.stack[row])
     while frame >= 0 and not places.is_user_frame[frame]:
         frame = int(run.timeline.stacks.parent[frame])
@@ -130,7 +142,7 @@ def _own_frame(run: Run, row: int) -> int:
 
 
 def _within_autograd(run: Run, frame: int) -> bool:
-    """Returns whether autograd's code is at this frame or around it."""
+    """Returns whether this frame, or a frame around it, is in autograd's code."""
     timeline, stacks = run.timeline, run.timeline.stacks
     while frame >= 0:
         if _AUTOGRAD in timeline.text(int(timeline.lines.file[stacks.line[frame]])):

@@ -15,8 +15,11 @@ _MOST_OF_ONE_SHAPE = 8
 
 
 def note_of_checks(run: Run) -> str | None:
-    """Returns a sentence if steps were left out because of the checks, or if the checks took a notable part of the
-    window. Otherwise, or if no frames were recorded, returns None."""
+    """Returns a sentence on how `unstall.graphed`'s checks of its captures affect the figures, or None if they do not.
+
+    There is a sentence if steps were left out because of the checks, or if the checks took more than 1 % of the window.
+    If no frames were recorded, the checks are unknown, and the result is None.
+    """
     if left_out := left_out_of(run):
         return _words_of(left_out)
     took = proving_times(run.timeline).clip(*run.window).total
@@ -29,18 +32,20 @@ def note_of_checks(run: Run) -> str | None:
 
 
 def without_checks(findings: Iterable[Finding]) -> list[Finding]:
-    """Returns the findings except those at the checks' own lines, which nobody can fix and which later steps do not
-    run."""
+    """Returns the findings without those at lines of `unstall.graphed` that check its captures.
+
+    Nobody can fix these lines, and later steps do not run them.
+    """
     return [each for each in findings if not is_check(each.where)]
 
 
 def is_check(where: Where) -> bool:
-    """Returns whether a place is in the source code of the checks."""
+    """Returns whether a place is in the source file of `unstall.graphed` that checks its captures."""
     return where.file is not None and PROVING_FILE.match(where.file) is not None
 
 
 def left_out_of(run: Run) -> LeftOut | None:
-    """Returns which steps were left out, either by this analysis or when the recording was written."""
+    """Returns which steps were left out of the figures, by this analysis or by the recorder, or None if none were."""
     found = run.steps.left_out or run.timeline.meta.left_out
     if found is None:
         return None
@@ -48,9 +53,9 @@ def left_out_of(run: Run) -> LeftOut | None:
 
 
 def shortfall_of(run: Run) -> str | None:
-    """Returns a warning if most steps were left out, otherwise None. It must be read before all figures.
+    """Returns a warning if most steps were left out of the analysis, or None. Reports show it before all figures.
 
-    The warning says how many steps the figures are of, how long the other steps take, and what to do.
+    The warning says how many steps the figures are based on, how long the other steps take, and what to do.
     """
     left_out = left_out_of(run)
     if left_out is None or not left_out.most:

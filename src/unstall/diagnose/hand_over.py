@@ -18,7 +18,7 @@ _LONG_AGO = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HandOver:
-    """How each interval in which the device idles ends, and when the launch that ended it had reached the device."""
+    """How each idle interval of the device ends, and when the launch that ended it had reached the device."""
 
     op: I32  # device row of the op that ends the interval, or -1 at the window's end
     launch: I32  # host row of the launch of the next op, which at the window's end comes after it; or -1
@@ -32,7 +32,7 @@ class HandOver:
     usual_ns: int  # an op has started this long after its launch returned, unless something held it
 
     def at(self, rows: I64) -> HandOver:
-        """Returns the same data for the intervals `rows` only, int64 indices."""
+        """Returns the same data for a selection of the intervals. `rows` are indices of intervals."""
         return HandOver(
             self.op[rows],
             self.launch[rows],
@@ -48,9 +48,14 @@ class HandOver:
 
 
 def find_hand_overs(timeline: Timeline, ops: Bool, idle: Intervals, feeding: I64, skew_ns: int) -> HandOver:
-    """Returns how each idle interval of the chosen ops ends.
+    """Returns how each idle interval ends.
 
-    `feeding` are the threads that only fetch batches, `skew_ns` is how far apart the clocks of host and device may be.
+    Args:
+        timeline: The run.
+        ops: A mask of the device ops that count.
+        idle: The intervals in which none of these ops runs.
+        feeding: The threads that only fetch batches.
+        skew_ns: How far apart the clocks of host and device may be.
     """
     host, device = timeline.host, timeline.device
     rows = np.flatnonzero(ops)
@@ -93,27 +98,32 @@ def find_hand_overs(timeline: Timeline, ops: Bool, idle: Intervals, feeding: I64
 
 
 def _usual(delay: I64) -> int:
-    """Returns the most ns that an op usually takes to start after its launch has returned, if the op waits for nothing.
+    """Returns an upper limit for the time that an op usually takes to start after its launch has returned, in ns.
 
-    That is twice the lower quartile of `delay`, because delays vary by less if the device is free. If `delay` has few
-    values, the quartile is that of an H200.
+    The limit is twice the lower quartile of `delay`, which has the times of ops that wait for nothing. If `delay` has
+    few values, the lower quartile of an H200 is used.
     """
     quartile = int(np.quantile(delay, 0.25)) if len(delay) >= _LEAST_SEEN else LATENCY_NS
     return 2 * max(quartile, LATENCY_NS)
 
 
 def _first_of_launch(timeline: Timeline, rows: I64) -> I64:
-    """Returns for each host row the first of the device rows `rows` that it launched."""
+    """Returns, for each host row, the first of the device rows in `rows` that this host row launched."""
     first = np.full(len(timeline.host) + 1, _NEVER, dtype=np.int64)
     np.minimum.at(first, timeline.device.launch[rows], rows)
     return first
 
 
 def _hidden_work(timeline: Timeline, rows: I64, at: I64, begun: I64) -> I64:
-    """Returns for each interval when the launch of a graph returned whose ops are missing from the file: ns, or never.
+    """Finds launched graphs that may have kept the device busy, although the file does not contain their ops.
 
-    Such a graph may have kept the device busy until an op starts that was launched after the graph. `at` are the
-    indices in `rows` of the ops that follow the intervals, and `begun` is when these ops were launched.
+    Returns, for each idle interval, when the launch of such a graph returned, in ns, or the largest int64 without one.
+
+    Args:
+        timeline: The run.
+        rows: The device rows that count.
+        at: For each interval, the index in `rows` of the op that follows the interval.
+        begun: For each interval, when the launch of this op began, in ns.
     """
     host, device = timeline.host, timeline.device
     graphs = np.flatnonzero(host.kind == HostKind.GRAPH_LAUNCH)
@@ -135,7 +145,10 @@ def _hidden_work(timeline: Timeline, rows: I64, at: I64, begun: I64) -> I64:
 
 
 def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
-    """Returns, for each op, whether its stream was told to wait for an event since the stream's previous launch."""
+    """Returns a mask over the ops: True if the op's stream had to wait for an event since its previous launch.
+
+    `launch` has the host row of each op's launch.
+    """
     waits, host, device = timeline.waits, timeline.host, timeline.device
     held = np.zeros(len(op), dtype=np.bool_)
     told = np.flatnonzero((waits.kind == WaitKind.STREAM_EVENT) & (waits.stream >= 0))

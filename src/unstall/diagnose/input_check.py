@@ -16,11 +16,12 @@ _LOST = re.compile(r"dropped [\d,]+ events? that ")
 
 
 def load_usable(path: str | Path, progress: Callable[[int, int], None] | None = None) -> Timeline:
-    """Read a file as `unstall.load` does.
+    """Reads a file as `unstall.load` does, and refuses a file that has nothing to explain.
+
+    A file of unstall's own recorders may be empty, because it may be that nothing happened.
 
     Raises:
         TraceError: The file cannot be read, lost events and has no device events left, or has no events at all.
-            Exception: a file of unstall's own recorders may be empty, because it may be that nothing happened.
     """
     timeline = load(path, progress=progress)
     meta = timeline.meta

@@ -27,20 +27,28 @@ TINY_ROW = 32
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Late:
-    """Launches of one stretch of code that leave the device idle."""
+    """The launches of one stretch of code that leave the device idle.
+
+    Attributes:
+        group: The launches.
+        restarts: Whether only few of the launches come after the device has run out of work. Then the host is usually
+            ahead of the device, except after a pause.
+    """
 
     group: Group
     restarts: bool  # few of them are late: the host is ahead, and late only after a pause
 
 
 def divide(run: Run, function: int | None = None) -> tuple[list[Late], list[Group]]:
-    """Returns the launch-bound stretches, costliest first, and the rows of tiny kernels outside of them, by line.
+    """Divides launches that leave the device idle into stretches of code and series of tiny kernels.
 
-    The stretch is the function `function` (a row of Stacks). If `function` is None, it is the innermost function with
-    most of the idle time. If one line of tiny kernels has most of the stretch's idle time, the stretch is left out, and
-    its rows of tiny kernels are returned. If not, they are part of the stretch, and not returned as rows. Exception: if
-    the host is late only after pauses, they are returned too, because the device idles between their kernels for
-    another reason.
+    Returns (stretches, series). The stretches are sorted by cost, costliest first. Each series is of one line. No
+    launch is in both, so that no idle time counts twice, except as said below.
+
+    If `function` is given (a row of `timeline.stacks`), the stretch is this function. Otherwise it is the user's
+    innermost function that has most of the idle time. If one line of tiny kernels has most of the stretch's idle time,
+    only the series is returned. Otherwise only the stretch is returned, without the series in it. But if the host is
+    late only after pauses, both are returned, because the device then idles between tiny kernels for another reason.
     """
     lost, between = run.lost_to("launch"), run.lost_to("launch", "latency")
     rows_of_tiny = [group for group in _tiny_rows(run) if between[group.rows].sum() >= _WORTH * run.wall]
@@ -72,7 +80,7 @@ def _stretches(run: Run, lost: I64, function: int | None) -> list[Group]:
 
 
 def _costliest_first(run: Run, group: Group, lost: I64) -> tuple[int, int]:
-    """Returns a sort key: the costliest group comes first. Of equally costly groups, the earlier comes first."""
+    """Returns a sort key that puts the costliest group first. Of equally costly groups, the earlier comes first."""
     return -int(lost[group.rows].sum()), int(run.timeline.host.start[group.rows].min())
 
 
@@ -82,7 +90,10 @@ def _calls(run: Run) -> I64:
 
 
 def _innermost(run: Run) -> int:
-    """Returns the innermost user function that holds most of the idle time, a row of Stacks; -1 without stacks."""
+    """Returns the innermost of the user's functions whose launches account for most of the idle time.
+
+    The function is a row of `timeline.stacks`. Returns -1 if there is no such function, or if the run has no stacks.
+    """
     stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]
     total = int(lost[calls].sum())
@@ -97,7 +108,11 @@ def _innermost(run: Run) -> int:
 
 
 def _below(run: Run, node: int) -> Group:
-    """Returns the launches inside a function, placed at the function's costliest line if exact lines are known."""
+    """Returns the launches in a function and in everything that it calls.
+
+    `node` is the function's row in `timeline.stacks`. The group's place is the function's costliest line, if the
+    recorder knew which lines ran, and its `def` line otherwise.
+    """
     stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]
     of = functions(run.timeline)
@@ -110,9 +125,10 @@ def _below(run: Run, node: int) -> Group:
 
 
 def around(run: Run) -> list[int]:
-    """Returns rows of Stacks: the user's innermost function with most of the idle time, then its callers outward.
+    """Returns the function that `_innermost` finds, and then its callers that are the user's, from the inside outward.
 
-    If several functions have the same launches below them, only the innermost is listed.
+    Each function is a row of `timeline.stacks`. If several functions contain the same launches, only the innermost is
+    returned.
     """
     node = _innermost(run)
     if node < 0:
@@ -130,9 +146,9 @@ def around(run: Run) -> list[int]:
 
 
 def model_forward(run: Run) -> int:
-    """Returns which row of Stacks is the model's `forward`, or -1 if the program calls no model.
+    """Returns the `forward` of the model, as a row of `timeline.stacks`, or -1 if the program calls no model.
 
-    If there are several models, returns the one during which the device idles most.
+    If there are several models, the one in which the device idles most is used.
     """
     calls, lost = _calls(run), run.lost_to("launch")
     frame = run.places.frame[calls]
@@ -144,9 +160,9 @@ def model_forward(run: Run) -> int:
 
 
 def _tiny_rows(run: Run) -> list[Group]:
-    """Returns rows of tiny-kernel launches by line, for lines that run the same few kernels over and over.
+    """Returns series of launches of tiny kernels, by line, for lines that run the same few kernels repeatedly.
 
-    If exact lines are known, returns rows by function, because a loop spans several lines.
+    If the recorder knew which lines ran, returns the series by function, because a loop spans several lines.
     """
     timeline = run.timeline
     host, device = timeline.host, timeline.device
@@ -170,7 +186,7 @@ def _tiny_rows(run: Run) -> list[Group]:
 
 
 def _at_costliest(run: Run, rows: I64, lost: I64) -> Group:
-    """Returns one group of all these rows, placed at the line among them that lost the most time."""
+    """Returns one group with all of these host rows. Its place is the line with the most time in `lost`."""
     parts = sorted(run.lines(rows), key=lambda part: _costliest_first(run, part, lost))
     return parts[0] if len(parts) == 1 else Group(parts[0].place, None, rows)
 
@@ -180,15 +196,21 @@ def _function(run: Run, group: Group) -> int:
 
 
 def _functions(run: Run, places: I64) -> I64:
-    """Returns the places, reduced to one place per function if exact lines are known: a loop spans several lines."""
+    """Returns the places, with the same place for all lines of a function.
+
+    A loop spans several lines, so its lines must count as one place. If the recorder knew only `def` lines, the places
+    stay as they are.
+    """
     function = function_of(run.timeline)
     in_function = (places >= 0) & (places < len(function))
     return np.where(in_function, function[np.where(in_function, places, 0)], places) if len(function) else places
 
 
 def usual_length(run: Run, rows: I64) -> str:
-    """Returns the median length of the device ops of these launches, such as "3.17 µs (median)". The median can be 0,
-    because some recorders write whole µs."""
+    """Returns the median length of the device ops that these host rows launched, as text, such as "3.17 µs (median)".
+
+    The median can be 0, because some recorders write whole µs. Then the text is "less than 1 µs (median)".
+    """
     device = run.timeline.device
     ops = run.ops_of(rows)
     median = int(np.median((device.end - device.start)[ops]))

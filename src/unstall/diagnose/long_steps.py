@@ -14,8 +14,10 @@ _NOTABLE = 0.1  # of the window: the time by which these steps differ from the u
 
 
 def of_long_steps(run: Run) -> str | None:
-    """Returns a sentence on the number and length of steps of unusual length. Returns None if there are none, or if
-    they differ little from the others."""
+    """Returns a sentence on steps of unusual length: their number and how long they take.
+
+    Returns None if no step is unusual, or if these steps hardly change the total.
+    """
     lengths = run.step_lengths
     # Of two steps, neither is the usual one: compare the longer with the shorter.
     usual = float(np.median(lengths) if len(lengths) > 2 else lengths.min())

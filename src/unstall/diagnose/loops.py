@@ -10,11 +10,11 @@ from unstall.what_if.place import parse_function
 
 
 def goes_around_steps(run: Run, edit: str) -> bool:
-    """Returns whether a function holds the loop over the steps.
+    """Returns whether the function of an edit "graph:FILE:FUNCTION" contains the loop over the steps.
 
-    It does if the CUDA calls of several steps follow each other inside the function, with no CUDA call outside in
-    between. A function that is called once per step and makes all CUDA calls of the step looks the same, so the result
-    is also True for it.
+    It does if the CUDA calls of several steps follow each other in the function, with no CUDA call outside of the
+    function between them. A function that makes all CUDA calls of a step and is called once per step looks the same, so
+    the result is True for it as well.
     """
     host = run.timeline.host
     calls = np.flatnonzero(run.inside & (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))
@@ -25,11 +25,11 @@ def goes_around_steps(run: Run, edit: str) -> bool:
 
 
 def holds_the_loop(run: Run, group: Group) -> bool | None:
-    """Returns whether a group's function holds the loop over the steps; None if that is not known.
+    """Returns whether a group's function contains the loop over the steps, or None if that is unknown.
 
-    Code at module level holds the loop. So does a function that asks a DataLoader for the batches of several steps, and
-    a function that is called fewer times than there are steps. If function calls were not recorded, a function around
-    everything that the steps launch may also be called once in each step: then the answer is None.
+    Code at module level contains the loop. So does a function that asks a DataLoader for the batches of several steps,
+    and a function that is called fewer times than there are steps. It is unknown if everything that the steps launch is
+    in the function and function calls were not recorded. Then the function may also be called once in each step.
     """
     timeline, host = run.timeline, run.timeline.host
     where = run.where(group)
@@ -59,8 +59,10 @@ def _in_function(run: Run, group: Group, places: I32 | I64) -> int:
 
 
 def lines_of(run: Run, group: Group) -> str:
-    """Returns the lines of the group's function that lead to its launches, such as "train.py:40 to 47". Returns ""
-    if only the first lines of functions are known."""
+    """Returns the lines of the group's function that lead to the group's launches, such as "train.py:40 to 47".
+
+    Returns "" if only the `def` lines of functions are known.
+    """
     lines, stacks = run.timeline.lines, run.timeline.stacks
     if not 0 <= group.place < len(lines) or not lines.exact[group.place]:
         return ""

@@ -28,7 +28,7 @@ _REPLAY_OFF = 0.05  # the model misses something in this run: this is said first
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """A model of a run, and the run as it would have been without the recorder. Times are ns per step."""
+    """A model of a run, and the run as it would have been without the recorder. Times are in ns per step."""
 
     model: Model
     undistorted: Run
@@ -39,8 +39,10 @@ class Outlook:
 
     @property
     def usual_error(self) -> float | None:
-        """Returns the likely error of the estimated step time, as a share of the step time. None if the step time is
-        not estimated or is too uncertain."""
+        """The likely error of the estimated step time without the recorder, as a share of the step time.
+
+        None if that step time was measured instead of estimated, or if the estimate is too uncertain.
+        """
         known = self.model
         steps = len(known.subject.steps)
         if known.undistorted_by != "usual cost" or steps < 2:
@@ -51,7 +53,7 @@ class Outlook:
 
     @property
     def replay(self) -> Replay:
-        """Returns the `Replay` that is part of the result."""
+        """The `Replay` that is part of the result."""
         return Replay(
             mean_step_ns=round(self.model.replayed_step_ns),
             error=round(self.model.error, 6),
@@ -69,11 +71,12 @@ class Outlook:
 
     @cached_property
     def doubt(self) -> Freed | None:
-        """Returns the gains in the opposite case, if the run would then be limited by something else; otherwise None.
+        """The gains if the recorder's overhead is not as estimated, or None if the same resource limits the run in that
+        case.
 
-        The recorder's overhead is only estimated. If the host limits the run, the opposite case is that the host is
-        faster by the error of the estimate. If not, the opposite case is that all of the recorded time is real. The
-        result has only the gains of the host and of the best other resource.
+        If the host limits the run, the other case is a host that is faster by the error of the estimate. If something
+        else limits the run, the other case is a recorder without overhead. The result has only the gains of the host
+        and of the best other resource. If the overhead is not estimated, the result is None.
         """
         best, known = self.freed.best(), self.model
         if known.undistorted_by != "usual cost" or not best:
@@ -92,12 +95,14 @@ class Outlook:
 
     @property
     def trusted(self) -> bool:
-        """Returns whether the replay is near enough to the recording to promise gains."""
+        """Whether the replay is close enough to the recording to predict gains."""
         return abs(self.model.error) <= UNTRUSTED
 
     def caveat(self) -> str:
-        """Returns a warning on how far the replay is off, to be read before all predictions, or "" if it is near
-        enough."""
+        """Returns a warning that says how far the replay is off, or "" if it is close enough.
+
+        Reports show the warning before all predictions.
+        """
         known = self.model
         if abs(known.error) < _REPLAY_OFF:
             return ""
@@ -109,7 +114,7 @@ class Outlook:
         return f"{off}: gains, the plan and the floor may be off by as much."
 
     def sentences(self) -> list[str]:
-        """Returns sentences on the step time without the recorder and on the gain from faster host code."""
+        """Returns sentences on the step time without the recorder, and on what faster host code would gain."""
         known = self.model
         step, unit = known.undistorted_step_ns, known.subject.steps.unit
         said = []
@@ -157,7 +162,10 @@ class Outlook:
         return f"Without the recorder {unit} takes about {step} (an estimate, {good_to(self.usual_error)})."
 
     def _apart(self) -> str:
-        """The two plain step times if they differ: gains are known no better than their difference."""
+        """Returns the step times measured before and after the recording, as text, or "" if they hardly differ.
+
+        Gains cannot be more precise than the difference of these two times.
+        """
         meta = self.model.subject.timeline.meta
         if meta.plain_steps_ns is None or self.model.plain_step_ns != meta.plain_step_ns:
             return ""
@@ -168,7 +176,10 @@ class Outlook:
 
 
 def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool = False) -> Outlook:
-    """Predict the step time of a run without the recorder, and gains. The steps of the run must have device work."""
+    """Predicts the step time of a run without the recorder, and what changes would gain.
+
+    The steps of the run must have device work.
+    """
     known = model(run.timeline, run.steps, run.places, plain_step_ns=plain_step_ns, as_recorded=as_recorded)
     less = parse(f"host-speed:{1 / (1 - USUAL_ERROR_OF[run.timeline.meta.recorder])}")
     return Outlook(
@@ -182,15 +193,15 @@ def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool 
 
 
 def freed_of(known: Model, subject: Subject, step_ns: float) -> Freed:
-    """Returns, for each resource, how much a step of `subject` would gain if the resource took no time.
+    """Returns, for each resource, how much shorter a step of `subject` would be if the resource took no time.
 
-    `subject` may already have edits. `step_ns` is the step time of `subject` in the replay.
+    `subject` may already have edits. `step_ns` is its step time in the replay, in ns.
     """
     return Freed(step_ns, if_free(subject, step_ns), known.error_ns)
 
 
 def replayed_run(run: Run, subject: Subject) -> Run:
-    """Returns the run as the replay simulates it."""
+    """Returns the run with the times that a replay of the subject's program gives."""
     program = subject.program
     times = replay(program)
     gone = (program.ops.duration == 0) & (run.timeline.device.end > run.timeline.device.start)[program.ops.device]

@@ -28,9 +28,9 @@ _OF_LAUNCHES = ("launch-bound", "tiny-kernels")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Part:
-    """Calls at one place. `times` has the start of each call.
+    """The calls at one place. `times` has the start of each call.
 
-    If a finding of one of `rules` is at the same place, its advice is used. If not, the advice is `fix`.
+    If a finding of one of `rules` is at the same place, its advice is used. Otherwise the advice is `fix`.
     """
 
     group: Group
@@ -45,7 +45,7 @@ def waits_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
 
     An operator that waits counts once, even if several of its driver calls wait. A call outside of any operator counts
     once, and so do consecutive calls of `cudaFree` at one line. The first growth of torch's cache does not count,
-    because it does not recur in later steps.
+    because it does not happen again in later steps.
     """
     parts = [
         *(_Part(group, _calls(run, group.rows), (way.rule,), way.title, way.fix) for way, group in waits_by_way(run)),
@@ -70,7 +70,10 @@ def waits_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
 
 
 def launches_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
-    """Returns how often the host puts work on a device: one call for a kernel, a graph, a copy or a memset."""
+    """Returns how often the host puts work on a device in a step.
+
+    One call that launches a kernel, a graph, a copy or a memset counts once.
+    """
     launch = run.timeline.device.launch
     rows = _inside(run, np.unique(launch[launch >= 0]).astype(np.int64))
     start = run.timeline.host.start
@@ -78,7 +81,10 @@ def launches_per_step(run: Run, findings: Iterable[Finding]) -> StepCount:
 
 
 def copies_per_step(run: Run) -> StepCount:
-    """Returns how many copies between host and device a step makes. Copies in a graph count at each launch of it."""
+    """Returns how many copies between host and device a step makes.
+
+    Copies in a graph count each time that the graph is launched.
+    """
     device = run.timeline.device
     chosen = (device.kind == DeviceKind.COPY) & np.isin(device.direction, _BETWEEN) & (device.launch >= 0)
     rows = _inside(run, device.launch[chosen].astype(np.int64))
@@ -91,14 +97,21 @@ def _inside(run: Run, rows: I64) -> I64:
 
 
 def _calls(run: Run, rows: I64) -> I64:
-    """Returns the start of the first of these rows in each operator, and of each row outside of any operator."""
+    """Returns when the calls in `rows` (host rows) begin, in ns.
+
+    Calls within one operator count once, with the time of the first of them.
+    """
     operation = run.places.operation[rows]
     _, first = np.unique(np.where(operation >= 0, operation, rows), return_index=True)
     return run.timeline.host.start[rows[first]]
 
 
 def _stretches(run: Run, rows: I64) -> I64:
-    """As `_calls`, but consecutive driver calls outside any operator count as one if their stacks are the same."""
+    """Returns when the calls in `rows` (host rows) begin, in ns.
+
+    Calls within one operator count once. So do consecutive driver calls outside of operators, if their stacks are the
+    same.
+    """
     host = run.timeline.host
     alone = rows[run.places.operation[rows] < 0]
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))

@@ -9,10 +9,10 @@ from unstall.timeline.grouping import groups
 
 
 def depth_at_launch(timeline: Timeline) -> tuple[I64, I32]:
-    """Returns the host rows of launching calls, by time, and for each call how many ops its device has
-    outstanding when the call begins.
+    """Returns (calls, depth): the host rows of launching calls in order of time; the depth of the queue as each begins.
 
-    The ops of a graph count as one, because they take one place in the launch queue.
+    The depth is the number of ops that the call's device has not finished yet. The ops of a graph count as one, because
+    they take one place in the launch queue.
     """
     calls, start, done, device = _launched(timeline)
     depth = np.zeros(len(calls), dtype=np.int32)
@@ -25,7 +25,7 @@ def depth_at_launch(timeline: Timeline) -> tuple[I64, I32]:
 
 
 def depth_over_time(timeline: Timeline) -> tuple[I64, I32]:
-    """Returns the launch queue's depth over time: the times in ns, and the depth from each time on."""
+    """Returns (times, depth): times in ns; the depth of the launch queue from each time on."""
     _, begun, done, _ = _launched(timeline)
     times = np.concatenate((begun, np.maximum(done, begun)))
     change = np.concatenate((np.ones(len(begun), np.int32), np.full(len(done), -1, np.int32)))
@@ -36,7 +36,10 @@ def depth_over_time(timeline: Timeline) -> tuple[I64, I32]:
 
 
 def _launched(timeline: Timeline) -> tuple[I64, I64, I64, I32]:
-    """Returns the calls that launched device ops and, for each, its start, the end of its last op, and its device."""
+    """Returns (calls, start, done, device) for the calls that launched device ops.
+
+    The calls are host rows. For each call, start and done are when it begins and when its last op ends, in ns.
+    """
     device = timeline.device
     known = np.flatnonzero(device.launch >= 0)
     calls, first, which = np.unique(device.launch[known], return_index=True, return_inverse=True)

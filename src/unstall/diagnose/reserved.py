@@ -13,9 +13,9 @@ _MOST_LINES = 100
 
 
 def peak_reserved(run: Run) -> Reserved | None:
-    """Returns the peak that torch reported to the recorder or, if it is higher, the peak in the allocator's events.
+    """Returns the peak of the device memory that torch's allocator reserved, or None if the file does not have it.
 
-    Returns None if neither of the two is in the file.
+    The file may have a peak that torch reported, and allocator events. The higher of these two peaks is returned.
     """
     memory, told = run.timeline.memory, run.timeline.meta.reserved_peak_bytes
     seen = int(memory.reserved[memory.device >= 0].max(initial=-1))
@@ -24,7 +24,7 @@ def peak_reserved(run: Run) -> Reserved | None:
 
 
 def _lines(run: Run) -> tuple[LineBytes, ...]:
-    """Returns for each line the bytes that it allocates in the step in which it allocates most."""
+    """Returns, for each line, the bytes that it allocates in the step in which it allocates most."""
     memory, steps = run.timeline.memory, run.steps
     taken = (memory.device >= 0) & (memory.size > 0)
     taken &= (memory.time >= steps.start[0]) & (memory.time < steps.end[-1])
@@ -41,10 +41,10 @@ def _lines(run: Run) -> tuple[LineBytes, ...]:
 
 
 def _rows_at(run: Run, times: I64) -> I64:
-    """Returns for each time the host row of the event that contains it, or -1.
+    """Returns, for each time, the host row of an event that spans this time, or -1.
 
-    Chooses the event that began last on any thread: the allocator runs within calls of the host, so the thread that
-    began an event last is the one that allocates.
+    Of several events, the one that began last is chosen, on any thread. The allocator runs within calls of the host, so
+    the thread that began an event last is the one that allocates.
     """
     host = run.timeline.host
     rows = np.flatnonzero(host.kind != HostKind.OVERHEAD)

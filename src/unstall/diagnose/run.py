@@ -42,7 +42,7 @@ _NEGLIGIBLE = 0.001
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Group:
-    """Host events at one place, within the same outermost operator. `rows` are their host rows."""
+    """Host events at one place and in the same outermost operator. `rows` has their host rows."""
 
     place: int
     op: str | None
@@ -51,7 +51,10 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run before any rule: the timeline and the data computed from it. Times are in ns. "Per step" is a mean."""
+    """The data of a run that the rules need: the timeline, and what was computed from it.
+
+    Times are in ns. A figure "per step" is the mean of all steps.
+    """
 
     timeline: Timeline
     steps: Steps
@@ -64,32 +67,32 @@ class Run:
 
     @property
     def window(self) -> tuple[int, int]:
-        """(start, end) of the window, in ns."""
+        """The window as (start, end), in ns."""
         return self.steps.window
 
     @property
     def wall(self) -> int:
-        """The window's length, ns."""
+        """The length of the window, in ns."""
         return self.accounts.wall_ns
 
     def negligible(self, total: int) -> bool:
-        """Returns whether `total`, in ns summed over the window, is too little to be measured."""
+        """Returns whether `total` is too short to be measured. It is a sum over the window, in ns."""
         return total < _NEGLIGIBLE * self.wall
 
     def per_step(self, total: int) -> int:
-        """Returns `total`, a sum over the window, divided by the number of steps."""
+        """Returns `total`, which is a sum over the window, divided by the number of steps."""
         return round(int(total) / len(self.steps))
 
     @cached_property
     def inside(self) -> Bool:
-        """Bool by host row: whether the event begins after the first step begins, and before the host ends the last."""
+        """A mask of the host events that begin after the first step begins and before the host ends the last step."""
         start = self.timeline.host.start
         chosen: Bool = (start >= self.steps.start[0]) & (start < self.steps.end[-1])
         return chosen
 
     @cached_property
     def ops_inside(self) -> Bool:
-        """Bool by device row: whether the op runs at least partly within the window."""
+        """A mask of the device ops that run at least partly within the window."""
         device = self.timeline.device
         low, high = self.window
         chosen: Bool = (device.end > low) & (device.start < high)
@@ -97,17 +100,18 @@ class Run:
 
     @cached_property
     def comm(self) -> Bool:
-        """Bool by device row: whether the op is a collective."""
+        """A mask of the device ops that are collectives."""
         return is_communication(self.timeline)
 
     @cached_property
     def blamed(self) -> I64:
-        """For each row of the host events, the ns for which the device was idle because of that event (int64)."""
+        """For each host event, how long the device was idle because of this event, in ns."""
         return self._blamed(np.ones(len(self.gaps), dtype=np.bool_))
 
     @cached_property
     def exposed_by_waits(self) -> I64:
-        """By host row: ns for which the device was idle because of this event, with cause `sync` or `copy`; int64."""
+        """For each host event, how long the device was idle because of it, in ns. Only the causes `sync` and `copy`
+        count."""
         return self.lost_to("sync", "copy")
 
     def _blamed(self, chosen: Bool) -> I64:
@@ -118,7 +122,8 @@ class Run:
 
     @cached_property
     def host_length(self) -> I64:
-        """By host row: ns of the event between the start of the first step and the end of the window; int64."""
+        """For each host event, how much of it is between the start of the first step and the end of the window, in
+        ns."""
         host = self.timeline.host
         low, high = int(self.steps.start[0]), self.steps.window_end
         length: I64 = np.maximum(np.minimum(host.end, high) - np.maximum(host.start, low), 0)
@@ -126,9 +131,10 @@ class Run:
 
     @cached_property
     def step_lengths(self) -> I64:
-        """The length of each step, int64 ns; they add up to the window.
+        """The length of each step, in ns. The lengths add up to the window.
 
-        A step ends when both the host and the device are done with it: the host alone may be steps ahead.
+        A step ends when both the host and the device are done with it. The host may be several steps ahead of the
+        device.
         """
         steps, device = self.steps, self.timeline.device
         joined = np.flatnonzero(device.launch >= 0)
@@ -143,8 +149,7 @@ class Run:
 
     @cached_property
     def waited(self) -> I64:
-        """By host row: ns for which the host waited for the device within the event, int64. If the event is no wait,
-        0."""
+        """For each host event, how long it waited for the device, in ns. It is 0 for an event that is not a wait."""
         blocked = np.zeros(len(self.timeline.host), dtype=np.int64)
         rows = self.activity.waits.row
         blocked[rows] = self.host_length[rows]
@@ -152,24 +157,25 @@ class Run:
 
     @cached_property
     def waiting(self) -> int:
-        """ns of the window in which at least one dispatching thread waited for the device."""
+        """How long at least one launching thread waited for the device within the window, in ns."""
         waits = self.activity.waits
         mine = self.inside[waits.row]
         return Intervals.union(waits.start[mine], waits.end[mine]).clip(*self.window).total
 
     def busy_during(self, rows: I64) -> float:
-        """Returns the share of these host events' time in which the device was at work."""
+        """Returns the share of the time of these host events in which the device was busy."""
         host = self.timeline.host
         length = int((host.end - host.start)[rows].sum())
         return int(self._all_work.covered(host.start[rows], host.end[rows]).sum()) / max(length, 1)
 
     @cached_property
     def _all_work(self) -> Intervals:
-        """The intervals in which any device was at work, also outside of the window: a wait may reach beyond it."""
+        """The intervals in which any device was busy, also outside of the window. A wait may extend beyond the
+        window."""
         return Intervals.union(self.timeline.device.start, self.timeline.device.end)
 
     def ops_of(self, rows: I64) -> I64:
-        """Returns device rows of the ops that these host rows launched, ascending."""
+        """Returns the device rows of the ops that these host rows launched, ascending."""
         order, launch = self._by_launch
         return np.sort(order[members(launch, np.unique(rows))])
 
@@ -181,17 +187,16 @@ class Run:
 
     @cached_property
     def launch_depth(self) -> tuple[I64, I32]:
-        """(host rows of launching calls, queue depth as each begins)."""
+        """(calls, depth): the host rows of launching calls, and the depth of the launch queue as each begins."""
         return depth_at_launch(self.timeline)
 
     @cached_property
     def depth(self) -> tuple[I64, I32]:
-        """(times in ns, launch queue depth from each time on)."""
+        """(times, depth): times in ns, and the depth of the launch queue from each time on."""
         return depth_over_time(self.timeline)
 
     def work(self, chosen: Bool) -> dict[int, Intervals]:
-        """Returns, for each device, the intervals in which it was at work on the chosen ops. `chosen` is a bool by
-        device row."""
+        """Returns, for each device, the intervals in which it ran ops of the mask `chosen`."""
         device = self.timeline.device
         rows = np.flatnonzero(chosen)
         return {
@@ -200,8 +205,10 @@ class Run:
         }
 
     def alone(self, ops: I64, beside: dict[int, Intervals]) -> int:
-        """Returns the ns of the window in which one of the device rows `ops` ran and its device did none of the work in
-        `beside`."""
+        """Returns how long at least one of these ops ran in the window while its device did no other work, in ns.
+
+        `ops` are device rows. `beside` has, for each device, the intervals of the work that counts as other work.
+        """
         device = self.timeline.device
         parts = Intervals.none()
         for number, mine in groups(device.device[ops]):
@@ -210,15 +217,15 @@ class Run:
         return parts.total
 
     def lost_to(self, *causes: str) -> I64:
-        """By host row: ns for which a device was idle for one of these causes because of this event, int64."""
+        """Returns, for each host event, how long a device was idle because of it, in ns. Only these causes count."""
         return self._blamed(self.gaps.lost_to(*causes))
 
     def gaps_by(self, cause: str) -> I64:
-        """Returns indices of the idle intervals with this cause."""
+        """Returns the indices of the idle intervals with this cause."""
         return np.flatnonzero(self.gaps.cause == IDLE_CAUSES.index(cause))
 
     def groups(self, rows: I64) -> Iterator[Group]:
-        """Yields host rows grouped by place and outermost operator."""
+        """Yields these host rows in groups with the same place and the same outermost operator."""
         top = self.places.top_op[rows]
         op = np.where(top >= 0, self.timeline.host.name[np.maximum(top, 0)], -1)
         width = len(self.timeline.strings) + 1
@@ -227,8 +234,10 @@ class Run:
             yield Group(int(self.places.place[rows[part[0]]]), name, rows[part])
 
     def lines(self, rows: I64) -> Iterator[Group]:
-        """Yields host rows grouped by place only. A group has an operator if the operator is the same for all its
-        rows."""
+        """Yields these host rows in groups with the same place.
+
+        A group has an operator if all of its rows are in the same outermost operator.
+        """
         top = self.places.top_op[rows]
         op = np.where(top >= 0, self.timeline.host.name[np.maximum(top, 0)], -1)
         for _, part in groups(self.places.place[rows]):
@@ -236,7 +245,7 @@ class Run:
             yield Group(int(self.places.place[rows[part[0]]]), name or None, rows[part])
 
     def instances(self, rows: I64) -> int:
-        """Returns how many operators these host rows belong to; a call outside any operator counts as one."""
+        """Returns the number of operators that contain these host rows. A row outside of any operator counts as one."""
         operation = self.places.operation[rows]
         return len(np.unique(np.where(operation >= 0, operation, rows)))
 
@@ -260,8 +269,9 @@ class Run:
     ) -> Finding:
         """Returns a finding at a group's place.
 
-        The arguments `total_…` are sums over the window. The figures of a Finding are per step. By default, the wait is
-        the time that the group's events took, and the spans are the longest of these events.
+        Arguments named `total_…` are sums over the window in ns; the figures in a finding are per step. If
+        `total_wait_ns` is None, the wait is the time of the group's events. If `spans` is None, the spans are those of
+        the group's longest events.
         """
         rows = group.rows
         say = self.in_its_words
@@ -292,7 +302,10 @@ class Run:
     def _for_the_user(
         self, rule: str, found: tuple[Framework, Option] | None, where: Where, fix: str, safe_if: str
     ) -> tuple[str, str]:
-        """Returns (advice, when it is safe) for code that the user can change. Installed packages stay as they are."""
+        """Returns (fix, safe_if): advice that changes only code that the user can change, and when it is safe.
+
+        Code in installed packages stays as it is.
+        """
         if found:
             framework, option = found
             fix, safe_if = f"{option.do} ({framework.name})", option.safe_if
@@ -312,7 +325,7 @@ class Run:
 
     @cached_property
     def framework_code(self) -> FrameworkCode:
-        """Says which of the run's frames are framework code, and of which framework."""
+        """Tells which of the run's frames are code of a framework, and of which framework."""
         return FrameworkCode(self.places)
 
     @cached_property
@@ -324,10 +337,11 @@ class Run:
         return in_words_of(self._platform, text)
 
     def _at(self, edit: str | None, where: Where) -> str | None:
-        """Returns the edit with its place: FILE:FUNCTION for a graph; if not, FILE:LINE, with the operator for a `def`.
+        """Returns the edit with its place, as text, or None if the place is unknown but other events have places.
 
-        An edit without a place applies everywhere. That is right only if no event of the recording has a place: a line
-        or, except for graphs, an operator. If this place is unknown but other events have places, returns None.
+        The place is FILE:FUNCTION for a graph, and FILE:LINE for other edits. If the line is that of a `def`, the
+        operator follows. An edit without a place applies everywhere. That is right only if no event in the recording
+        has a place. A place is a line or, except for graphs, an operator.
         """
         if edit is None or ":" in edit:
             return edit
@@ -344,7 +358,7 @@ class Run:
         return f"{edit}:{where.file}:{where.line}{operator}"
 
     def within(self, rows: I64, file: re.Pattern[str]) -> Bool:
-        """Returns which of these host rows have a frame above them in a file that matches the pattern from its
+        """Returns a mask over `rows` (host rows): True for events with a frame in a file that `file` matches from its
         start."""
         stacks, lines = self.timeline.stacks, self.timeline.lines
         frames = nearest(stacks.parent, named(self.timeline, file, lines.file)[stacks.line])
@@ -354,27 +368,27 @@ class Run:
         return found
 
     def steps_with(self, times: I64) -> int:
-        """Returns the number of steps that hold at least one of these times (ns).
+        """Returns how many steps contain at least one of these times, which are in ns.
 
         A time before the first step counts for the first step.
         """
         return len(np.unique(np.searchsorted(self.steps.start[1:], times, side="right")))
 
     def where(self, group: Group) -> Where:
-        """Returns the group's place, with its usual caller."""
+        """Returns the group's place in the form that reports print, with its usual caller."""
         return self.places.where(group.place, group.rows, group.op)
 
     def spans_of(self, rows: ArrayLike) -> tuple[tuple[int, int], ...]:
-        """Returns (start, end) of the longest of these host events, in order of time."""
+        """Returns (start, end) in ns of the costliest of these host events, in order of time."""
         chosen = np.asarray(rows, dtype=np.int64)
         host = self.timeline.host
         cost = self.blamed[chosen] + self.host_length[chosen]
         return costliest(host.start[chosen], host.end[chosen], cost)
 
     def idle_spans(self, rows: I64, *causes: str) -> tuple[tuple[int, int], ...]:
-        """Returns (start, end) of the longest idle times that `idle_of` finds, in order of time.
+        """Returns (start, end) in ns of the longest idle times that `idle_of` finds, in order of time.
 
-        Intervals that touch are merged, such as the two before and after the return of a launch.
+        Intervals that touch are merged, such as the two parts of an idle time before and after a launch returns.
         """
         chosen = self.idle_of(rows, *causes)
         low, high = self.gaps.start[chosen], self.gaps.end[chosen]
@@ -383,8 +397,8 @@ class Run:
         return costliest(low, high, high - low)
 
     def idle_of(self, rows: I64, *causes: str) -> I64:
-        """Returns indices of the idle intervals with one of these causes for which one of the host events `rows` is to
-        blame."""
+        """Returns the indices of the idle intervals that have one of these causes and are due to one of these host
+        rows."""
         return np.flatnonzero(self.gaps.lost_to(*causes) & np.isin(self.gaps.culprit, rows))
 
 

@@ -42,7 +42,10 @@ def notes_of_steps(run: Run) -> list[str]:
 
 
 def _outside(run: Run) -> str | None:
-    """Returns a sentence on the device's work outside of the window, if it is more than a little."""
+    """Returns a sentence on the device's work outside of the window.
+
+    Returns None if that is at most 5 % of the device's work.
+    """
     device, outside = run.timeline.device, ~run.ops_inside
     work = device.end - device.start
     lost = int(work[outside].sum())

@@ -10,7 +10,10 @@ LONELY = 0.02
 
 
 def overlap(run: Run, device: int, stream: int) -> tuple[int, int]:
-    """Returns the ns in which the stream was at work, and the ns in which another stream of its device also was."""
+    """Returns (work, overlap) in ns for a stream of a device.
+
+    Work is how long the stream was busy. Overlap is how long another stream of the device was busy at the same time.
+    """
     ops = run.timeline.device
     here = run.ops_inside & (ops.device == device)
     own, others = here & (ops.stream == stream), here & (ops.stream != stream)

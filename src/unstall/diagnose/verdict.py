@@ -82,17 +82,17 @@ class Freed:
     error_ns: float  # the replay's own; smaller gains are not told from 0
 
     def best(self) -> list[str]:
-        """Returns the resource that gains most, and the others whose gain is at most 3 % of a step smaller. The largest
-        gain is first.
+        """Returns the resource with the largest gain, and all resources with almost the same gain, largest gain first.
 
-        Resources that gain less than 3 %, or less than the replay's error, are left out.
+        Such a gain is smaller by at most 3 % of a step. Resources that gain less than 3 % of a step, or less than the
+        replay's error, are left out.
         """
         least = max(_TIE * self.step_ns, self.error_ns, 1)
         ranked = sorted((name for name in self.gains if self.gains[name] >= least), key=lambda name: -self.gains[name])
         return [name for name in ranked if self.gains[ranked[0]] - self.gains[name] <= _TIE * self.step_ns]
 
     def others(self) -> list[str]:
-        """Returns the resources after the best ones that gain enough to mention, largest gain first."""
+        """Returns the resources that `best` does not return but whose gain is worth mentioning, largest gain first."""
         best, least = self.best(), max(_NEXT * self.step_ns, self.error_ns, 1)
         ranked = sorted(self.gains, key=lambda name: -self.gains[name])
         return [name for name in ranked if name not in best and self.gains[name] >= least]
@@ -103,11 +103,12 @@ class Freed:
 
 
 def judge(run: Run, freed: Freed | None = None) -> Verdict:
-    """Returns the verdict.
+    """Returns the verdict on a run: what limits its speed.
 
     Args:
         run: The run, with or without the recorder's overhead.
-        freed: The gains if a resource took no time, which decide. If None, the largest share of the time decides.
+        freed: What a step would gain if each resource took no time. The largest gain decides. If None, the largest
+            share of the time decides.
     """
     if not len(run.timeline.device):
         return _no_device_work(run)
@@ -135,10 +136,10 @@ def judge(run: Run, freed: Freed | None = None) -> Verdict:
 
 
 def bound_by(run: Run, freed: Freed | None = None) -> str:
-    """Returns what bounds the run: the resource with the largest gain in `freed`. Without `freed`, returns the resource
-    with the largest share of the time.
+    """Returns what limits the run: the resource with the largest gain in `freed`.
 
-    If several resources gain equally, waste is named before the host's and the device's work.
+    Without `freed`, it is the resource with the largest share of the time. If several resources gain equally, waste is
+    named before the work of the host and the device.
     """
     shares = _shares(run)
     # The usual latency of a late launch counts for what made it late: if the host were ahead, it would cost nothing.
@@ -161,7 +162,7 @@ def bound_by(run: Run, freed: Freed | None = None) -> str:
 
 
 def _by_gain(run: Run, freed: Freed, bound: str) -> str:
-    """The first sentences: what would shorten a step most, and what comes next."""
+    """Returns the first sentences of the verdict: what would shorten a step most, and what comes next."""
     best, others = freed.best(), freed.others()
     step = run.steps.unit
     name = "Held up" if best == ["sleep"] else _NAMES[bound]
@@ -179,7 +180,7 @@ def _by_gain(run: Run, freed: Freed, bound: str) -> str:
 
 
 def _by_share(run: Run, bound: str) -> str:
-    """The first sentence if nothing can be replayed."""
+    """Returns the first sentence of the verdict for a run that is not replayed."""
     name = "Held up" if bound == "python" and 2 * _asleep(run) >= _shares(run)[bound] else _NAMES[bound]
     part = share(_shares(run)[bound], _wall_without_set_up(run))
     what = {
@@ -192,7 +193,7 @@ def _by_share(run: Run, bound: str) -> str:
 
 
 def _of_shares(run: Run) -> str:
-    """Returns a sentence on how busy the device is, with which work, and what it mostly waits for."""
+    """Returns a sentence that says how busy the device is, with which work, and what it mostly waits for."""
     wall, busy = _wall_without_set_up(run), run.accounts.busy_ns
     total = _busy(run.accounts)
     kinds = (
@@ -240,7 +241,10 @@ def _nothing(what: str, end: str) -> Verdict:
 
 
 def _shares(run: Run) -> dict[str, int]:
-    """ns by candidate, without the recorder's set-up and idle time of unknown cause."""
+    """Returns the time of each candidate for `bound_by`, in ns.
+
+    Leaves out the recorder's set-up and the idle time of unknown cause.
+    """
     shares = parts(run.accounts)
     shares["startup"] -= _recorder_share(run)
     shares["unknown"] = 0
@@ -248,7 +252,7 @@ def _shares(run: Run) -> dict[str, int]:
 
 
 def _idle(run: Run) -> dict[str, int]:
-    """ns of idle time by cause, without the recorder's set-up and idle time of unknown cause."""
+    """Returns the idle time by cause, in ns. Leaves out the recorder's set-up and the idle time of unknown cause."""
     busy, shares = run.accounts.busy_ns, _shares(run)
     return {cause: shares[cause] for cause in IDLE_CAUSES} | {
         "copy": shares["copy"] - busy.copy - (busy.both if _copies_longest(run.accounts) else 0),
@@ -257,7 +261,8 @@ def _idle(run: Run) -> dict[str, int]:
 
 
 def _mostly(run: Run) -> str:
-    """What the largest part of the idle time is spent on: "mostly waiting for launches (12.8 % of the time)"."""
+    """Returns a text that says what causes most of the idle time, such as "mostly waiting for launches (12.8 % of the
+    time)"."""
     idle, wall = _idle(run), _wall_without_set_up(run)
     cause = max(idle, key=lambda cause: idle[cause])
     how = "mostly" if 2 * idle[cause] > wall - _busy(run.accounts) else "the largest part of it"
@@ -265,7 +270,7 @@ def _mostly(run: Run) -> str:
 
 
 def _set_up_ns(run: Run) -> int:
-    """The time in ns in which the recorder set itself up; 0 if it is too short to mention."""
+    """Returns how long the recorder set itself up, in ns, or 0 if that is too short to mention."""
     recorder = _recorder_share(run)
     return recorder if recorder >= _NOTABLE * run.wall else 0
 
@@ -275,13 +280,13 @@ def _wall_without_set_up(run: Run) -> int:
 
 
 def _asleep(run: Run) -> int:
-    """ns of the idle time of cause "python" in which the host slept."""
+    """Returns for how long the host slept during idle time that has the cause "python", in ns."""
     gaps, chosen = run.gaps, run.gaps_by("python")
     return int(run.activity.asleep.covered(gaps.start[chosen], gaps.end[chosen]).sum())
 
 
 def _of_waits(run: Run) -> str:
-    """Returns how long the host waits for the device, and how much of that the device idles."""
+    """Returns a sentence that says how long the host waits for the device, and how long the device then idles."""
     wall, idle = run.wall, run.accounts.idle_ns
     cost = idle.sync + idle.copy
     left = (
@@ -293,7 +298,10 @@ def _of_waits(run: Run) -> str:
 
 
 def _recorder_share(run: Run) -> int:
-    """Returns ns of idle time in which the recorder set itself up. It limits the recorded run but not the program."""
+    """Returns the idle time in which the recorder set itself up, in ns.
+
+    This time limits the recorded run, but not the program.
+    """
     gaps = run.gaps
     chosen = run.gaps_by("startup")
     return int(run.activity.recorder.covered(gaps.start[chosen], gaps.end[chosen]).sum())
@@ -307,7 +315,7 @@ def _busy(accounts: Accounts) -> int:
 def parts(accounts: Accounts) -> dict[str, int]:
     """Returns the time in ns of each candidate for `bound_by`.
 
-    Time with both a kernel and a copy counts as computing or as copying, whichever takes longer in all.
+    Time with both a kernel and a copy counts as computing or as copying, depending on which takes longer in total.
     """
     busy, idle = accounts.busy_ns, accounts.idle_ns
     shares: dict[str, int] = {"device": busy.compute}

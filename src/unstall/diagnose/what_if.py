@@ -23,7 +23,7 @@ from unstall.what_if.predict import predict
 
 @dataclass(frozen=True)
 class Forecast:
-    """The result of `whatif`, and the run before and after the edits, from which pictures are drawn."""
+    """The result of `whatif`, with the run before and after the edits. Pictures are drawn from these two runs."""
 
     result: WhatIf
     before: Run
@@ -31,7 +31,7 @@ class Forecast:
 
     @property
     def predicted_step_ns(self) -> int:
-        """The step time after all edits."""
+        """The step time after all edits, in ns."""
         return self.result.predicted_step_ns
 
 
@@ -45,19 +45,21 @@ def what_if(
     user: str | Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Forecast:
-    """Replay a recorded run with edits made to it.
+    """Replays a recorded run with edits made to it.
 
     Args:
-        source: a trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
-        edits: one edit, or several in the order to make them, such as "remove-syncs", "graph:train.py:step" or
+        source: A trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
+        edits: One edit, or several in the order in which to make them, such as "remove-syncs", "graph:train.py:step" or
             "host-speed:2".
-        plain_step_ns: the step time measured without recording, in ns. By default, the step time in the file.
-        as_recorded: keep the recorder's overhead in all times.
-        step, user, progress: as in `explain`.
+        plain_step_ns: The step time measured without recording, in ns. By default, the step time in the file.
+        as_recorded: Whether to keep the recorder's overhead in all times.
+        step: The name of the annotation around each step, or a glob. By default, steps are detected.
+        user: One or several globs of the files that count as yours. By default, all files except those of frameworks.
+        progress: A function that is called with (bytes read, total bytes) while a file is read.
 
     Raises:
-        TraceError: the file cannot be read, ends before its device events, or has no events.
-        UsageError: there is no such edit, place or step, or the steps have no device work.
+        TraceError: The file cannot be read, ends before its device events, or has no events.
+        UsageError: There is no such edit, place or step, or the steps have no device work.
     """
     chosen = [parse(text) for text in texts(edits, "edits", "edits")]
     user = texts(user, "user", "globs of files")

@@ -22,11 +22,11 @@ _LOOP = 0.2  # of the step: a function around the steps must gain this much more
 
 
 def with_whole_graphs(run: Run, model: Model, findings: list[Finding]) -> list[Finding]:
-    """Returns the findings, with the launch-bound one moved to the function whose graph gains most in a replay.
+    """Returns the findings, with the launch-bound finding moved to the function whose graph gains most in a replay.
 
-    Of functions that gain the same, the one with the fewest graphs is taken, then the innermost. A function around the
-    steps, such as a script's `main`, cannot be captured as it is: only the part that each step runs can. If a
-    framework makes some of the launches, the function is the forward of the model.
+    If several functions gain the same, the one that needs the fewest graphs is used, and of these the innermost. A
+    function with the loop over the steps, such as a script's `main`, cannot be captured as a whole. Only the part that
+    each step runs can be. If a framework makes some of the launches, the function is the model's `forward`.
     """
     stretch = [finding for finding in findings if finding.rule == "launch-bound"]
     if len(stretch) == 1 and (forward := _only_the_model(run)) >= 0:
@@ -59,7 +59,7 @@ def _moved(run: Run, function: int, findings: list[Finding]) -> list[Finding]:
 
 
 def _only_the_model(run: Run) -> int:
-    """Returns the row of Stacks of the model's `forward` if nothing larger can be captured, or else -1."""
+    """Returns the row in `timeline.stacks` of the model's `forward`, or -1 if something larger can be captured."""
     (late,) = divide(run)[0]
     option = run.framework_code.option_for("launch-bound", late.group.place, late.group.rows)
     return model_forward(run) if option is not None and option[1].of_model else -1

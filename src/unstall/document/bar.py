@@ -30,7 +30,7 @@ _STYLES: dict[str, tuple[str, str]] = {
 
 
 class DrawnBar:
-    """Draws parts as one bar that fills a share of the width. Each part is at least one cell wide."""
+    """Draws parts as one stacked bar that takes `share` of the width. Each part is at least one character wide."""
 
     def __init__(self, parts: Sequence[Part], share: float = 1.0) -> None:
         self._parts, self._share = parts, share
@@ -45,7 +45,10 @@ class DrawnBar:
 
 
 def cells_of(parts: Sequence[Part], width: int) -> list[int]:
-    """Returns the number of cells of each part: in proportion to its size, at least one, and `width` in all."""
+    """Returns how many characters each part of a bar takes.
+
+    The numbers are in proportion to the sizes of the parts, and at least 1. They add up to `width`.
+    """
     total = sum(part.size for part in parts)
     spare = width - len(parts)
     bounds, seen = [0], 0

@@ -41,7 +41,7 @@ class Point(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The value as a multiple of its bound."""
+        """The value as a multiple of its bound, or 0 if the value is not positive."""
         if not self.value > 0:  # nan, too
             return 0.0
         share = self.value / self.bound if self.bound else math.inf
@@ -50,14 +50,14 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A logarithmic axis.
+    """A logarithmic axis, divided into rows.
 
     Attributes:
-        low: The power of ten at its lower end.
-        step: How many powers of ten a row has.
-        rows: How many rows there are.
-        over: Whether there is a row above them, for values from `most` on.
-        most: From here on, values are in that row.
+        low: The power of ten at the lower end.
+        step: How many powers of ten a row covers.
+        rows: The number of rows, without the row for large values.
+        over: Whether there is another row at the top, for values of `most` or more.
+        most: The least value that is drawn in the row at the top.
     """
 
     low: int
@@ -68,21 +68,25 @@ class Axis:
 
     @property
     def height(self) -> int:
-        """The number of all rows."""
+        """The number of all rows, including the row for large values."""
         return self.rows + self.over
 
     def level(self, value: float) -> float:
-        """Returns how many rows lie below a positive value."""
+        """Returns the height at which a positive value is drawn, in rows from the bottom."""
         if value >= self.most:
             return self.height
         return min(max((math.log10(value) - self.low) / self.step, 0.0), self.rows)
 
     def row(self, value: float) -> int:
-        """Returns the number of the row that a positive value is in, from the bottom."""
+        """Returns the row in which a positive value is drawn. The lowest row has the number 0."""
         return min(int(self.level(value)), (self.height if value >= self.most else self.rows) - 1)
 
     def label(self, row: int) -> str:
-        """Returns the value at the lower edge of a row, or "" if it is no power of ten."""
+        """Returns the label of a row, or "".
+
+        The label is the power of ten at the lower edge of the row, if it is a whole power. The row for large values has
+        the label "≥ …", or "inf".
+        """
         if row == self.rows:
             return _over(self.most)
         power = self.low + row * self.step
@@ -91,7 +95,14 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What is drawn of a chart: a point for each stretch of its values. `starts`: the first value of each stretch."""
+    """The part of a chart that is drawn: one point for each stretch of successive values.
+
+    Attributes:
+        points: For each stretch, one of its values and its bound. It is the value that is the largest multiple of its
+            bound.
+        starts: For each stretch, the number of its first value.
+        axis: The axis.
+    """
 
     points: tuple[Point, ...]
     starts: tuple[int, ...]
@@ -99,28 +110,28 @@ class Drawn:
 
     @property
     def has_beyond(self) -> bool:
-        """Whether any value that is drawn exceeds its bound."""
+        """Whether any of the values that are drawn exceeds its bound."""
         return any(point.is_beyond for point in self.points)
 
     def stretch_of(self, number: int) -> int:
-        """Returns the number of the stretch that has a value."""
+        """Returns the number of the stretch that contains the value with this number."""
         return max(bisect_right(self.starts, number) - 1, 0)
 
 
 def drawn(chart: Chart, most: int) -> Drawn:
-    """Returns what is drawn if there is space for `most` points."""
+    """Chooses which values of a chart are drawn, at most `most` of them, and on which axis."""
     points = points_of(chart)
     chosen = [points[at] for at in largest([point.share for point in points], most)]
     return Drawn(tuple(chosen), tuple(_edges(len(points), most)[:-1]), _axis(chosen, chart.most))
 
 
 def points_of(chart: Chart) -> list[Point]:
-    """Returns all points of a chart."""
+    """Returns all values of a chart, each with its bound."""
     return list(map(Point, chart.values, chart.bounds))
 
 
 def largest(sizes: Sequence[float], most: int) -> list[int]:
-    """Returns the number of the largest one in each of `most` stretches, or all numbers if there are no more."""
+    """Divides the sizes into at most `most` stretches, and returns the index of the largest size in each stretch."""
     edges = _edges(len(sizes), most)
     return [max(range(start, end), key=sizes.__getitem__) for start, end in pairwise(edges)]
 
@@ -154,8 +165,10 @@ def _over(most: float) -> str:
 
 
 def as_lines(chart: Chart, width: int) -> list[Words]:
-    """Returns the chart without its title, as lines of at most `width` columns. Only the last one may be longer: words
-    that do not fit beside the mark."""
+    """Returns the chart as lines of at most `width` characters, without its title.
+
+    Only the last line may be longer. It has the text of the chart's `mark` if that does not fit beside the mark.
+    """
     if not chart.values:
         return []
     columns = width - 2 - max(_LONGEST_LABEL, len(_over(chart.most)))
@@ -178,7 +191,10 @@ def _row(shown: Drawn, row: int, wide: int, gutter: int) -> Words:
 
 
 def _cells(point: Point, row: int, axis: Axis, wide: int) -> list[_Cell]:
-    """Returns the cells of a bar in a row. If there is space, the last one is a gap, but for the bound."""
+    """Returns the characters of a bar in one row.
+
+    If there is space, the last character is a gap between bars. In the row of the bound, its line has no gaps.
+    """
     cell = _cell(point, row, axis)
     if wide == 1:
         return [cell]
@@ -197,7 +213,7 @@ def _cell(point: Point, row: int, axis: Axis) -> _Cell:
 
 
 def _baseline(chart: Chart, shown: Drawn, wide: int) -> str:
-    """Returns the line below the bars, with the parts of the run, and their names if they fit."""
+    """Returns the line below the bars. It shows where the parts of the run begin, and their names if these fit."""
     line = ["─"] * (wide * len(shown.points))
     columns = [*(wide * shown.stretch_of(start) for start, _ in chart.sections), len(line)]
     for (_, name), start, end in zip(chart.sections, columns, columns[1:], strict=False):

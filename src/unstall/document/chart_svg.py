@@ -34,7 +34,7 @@ def drawing(chart: Chart) -> str:
 
 
 def _facts(chart: Chart) -> str:
-    """Returns what the picture shows, for those who cannot see it."""
+    """Returns a text that describes the picture, for people who cannot see it."""
     points = points_of(chart)
     beyond = sum(point.is_beyond for point in points)
     finite = [point.value for point in points if 0 < point.value < float("inf")]

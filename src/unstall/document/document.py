@@ -19,7 +19,13 @@ Role: TypeAlias = Literal["", "strong", "dim", "subject", "place", "name", "good
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A stretch of text in one role. If there is little space beside figures, `brief` replaces the text."""
+    """A piece of text in one style.
+
+    Attributes:
+        text: The text.
+        role: The style.
+        brief: A shorter text, which replaces `text` if there is little space beside figures.
+    """
 
     text: str
     role: Role = ""
@@ -30,7 +36,7 @@ Words: TypeAlias = tuple[Span, ...]
 
 
 def words(*parts: str | Span | Words) -> Words:
-    """Returns one line of spans. Empty parts are left out."""
+    """Returns a line of spans, made from texts, spans and other lines. Empty parts are left out."""
     return tuple(span for part in parts for span in _spans(part) if span.text)
 
 
@@ -44,7 +50,7 @@ def _spans(part: str | Span | Words) -> Iterator[Span]:
 
 
 class Prose(msgspec.Struct, frozen=True):
-    """Lines of text. If `small`, they are a footnote."""
+    """A paragraph of several lines. If `small`, it is a footnote."""
 
     lines: tuple[Words, ...]
     small: bool = False
@@ -58,7 +64,7 @@ class Bullets(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of a bar. `key` selects its look: "compute", "idle: sync", …"""
+    """A part of a stacked bar. `key` selects its style, such as "compute" or "idle: sync"."""
 
     key: str
     label: str
@@ -66,14 +72,17 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """One stacked bar. Its caption distinguishes it from other bars."""
+    """A stacked bar. The caption distinguishes it from other bars."""
 
     parts: tuple[Part, ...]
     caption: str = ""
 
 
 class Bars(msgspec.Struct, frozen=True):
-    """Stacked bars on one scale, with a shared legend: one row per part, with figures under the headings in `names`."""
+    """Stacked bars on one scale, with a common legend.
+
+    The legend has a row for each part: the part and its figures. `names` are the headings of the figures.
+    """
 
     title: str
     bars: tuple[Bar, ...]
@@ -82,7 +91,7 @@ class Bars(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of figures. An `extra` column is left out if the space is too narrow."""
+    """A column of figures in a table. An `extra` column is left out if there is little space."""
 
     name: str
     align: Literal["left", "right"] = "right"
@@ -90,7 +99,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One row: its text, its figures, and the lines below."""
+    """A row of a table: its text, its figures, and lines of text below."""
 
     text: Words
     figures: tuple[str | Words, ...]
@@ -100,8 +109,13 @@ class Row(msgspec.Struct, frozen=True):
 class Table(msgspec.Struct, frozen=True):
     """A table. Each row has a text and figures.
 
-    `limited`: only the first `top` rows are shown. `fold`: Markdown and HTML make the table collapsible, closed or open
-    at first. `compact`: the table is as wide as its texts, and does not fill the line.
+    Attributes:
+        title: The title, which is the heading of the texts.
+        columns: The headings of the figures.
+        rows: The rows.
+        limited: Whether only the first rows are shown. The user sets their number by --top.
+        fold: How Markdown and HTML show the table at first: "closed" or "open". If "", the table cannot be folded.
+        compact: Whether the table is only as wide as its texts, instead of as wide as the page.
     """
 
     title: Words
@@ -113,7 +127,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A finding: its title, its figures, and labelled details."""
+    """An entry of a report, such as a finding, with its title, its figures and labelled details."""
 
     title: Words
     figures: tuple[str, ...]
@@ -121,9 +135,13 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Entries(msgspec.Struct, frozen=True):
-    """Numbered entries. Only the first `top` entries are shown. `names` are the headings of the figures.
+    """Numbered entries, of which only the first are shown. The user sets their number by --top.
 
-    `before_number` stands before each number, as in "b1".
+    Attributes:
+        title: The title.
+        names: The headings of the figures.
+        entries: The entries.
+        before_number: A text before each number, such as "b" for "b1".
     """
 
     title: Words
@@ -133,7 +151,7 @@ class Entries(msgspec.Struct, frozen=True):
 
 
 class Code(msgspec.Struct, frozen=True):
-    """Lines of source or of a patch under a title. `language` is Markdown's name for the language."""
+    """Lines of source, of a patch or of commands, under a title. `language` is Markdown's name for the language."""
 
     title: Words
     lines: tuple[str, ...]
@@ -141,7 +159,7 @@ class Code(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """Measured values of one statement in ascending order, and their median with its interval."""
+    """The measured times of one statement, in ascending order, with their median and its confidence interval."""
 
     name: str
     about: str
@@ -152,13 +170,22 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Histograms(msgspec.Struct, frozen=True):
-    """Distributions of samples, in ns. Samples of one group share an axis. Only HTML draws histograms."""
+    """Histograms of samples, in ns. The samples of a group share an axis. Only HTML shows histograms."""
 
     groups: tuple[tuple[Sample, ...], ...]
 
 
 class Level(msgspec.Struct, frozen=True):
-    """One bar of a waterfall. `was` is the size of the previous bar. `takes` and `gain` are figures."""
+    """One bar of a waterfall.
+
+    Attributes:
+        text: What the bar stands for.
+        size: The length of the bar.
+        was: The length of the bar before it.
+        takes: The size as text.
+        gain: The difference from the bar before it, as text.
+        below: Lines of text below.
+    """
 
     text: Words
     size: int
@@ -169,7 +196,10 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class Waterfall(msgspec.Struct, frozen=True):
-    """Bars on one scale, each with its difference from the previous bar. `names` are the headings of the figures."""
+    """Bars on one scale, each with its difference from the bar before it.
+
+    `names` are the headings of the two figures of each bar.
+    """
 
     title: Words
     caption: Words
@@ -180,10 +210,19 @@ class Waterfall(msgspec.Struct, frozen=True):
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
     """Values along a run, each with its bound, on a logarithmic axis.
 
-    `within`, `beyond` and `bound` are the legend: a value up to its bound, what exceeds it, the bound. If there is no
-    space for all values, each stretch of them shows the one that is the largest multiple of its bound. Zeros and nan
-    are left empty. Values from `most` on, and inf, are in a row of their own at the top. `sections` are the parts of
-    the run: the number of the first value, and a name. `mark` is the number of a value, with words for it.
+    If there is not enough space for all values, successive values share a bar. The bar shows the value that is the
+    largest multiple of its bound. Values of 0 and nan are not drawn.
+
+    Attributes:
+        title: The title.
+        values: The values, in order.
+        bounds: The bound of each value.
+        within: The legend for the part of a value up to its bound.
+        beyond: The legend for the part of a value that exceeds its bound.
+        bound: The legend for the bounds.
+        most: The least value that is drawn in a row of its own at the top. Values of inf are always in that row.
+        sections: The parts of the run, each as (number of its first value, name).
+        mark: A value to mark, as (its number, a text), or None.
     """
 
     title: Words
@@ -201,8 +240,10 @@ Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Code | Histograms 
 
 
 class Annotation(msgspec.Struct, frozen=True):
-    """A message that continuous integration shows at a line of the source. `identity` stays the same if the line
-    moves."""
+    """A message that continuous integration shows at a line of the source.
+
+    `identity` stays the same if the line moves.
+    """
 
     level: Literal["notice", "warning", "error"]
     title: str
@@ -213,9 +254,9 @@ class Annotation(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """Something that was checked, as continuous integration shows it: a rule of SARIF, a test case of JUnit.
+    """A check and its outcome. For continuous integration, it is a rule in SARIF, or a test case in JUnit.
 
-    `key` identifies it from run to run. `at` has a message for each line that it failed at.
+    `key` identifies the check in all runs. `at` has a message for each line at which the check failed.
     """
 
     key: str
@@ -230,9 +271,13 @@ def _nothing_more(path: Path) -> Mapping[str, object]:
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Content of the interactive HTML page in addition to the data: more fields, pictures that are drawn on demand, and
-    a waterfall above the rest. `fields_at` returns further fields, which depend on the path that the page is written
-    to.
+    """What the interactive HTML page shows in addition to the data.
+
+    Attributes:
+        fields: Further fields for the page's script.
+        draw: A function that returns the pictures, packed. They are drawn only if the page is written.
+        waterfall: A waterfall above the rest of the page, or None.
+        fields_at: A function that returns further fields for the path to which the page is written.
     """
 
     fields: Mapping[str, object]
@@ -241,16 +286,23 @@ class Page(msgspec.Struct, frozen=True):
     fields_at: Callable[[Path], Mapping[str, object]] = _nothing_more
 
     def written_to(self, path: Path) -> Page:
-        """Returns the page with the fields that depend on `path`, the file that the page is written to."""
+        """Returns the page with the fields that depend on `path`, the file to which the page is written."""
         return msgspec.structs.replace(self, fields={**self.fields, **self.fields_at(path)})
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """The content that a verb reports.
+    """The content of a report, without a format.
 
-    `title` names the verb, `about` describes the run in lines, `summary` is the conclusion in one or more sentences,
-    and `caveats` must be read before the summary. `cases` are what was checked, if anything was. `data` is the result,
-    whose JSON form is stable. Without a `page`, HTML shows the blocks themselves.
+    Attributes:
+        title: The name of the command.
+        about: Lines that describe the run.
+        caveats: What the reader must know before the summary.
+        summary: The conclusion, in one or more sentences.
+        blocks: The content below the summary.
+        data: The result. Its JSON form is stable.
+        annotations: Messages for continuous integration.
+        cases: The checks that were made, if any.
+        page: What the interactive HTML page shows. Without it, HTML shows the blocks on a static page.
     """
 
     title: str

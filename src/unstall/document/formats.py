@@ -29,13 +29,16 @@ _ENDINGS: Mapping[str, str] = {
 
 
 def endings(formats: Sequence[str] = FORMATS) -> list[str]:
-    """Returns the usual ending of each format that has one."""
+    """Returns the usual file name ending of each format that has one."""
     return sorted({name: ending for ending, name in _ENDINGS.items() if name in formats}.values())
 
 
 def format_of(path: str | Path, otherwise: str | None = None, formats: Sequence[str] = FORMATS) -> str:
-    """Returns the format for a file's ending, or `otherwise` if the ending names none of `formats`. Raises UsageError
-    if both are missing."""
+    """Returns the format that a file's ending names, or `otherwise` if the ending names none of `formats`.
+
+    Raises:
+        UsageError: The ending names no format, and `otherwise` is None.
+    """
     endings = {ending: name for ending, name in _ENDINGS.items() if name in formats}
     found = endings.get(Path(path).suffix.lower(), otherwise)
     if found is None:
@@ -44,14 +47,21 @@ def format_of(path: str | Path, otherwise: str | None = None, formats: Sequence[
 
 
 def render(document: Document, name: str, *, top: int | None = None) -> str:
-    """Returns the document in one of FORMATS. `top` limits the rows in formats for people; the default is 10."""
+    """Returns the document in the format `name`.
+
+    `top` limits the number of rows in formats for people. None stands for 10.
+    """
     renderer = import_module(f"unstall.document.{'terminal' if name == 'text' else name}")
     text: str = renderer.render(document, top=TOP if top is None else top)
     return text
 
 
 def write(document: Document, path: str | Path, name: str, *, top: int | None = None) -> None:
-    """Writes the document to a file. Raises UsageError if the file cannot be written."""
+    """Writes the document to a file, in the format `name`.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
     if document.page is not None and name == "html":
         import msgspec  # here, since --help needs only the names
 

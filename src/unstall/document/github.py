@@ -12,7 +12,10 @@ from unstall.document.plain import plain
 
 
 def render(document: Document, *, top: int = 10) -> str:
-    """Returns the first `top` annotations of each level: GitHub shows ten of a level for each step of a workflow."""
+    """Returns the first `top` annotations of each level as commands for GitHub.
+
+    For each step of a workflow, GitHub shows ten annotations of a level.
+    """
     shown: Counter[str] = Counter()
     commands = []
     for annotation in document.annotations:

@@ -23,7 +23,7 @@ _CAPTION = "Each shape is a histogram of the samples; the line is their median, 
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """The scale from ns to px."""
+    """A linear scale that converts ns to px."""
 
     low: float
     high: float
@@ -33,7 +33,7 @@ class _Axis:
 
 
 def drawing(histograms: Histograms) -> str:
-    """Returns one drawing of all groups, with a caption."""
+    """Returns a drawing of all histograms as HTML, with a caption."""
     blocks: list[str] = []
     top = 0
     for group in histograms.groups:
@@ -75,7 +75,7 @@ def _row(sample: Sample, axis: _Axis) -> str:
 
 
 def _ticks(axis: _Axis) -> str:
-    """Returns the tick labels below the group, at round times."""
+    """Returns the tick labels below a group, at round times."""
     marks = []
     for ns, text in _round_times(axis.low, axis.high):
         x = axis.at(ns)
@@ -88,9 +88,9 @@ def _ticks(axis: _Axis) -> str:
 
 
 def _round_times(low: float, high: float) -> list[tuple[float, str]]:
-    """Returns at least four round times between `low` and `high` ns, with distinct labels.
+    """Returns at least four round times between `low` and `high` ns, each with its label.
 
-    They are spaced by 1, 2 or 5 times a power of ten.
+    The times are 1, 2 or 5 times a power of ten apart. No two labels are equal.
     """
     wide = (high - low) / _FEWEST_TICKS
     power = 10.0 ** math.floor(math.log10(wide))

@@ -27,7 +27,7 @@ _PICTURE_SLOT = "{{picture}}"
 
 
 def render(document: Document, *, top: int = 10) -> str:
-    """Returns the whole page. If the document has no picture, the page has no timeline, and says why."""
+    """Returns the whole HTML page. If the document has no picture, the page shows no timeline, and says why."""
     page = document.page
     if page is None:
         return static_page.render(document)
@@ -39,7 +39,10 @@ def render(document: Document, *, top: int = 10) -> str:
 
 
 def block(data: bytes) -> str:
-    """Returns the data as the page embeds it: deflated, then base64, so that no text can close its element."""
+    """Returns the data in the form in which the page embeds it: deflated, then in base64.
+
+    Base64 has no characters that could end the HTML element around the data.
+    """
     return base64.b64encode(zlib.compress(data, _LEVEL)).decode("ascii")
 
 

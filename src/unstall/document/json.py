@@ -13,12 +13,12 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 def render(document: Document, *, top: int | None = None) -> str:
-    """Returns all of the data as JSON. `top` changes nothing: it limits rows for people, never data."""
+    """Returns all of the document's data as JSON. `top` has no effect, since it limits only what people read."""
     return encode(document.data)
 
 
 def encode(data: msgspec.Struct | Mapping[str, object]) -> str:
-    """Returns indented JSON."""
+    """Returns the data as indented JSON."""
     try:
         encoded = msgspec.json.encode(data, order="sorted")
     except UnicodeEncodeError:  # a lone surrogate: file names may hold any bytes
@@ -29,7 +29,7 @@ def encode(data: msgspec.Struct | Mapping[str, object]) -> str:
 
 
 def map_texts(data: Struct, change: Callable[[str], str]) -> Struct:
-    """Returns the data with `change` applied to every text in it."""
+    """Returns the data with `change` applied to each text in it."""
     return msgspec.convert(_mapped(msgspec.to_builtins(data), change), type(data))
 
 
@@ -50,7 +50,7 @@ def _encodable(text: str) -> str:
 
 
 def _visible(character: str) -> str:
-    """Escapes an invisible character, so that JSON is safe on a terminal and still the same data."""
+    """Returns a character in a form that is safe on a terminal: an invisible one becomes a JSON escape."""
     if character.isprintable() or character == "\n":
         return character
     code = ord(character)

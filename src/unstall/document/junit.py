@@ -12,7 +12,7 @@ from unstall.document.plain import plain
 
 
 def render(document: Document, *, top: int | None = None) -> str:
-    """Returns one suite. `top` changes nothing."""
+    """Returns the document's cases as one JUnit suite. `top` has no effect."""
     states = [case.state for case in document.cases]
     counts = {
         "tests": f"{len(states)}",

@@ -36,7 +36,10 @@ _LEADING = re.compile(r"^(\d*)([.)](?=\s|$)|[#+=-])")  # would make a line a hea
 
 
 def render(document: Document, *, top: int = 10) -> str:
-    """Returns the title, caveats, summary and run, then the blocks. Names from a trace are in code spans."""
+    """Returns the document as Markdown: the title, caveats, summary and run, then the blocks.
+
+    Names from a trace are in code spans.
+    """
     sections = [
         f"### {escape(document.title)}",
         *(_block(block, top) for block in document.caveats),
@@ -48,19 +51,19 @@ def render(document: Document, *, top: int = 10) -> str:
 
 
 def escape(text: str) -> str:
-    """Escapes free text so that Markdown shows it unchanged: no markup, HTML, links or mentions."""
+    """Escapes free text so that Markdown shows it unchanged, without markup, HTML, links or mentions."""
     return _LEADING.sub(r"\1\\\2", _inner(text.strip()))
 
 
 def _inner(text: str) -> str:
-    """Escapes text within a line, where headings and lists cannot occur. Keeps blanks at both ends."""
+    """Escapes text within a line, where no heading or list can start. Keeps blanks at both ends."""
     text = _SPECIAL.sub(r"\\\g<0>", plain(text))
     text = text.replace("://", "&#58;//").replace("www.", "www&#46;")
     return text.replace("@", "@<!-- -->")
 
 
 def code(text: str) -> str:
-    """Returns a code span, or "" if there is no text."""
+    """Returns the text as a code span, or "" if the text is empty."""
     text = plain(text).strip()
     if not text:
         return ""
@@ -71,7 +74,7 @@ def code(text: str) -> str:
 
 
 def inline(line: Words) -> str:
-    """Returns a line of spans. Adjacent spans without markup are escaped as one text."""
+    """Returns a line of spans as Markdown. Adjacent spans without markup are escaped together, as one text."""
     runs = [
         (kind, [span.text for span in spans] if kind == "code" else ["".join(span.text for span in spans)])
         for kind, spans in groupby(line, _kind)
@@ -88,7 +91,7 @@ def _kind(span: Span) -> str:
 
 
 def _opening(text: str) -> str:
-    """Escapes text at the beginning of a line. Keeps blanks at its end."""
+    """Escapes text at the beginning of a line. Keeps blanks at the end of the text."""
     return escape(text) + (" " if text[-1:].isspace() else "")
 
 
@@ -189,12 +192,12 @@ def _more(left: int) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """Returns Markdown for a table's cell. Escapes bars, since a bar would end the cell even inside code."""
+    """Escapes Markdown for the cell of a table. A "|" would end the cell even in a code span."""
     return text.replace("|", "\\|")
 
 
 def _grid(header: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
-    """Returns a Markdown table. `align` has `<` or `>` for each column. Cells are already Markdown."""
+    """Returns a table in Markdown. `align` has "<" or ">" for each column. The cells must already be Markdown."""
     if not rows:
         return ""
     rule = tuple("---" if side == "<" else "--:" for side in align)

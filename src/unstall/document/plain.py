@@ -16,7 +16,7 @@ def plain(text: str) -> str:
 
 
 def short(text: str, longest: int = _LONGEST_NAME) -> str:
-    """Returns `plain(text)`. If the text is too long, its middle is left out."""
+    """Returns the text in one line of printable characters. If it is longer than `longest`, its middle is left out."""
     text = plain(text)
     if len(text) <= longest:
         return text
@@ -25,9 +25,9 @@ def short(text: str, longest: int = _LONGEST_NAME) -> str:
 
 
 def no_command(line: str) -> str:
-    """Returns a printed line, changed by a space if continuous integration would take it for a command.
+    """Returns a line that continuous integration does not take for a command. If necessary, a space is inserted.
 
-    A name from a trace must not give orders. GitHub's Actions and Azure's Pipelines obey lines that begin with `::`, or
+    A name from a trace must not run commands. GitHub Actions and Azure Pipelines obey lines that begin with `::`, or
     that contain `##[` or `##vso[`.
     """
     if _COMMAND.match(line):

@@ -24,7 +24,7 @@ _OF_NO_FILE = "pyproject.toml"
 
 
 def render(document: Document, *, top: int | None = None) -> str:
-    """Returns the log of one run. `top` changes nothing."""
+    """Returns the document's cases as the SARIF log of one run. `top` has no effect."""
     cases = document.cases
     failed = [(number, case) for number, case in enumerate(cases) if case.state == "exceeded"]
     run = {
@@ -81,7 +81,7 @@ def _location(at: Annotation) -> dict[str, Any]:
 
 
 def _artifact(file: str) -> dict[str, str]:
-    """Returns a file relative to the root of the repository, or with its whole path if that is not known."""
+    """Returns the location of a file: relative to the root of the repository, or absolute for an absolute path."""
     for path in (PurePosixPath(file), PureWindowsPath(file)):
         if path.is_absolute():
             return {"uri": f"file:///{_quoted(path.as_posix().lstrip('/'))}"}

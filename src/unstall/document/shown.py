@@ -9,29 +9,29 @@ from unstall.document.document import Document
 
 
 class Shown(ABC):
-    """Data that has a document. `str()` returns text for a terminal of 80 columns."""
+    """The base class of objects that have a document. `str()` returns a text for a terminal with 80 columns."""
 
     __slots__ = ()
 
     @abstractmethod
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the document. With `scrub_paths`, no path in it names a home directory or a machine."""
+        """Returns the document. With `scrub_paths`, its paths name no home directory and no folder of this machine."""
 
     def to_json(self) -> str:
-        """Returns the versioned JSON form."""
+        """Returns the data as JSON. The form of the JSON has a version."""
         from unstall.document.formats import render
 
         return render(self.document(), "json")
 
     def save(self, path: str | Path, *, scrub_paths: bool = False) -> None:
-        """Write the document in the format that the file's ending names.
+        """Writes the document to a file, in the format that the file's ending names.
 
         Args:
-            path: a file whose name ends in .html, .json, .md or .txt.
-            scrub_paths: shorten all paths, so that none names a home directory or a machine.
+            path: A file name that ends in .html, .json, .md or .txt.
+            scrub_paths: Whether to shorten all paths, so that none names a home directory or a folder of this machine.
 
         Raises:
-            UsageError: the file has another ending or cannot be written.
+            UsageError: The file has another ending or cannot be written.
         """
         from unstall.document.formats import format_of, write
 

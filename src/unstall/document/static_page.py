@@ -110,7 +110,7 @@ th {{ color: var(--muted); font-weight: 600; }}
 
 
 def render(document: Document) -> str:
-    """Returns the whole page, with every row."""
+    """Returns the whole HTML page. Tables are shown with all of their rows."""
     blocks = [_paragraph(document.about), *map(_block, document.caveats)]
     blocks += [f"<p>{_safe(document.summary)}</p>"] if document.summary else []
     blocks += map(_block, document.blocks)
@@ -202,7 +202,7 @@ def _chart(block: Chart) -> str:
 
 
 def _grid(header: Sequence[str], rows: Iterable[Sequence[str]], align: Sequence[str]) -> str:
-    """Returns an HTML table. Cells are already HTML."""
+    """Returns an HTML table. The cells must already be HTML."""
     sides = ["left", *align]
 
     def row(cells: Sequence[str], tag: str) -> str:

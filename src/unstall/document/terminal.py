@@ -76,7 +76,7 @@ def render(document: Document, *, top: int = 10, width: int = 80) -> str:
 
 
 def show(document: Document, *, top: int = 10) -> None:
-    """Prints the document to stdout, in colour if stdout is a terminal. Honours `NO_COLOR` and `COLUMNS`."""
+    """Prints the document to stdout, in colour if stdout is a terminal. Obeys `NO_COLOR` and `COLUMNS`."""
     console = _console()
     if not console.is_terminal:
         print(render(document, top=top, width=console.width), end="")
@@ -86,14 +86,17 @@ def show(document: Document, *, top: int = 10) -> None:
 
 
 def notebook(document: Document, *, top: int = 10) -> str:
-    """Returns the document as an HTML fragment for a notebook's output cell."""
+    """Returns the document as an HTML fragment for an output cell of a notebook."""
     console = _console(file=io.StringIO(), width=_NOTEBOOK_WIDTH, record=True, color_system="standard")
     console.print(layout(document, top))
     return console.export_html(inline_styles=True, code_format='<pre style="line-height:normal">{code}</pre>')
 
 
 def layout(document: Document, top: int) -> Group:
-    """Returns the run, the caveats, the summary, then the blocks, with an empty line between each."""
+    """Returns the document as parts that `rich` can print, with an empty line between the parts.
+
+    The order is: the run, the caveats, the summary, the blocks.
+    """
     summary = Text(plain(document.summary), style="bold") if document.summary else None
     caveats, others = ([_block(block, top) for block in each] for each in (document.caveats, document.blocks))
     about = _lines(document.about) if document.about else None
@@ -149,7 +152,7 @@ def _size(parts: Iterable[Part]) -> int:
 
 
 class _Legend:
-    """The legend of bars: their parts in two columns, or in one if two are too wide or if there are several bars."""
+    """The legend of bars, in two columns. It is in one column if two are too wide, or if there are several bars."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
@@ -254,7 +257,7 @@ def _chart(block: Chart, top: int) -> RenderableType:
 
 
 class _DrawnChart:
-    """A chart that is as wide as the space."""
+    """Draws a chart as wide as the available space."""
 
     def __init__(self, chart: Chart) -> None:
         self._chart = chart
@@ -265,7 +268,7 @@ class _DrawnChart:
 
 
 class _Line(NamedTuple):
-    """A row of a ledger: a text, the lines below it, and the figures beside it."""
+    """A row of a ledger: a text, the lines below the text, and the figures beside it."""
 
     text: RenderableType
     below: Sequence[Text]
@@ -276,7 +279,7 @@ class _Line(NamedTuple):
         return Group(self.text, *map(_indented, self.below)) if self.below else self.text
 
     def longest_word(self) -> int:
-        """Returns the width of the text's longest word, in columns."""
+        """Returns the width of the longest word in the text, in characters."""
         words = self.text.plain.split() if isinstance(self.text, Text) else ()
         return max(map(len, words), default=0)
 
@@ -286,10 +289,10 @@ def _indented(text: Text) -> Padding:
 
 
 class _Ledger:
-    """Rows of text and figures. In every ledger, the figures line up under the same names.
+    """A table of texts and figures. In every ledger, figures with the same names line up.
 
-    Figures are beside the text, or below the text if a word would be broken. In a narrow space, the names precede the
-    figures. Without a title, the names are not shown.
+    The figures are beside the text. They are below it if words of the text would have to be broken. If there is even
+    less space, each figure follows its name. Without a title, the names are not shown.
     """
 
     def __init__(
@@ -311,7 +314,7 @@ class _Ledger:
         return self._under(needed, widths) if left >= _LEAST_TEXT else self._packed(options.max_width)
 
     def _width(self, index: int) -> int:
-        """Returns the number of columns that holds every figure."""
+        """Returns the width of a column of figures, in characters."""
         name = self._columns[index].name
         figures = (len(line.figures[index]) for line in self._lines)
         return max(len(name), *(figures or (0,)), _FIGURE_WIDTH if self._fill else 0)
@@ -354,7 +357,7 @@ class _Ledger:
 
 
 def _packed(items: Sequence[str], width: int) -> list[str]:
-    """Returns the items on as few lines as possible, with no item broken."""
+    """Returns the items on as few lines as possible. No item is broken."""
     lines: list[str] = []
     for item in items:
         if lines and len(lines[-1]) + len(item) + 3 <= width:

@@ -22,7 +22,10 @@ def as_table(block: Waterfall) -> Table:
 
 
 def drawing(block: Waterfall) -> str:
-    """Returns a section for the interactive page. It has no inline style, since the page's policy forbids that."""
+    """Returns the waterfall as an HTML section for the interactive page.
+
+    It has no inline styles, because the page's security policy forbids them.
+    """
     takes, gain = (html.escape(name) for name in block.names)
     head = (
         f'<li class="fall-head" aria-hidden="true"><span></span><span></span><span>{takes}</span>'
@@ -42,7 +45,8 @@ def _whole(block: Waterfall) -> int:
 
 
 def _glyphs(level: Level, whole: int) -> Words:
-    """Returns a bar of glyphs: the size of the level, then its difference from the level before, saved or over."""
+    """Returns a bar of glyphs for one level. Glyphs of another kind show how much it differs from the level before
+    it."""
     low, high = (round(_CELLS * each / whole) for each in sorted((level.size, level.was)))
     low = max(low, 1)
     beyond = Span(_SAVED * (high - low), "dim") if level.size < level.was else Span(_OVER * (high - low), "warning")

@@ -38,17 +38,18 @@ def graphed(
 
     Results are copies that belong to the caller. Gradients that a training step leaves in `.grad` are not copies: the
     next call overwrites them. If no graph is possible, calls run eagerly, and one warning gives the reason and the
-    line. A graph that is not faster than eager is not kept. Without a CUDA device, all calls run eagerly.
+    line. A graph that is not faster than eager execution is not kept. Without a CUDA device, all calls run eagerly.
 
     Args:
         fn: The function or module. If None, a decorator with the other arguments is returned.
         streams: How many streams a graph uses. 1: the graph does not fork. "auto": the number that is measured to be
             fastest.
-        shapes: "exact" captures a graph for each shape. "bucket" pads inputs to powers of two and cuts results back. A
-            list of sizes pads inputs to those sizes. Inputs are padded only if results keep the same bits.
-        verify: If False, graphs are used without comparing their results with eager.
-        max_graphs: How many graphs are kept. The least recently used graph is evicted.
-        strict: If True, `GraphedError` is raised instead of the warning that no graph is possible.
+        shapes: "exact" captures a graph for each shape. "bucket" pads inputs to powers of two, and cuts results to
+            their true size. A list of sizes pads inputs to those sizes. Inputs are padded only if that does not change
+            any bit of the results.
+        verify: If False, graphs are used without comparing their results with those of eager execution.
+        max_graphs: How many graphs are kept. If there are more, the least recently used graph is dropped.
+        strict: If True, `GraphedError` is raised where otherwise a warning would say that no graph is possible.
 
     Returns:
         A callable like `fn`, or a module of the same class with the same state. Its `.stats()` returns statistics.
@@ -73,7 +74,8 @@ def graphed(
 
 
 def sizes_from(shapes: object) -> Sizes | None:
-    """Returns the sizes to pad to, or None for "exact". Raises UsageError for any other value."""
+    """Returns the sizes that inputs are padded to; None for "exact". Raises UsageError if `shapes` has no valid
+    value."""
     if isinstance(shapes, str) and shapes in ("exact", "bucket"):
         return Sizes() if shapes == "bucket" else None
     if isinstance(shapes, Iterable) and not isinstance(shapes, (str, bytes, Mapping)):

@@ -21,16 +21,17 @@ _READS = 5  # reads that are timed
 
 
 class ScalarBlock:
-    """A row of scalars for each of a few steps: packed on the device, then copied to pinned host memory.
+    """Holds the scalars of a few steps, one row for each step. The rows are packed on the device and then copied to
+    pinned host memory together.
 
-    If a step has one scalar, it is copied to its pinned row immediately. A block is made and filled on one stream only,
-    because on another stream, freed tensors might still use the block's device memory.
+    If a step has only one scalar, the scalar is copied to pinned memory immediately. All work on a block must be on
+    one stream, because its device memory might still be in use by tensors that were freed on another stream.
     """
 
     __slots__ = ("_host", "_packed", "_pinned", "_rows", "_used", "kind", "stream")
 
     def __init__(self, kind: ScalarKind, rows: int, stream: torch.Stream) -> None:
-        """`stream` must be the current stream."""
+        """Allocates the block. `stream` must be the current stream."""
         device, dtype, width = kind
         self.kind, self.stream = kind, stream
         self._used = 0
@@ -42,7 +43,7 @@ class ScalarBlock:
         self._rows = [list(scalars[row * width : (row + 1) * width]) for row in range(rows)]
 
     def put(self, scalars: list[torch.Tensor]) -> int:
-        """Adds a row. Returns its number."""
+        """Adds the scalars of a step as a new row. Returns the number of the row."""
         row = self._used
         self._used += 1
         if self._packed is None:
@@ -52,19 +53,20 @@ class ScalarBlock:
         return row
 
     def send(self) -> None:
-        """Copies all rows to the host, on the current stream."""
+        """Begins to copy all rows to the host, on the current stream."""
         if self._packed is not None:
             self._pinned.copy_(self._packed, non_blocking=True)
 
     def read(self) -> list[list[float]]:
-        """Returns all rows, as lists of numbers, and frees the block for reuse. Call it after the copy has ended."""
+        """Returns all rows as lists of numbers, and marks the block as empty. Call this after the copy to the host has
+        ended."""
         self._used = 0
         rows: list[list[float]] = self._host.tolist()
         return rows
 
 
 class MetricBatch:
-    """Consecutive steps whose scalars are copied together, as soon as there are `limit` steps."""
+    """Consecutive steps whose scalars are copied to the host together, once there are `limit` steps."""
 
     __slots__ = ("_blocks", "_pool", "_read", "_streams", "behind", "first", "limit", "sent", "sent_ns", "unready_ns")
 
@@ -79,7 +81,8 @@ class MetricBatch:
         self.sent_ns = self.unready_ns = 0  # time of sending, and how long after that it was last seen pending
 
     def fits(self, accelerator: Accelerator, stream: torch.Stream) -> bool:
-        """Returns whether all rows on that accelerator were made on that stream."""
+        """Returns whether all rows of this batch on that accelerator were made on that stream. True if there are none
+        yet."""
         return bool(self._streams.setdefault(accelerator, stream) == stream)
 
     def put(self, kind: ScalarKind, scalars: list[torch.Tensor]) -> int:
@@ -106,11 +109,11 @@ class MetricBatch:
         self.sent_ns = time.perf_counter_ns()
 
     def may_send(self) -> bool:
-        """Returns False while a CUDA graph is being captured, since the copy would become part of the graph."""
+        """Returns whether no CUDA graph is being captured. During a capture, a copy would become part of the graph."""
         return not any(accelerator.capturing() for accelerator in self._streams)
 
     def is_computed(self) -> bool:
-        """Returns whether the device has finished all work that precedes the copy."""
+        """Returns whether the device has finished all work on the streams of this batch."""
         return all(stream.query() for stream in self._streams.values())
 
     def is_there(self) -> bool:
@@ -127,7 +130,8 @@ class MetricBatch:
             event.synchronize()
 
     def row(self, kind: ScalarKind, number: int) -> list[float]:
-        """Returns a row that has arrived. The first call reads all rows and frees their memory."""
+        """Returns a row that was copied to the host. The first call reads all rows and returns their blocks to the
+        pool."""
         if self._read is None:
             self._read = {kind: block.read() for kind, block in self._blocks.items()}
             self._pool.take_back(list(self._blocks.values()), list(self._streams), self.sent or [])
@@ -135,7 +139,7 @@ class MetricBatch:
 
 
 class ScalarPool:
-    """Reusable blocks and events."""
+    """Blocks and events that can be used again."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -143,7 +147,7 @@ class ScalarPool:
         self._events: dict[Accelerator, list[torch.Event]] = {}
 
     def block(self, kind: ScalarKind, stream: torch.Stream) -> ScalarBlock:
-        """Returns a free block. `stream` must be the current stream."""
+        """Returns a block that is not in use. `stream` must be the current stream."""
         free = self._blocks.setdefault((kind, stream), [])
         if not free:  # one is filled while another is copied
             free += [ScalarBlock(kind, self._rows, stream) for _ in range(_BLOCKS)]
@@ -161,7 +165,8 @@ class ScalarPool:
 
 
 def read_ns(accelerator: Accelerator) -> int:
-    """Returns the time in ns of one `.item()` on an idle device: the call, the copy and the host's wake-up."""
+    """Measures one `.item()` on an idle device. Returns its time in ns, which includes the call, the copy and the
+    wake-up of the host."""
     took = []
     with torch.no_grad(), accelerator.on(accelerator.stream("reads")):
         scalar = torch.zeros((), device=accelerator.device)
@@ -173,7 +178,8 @@ def read_ns(accelerator: Accelerator) -> int:
 
 
 def _readable(host: torch.Tensor) -> torch.Tensor | NDArray[np.generic]:
-    """Returns the tensor as a NumPy array if NumPy has the dtype, because NumPy's `tolist` is faster than torch's."""
+    """Returns a NumPy view of the tensor, because NumPy's `tolist` is faster than torch's. Returns the tensor itself
+    if NumPy lacks its dtype."""
     try:
         return host.numpy()
     except (RuntimeError, TypeError):

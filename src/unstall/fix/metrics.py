@@ -30,7 +30,7 @@ _OF_THE_LAG = 4  # at most 1/4 of `max_lag` is copied together
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """The values of one step, by name. Steps are counted from 0."""
+    """The values of one step, by name. `step` counts from 0."""
 
     step: int
     values: Mapping[str, float]
@@ -38,7 +38,7 @@ class MetricRow:
 
 @dataclass(frozen=True, slots=True)
 class MetricStats(Printed):
-    """Sums over all steps so far. Times in ns."""
+    """Statistics of a `MetricBuffer`: sums over all steps so far. Times are in ns."""
 
     steps: int
     arrived: int
@@ -51,9 +51,9 @@ class MetricStats(Printed):
 
     @property
     def gain_ns(self) -> int | None:
-        """A lower bound of the time saved, compared with reading each value at its step.
+        """A lower bound of the time that was saved, compared with reading each value in its own step.
 
-        Negative: time was lost. None: not measured.
+        Negative if time was lost. None if that was not measured.
         """
         return None if self.calls_ns is None else self.spared_ns + self.calls_ns - self.add_ns
 
@@ -78,9 +78,9 @@ _Groups = dict[tuple[torch.device, torch.dtype], tuple[list[str], list[torch.Ten
 
 
 class _Pending:
-    """A step whose values have not been delivered.
+    """A step whose values have not been delivered yet.
 
-    Values on the device are in rows of `batch`, which is None if all values were on the host.
+    Values on the device are in rows of `batch`. `batch` is None if all values were on the host.
     """
 
     __slots__ = ("batch", "rows", "step", "values")
@@ -93,16 +93,16 @@ class _Pending:
 
 
 class MetricBuffer:
-    """Takes each step's metrics as tensors on the device, and delivers them as numbers, in order, some steps later.
+    """Takes each step's metrics as tensors on the device. Delivers them as numbers, in order, some steps later.
 
         with unstall.MetricBuffer(print) as metrics:
             for batch in loader:
                 metrics.add(loss=step(batch))
 
-    `add` packs a step's scalars with one kernel for each dtype. One copy takes the scalars of up to eight steps, but at
-    most a quarter of `max_lag`. If the device is behind, one copy takes one step. `add` waits only if the device is
-    more than `max_lag` steps behind. It then waits for the oldest step, while the device still has later steps to
-    compute.
+    `add` packs a step's scalars with one kernel for each dtype. One copy to the host takes the scalars of up to eight
+    steps, but of at most a quarter of `max_lag` steps. If the device is behind, each step has its own copy. `add`
+    waits only if more than `max_lag` steps are pending. It then waits for the oldest step, while the device still has
+    later steps to compute.
 
     Pending values are delivered when the `with` block ends, even by an exception, and when the interpreter exits.
     `os._exit` and fatal signals lose them. A forked process starts without pending values.
@@ -191,7 +191,8 @@ class MetricBuffer:
                 self._raise_on_nan()
 
     def take(self) -> list[MetricRow]:
-        """Returns the rows that have arrived since the last `take`. If `deliver` was given, there are none.
+        """Returns the rows that have arrived since the last call of `take`. Returns no rows if the buffer has a
+        `deliver` function.
 
         Raises:
             FloatingPointError: `stop_on_nan` is True, and a NaN has arrived.
@@ -215,7 +216,8 @@ class MetricBuffer:
             self._raise_on_nan()
 
     def stats(self) -> MetricStats:
-        """Returns statistics. The first call measures one read on a separate stream, which takes about 0.1 ms."""
+        """Returns statistics. The first call measures the time of one `.item()` on a separate stream, which takes
+        about 0.1 ms."""
         note = "" if self._reads or not self._steps else "nothing was on a device: values were read at once"
         with self._lock:
             if self._read_ns is None and self._accelerator is not None and not self._accelerator.capturing():
@@ -241,7 +243,8 @@ class MetricBuffer:
             self._finish()
 
     def _put(self, pending: _Pending, groups: _Groups) -> None:
-        """Packs a step's scalars on the device into the step's batch, and reads scalars on the CPU immediately."""
+        """Packs a step's scalars on the device into a row of the current batch. Reads scalars on the CPU
+        immediately."""
         there: list[tuple[ScalarKind, Accelerator]] = []
         for (device, dtype), (names, tensors) in groups.items():
             accelerator = accelerator_of(device)
@@ -273,8 +276,8 @@ class MetricBuffer:
             self._accelerator = accelerator
 
     def _next_batch(self) -> MetricBatch:
-        """Returns a new batch. If the device is behind, it takes one step only: the host then has time to spare, and
-        `add` never waits for more than one step."""
+        """Returns a new batch, for the next steps. If the device is behind, the batch takes one step only. The host
+        then has time for a copy in each step, and `add` never waits for more than one step."""
         behind = self._last is not None and not self._last.is_there()
         return MetricBatch(self._pool, self._steps, 1 if behind else self._at_once, behind=behind)
 
@@ -285,7 +288,8 @@ class MetricBuffer:
             self._last = batch
 
     def _catch_up(self) -> None:
-        """Delivers everything that the device is done with."""
+        """Delivers all steps that the device has finished. Copies their values to the host first, if that has not
+        happened yet."""
         batch = self._batch
         if batch is not None and batch.may_send():
             computed = batch.is_computed()
@@ -295,7 +299,7 @@ class MetricBuffer:
         self._look()
 
     def _look(self) -> None:
-        """Delivers everything that has arrived."""
+        """Delivers all steps whose values have been copied to the host."""
         while self._pending:
             batch = self._pending[0].batch
             if batch is not None and not batch.is_there():
@@ -348,7 +352,8 @@ class MetricBuffer:
             raise FloatingPointError(reason)
 
     def _finish(self) -> None:
-        """Flushes without raising: another error is being raised, or the interpreter is exiting."""
+        """Delivers all pending steps without raising exceptions, because another exception is being raised or the
+        interpreter is exiting."""
         with self._lock:
             refused: list[str] = []
             while self._pending:
@@ -369,13 +374,14 @@ class MetricBuffer:
             print(f"unstall: the metrics {what}", file=sys.stderr)
 
     def _begin_in_fork(self) -> None:
-        """Resets the buffer in a forked process: pending rows, events and the lock belong to the parent."""
+        """Resets the buffer in a forked process, because pending steps, events and the lock belong to the parent
+        process."""
         self._lock = threading.RLock()
         self._pending.clear()
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """Drops all pending rows and their memory."""
+        """Drops the memory and the events of all pending steps."""
         self._pool = ScalarPool(self._at_once)
         self._batch = None
         self._last = None

@@ -24,12 +24,12 @@ _DEEPEST = 64
 def prefetch(
     loader: Iterable[Item], device: torch.device | str | int = "cuda", depth: int | Literal["auto"] = "auto"
 ) -> Prefetch[Item]:
-    """Iterates over `loader` with each batch's tensors on `device`, fetched and copied ahead.
+    """Iterates over `loader`, with each batch's tensors on `device`. Fetches and copies batches ahead of the program.
 
         for images, labels in unstall.prefetch(loader): ...
 
-    A thread fetches up to `depth` batches ahead. It copies them into pinned buffers, unless they are pinned, and then
-    to the device on a separate stream. The program may keep the batches.
+    A thread fetches up to `depth` batches ahead. It copies them to pinned buffers, unless they are pinned, and then to
+    the device on a separate stream. The program may keep the batches.
 
     Fetching ahead never changes what the program computes. The program's own thread fetches the first batches. It also
     fetches all other batches, so that only copies overlap, if
@@ -60,7 +60,8 @@ def prefetch(
 
 
 class Prefetch(Generic[Item]):
-    """See `prefetch`. All other attributes are the loader's: reading or setting them reads or sets the loader's."""
+    """The iterable that `prefetch` returns. Except for `stats`, reading or setting an attribute reads or sets that
+    attribute of the loader."""
 
     def __init__(self, loader: Iterable[Item], device: torch.device, depth: int | Literal["auto"]) -> None:
         self._loader = loader
@@ -104,7 +105,7 @@ class Prefetch(Generic[Item]):
         return f"prefetch({type(self._loader).__name__}, {wanted}): {self.stats().text}"
 
     def _state_dict(self) -> Mapping[str, object]:
-        """Returns the loader's state after the last batch that the program got."""
+        """Returns the loader's state after the last batch that the program received."""
         state = self._passes.state
         return cast(StatefulLoader, self._loader).state_dict() if state is None else state
 

@@ -53,19 +53,20 @@ def stream_map(
         for scores in unstall.stream_map(model, batches): ...
 
     `fn` is called in this thread, once for each item, in order. The calls run up to `in_flight` items ahead of the
-    results that are taken. If memory runs out, fewer items are in flight, and the item's call is repeated with the same
-    random state.
+    results that the program has taken. If memory runs out, fewer items are in flight, and the item's call is repeated
+    with the same random state.
 
     Args:
         fn: Takes an item with its tensors on the device, and returns tensors.
-        items: An iterable of tensors, or of tensors in tuples, lists, mappings and dataclasses, of any shape and dtype,
-            nested at will. Results may have the same forms.
+        items: An iterable of tensors, or of tensors in tuples, lists, mappings and dataclasses, of any shape and
+            dtype, nested at will. Results may have the same forms.
         device: Where `fn` computes. If torch has no such device, items are passed through unchanged.
         in_flight: How many items may be in flight at a time, at least 1. "auto": 5, or fewer if memory is short.
-        strategy: "engines": one stream copies in, one computes, one copies out. "streams": each item uses one of a ring
-            of streams for everything, so that small kernels of several items run side by side. "auto": measures both
-            on the first items. It does not try "streams" if `fn` writes to tensors that outlive a call, since then
-            order matters. For items of up to 8 MiB it also tries "plain": everything on the program's own stream.
+        strategy: "engines": one stream copies in, one computes, one copies out. "streams": each item uses one of
+            several streams for everything, so that small kernels of several items run side by side. "auto": measures
+            both on the first items. It does not try "streams" if `fn` writes to tensors that outlive a call, because
+            the order of calls then matters. For items of up to 8 MiB it also tries "plain": everything on the
+            program's own stream.
         out: Where results go. "pinned": pinned host memory. "cpu": pageable host memory. "device": they stay there.
 
     Returns:
@@ -92,7 +93,8 @@ _IN_ORDER = "the function writes to tensors that outlive a call, so its calls st
 
 
 class StreamMap(Generic[Result]):
-    """See `stream_map`. Iterates over the items once. If closed or dropped, it drops the items in flight."""
+    """The iterator that `stream_map` returns. It passes over the items once. If it is closed or dropped, the items in
+    flight are dropped too."""
 
     def __init__(
         self,
@@ -173,7 +175,8 @@ class StreamMap(Generic[Result]):
         return unpinned(flight.result) if self._out == "cpu" else flight.result
 
     def _advance(self, accelerator: Accelerator) -> None:
-        """Sends one more item. If that fails, the error is raised after the results of earlier items."""
+        """Sends one more item to the device. If that raises an exception, the exception is raised after the results of
+        earlier items."""
         try:
             self._sender.wait_until_read()
             try:
@@ -197,7 +200,7 @@ class StreamMap(Generic[Result]):
             del error  # its traceback has this frame
 
     def close(self) -> None:
-        """Ends the iteration. Drops results that were not taken."""
+        """Ends the iteration. Drops the results that the program has not taken."""
         self._ended, self._error, self._loop = True, None, None
         self._items = iter(())
         flights, self._flights = self._flights, deque()
@@ -254,8 +257,8 @@ class StreamMap(Generic[Result]):
             self._trial = Trial(self._candidates(), self._sent, self._window)
 
     def _sent_off(self, accelerator: Accelerator, item: object, calls: Calls, strategy: str) -> Flight[Result] | None:
-        """Sends an item. If memory runs out, makes room and tries again. Returns None if the program must take results
-        first."""
+        """Sends an item to the device. If device memory runs out, halves the number of items in flight and tries
+        again. Returns None if the program must take results before the item can be sent."""
         before = RandomStates({"torch", *self._rng_used}, [accelerator.device])
         while True:
             try:
@@ -317,7 +320,7 @@ class StreamMap(Generic[Result]):
         return Flight(self._sent, result, on_device, end, strategy)
 
     def _in_place(self, accelerator: Accelerator, item: object, calls: Calls) -> Flight[Result]:
-        """Computes an item on the program's own stream, after everything in flight."""
+        """Computes an item on the program's own stream, after all items in flight."""
         device, current = accelerator.device, accelerator.current()
         if self._flights and self._flights[-1].strategy != "plain":
             for flight in self._flights:
@@ -346,7 +349,8 @@ class StreamMap(Generic[Result]):
         return copy
 
     def _watched(self, calls: Calls, item: object, inputs: list[torch.Tensor]) -> Result:
-        """Makes one of the first calls for an item's shapes. Notes RNG use, and writes to tensors from outside."""
+        """Calls the function, in one of the first two calls for items of these shapes. Notes which random generators
+        it uses, and whether it writes to tensors that existed before the call and are not its inputs."""
         states = random_states()
         with OutsideWrites(inputs) as outside:
             result = self._fn(item)
@@ -362,7 +366,8 @@ class StreamMap(Generic[Result]):
         return result
 
     def _fit(self, accelerator: Accelerator) -> None:
-        """Limits how many items are in flight, so that items of the mean size so far fit into the free memory."""
+        """Limits the number of items in flight, so that they fit into free device memory. Expects each item to have
+        the mean size of the items so far."""
         each = self._counters.bytes_in // _WATCHED
         self._each = each + self._counters.bytes_out // _WATCHED
         self._small = self._each <= _SMALL_BYTES
@@ -397,7 +402,8 @@ class StreamMap(Generic[Result]):
                 self._alone = self._out != "device" and self._each <= _WAITED_BYTES
 
     def _copying_ns(self) -> float:
-        """Returns the longer of an item's copies in and out, in ns, or 0 if not known yet."""
+        """Returns the time of an item's copy in or copy out, whichever is longer, in ns. Returns 0 if that is not
+        known yet."""
         copies = [self._spans[place] for place in (0, 2) if place < len(self._spans)]
         return max((milliseconds(*span) * 1e6 for span in copies if span[1].query()), default=0.0)
 

@@ -23,7 +23,7 @@ LARGE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class CopyStats(Printed):
-    """Statistics of one copy to the host. Times in ns."""
+    """Statistics of one copy to the host. Times are in ns."""
 
     bytes: int
     by: str  # "the current stream", "a copy stream" or "a plain copy"
@@ -41,7 +41,8 @@ class CopyStats(Printed):
 
 
 class HostFuture(Generic[Nest]):
-    """The result of `to_host`, which can be awaited. It gives access to its tensors only after they were copied."""
+    """The future that `to_host` returns. `result()` or `await` returns the value on the host, once it has been
+    copied."""
 
     def __init__(self, value: Nest, events: list[torch.Event], size_bytes: int, by: str) -> None:
         self._value = value
@@ -52,11 +53,11 @@ class HostFuture(Generic[Nest]):
         self._waited = 0
 
     def done(self) -> bool:
-        """Returns whether `result()` would return at once."""
+        """Returns whether `result()` would return without waiting."""
         return all(event.query() for event in self._events)
 
     def result(self) -> Nest:
-        """Waits for the copy, and for nothing else. Returns the value on the host."""
+        """Waits for the copy, but not for later work of the device. Returns the value on the host."""
         if self._read is None:
             start = time.perf_counter_ns()
             for event in self._events:
@@ -85,7 +86,8 @@ class HostFuture(Generic[Nest]):
 
 
 def to_host(value: Nest) -> HostFuture[Nest]:
-    """Starts to copy tensors to the host with their current values. Later writes do not change the copies.
+    """Starts to copy tensors to the host with their current values. Later writes to the tensors do not change the
+    copies.
 
         loss_on_host = unstall.to_host(loss)
         ...  # launch the next step
@@ -95,9 +97,9 @@ def to_host(value: Nest) -> HostFuture[Nest]:
         value: A tensor of any shape and dtype, or tensors in tuples, lists, mappings and dataclasses, nested at will.
 
     Returns:
-        A future. `.result()` returns `value` with all tensors on the CPU. They are detached from autograd, and have the
-        same shapes and dtypes, and the strides that `.cpu()` gives. They are in pinned memory, which torch reuses once
-        they are freed. Tensors that were on the CPU are cloned.
+        A future. `.result()` returns `value` with all tensors on the CPU. They are detached from autograd. They have
+        the same shapes and dtypes, and the strides that `.cpu()` gives. Copies from a device are in pinned memory,
+        which torch reuses once they are freed. Tensors that were on the CPU are cloned.
 
     Raises:
         UsageError: A CUDA graph is being captured.

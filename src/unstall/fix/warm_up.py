@@ -23,7 +23,8 @@ Trace = list[tuple[str, int, int, int]]
 
 @dataclass(frozen=True, slots=True)
 class WarmUpStats(Printed):
-    """Reserved memory, predicted by the allocator model from an empty cache. None: not recorded, or memory runs out."""
+    """Statistics of a `warm_up`. The allocator model predicts the reserved memory, starting with an empty cache. A
+    figure is None if memory was not recorded, or if memory runs out in the model."""
 
     calls: int
     largest_bytes: int  # size of the largest call's inputs
@@ -46,7 +47,8 @@ class WarmUpStats(Printed):
 
 
 def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
-    """Calls `fn` with each input, the largest first, and predicts how much memory would be reserved otherwise.
+    """Calls `fn` with each input, the largest first. Predicts how much memory that reserves, and how much the opposite
+    order would reserve.
 
         print(unstall.warm_up(forward_and_backward, longest_batch, usual_batch))
 
@@ -59,7 +61,8 @@ def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
             nested and of any shape and dtype.
 
     Returns:
-        Bytes reserved, bytes that would be reserved if the smallest input came first, and the peak of allocated bytes.
+        Statistics: the bytes that are reserved, the bytes that would be reserved if the smallest input came first, and
+        the peak of allocated bytes.
 
     Raises:
         UsageError: `fn` cannot be called, or there are no inputs.
@@ -94,10 +97,10 @@ def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
 
 
 def replay_reserved(traces: list[Trace], total_bytes: int) -> tuple[int | None, int | None]:
-    """Replays calls one after the other in the allocator model.
+    """Replays the memory requests of calls in the allocator model, in the order of `traces`.
 
-    Returns the bytes reserved at the end and the peak of allocated bytes, or (None, None) if memory runs out in this
-    order.
+    Returns (reserved, peak): the bytes that are reserved at the end, and the peak of allocated bytes. Returns (None,
+    None) if memory runs out in this order.
     """
     allocator = CachingAllocator(total_bytes)
     held: dict[tuple[int, int], Block] = {}
@@ -116,7 +119,7 @@ def replay_reserved(traces: list[Trace], total_bytes: int) -> tuple[int | None, 
 
 
 def _recorded(fn: Callable[..., object], value: object, device: torch.device) -> Trace:
-    """Calls `fn` and returns its memory requests. Memory that `fn` keeps stays allocated in a replay."""
+    """Calls `fn` and returns its memory requests. Memory that `fn` keeps is never freed in these requests."""
     torch.cuda.synchronize(device)
     torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=10_000_000)
     try:
@@ -142,7 +145,8 @@ def _bytes_of(value: object) -> int:
 
 
 def _all_like(device: torch.device) -> list[torch.device]:
-    """Returns all devices of the type of `device`. The warmed-up function may use RNGs of any of them."""
+    """Returns all devices of the same type as `device`. The function that is warmed up may use the random generators
+    of any of them."""
     if not is_there(device):
         return []
     count = torch.get_device_module(device).device_count()

@@ -10,13 +10,13 @@ _INDENT = "    "  # of continuation lines
 
 
 class Printed:
-    """Base class of statistics. Printing statistics gives their `text`, wrapped to the terminal's width."""
+    """Base class of statistics. Printing them shows `text`, wrapped to the terminal's width."""
 
     __slots__ = ()
 
     @property
     def text(self) -> str:
-        """The full text, with lines of any length."""
+        """The statistics in words, with lines of any length."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -26,8 +26,8 @@ class Printed:
 def wrapped(text: str, width: int | None = None) -> str:
     """Wraps each line of `text` at `width` columns, but not below 40 or above 120.
 
-    The default is the terminal's width (or `COLUMNS`), or 80 without a terminal. Continuation lines are indented more
-    than the first line. Words stay whole.
+    If `width` is None, the width is that of the terminal, or of the environment variable `COLUMNS` if it is set, or 80
+    without both. Continuation lines are indented more than the first line. Words stay whole.
     """
     columns = shutil.get_terminal_size((80, 24)).columns if width is None else width
     columns = max(_LEAST, min(columns, _WIDEST))

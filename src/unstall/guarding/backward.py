@@ -24,7 +24,12 @@ _KEY = "unstall.guarding"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Caller:
-    """The code that called a backward pass that is still running: its guard and its frame."""
+    """The caller of a backward pass that has not ended.
+
+    Attributes:
+        region: The innermost block of `no_sync` or `allow_sync` around the call of backward().
+        frame: The Python frame that called backward().
+    """
 
     region: Region
     frame: FrameType
@@ -34,10 +39,10 @@ _running: list[Caller] = []
 
 
 def carry(torch: ModuleType) -> None:
-    """Patches torch's autograd engine: the guard of a thread that calls backward() also holds in the threads of
-    autograd that run the backward pass. It is called when torch has been imported.
+    """Patches torch's autograd engine, so that a guard (`no_sync`) covers the backward passes that are called in its
+    block. The guard is then also active in the threads in which autograd runs these passes.
 
-    Does nothing if this version of torch copies no objects into autograd's threads.
+    Does nothing if this version of torch copies no objects into autograd's threads. Call this once torch is imported.
     """
     torch_c: Any = torch._C
     if not hasattr(torch_c, "_stash_obj_in_tls"):
@@ -45,7 +50,8 @@ def carry(torch: ModuleType) -> None:
     stash = _stash(torch_c)
 
     class Engine(torch_c._ImperativeEngine):  # type: ignore[misc]
-        """torch's engine, whose backward passes carry the guard of their caller."""
+        """torch's autograd engine with one addition: a backward pass carries its caller's guard into autograd's
+        threads."""
 
         def run_backward(self, *args: Any, **kwargs: Any) -> Any:
             region = regions.innermost()
@@ -76,10 +82,12 @@ def carry(torch: ModuleType) -> None:
 
 
 def _stash(torch_c: Any) -> Callable[[object], None]:
-    """Returns a function that stashes an object for this thread, under our key.
+    """Returns a function that stores an object in torch's thread-local storage, from which autograd's threads get a
+    copy.
 
-    torch releases what was stashed once nobody can get it any more. Some versions, such as 2.11, do so without having
-    taken a reference before. The object would then be freed while it is in use, so a reference is taken for them.
+    torch releases a stored object when it is replaced. Some versions, such as 2.11, release it without having taken a
+    reference when it was stored. The object would then be freed while it is in use. For these versions, the returned
+    function takes the reference.
     """
     probe = object()
     before = sys.getrefcount(probe)
@@ -97,9 +105,10 @@ def _stash(torch_c: Any) -> Callable[[object], None]:
 
 
 def caller_of(thread: int) -> Caller | None:
-    """Returns the caller of the backward pass for which another thread works, or None if the caller is not certain.
+    """Returns the caller of the backward pass that another thread runs, or None if the caller is not certain. `thread`
+    is the other thread's `threading.get_ident()`.
 
-    It is certain if only one backward pass runs, and the thread is not one of the program's own threads.
+    The caller is certain if only one backward pass runs, and Python's `threading` did not start the thread.
     """
     if len(_running) != 1 or any(own.ident == thread for own in threading.enumerate()):
         return None
@@ -107,7 +116,8 @@ def caller_of(thread: int) -> Caller | None:
 
 
 def place() -> Place | None:
-    """Returns the line that called the backward pass for which this thread works, or None."""
+    """Returns the line that called backward(), if this thread is one of autograd's and runs that pass. Otherwise
+    returns None."""
     found = _caller()
     return place_of(found.frame) if found is not None else None
 

@@ -16,11 +16,12 @@ Block = Callable[[], AbstractContextManager[object]]
 
 
 def decorated(function: Function, block: Block) -> Function:
-    """Returns `function`, changed so that each call runs in a block of its own. The kind of function stays the same.
+    """Returns a function that calls `function` in a `with` block. `block` returns a new context manager for each call.
 
-    If it is a generator, the block is entered whenever the generator resumes, and left whenever it yields.
+    An async function stays async, and a generator function stays a generator function. In a generator, the block is
+    entered whenever the generator resumes, and left whenever the generator yields.
 
-    Raises UsageError if `function` cannot be called.
+    Raises UsageError if `function` is not callable.
     """
     if not callable(function):
         raise UsageError(f"only functions can be decorated, not {function!r}")

@@ -86,13 +86,19 @@ _MISSED = (
 
 
 class DriverWaits:
-    """The source of a real GPU's waits: the hooks call its methods while any thread is guarded."""
+    """Reports waits of the CPU for a real GPU to the active guard (`no_sync`). While any thread is guarded, the hooks
+    in CUDA's driver (`_hooks.c`) call `before` and `after`."""
 
     def __init__(
         self, library: str = LIBRARY, operators: Callable[[], Sequence[str]] = tuple, *, own_allocator: bool = True
     ) -> None:
-        """`operators` returns the names of all operators of torch, "aten::index.Tensor". `own_allocator`: whether torch
-        allocates by an allocator of its own.
+        """Installs no hooks yet: `switch(True)` does that.
+
+        Args:
+            library: The file name of CUDA's driver.
+            operators: Returns the names of all operators of torch, such as "aten::index.Tensor".
+            own_allocator: Whether torch allocates device memory by its own allocator, not by one that the user plugged
+                in.
         """
         self._library = library
         self._operators = operators
@@ -104,16 +110,16 @@ class DriverWaits:
         self._lock = threading.Lock()
 
     def switch(self, on: bool) -> None:
-        """Makes the hooks call `before` at each wait from now on; with `on` False, they no longer do. Raises UsageError
-        if the hooks cannot see waits.
-        """
+        """If `on`, makes the hooks in CUDA's driver (`_hooks.c`) call `before` at each wait. Otherwise stops that.
+        Raises UsageError if the hooks cannot see waits on this machine."""
         if on:
             self._install()
         if self._installed:
             _hooks.switch(on)
 
     def settle(self) -> None:
-        """Reports the waits that have ended and were not reported yet."""
+        """Reports the waits that have ended and were not reported yet. Warns of each wait that the hooks in CUDA's
+        driver missed."""
         ended, missed = _hooks.finished() if self._installed else ([], 0)
         errors = []
         for number, duration_ns in ended:
@@ -129,9 +135,17 @@ class DriverWaits:
     def before(
         self, kind: int, operators: Sequence[str], size_bytes: int, is_pinned: int, thread: int, here: int
     ) -> int:
-        """Called before a wait. Returns 0 to ignore the wait, -1 to refuse it, or else the number to pass to `after`.
+        """Called by the hooks in CUDA's driver (`_hooks.c`) before a wait. Returns 0 to ignore the wait, -1 to refuse
+        it, or else a number for `after`.
 
-        `here`: this thread waits, and the call is not the allocator's.
+        Args:
+            kind: The number of the kind of driver call, as in `_hooks.c`.
+            operators: The torch operators that run in the waiting thread, by their C++ names, outermost first.
+            size_bytes: The size of a copy.
+            is_pinned: Whether the host memory of a copy is pinned.
+            thread: The `threading.get_ident()` of the waiting thread.
+            here: Whether the current thread is the waiting one, and the call does not come from torch's memory
+                allocator.
         """
         meant = _KINDS[kind]
         if meant == "download" and size_bytes <= VALUE_BYTES:
@@ -157,8 +171,12 @@ class DriverWaits:
         return number
 
     def after(self, number: int, duration_ns: int) -> int:
-        """Reports that a wait is over, given the number that `before` returned. A duration of -1 ns means that the
-        hooks asked about the wait too late: such a wait is not reported.
+        """Called by the hooks in CUDA's driver (`_hooks.c`) after a wait, to report it. Returns 0.
+
+        Args:
+            number: The number that `before` returned for the wait.
+            duration_ns: The length of the wait. -1 if the hooks called `before` too late; the wait is then not
+                reported.
         """
         pending = self._pending.pop(number, None)
         if pending is not None and duration_ns >= 0:
@@ -185,12 +203,12 @@ class DriverWaits:
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """Returns whether this is the error that torch raises for a wait that was refused."""
+    """Returns whether `error` is the error that torch raises after a guard has refused a wait."""
     return isinstance(error, RuntimeError) and "operation not permitted" in str(error)
 
 
 def connect(torch: ModuleType) -> None:
-    """Makes guards see waits for a real GPU, as soon as CUDA is initialized.
+    """Makes guards see waits for a real GPU, once CUDA is initialized.
 
     Does nothing on a virtual GPU, or if this version of torch has no CUDA.
     """

@@ -14,10 +14,11 @@ _MODES = get_args(Mode)
 
 
 class Guard:
-    """The waits that one guard saw.
+    """Collects the waits that occur under one guard.
 
     Attributes:
-        mode: What the guard does about waits.
+        mode: What happens at a wait. "error": an error is raised. "warn": a warning is shown. "count": the wait is
+            only counted.
         waits: The first 10,000 waits, in order.
         count: The number of all waits.
     """
@@ -40,6 +41,6 @@ class Guard:
             self.waits.append(wait)
 
     def refuse(self, wait: Wait) -> SyncError:
-        """Adds a wait as `note` does, and returns the error to raise for it."""
+        """Adds a wait as `note` does. Returns the SyncError for the wait, and does not raise it."""
         self.note(wait)
         return SyncError(str(wait), wait)

@@ -37,7 +37,8 @@ when_imported("torch", _torch_is_imported)
 
 
 class _Block:
-    """A block that is entered and left."""
+    """A context manager that marks its `with` block as entered and left. The same object can be entered again before
+    it is left."""
 
     def __init__(self) -> None:
         self._entered: list[regions.Region] = []

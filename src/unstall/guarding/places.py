@@ -21,19 +21,23 @@ _MOST_FRAMES = 64
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a wait is.
+    """Where a wait is in the program's source. The frame of the wait is the innermost Python frame that belongs
+    neither to a framework nor to unstall. If there is no such frame, it is the innermost Python frame.
 
     Attributes:
-        file, line, function: The wait's frame: the innermost one that is neither a framework's nor unstall's. If there
-            is no such frame, the innermost one of all. `file` is the file as reports print it.
-        called_from: "FILE:LINE" of the program's own innermost line, if the wait's frame is in an installed package.
-            Otherwise "".
-        code: The source of the call that the wait's frame makes.
-        frames: "FILE: FUNCTION" of each frame between the wait's frame and the wait, innermost first, one per line. A
-            built-in function that the innermost of these frames calls comes before them. A built-in function that the
-            wait's frame calls comes after them. Built-in functions have the names that a profiler gives them.
-        path, names: The path of the file and the global names of the wait's frame. The frame itself is not kept,
-            because it would keep the program's tensors alive.
+        file: The file of that frame, as reports print it.
+        line: The line that the frame executes.
+        function: The name of the frame's function.
+        called_from: "FILE:LINE" of the innermost frame in the program's own code, if the frame of the wait is in an
+            installed package; else "".
+        code: The source of the call that the frame makes; "" if that is not known.
+        frames: The frames between the frame of the wait and the wait itself, innermost first, one "FILE: FUNCTION" per
+            line. A built-in function that the innermost of these frames calls is the first line. A built-in function
+            that the frame of the wait calls is the last line. Built-in functions have the names that a profiler gives
+            them.
+        path: The full path of the file.
+        names: The global variables of the frame. They are kept instead of the frame, because the frame would keep the
+            program's tensors alive.
     """
 
     file: str
@@ -50,11 +54,8 @@ NOWHERE = Place("", 0, "", "", "", "", "unstall", {})
 
 
 def place_of(frame: FrameType | None) -> Place:
-    """Returns the place of a wait that this frame, or code called by it, asks for. Returns NOWHERE if there is no such
-    place.
-
-    Frames of guards and of the virtual GPU do not count.
-    """
+    """Returns the place of a wait. `frame` is the innermost Python frame at the time of the wait. Returns NOWHERE if
+    the only frames are those of guards and of the virtual GPU."""
     while frame is not None and frame.f_code.co_filename.startswith(_SOURCES):
         frame = frame.f_back
     if frame is None:
@@ -111,7 +112,8 @@ def _short() -> Shortened:
 
 @lru_cache(4096)
 def _call_at(code: CodeType, instruction: int) -> tuple[str, str]:
-    """Returns the source of an instruction's call, and the name of the function that it calls; "" if unknown."""
+    """Returns (source, name): the source text of the call that a bytecode instruction belongs to, and the name of the
+    function that is called. Each is "" if it is not known."""
     start, end, column, end_column = next(islice(code.co_positions(), instruction // 2, None), (None,) * 4)
     if start is None or end is None or column is None or end_column is None:
         return "", ""
@@ -125,7 +127,7 @@ def _call_at(code: CodeType, instruction: int) -> tuple[str, str]:
 
 
 def _expression(text: str) -> ast.expr | None:
-    """Returns the expression that a text is; None for a statement, such as a loop that waits for its next value."""
+    """Parses a text as an expression. Returns None if the text is a statement, such as the head of a `for` loop."""
     try:
         return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError):
@@ -133,7 +135,8 @@ def _expression(text: str) -> ast.expr | None:
 
 
 def _called_name(expression: ast.expr | None) -> str:
-    """Returns the name of the function that an expression calls: "item" of "loss.item()"; "" if it is no call."""
+    """Returns the name of the function that an expression calls: "item" for "loss.item()". Returns "" if the
+    expression is no call."""
     function = expression.func if isinstance(expression, ast.Call) else None
     if isinstance(function, ast.Attribute):
         return function.attr

@@ -24,8 +24,16 @@ if TYPE_CHECKING:
 
 
 class Region:
-    """A block that has been entered. Its waits are reported to `guard`, or allowed if `guard` is None. `outer` is the
-    region around it.
+    """A `with` block of `no_sync` or `allow_sync` that has been entered.
+
+    Attributes:
+        guard: The guard that gets the waits of the block; None if the block allows waits.
+        outer: The region that was the innermost one when this region was entered; None if there was none.
+        siblings: The active regions of the thread in which this region was entered.
+        task: The asyncio task in which this region was entered; None outside of tasks.
+        active: Whether the block has not been left yet.
+        in_all_contexts: Whether the region also holds in those contexts (`contextvars`) of its thread that have no
+            region.
     """
 
     __slots__ = ("__weakref__", "active", "guard", "in_all_contexts", "outer", "siblings", "task")
@@ -42,25 +50,25 @@ class Region:
 
 
 class _Entered(list["weakref.ref[Region]"]):
-    """The active regions that were entered in a thread, in order. The context and the block own them."""
+    """The active regions that were entered in one thread, in order. The references are weak: contexts and blocks own
+    the regions."""
 
     __slots__ = ("__weakref__",)
 
 
 class Source(Protocol):
-    """Something that sees waits: see `state.py`."""
+    """Reports waits of the CPU for the GPU to guards. The docstring of `state.py` says how."""
 
     def switch(self, on: bool) -> None:
-        """Called when the first thread becomes guarded (True), and when no thread is guarded any more (False). Raises
-        UsageError if the source cannot see waits.
-        """
+        """Called with True when the first thread becomes guarded, and with False when no thread is guarded any more.
+        Raises UsageError if the source cannot see waits."""
 
     def settle(self) -> None:
-        """Called when a guard is left. Reports the waits that have ended."""
+        """Called when a guarded block is left. Reports the waits that have ended and were not reported yet."""
 
 
 class _Here(threading.local):
-    """Of each thread: the regions that nobody leaves go when it does."""
+    """Holds the regions of the current thread. If a region is never left, it ends with its thread."""
 
     def __init__(self) -> None:
         self.entered = _Entered()
@@ -86,7 +94,8 @@ caller: Callable[[], Region | None] = _no_caller
 
 
 def innermost() -> Region | None:
-    """Returns the innermost active region of this thread and task, or None."""
+    """Returns the innermost active region for this thread and asyncio task, or None if there is none. In a thread of
+    autograd, this is the innermost active region of the thread that called backward()."""
     region = _own()
     if region is None:
         region = caller()
@@ -96,9 +105,8 @@ def innermost() -> Region | None:
 
 
 def hold_in_all_contexts() -> None:
-    """Makes the innermost region also hold in those contexts of its thread that have no region, such as tasks that were
-    created before it.
-    """
+    """Extends the innermost region to contexts of this thread that have no region, such as those of tasks that were
+    created before the region was entered."""
     region = _own()
     if region is not None:
         region.in_all_contexts = True
@@ -109,10 +117,11 @@ def _of_all_contexts() -> Region | None:
 
 
 def innermost_of(thread: int) -> Region | None:
-    """Returns the innermost active region of another thread, or None.
+    """Returns the innermost active region of another thread, or None. `thread` is the other thread's
+    `threading.get_ident()`.
 
-    A context can be read only in its own thread. So regions that a task of the other thread has from its creator are
-    not found.
+    Does not find regions that an asyncio task of the other thread inherited from the task that created it, because a
+    context can be read only in its own thread.
     """
     entered = _threads.get(thread)
     if entered is None:
@@ -128,13 +137,14 @@ def _innermost_first(entered: _Entered) -> Iterator[Region]:
 
 
 def is_guarded() -> bool:
-    """Returns whether waits of this thread and task are reported."""
+    """Returns whether a wait of this thread and asyncio task would be reported to a guard."""
     region = innermost()
     return region is not None and region.guard is not None
 
 
 def enter(guard: Guard | None) -> Region:
-    """Begins a region inside the innermost one. Raises UsageError if waits cannot be seen here."""
+    """Begins a region inside the innermost region. If `guard` is None, the new region allows waits. Raises UsageError
+    if waits cannot be seen on this machine."""
     entered, outer = _here.entered, _own()
     region = Region(guard, outer, entered, _task())
     _innermost.set(region)
@@ -152,9 +162,10 @@ def enter(guard: Guard | None) -> Region:
 
 
 def leave(region: Region) -> None:
-    """Ends a region, whatever thread or context this is. Does nothing if the region has ended.
+    """Ends a region. May be called in any thread and context. Does nothing if the region has already ended.
 
-    A source reports waits when a region ends. If warnings are errors, its warning is raised here.
+    Sources report their last waits when a region ends. If the program turns warnings into errors, a source's warning
+    is raised here.
     """
     if not region.active:
         return
@@ -171,9 +182,8 @@ def leave(region: Region) -> None:
 
 
 def leave_one_of(entered: list[Region]) -> None:
-    """Leaves one region of `entered` and removes it from the list: the innermost one in this context, or the last of
-    the list if none is in this context.
-    """
+    """Ends one region of `entered` and removes it from the list. It is the innermost one that the current context has,
+    or the last one of the list if the current context has none of them."""
     region = _innermost.get()
     if entered and region is not entered[-1]:
         while region is not None and region not in entered:
@@ -185,22 +195,21 @@ def leave_one_of(entered: list[Region]) -> None:
 
 
 def add_source(source: Source) -> None:
-    """Adds a source of waits."""
+    """Adds a source of waits. If a thread is guarded now, switches the source on immediately."""
     _sources.append(source)
     when_switched(source.switch)
 
 
 def remove_source(source: Source) -> None:
-    """Removes a source that was added."""
+    """Removes a source that `add_source` added."""
     with _lock:
         _sources.remove(source)
         _switches.remove(source.switch)
 
 
 def when_switched(switch: Callable[[bool], None]) -> None:
-    """Calls `switch` whenever the first thread becomes guarded (True) or no thread is guarded any more (False). Calls
-    it at once if a thread is guarded now.
-    """
+    """Registers a callback. `switch(True)` is called when the first thread becomes guarded, and `switch(False)` when
+    no thread is guarded any more. If a thread is guarded now, `switch(True)` is called immediately."""
     with _lock:
         _switches.append(switch)
         if _is_on:
@@ -208,7 +217,7 @@ def when_switched(switch: Callable[[bool], None]) -> None:
 
 
 def _task() -> asyncio.Task[object] | None:
-    """Returns this thread's asyncio task, without importing asyncio."""
+    """Returns the asyncio task that runs in this thread, or None. Does not import asyncio."""
     module = sys.modules.get("asyncio")
     loop = module._get_running_loop() if module is not None else None
     task: asyncio.Task[object] | None = module.current_task(loop) if module is not None and loop is not None else None
@@ -220,12 +229,13 @@ def _is_current(task: asyncio.Task[object] | None) -> bool:
 
 
 def has_source() -> bool:
-    """Returns whether something reports waits of this process to guards."""
+    """Returns whether any source reports the waits of this process to guards."""
     return bool(_sources)
 
 
 def _own() -> Region | None:
-    """Returns the innermost active region that was entered in this thread and task, or around the task's creation."""
+    """Returns the innermost active region in the current context that was entered in this thread, or None. The current
+    context of an asyncio task also has the regions that were active when the task was created."""
     region = _innermost.get()
     while region is not None and not (region.active and region.siblings is _here.entered):
         region = region.outer
@@ -238,7 +248,8 @@ def _forget(number: int) -> None:
 
 
 def _switch() -> None:
-    """Tells the sources whether any thread is guarded, if that changed. If one raises, all are told that none is."""
+    """Calls the registered callbacks with True if the first thread has become guarded, and with False if no thread is
+    guarded any more. If a callback raises an exception, calls all of them with False."""
     global _is_on
     with _lock:  # until all are told: another thread that enters a guard meanwhile waits for that
         while _is_on != bool(_guarded):

@@ -52,14 +52,14 @@ _ENGINE = re.compile(r"autograd::engine::|\w+Backward\d*$")  # what runs the ope
 
 @dataclass(slots=True)
 class Pending:
-    """A wait that has begun."""
+    """A wait that has begun and has not ended."""
 
     guard: Guard
     wait: Wait
     place: Place
 
     def waited(self, duration_ns: int | None) -> None:
-        """Reports the wait when it is over. `duration_ns` is None if the length is not known."""
+        """Reports the wait after it has ended. `duration_ns` is the length of the wait, or None if it is not known."""
         wait = replace(self.wait, duration_ns=duration_ns)
         self.guard.note(wait)
         if self.guard.mode == "warn":
@@ -68,13 +68,14 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """A thread that is about to wait: its guard, and the place of the wait."""
+    """The active guard of a thread that is about to wait, and the place of the wait."""
 
     guard: Guard
     place: Place
 
     def begin(self, kind: Kind, operator: str | Sequence[str]) -> Pending | None:
-        """Notes that the CPU begins to wait at `place`. Arguments and result are those of `on_wait`."""
+        """Reports that the CPU is about to wait at `place`. Arguments, return value and exceptions are those of
+        `on_wait`."""
         if kind in self.guard.ignored or is_ours(self.place.frames):
             return None
         wait = _wait(kind, (operator,) if isinstance(operator, str) else tuple(operator), self.place)
@@ -84,9 +85,8 @@ class Guarded:
 
 
 def guarded() -> Guarded | None:
-    """Returns the guard that is active in this thread and task, with the caller's place. Returns None if no guard is
-    active.
-    """
+    """Returns the guard that is active in this thread and asyncio task, and the place in the source from which this
+    function is called. Returns None if no guard is active."""
     region = regions.innermost()
     if region is None or region.guard is None:
         return None
@@ -97,9 +97,9 @@ def guarded() -> Guarded | None:
 
 
 def guarded_other(thread: int) -> Guarded | None:
-    """Returns what `guarded` returns in another thread, given its `threading.get_ident()`.
+    """Returns what `guarded` would return in another thread. `thread` is the other thread's `threading.get_ident()`.
 
-    The other thread must stand still during the call.
+    The other thread must not run during the call.
     """
     region, frame = regions.innermost_of(thread), sys._current_frames().get(thread)
     if region is None and (caller := backward.caller_of(thread)) is not None:
@@ -110,19 +110,19 @@ def guarded_other(thread: int) -> Guarded | None:
 
 
 def on_wait(kind: Kind, operator: str | Sequence[str] = "") -> Pending | None:
-    """Tells the innermost guard of this thread and task that the CPU is about to wait.
+    """Tells the active guard of this thread and asyncio task that the CPU is about to wait.
 
     Args:
         kind: What the CPU waits for.
-        operator: The operator of torch that waits, such as "aten::item"; or all operators that this thread is in,
-            outermost first; or "" if none is known.
+        operator: The operator of torch that waits, such as "aten::item". If several operators are running in this
+            thread, all of them, outermost first. "" if none is known.
 
     Returns:
-        None if the wait is not to be reported, because no guard is active or unstall's own code waits. Otherwise an
-        object whose `waited(duration_ns)` must be called after the wait.
+        An object whose `waited(duration_ns)` must be called after the wait. None if the wait is not reported, because
+        no guard is active, the guard ignores waits of this kind, or unstall's own code waits.
 
     Raises:
-        SyncError: The guard forbids waits. Do not wait.
+        SyncError: The guard forbids waits. The caller must not wait.
     """
     here = guarded()
     return here.begin(kind, operator) if here is not None else None
@@ -145,7 +145,12 @@ def _wait(kind: Kind, operators: tuple[str, ...], place: Place) -> Wait:
 
 @lru_cache(4096)
 def _way(kind: Kind, operators: tuple[str, ...], frames: str) -> tuple[Way, str]:
-    """Returns the way of waiting, and its operator: the outermost one that is known to wait."""
+    """Returns (way, operator): the known way of waiting that fits, which has the advice for the user; and the operator
+    that waits.
+
+    The operator is the outermost one that is known to wait. If none is known to wait, it is the outermost one that is
+    not a part of autograd.
+    """
     known = [name for name in operators if name]
     outermost = next((name for name in known if not _ENGINE.match(name)), "".join(known[:1]))
     if kind in ("upload", "pinned_upload"):

@@ -10,7 +10,7 @@ _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
 
 
 class SyncWarning(UserWarning):
-    """The CPU waits for the GPU in a block under `unstall.no_sync("warn")`."""
+    """Warns that the CPU waits for the GPU in a block under `unstall.no_sync("warn")`."""
 
     def __init__(self, text: str, wait: Wait | None = None) -> None:
         super().__init__(text)
@@ -23,15 +23,16 @@ class Wait:
 
     Attributes:
         kind: What the CPU waits for: one of `unstall.guarding.kinds.KINDS`.
-        operator: What waits: "aten::item", "torch.cuda.synchronize".
-        file: The file of the innermost frame that is no framework's, as reports print it; "" if unknown.
-        line: Its line, or 0.
-        function: Its function.
-        called_from: "FILE:LINE" of the program's own line, if `file` is an installed package's, else "".
-        code: The source of the call: "loss.item()"; "" if unknown.
-        rule: The rule of `unstall explain` that finds such waits.
-        advice: What to do instead, usually.
-        duration_ns: How long the wait was; None if it did not happen, or is not over.
+        operator: The operator or function that waits: "aten::item", "torch.cuda.synchronize".
+        file: The file of the innermost frame that is not a framework's, as reports print it; "" if that is not known.
+        line: The line in `file`; 0 if that is not known.
+        function: The name of the function that contains the line.
+        called_from: "FILE:LINE" of the innermost frame in the program's own code, if `file` belongs to an installed
+            package; else "".
+        code: The source of the call that waits: "loss.item()"; "" if that is not known.
+        rule: The name of the rule by which `unstall explain` finds such waits.
+        advice: What to do instead in most cases.
+        duration_ns: How long the wait was; None if that is not known, or the wait was refused or has not ended.
     """
 
     kind: Kind
@@ -61,7 +62,8 @@ class Wait:
 
 
 def _about(ns: int) -> str:
-    """Rounds to 1 or 3 times a power of ten: else Python would show a line's warning at each wait, not a few times."""
+    """Formats a duration, rounded to 1 or 3 times a power of ten. With exact durations, the warnings of a line would
+    all have different texts, and Python would show each of them."""
     power = int(10 ** (len(str(ns)) - 1))
     times = ns / power
     rounded = power if times < 2 else 3 * power if times < 6.5 else 10 * power

@@ -15,7 +15,7 @@ from unstall.guest.interrupts import remember_interrupt
 
 
 class Active(Protocol):
-    """A recording that is armed or running."""
+    """A recording of this process that waits for its first step or is running."""
 
     under_way: str
     """The error message for a second recording while this one is active."""
@@ -34,7 +34,8 @@ RECORDING = (
 
 
 class _Slot:
-    """Holds the recording. Registers one fork callback for good, because it cannot be unregistered."""
+    """Holds the active recording of this process. Registers one fork callback that stays registered, because Python
+    cannot unregister it."""
 
     def __init__(self) -> None:
         self.recording: Active | None = None
@@ -57,7 +58,7 @@ _slot = _Slot()
 
 
 def activate(recording: Active) -> None:
-    """Registers the process's recording.
+    """Makes a recording the active one of this process. Ends the recording when the process exits.
 
     Raises:
         UsageError: Another recording is active.
@@ -70,24 +71,25 @@ def activate(recording: Active) -> None:
 
 
 def deactivate(recording: Active) -> None:
-    """Unregisters the recording. Another recording may then begin."""
+    """Removes the active recording, so that another one may begin. Does nothing if `recording` is not the active
+    one."""
     if _slot.recording is recording:
         _slot.recording = None
         atexit.unregister(_exit)
 
 
 def current() -> Active | None:
-    """Returns the process's recording, or None if there is none."""
+    """Returns the active recording of this process, or None if there is none."""
     return _slot.recording
 
 
 def refuse_recordings(why: str) -> None:
-    """Refuses recordings of `with` blocks in this process from now on. `why` is the error message."""
+    """Makes this process refuse, from now on, to be recorded by a `with` block. `why` is the error message."""
     _slot.refusal = why
 
 
 def refusal() -> str | None:
-    """Returns the error message if this process refuses recordings of `with` blocks, or None if it allows them."""
+    """Returns the error message if this process refuses to be recorded by a `with` block; None if it allows that."""
     return _slot.refusal
 
 

@@ -13,10 +13,10 @@ Batch = TypeVar("Batch")
 
 
 def waited_for(take: Callable[[], Batch]) -> Batch:
-    """Returns `take()`, which waits for a batch.
+    """Calls `take`, which waits for a batch, and returns the batch. Recordings then show the call as data loading.
 
-    `torch.profiler` and the virtual GPU record the wait by an annotation like that of torch's DataLoader. The recorder
-    `cupti` watches this function, so it must be looked up in this module at each call.
+    `torch.profiler` and the virtual GPU see the wait by a `record_function` annotation that is named like that of
+    torch's DataLoader. The recorder `cupti` patches this function, so each caller must look it up in this module.
     """
     with torch.autograd.profiler.record_function(PREFETCH_WAIT):
         return take()

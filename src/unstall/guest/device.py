@@ -30,7 +30,7 @@ _PROPERTIES = ("name", "uuid", "pci_domain_id", "pci_bus_id", "pci_device_id", "
 
 
 class TimingEvent(Protocol):
-    """A `torch.cuda.Event(enable_timing=True)`."""
+    """The methods of `torch.cuda.Event(enable_timing=True)` that are used here."""
 
     def query(self) -> bool: ...
 
@@ -44,8 +44,8 @@ def cuda() -> Any | None:
 
 
 def when_initialised(act: Callable[[], None]) -> Callable[[], None]:
-    """Calls `act` when CUDA is initialised, or immediately if it already is. torch must be imported; `act` must not
-    raise.
+    """Calls `act` when CUDA is initialised, or immediately if CUDA already is. torch must be imported, and `act` must
+    not raise an exception.
 
     Returns a function that cancels the callback.
     """
@@ -61,9 +61,8 @@ def when_initialised(act: Callable[[], None]) -> Callable[[], None]:
 
 
 def may_be_in_use() -> bool:
-    """Returns whether the program's work may be on a device. True if CUDA is initialised. Also True without an
-    NVIDIA driver, because the device may then be of another kind.
-    """
+    """Returns whether the program's work may be on a device. This is true if CUDA is initialised. It is also true
+    without NVIDIA's driver, because the machine may have a device of another kind."""
     return cuda() is not None or not has_driver()
 
 
@@ -73,15 +72,15 @@ def has_driver() -> bool:
 
 
 def capturing() -> bool:
-    """Returns whether a CUDA graph is being captured on this thread's stream. During a capture, nothing may wait for
-    the device.
-    """
+    """Returns whether a CUDA graph is being captured on this thread's current stream. During a capture, nothing may
+    wait for the device."""
     module = cuda()
     return module is not None and bool(module.is_current_stream_capturing())
 
 
 def timing_event() -> TimingEvent | None:
-    """Returns an event recorded after all current work on this thread's stream, or None without CUDA."""
+    """Records a timing event on this thread's current stream, and returns it. Returns None if CUDA is not
+    initialised."""
     module = cuda()
     if module is None:
         return None
@@ -92,7 +91,7 @@ def timing_event() -> TimingEvent | None:
 
 
 def synchronize() -> None:
-    """Waits for every device that this process uses."""
+    """Waits until every device that this process uses has finished its work."""
     module = cuda()
     if module is not None:
         for index in _devices(module):
@@ -100,9 +99,8 @@ def synchronize() -> None:
 
 
 def wait_to_leave() -> None:
-    """Waits for the current work on this thread's stream, up to a time limit. A program whose device never finishes,
-    for example because the other ranks have ended, must still be able to end.
-    """
+    """Waits up to 5 seconds until this thread's current stream has finished its work. The time is limited because a
+    device may never finish, for example if the other ranks have ended. The program must then still be able to end."""
     event = timing_event()
     until = time.monotonic() + _LEAVING_WAITS_S
     while event is not None and not event.query() and time.monotonic() < until:
@@ -110,9 +108,8 @@ def wait_to_leave() -> None:
 
 
 def asked_for() -> dict[str, bool]:
-    """Returns whether torch is imported, whether CUDA is initialised, and whether the program failed with an error
-    about CUDA. For use when the program ends.
-    """
+    """Returns whether torch is imported ("torch"), whether CUDA is initialised ("cuda"), and whether the last uncaught
+    exception mentions CUDA ("failed_for_cuda"). Call this when the program ends."""
     error = getattr(sys, "last_value", None)
     said = ""
     with suppress(Exception):  # without `traceback`: the program may have a module of that name
@@ -130,15 +127,14 @@ def profiler_is_on() -> bool:
 
 
 def grad_enabled() -> bool:
-    """Returns whether autograd is on in this thread."""
+    """Returns whether autograd records operations in this thread. True if torch is not imported."""
     enabled = getattr(sys.modules.get("torch"), "is_grad_enabled", None)
     return enabled is None or bool(enabled())
 
 
 def memory() -> dict[str, int]:
-    """Returns counters of the current device's caching allocator, or {} without CUDA. The peak of reserved memory is
-    that of the device with the highest peak.
-    """
+    """Returns counters of the current device's caching allocator; {} if CUDA is not initialised. The peak of reserved
+    memory is not the current device's: it is the highest peak of all devices that this process uses."""
     module = cuda()
     if module is None:
         return {}
@@ -149,15 +145,15 @@ def memory() -> dict[str, int]:
 
 
 def allocations() -> int:
-    """Returns how many requests for memory the current device's caching allocator has had. The number grows while the
-    device is used.
-    """
+    """Returns how many blocks the current device's caching allocator has handed out so far; 0 if CUDA is not
+    initialised. The number grows while the device is used."""
     module = cuda()
     return int(module.memory_stats().get("allocation.all.allocated", 0)) if module is not None else 0
 
 
 def machine() -> dict[str, object]:
-    """Returns facts on the machine and its software for a recording: versions, devices in use, this process's rank."""
+    """Returns facts about the machine for a recording: versions of the software, devices in use, and this process's
+    rank."""
     torch = sys.modules.get("torch")
     module = cuda()
     return {
@@ -171,7 +167,8 @@ def machine() -> dict[str, object]:
 
 
 def _devices(module: Any) -> list[int]:
-    """Returns the devices on which this process has a context. A query of any other device would create a context."""
+    """Returns the indices of the devices on which this process has a context. A query of any other device would create
+    a context there."""
     has_context = getattr(sys.modules["torch"]._C, "_cuda_hasPrimaryContext", None)
     if has_context is None:
         return [module.current_device()]

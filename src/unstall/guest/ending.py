@@ -16,16 +16,16 @@ from typing import NoReturn
 def may_end_here() -> bool:
     """Returns whether `end_here` would end the program.
 
-    True in the main thread and in a thread that the main thread joins. In any other thread, `end_here` would only end
-    this thread. Other threads might then wait forever, for example for batches that this thread was to fetch.
+    True in the main thread, and in a thread that the main thread is waiting for in `Thread.join`. In another thread,
+    `end_here` would end only that thread. Other threads might then wait forever, for example for batches from that
+    thread.
     """
     return threading.current_thread() is threading.main_thread() or _main_thread_joins(threading.current_thread())
 
 
 def end_here() -> NoReturn:
-    """Raises SystemExit, with exit code 0. May be called only at a step boundary, and only if `may_end_here` returns
-    True.
-    """
+    """Raises SystemExit with exit code 0. Call this only at a step boundary, and only if `may_end_here` returns
+    True."""
     if threading.current_thread() is not threading.main_thread():
         _raise_in_main_thread()  # which gets it once this thread has ended, within `join`
     raise SystemExit

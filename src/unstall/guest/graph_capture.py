@@ -21,12 +21,20 @@ _broken: set[Any] = set()
 
 
 def capture(graph: Any, run: Callable[[], _T], pool: Any, stream: Any, generators: Sequence[Any] = ()) -> _T:
-    """Captures the device work of `run` into `graph`, with its memory in `pool`, and returns the result of `run`.
+    """Captures the device work of `run` into a CUDA graph. Returns the result of `run`.
 
-    `run` is called on `stream`, on the current device. Other threads may continue meanwhile. torch.cuda.graph is not
-    used because it empties the program's memory cache.
+    `run` is called on `stream`, on the current device. Other threads may use the device meanwhile. torch.cuda.graph is
+    not used because it empties the program's memory cache.
 
-    Raises the exceptions of `run`, and RuntimeError if `run` does something that cannot be captured.
+    Args:
+        graph: An empty `torch.cuda.CUDAGraph`.
+        run: The function whose work is captured.
+        pool: The handle of the memory pool for the tensors of the graph.
+        stream: The stream to capture on.
+        generators: The random generators that `run` may use on the device.
+
+    Raises:
+        RuntimeError: `run` does something that cannot be captured. Exceptions of `run` are raised unchanged.
     """
     import torch
 
@@ -57,12 +65,13 @@ def capture(graph: Any, run: Callable[[], _T], pool: Any, stream: Any, generator
 
 
 def is_sound(pool: Any) -> bool:
-    """Returns whether the pool accepts captures. A failed capture may have made it unusable."""
+    """Returns whether the memory pool can still be used for captures. A failed capture may have made it unusable."""
     return pool not in _broken
 
 
 def _abandon(graph: Any, pool: Any, stream: Any, generators: Sequence[Any]) -> None:
-    """Ends a capture that did not begin, or whose function raised. The driver may have ended it already."""
+    """Ends a capture after `run` raised an exception, or after the capture did not begin. The driver may have ended
+    the capture already."""
     try:
         graph.capture_end()
     except RuntimeError:
@@ -72,10 +81,11 @@ def _abandon(graph: Any, pool: Any, stream: Any, generators: Sequence[Any]) -> N
 
 
 def _let_go(graph: Any, pool: Any, stream: Any, generators: Sequence[Any]) -> None:
-    """Cleans up after a failed capture.
+    """Cleans up after a capture that failed.
 
-    Its pool would accept no other capture, still take all allocations, and never be freed. Its generators would stay in
-    capture mode until a capture succeeds. Their state objects are kept, because earlier graphs use them.
+    Without this, the graph's memory pool would accept no other capture, would serve all later allocations, and would
+    never be freed. The generators would stay in capture mode until a capture that uses them succeeds, so a small graph
+    is captured with them. The state objects of the generators are kept, because earlier graphs use them.
     """
     import torch
 
@@ -97,7 +107,8 @@ def _let_go(graph: Any, pool: Any, stream: Any, generators: Sequence[Any]) -> No
 
 
 def own_stream(index: int) -> Any:
-    """Returns a stream from NVIDIA's driver, which only we use. Without the driver, returns one of torch's pool."""
+    """Returns a new stream that only unstall uses, created by NVIDIA's driver. Without that driver, returns a stream
+    from torch's pool of streams, which other code may share."""
     import torch
 
     driver = nvidia_driver()
@@ -110,7 +121,7 @@ def own_stream(index: int) -> Any:
 
 @lru_cache(maxsize=1)
 def nvidia_driver() -> Any:
-    """Returns NVIDIA's driver if torch uses it, otherwise None."""
+    """Loads the library of NVIDIA's driver. Returns None if torch does not use CUDA or the library cannot be loaded."""
     import torch
 
     if torch.version.hip is not None or getattr(torch.version, "cuda", None) is None:

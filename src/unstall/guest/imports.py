@@ -18,7 +18,7 @@ Cancel = Callable[[], None]
 
 
 def when_imported(name: str, act: Callable[[], None]) -> Cancel:
-    """Calls `act` after the module `name` was executed, or immediately if the module is already imported.
+    """Calls `act` after the code of the module `name` has run, or immediately if the module is already imported.
 
     Returns a function that cancels the callback. If the import fails, it raises as usual, and the callback is
     cancelled.
@@ -34,27 +34,29 @@ def when_imported(name: str, act: Callable[[], None]) -> Cancel:
 def around_import(name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
     """Calls `before` right before the module `name` is created, and `after` right after its code has run.
 
-    The module must not have been imported. A mere query for the module's spec changes nothing. If `before` raises, the
-    import raises, and the next import tries again. If `before` calls `when_imported` for the same module, that callback
-    runs before `after`.
+    The module must not be imported yet. A query for the module's spec, which imports nothing, calls neither function.
+    If `before` raises an exception, the import raises it, and the next import calls `before` again. If `before` calls
+    `when_imported` for the same module, the callback of `when_imported` runs before `after`.
     """
     sys.meta_path.insert(0, _AroundFinder(name, before, after))
 
 
 def _waiting_for(name: str) -> list[_Finder]:
-    """Returns the finders that wait for the import of the module `name`."""
+    """Returns the finders of `when_imported` that wait for the import of the module `name`."""
     return [finder for finder in sys.meta_path if isinstance(finder, _Finder) and finder.name == name]
 
 
 def _finders_behind(own: object) -> list[MetaPathFinderProtocol]:
-    """Returns the finders after `own`. If two finders for one module asked all others, they would recurse forever."""
+    """Returns the finders after `own` in `sys.meta_path`. Two finders for one module would recurse forever if each
+    asked all others."""
     finders = list(sys.meta_path)
     behind = finders[finders.index(own) + 1 :] if own in finders else finders
     return [finder for finder in behind if hasattr(finder, "find_spec")]
 
 
 class _Finder:
-    """Finds one module through all other finders, and makes its loader call back after the module was executed."""
+    """An import finder for one module. It asks the other finders for the module's spec, and makes the loader call
+    `act` after the module's code has run."""
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self.name = name
@@ -75,12 +77,12 @@ class _Finder:
         return None
 
     def remove(self) -> None:
-        """Cancels the callback: `act` is not called at the import."""
+        """Cancels the callback, so that the import of the module does not call `act`."""
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(self)
 
     def listen(self, spec: ModuleSpec) -> None:
-        """Makes the loader call `act` after the module with this spec was executed."""
+        """Makes the loader call `act` after it has run the code of the module. `spec` is the spec of the module."""
         loader = spec.loader
         if loader is None:
             return
@@ -103,7 +105,8 @@ class _Finder:
 
 
 class _AroundFinder:
-    """Finds one module through all other finders, and makes its loader call back when the module is created."""
+    """An import finder for one module. It asks the other finders for the module's spec. It makes the loader call
+    `before` when the module is created, and `after` when the module's code has run."""
 
     def __init__(self, name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
         self._name = name

@@ -18,10 +18,11 @@ assert sys.version_info >= (3, 12)
 
 
 class ModelCallHooks:
-    """Calls `on_boundary` at each call of an outermost module.
+    """Calls `on_boundary` whenever the program calls a module of torch that no other module is calling.
 
-    Watching every module costs a few tenths of a microsecond per module call. `follow` chooses one module. If two of
-    its calls run its `forward` the same number of times, only that `forward` is watched from then on.
+    Watching all modules costs a few tenths of a microsecond for each call of a module. `follow` limits the watch to
+    one module. If two calls of that module run its `forward` the same number of times, only the code of `forward` is
+    watched from then on.
     """
 
     def __init__(self, on_boundary: Callable[[str, int], None]) -> None:
@@ -41,7 +42,7 @@ class ModelCallHooks:
             self._watch(self._call)
 
     def follow(self, source: StepSource | None) -> None:
-        """Watches only this module's calls, or the calls of all modules if `source` is None."""
+        """Watches only the calls of the module that `source` names, or the calls of all modules if `source` is None."""
         if self._tool is None:
             return
         if self._forward is not None:
@@ -54,7 +55,7 @@ class ModelCallHooks:
             self._watch(self._forward)
 
     def remove(self) -> None:
-        """Stops watching and frees the tool id."""
+        """Stops watching, and frees the tool id of sys.monitoring."""
         if self._tool is None:
             return
         let_go(self._tool, filter(None, (self._call, self._forward)))

@@ -14,7 +14,8 @@ _IDS = (5, 4, 3)
 
 
 def take(name: str) -> int:
-    """Takes a free tool id for the tool `name`, and returns the id. Raises UnstallError if none is free."""
+    """Reserves a free tool id of sys.monitoring under the given name, and returns the id. Raises UnstallError if no id
+    is free, or if Python is older than 3.12."""
     if sys.version_info < (3, 12):
         raise UnstallError("sys.monitoring is there from Python 3.12 on")
     for tool in _IDS:
@@ -25,7 +26,8 @@ def take(name: str) -> int:
 
 
 def let_go(tool: int, watched: Iterable[CodeType]) -> None:
-    """Frees the tool id `tool`, after removing its events, also the local events of the code objects in `watched`."""
+    """Removes all events and callbacks of a tool id of sys.monitoring, and frees the id. `watched` are the code
+    objects that have local events."""
     if sys.version_info < (3, 12):
         return
     monitoring = sys.monitoring

@@ -14,17 +14,19 @@ from unstall.guest.patching import wrap
 
 
 class OwnProfiler:
-    """Calls `begins` before the program starts a profiler. Ignores profilers within `steps.ignoring_steps()`."""
+    """Detects when the program starts a profiler of torch, and whether one is running (`is_on`). Ignores profilers
+    that start within `steps.ignoring_steps()`."""
 
     def __init__(self, begins: Callable[[], None]) -> None:
-        """`begins` is called before a profiler begins, even just its warm-up; it must not raise."""
+        """`begins` is called before a profiler begins, even if it only warms up. `begins` must not raise an
+        exception."""
         self.is_on = False
         self._may_have_begun = "torch" in sys.modules
         self._begins = begins
         self._undo = ExitStack()
 
     def watch(self) -> None:
-        """Starts to watch, and looks for a profiler that has already begun. torch must have been imported."""
+        """Starts to watch. Also checks whether a profiler is already running. torch must be imported."""
 
         def begin(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if steps.steps_are_ignored():
@@ -54,7 +56,8 @@ class OwnProfiler:
 
 
 def _is_under_way(profiler: Any) -> bool:
-    """Returns whether a profile has begun and not ended. Torch itself does not report one that is warming up."""
+    """Returns whether a profiler of torch has begun and not ended. torch itself does not report a profiler that is
+    warming up."""
     profile = getattr(profiler, "profile", None)
     # Compares types because isinstance would run the program's own __class__ properties.
     profiles = [each for each in gc.get_objects() if type(each) is profile]

@@ -16,10 +16,10 @@ except ImportError:
 
 
 def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
-    """Replaces `owner.name` by a wrapper that calls `call(original, *args, **kwargs)`. Returns a function that undoes
-    this.
+    """Replaces `owner.name` by a wrapper that calls `call(original, *args, **kwargs)`. Returns a function that
+    restores `owner.name`.
 
-    If other code still has the wrapper when it is undone, the wrapper only calls the original from then on.
+    Other code may still hold the wrapper after that. The wrapper then just calls the original.
     """
     original = getattr(owner, name)
     armed = True
@@ -37,10 +37,10 @@ def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
 
 
 def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[[], None]:
-    """Calls `after(*args, **kwargs)` whenever a call of `owner.name` returns. Returns a function that undoes this
-    patch.
+    """Patches `owner.name`, so that each call that returns is followed by `after(*args, **kwargs)`. Returns a function
+    that removes the patch.
 
-    If the original raises, its traceback does not show the patch, provided that the C extension was built.
+    If the C extension was built, the patch does not appear in tracebacks of exceptions that the original raises.
     """
     if _after is None:
         return wrap(owner, name, _and_then(after))
@@ -51,9 +51,11 @@ def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[
 
 
 def followed(original: Callable[..., Any], after: Callable[..., object]) -> Callable[..., Any]:
-    """Returns a function that calls `original` and then, if `original` returned, `after(*args, **kwargs)`.
+    """Returns a function that calls `original` and then, if `original` returned, calls `after` with the same
+    arguments.
 
-    If `original` raises, its traceback does not show this function, provided that the C extension was built.
+    If the C extension was built, the returned function does not appear in tracebacks of exceptions that `original`
+    raises.
     """
     if _after is not None:
         return functools.update_wrapper(_after.After(original, after), original)
@@ -68,7 +70,7 @@ def followed(original: Callable[..., Any], after: Callable[..., object]) -> Call
 
 
 def _and_then(after: Callable[..., object]) -> Callable[..., Any]:
-    """The Python version of `_after.After`."""
+    """Does in Python what `_after.After` does in C."""
 
     def call(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
@@ -79,14 +81,18 @@ def _and_then(after: Callable[..., object]) -> Callable[..., Any]:
 
 
 def in_turn(*calls: Callable[..., object]) -> Callable[..., Any]:
-    """Returns a function that calls these functions in order with the same arguments until one raises, and returns the
-    first function's result. Tracebacks are as for `followed`.
+    """Returns a function that calls the given functions in order, each with the same arguments, until one raises an
+    exception. The returned function returns the result of the first function.
+
+    If the C extension was built, the returned function does not appear in tracebacks of exceptions that the first
+    function raises.
     """
     return functools.reduce(followed, calls)
 
 
 def _put(wrapper: Any, owner: Any, name: str, disarm: Callable[[], None]) -> Callable[[], None]:
-    """Installs the wrapper. Returns a function that removes it, unless other code has replaced the wrapper since."""
+    """Sets `owner.name` to the wrapper. Returns a function that calls `disarm`, and restores `owner.name` unless other
+    code has replaced the wrapper since."""
     original = getattr(owner, name)
     setattr(owner, name, wrapper)
 
@@ -99,8 +105,8 @@ def _put(wrapper: Any, owner: Any, name: str, disarm: Callable[[], None]) -> Cal
 
 
 def _keep_from_compilers(*functions: Any) -> None:
-    """Makes torch.compile run these functions as they are, as it does the torch functions that they replace. Otherwise
-    it would trace them and warn about them."""
+    """Makes torch.compile skip the given functions, as it skips the torch functions that they replace. Otherwise
+    torch.compile would trace them and warn about them."""
     torch = sys.modules.get("torch")
     for function in functions:
         function._torchdynamo_disable = True  # for calls from code that it traces
@@ -114,9 +120,8 @@ def _keep_from_compilers(*functions: Any) -> None:
 
 
 def unwrapped(function: object) -> FunctionType | None:
-    """Returns the original function inside the wrappers that `functools.wraps` made, or None if it is not a Python
-    function.
-    """
+    """Returns the function inside all wrappers that `functools.wraps` made. Returns None if it is not a Python
+    function."""
     seen = set()
     while id(function) not in seen and hasattr(function, "__wrapped__"):
         seen.add(id(function))

@@ -7,10 +7,10 @@ import sys
 
 
 def is_one_of_several() -> bool:
-    """Returns whether this process is a rank of a distributed program.
+    """Returns whether this process is one of several ranks of a distributed program.
 
-    Ranks wait for each other in collectives, so all ranks must take the same number of steps. Decisions that affect
-    this number may depend on counts, but not on times, because each rank has a clock of its own.
+    Ranks wait for each other in collectives, so all ranks must take the same number of steps. A decision that affects
+    the number of steps may depend on counts. It may not depend on times, because the ranks' clocks differ.
     """
     world_size = os.environ.get("WORLD_SIZE", "")
     if world_size.isdecimal() and int(world_size) > 1:

@@ -14,7 +14,8 @@ HOST = frozenset(("torch", "random", "numpy.random"))
 
 
 def random_states() -> dict[str, Any]:
-    """Returns {name of a generator on the host: value that changes when the generator is used}.
+    """Returns a value for each random generator on the host, by the generator's name. A value changes when its
+    generator is used.
 
     Takes 30 to 90 µs, mostly for NumPy.
     """
@@ -29,12 +30,18 @@ def random_states() -> dict[str, Any]:
 
 
 def drawn_from(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
-    """Returns the names of the generators that were used or seeded between two results of `random_states`."""
+    """Compares two results of `random_states`. Returns the names of the generators that were used or seeded in
+    between."""
     return {name for name, state in after.items() if before.get(name, state) != state}
 
 
 class RandomStates:
-    """Current states of the host generators with these names, and of the generators of these torch devices."""
+    """Saves the current states of random generators. `put_back` restores them.
+
+    Args:
+        host: The names of the generators on the host to save: "torch", "random", "numpy.random".
+        devices: The torch devices whose generators are saved.
+    """
 
     def __init__(self, host: Collection[str] = HOST, devices: Iterable[Any] = ()) -> None:
         torch, numpy_random = _torch(), sys.modules.get("numpy.random")
@@ -55,7 +62,7 @@ class RandomStates:
 
 
 def devices_in_use() -> list[Any]:
-    """Returns the torch devices whose generators are in use."""
+    """Returns the torch devices whose random generators the program may use. The CPU is not among them."""
     torch = _torch()
     if torch is None:
         return []
@@ -72,6 +79,7 @@ def _torch() -> Any | None:
 
 
 def _module_of(device: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Returns torch's module for this kind of device, and the arguments that select the device: none for MPS."""
+    """Returns (module, arguments): torch's module for this type of device, and the arguments that select the device in
+    calls of that module. The arguments are empty for MPS, which has one device."""
     module = sys.modules["torch"].get_device_module(device)
     return module, () if device.type == "mps" else (device,)

@@ -24,14 +24,15 @@ class StepHooks(Protocol):
     """The hooks that `install` has installed in torch."""
 
     def follow(self, source: StepSource | None) -> None:
-        """Watches only the boundaries of this source, which costs less. If None, watches those of all sources."""
+        """Watches only the step boundaries of one source, which costs less. Watches those of all sources if `source`
+        is None."""
 
     def remove(self) -> None:
         """Removes the hooks from torch."""
 
 
 def install(on_boundary: OnBoundary) -> StepHooks:
-    """Installs hooks in torch that call `on_boundary` at every step boundary. torch must have been imported."""
+    """Installs hooks in torch that call `on_boundary` at every step boundary. torch must be imported."""
 
     def pass_on(kind: str, who: int) -> None:
         if not steps.steps_are_ignored():

@@ -15,7 +15,13 @@ from unstall.guest.step_source import FORWARD
 
 
 class Boundary(NamedTuple):
-    """A step boundary. If autograd was on, a model's call may be part of a training step."""
+    """One step boundary.
+
+    Attributes:
+        kind: The kind of source that set it, such as "optimizer" (`step_source.KINDS`).
+        who: The `id` of the optimizer, data set or module; 0 for `unstall.step()`.
+        grad_was_enabled: Whether autograd was on. If it was, a call of a model may be part of a training step.
+    """
 
     kind: str
     who: int
@@ -24,7 +30,8 @@ class Boundary(NamedTuple):
 
 @contextmanager
 def observed_boundaries() -> Iterator[list[Boundary]]:
-    """Yields a list of the step boundaries that this thread makes, in order, with or without a recording."""
+    """Yields a list to which each step boundary of this thread is appended during the block. The program need not be
+    recorded."""
     found: list[Boundary] = []
     thread = threading.get_ident()
 
@@ -41,7 +48,8 @@ def observed_boundaries() -> Iterator[list[Boundary]]:
 
 
 def repeat_boundaries(steps: Sequence[Boundary]) -> None:
-    """Sets the step boundaries of a call that was replaced by a graph replay."""
+    """Tells the active recording the step boundaries of a call that was replaced by a graph replay. The replay itself
+    does not run the code that sets them."""
     recording = active.current()
     if recording is not None:
         for kind, who, grad_was_enabled in steps:

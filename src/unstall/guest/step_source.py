@@ -16,7 +16,8 @@ _WITHOUT_OPTIMIZER = 50
 
 
 class StepSource(NamedTuple):
-    """A source of step boundaries: its kind, and the `id` of the optimizer, data set or module."""
+    """Something that sets step boundaries, such as an optimizer. `kind` is one of `KINDS`; `who` is the `id` of the
+    optimizer, data set or module."""
 
     kind: str
     who: int
@@ -25,7 +26,7 @@ class StepSource(NamedTuple):
 class StepSources:
     """Counts step boundaries by their source.
 
-    If autograd is on, a boundary of a loader or model may be part of a training step. Such a boundary counts only if no
+    If autograd is on, a boundary of a loader or a model may be part of a training step. It is then counted only if no
     optimizer has stepped for a long time.
     """
 
@@ -36,9 +37,10 @@ class StepSources:
         self._since_optimizer = dict.fromkeys((LOADER, FORWARD), 0)
 
     def add(self, source: StepSource, *, may_train: bool = False) -> bool:
-        """Counts a boundary of `source`. Returns whether this is the first one counted of that source.
+        """Counts a boundary of `source`. Returns whether it is the first one of this source that is counted.
 
-        With `may_train`, the first 50 boundaries of a loader or a model after an optimizer's step are not counted.
+        With `may_train`, the first 50 boundaries of loaders after an optimizer's step are not counted, and neither are
+        the first 50 of models.
         """
         if source.kind == OPTIMIZER:
             self._since_optimizer = dict.fromkeys(self._since_optimizer, 0)
@@ -52,25 +54,27 @@ class StepSources:
         return self._counts[source] == 1
 
     def count(self, source: StepSource) -> int:
-        """Returns how many boundaries of this source counted."""
+        """Returns how many boundaries of this source have been counted."""
         return self._counts.get(source, 0)
 
     def counts(self) -> dict[StepSource, int]:
-        """Returns for each source how many of its boundaries counted."""
+        """Returns the number of counted boundaries of each source."""
         return dict(self._counts)
 
     def silent(self, source: StepSource) -> bool:
-        """Returns whether this source has stopped while other sources continued. `unstall.step()` is never silent."""
+        """Returns whether this source has stopped setting boundaries while other sources continued. Always false for
+        `unstall.step()`."""
         if source.kind == EXPLICIT:
             return False
         return self._total - self._last[source] > _PATIENCE[source.kind] * max(2, len(self._counts))
 
     def leader(self, latest: StepSource | None = None) -> StepSource | None:
-        """Returns the source whose boundaries are taken for the program's steps. None if no boundary was counted yet.
+        """Returns the source whose boundaries are taken as the program's steps; None if no boundary has been counted.
 
-        Of several optimizers, this is the one that steps least often: a GAN's generator often steps once for several
-        steps of its discriminator. Of several loaders or models, it is the one with the most boundaries. Of those with
-        the same count, it is `latest`: the others have had their boundary of this step already.
+        Of several optimizers, this is the one that steps least often. For example, a GAN's discriminator often steps
+        several times for each step of its generator. Of several loaders or models, it is the one with the most
+        boundaries. If several have the same count, it is `latest`, the source of the newest boundary, because the
+        others have already had their boundary in this step.
         """
         for kind in KINDS:
             live = [source for source in self._counts if source.kind == kind and not self.silent(source)]

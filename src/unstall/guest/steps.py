@@ -16,10 +16,11 @@ from unstall.guest.step_source import EXPLICIT, LOADER
 
 
 class HandedOn:
-    """An iterator whose items a helper passes to the program, one per step.
+    """Wraps the iterator from which a helper such as `unstall.prefetch` takes items for the program. One item is one
+    step.
 
-    When the helper passes an item, it sets the step boundary (`item_handed_on`). The inner iterator, from which the
-    helper takes the items, sets no boundaries, even if it prefetches on other threads.
+    The helper sets the step boundary itself (`item_handed_on`) when the program receives an item. So the wrapped
+    iterator sets no boundaries, even if it prefetches on other threads.
     """
 
     def __init__(self, items: Iterator[Any]) -> None:
@@ -39,12 +40,13 @@ class HandedOn:
 
 
 def is_fetching() -> bool:
-    """Returns whether this thread is getting an item of a `HandedOn`."""
+    """Returns whether this thread is taking an item from a `HandedOn`."""
     return getattr(_fetching, "depth", 0) > 0
 
 
 def item_handed_on(source: object) -> None:
-    """Sets a step boundary, because the program received its next item from `source`, a loader or mapped function."""
+    """Sets a step boundary, because a helper passes the next item to the program. `source` is the loader or mapped
+    function that the item comes from."""
     recording = active.current()
     if recording is not None and not is_fetching():  # otherwise the outer iterator sets the boundary
         recording.step_boundary(LOADER, id(source))
@@ -53,8 +55,8 @@ def item_handed_on(source: object) -> None:
 def step() -> None:
     """End a step of the program here.
 
-    Call this function once per step, after the step's work. If a program calls `unstall.step()`, nothing else counts as
-    the end of its steps. If the program is not being recorded, the call does nothing.
+    Call this function once per step, after the step's work. If a program calls `unstall.step()`, only these calls end
+    its steps. If the program is not being recorded, the call does nothing.
     """
     if steps_are_ignored():
         return
@@ -67,7 +69,7 @@ def step() -> None:
 
 @contextmanager
 def observing_steps(observe: Callable[[str, int], None]) -> Iterator[None]:
-    """Calls `observe(kind, who)` whenever this thread calls `step` within the `with` block.
+    """Calls `observe(kind, who)` whenever this thread calls `step` during the block.
 
     The program need not be recorded.
     """
@@ -81,9 +83,8 @@ def observing_steps(observe: Callable[[str, int], None]) -> Iterator[None]:
 
 @contextmanager
 def ignoring_steps() -> Iterator[None]:
-    """Sets no step boundaries for this thread's work within the block. The block does our own work, not the program's,
-    for example a trial run of one of the program's functions.
-    """
+    """Ignores all step boundaries of this thread during the block. Used around work of unstall's own, for example a
+    trial run of one of the program's functions."""
     _ignoring.depth = getattr(_ignoring, "depth", 0) + 1
     try:
         yield
@@ -92,15 +93,16 @@ def ignoring_steps() -> Iterator[None]:
 
 
 def steps_are_ignored() -> bool:
-    """Returns whether this thread is within `ignoring_steps()`."""
+    """Returns whether this thread is in a block of `ignoring_steps()`."""
     return getattr(_ignoring, "depth", 0) > 0
 
 
 @contextmanager
 def proving() -> Iterator[None]:
-    """Marks a block in which a helper of `unstall.fix` checks what later calls reuse, such as a captured graph.
+    """Marks a block in which a helper such as `unstall.graphed` tests something that later calls reuse, for example a
+    captured graph.
 
-    Recordings wait for steps without such blocks.
+    A recording waits for steps without such blocks, because the test takes extra time.
     """
     global _proofs
     _proofs += 1
@@ -111,12 +113,14 @@ def proving() -> Iterator[None]:
 
 
 def proofs() -> int:
-    """Returns a number that changes at the start and at the end of each `proving()` block."""
+    """Returns a number that changes when a `proving()` block begins or ends. If it has not changed, there was no such
+    block."""
     return _proofs
 
 
 def is_outermost(frame: FrameType) -> bool:
-    """Returns whether no caller of this frame runs the same code. A step within such a step is a part of it."""
+    """Returns whether no caller of this frame runs the same code as the frame. If one does, as when an optimizer steps
+    within another optimizer's step, the frame belongs to the caller's step."""
     caller = frame.f_back
     while caller is not None and caller.f_code is not frame.f_code:
         caller = caller.f_back

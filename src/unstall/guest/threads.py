@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 def start_thread(run: Callable[[], None]) -> None:
-    """Runs `run` in a daemon thread. If no thread can be started, does nothing.
+    """Runs `run` in a daemon thread. If Python cannot start a thread, does nothing.
 
     Python 3.12 starts no thread after the main thread has ended, although other threads of the program may run for
     hours.

@@ -14,9 +14,14 @@ _BOOTSTRAP = str(Path(__file__).parent.absolute() / "_bootstrap")
 def armed(environ: Mapping[str, str], module: str, settings: str, path0: str) -> dict[str, str]:
     """Returns an environment in which a Python process calls `arm(settings)` of `module` before its first line.
 
-    The Python processes that it starts are not armed. But if `environ` arms all processes (`arming_children`), then
-    `arm` of the module that `environ` names is called, with the same settings, and not that of `module`.
-    `path0` is the first entry of the program's `sys.path`.
+    Python processes that the new process starts do not call it. If `environ` comes from `arming_children`, it names a
+    module for all processes. The new process then calls `arm(settings)` of that module instead.
+
+    Args:
+        environ: The environment to extend.
+        module: The name of the module that has `arm`.
+        settings: The argument for `arm`.
+        path0: The first entry of `sys.path` in the program.
     """
     path = environ.get("PYTHONPATH")
     return {
@@ -36,11 +41,15 @@ def _with_bootstrap(path: str | None) -> str:
 
 
 class arming_children(ExitStack):  # noqa: N801 - used like a function
-    """A context manager. Every Python process that starts within calls `arm(None)` of `module`, and so do its children.
+    """A context manager. Every Python process that starts during the block calls `arm(None)` of `module` before its
+    first line, and so do the processes that it starts. At the end of the block, all environment variables are
+    restored.
 
-    `environment` has variables for these processes, which `module` reads. `optional`: a process runs without being
-    armed if it cannot be armed, uses another version of Python, or is already armed by another module. At the end of
-    the block, all environment variables are restored.
+    Args:
+        module: The name of the module that has `arm`.
+        environment: Environment variables for the child processes. `module` reads them.
+        optional: Whether a process may run without this call. It does if the call fails, if it uses another version of
+            Python, or if it calls `arm` of another module.
     """
 
     def __init__(self, module: str, environment: Mapping[str, str], *, optional: bool = False) -> None:

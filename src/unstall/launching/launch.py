@@ -23,7 +23,12 @@ _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}  # our Python ignores thes
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a program ended: its exit code, or the signal that killed it. After a signal, `code` is 128 + the signal."""
+    """How a program ended.
+
+    Attributes:
+        code: The exit code; 128 + the signal's number if a signal killed the program.
+        signal: The number of the signal that killed the program; None if no signal killed it.
+    """
 
     code: int
     signal: int | None = None
@@ -39,14 +44,23 @@ def launch(
     variables: Mapping[str, str] | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Exit:
-    """Runs `program` in plain Python, armed by `arm(settings)` of `module`, and waits until the program has ended.
+    """Runs `program` in a new Python process that calls `arm(settings)` of `module` first. Waits until the program has
+    ended.
 
-    `program` is the command line after `python`: SCRIPT ARGS…, or -m MODULE ARGS…. The program gets our streams, our
-    interpreter flags, and the signals that are sent to us. `stderr` is a file descriptor that the program gets
-    instead of our stderr. `variables` are added to its environment. `meanwhile` is called about five times per second.
+    The program gets our streams, our interpreter flags, and the signals that are sent to us.
+
+    Args:
+        program: The command line after `python`: SCRIPT ARGS…, or -m MODULE ARGS….
+        module: The name of the module that has `arm`.
+        settings: The argument for `arm`.
+        stdout_to_stderr: Whether what the program writes to stdout goes to stderr.
+        stderr: A file descriptor that replaces our stderr in the program.
+        variables: Environment variables for the program, in addition to ours.
+        meanwhile: Called about five times per second while the program runs.
 
     Raises:
-        UsageError: The program cannot be started, or could not be armed.
+        UsageError: The program cannot be started, or this Python was started with flags that prevent the call of
+            `arm`.
     """
     check_interpreter()
     command = [sys.executable, *interpreter_flags(sys.orig_argv), *program]
@@ -77,7 +91,8 @@ def launch(
 
 
 def leave_as(ended: Exit) -> int:
-    """Returns the program's exit code. If a signal killed the program, kills this process by the same signal."""
+    """Returns the program's exit code, for this process to end with. If a signal killed the program, kills this
+    process by the same signal instead."""
     if ended.signal is not None:
         _flush()
         with suppress(ValueError, OSError):
@@ -89,7 +104,8 @@ def leave_as(ended: Exit) -> int:
 
 
 def check_interpreter() -> None:
-    """Raises UsageError if a flag makes Python ignore PYTHONPATH or sitecustomize, because arming needs both."""
+    """Raises UsageError if this Python was started with -I, -E or -S. These flags turn PYTHONPATH or sitecustomize
+    off, and unstall needs both to get into the program."""
     if sys.flags.isolated or sys.flags.ignore_environment or sys.flags.no_site:
         raise UsageError("a program cannot be recorded under python's -I, -E or -S: leave that flag out")
 
@@ -116,8 +132,10 @@ def interpreter_flags(orig_argv: Sequence[str]) -> list[str]:
 
 
 def first_on_path(program: Sequence[str]) -> str:
-    """Returns the first entry of the program's `sys.path`: the folder of the script, or the script itself if it is a
-    folder. For a module, returns the current folder.
+    """Returns the first entry that `sys.path` has in a program. `program` is its command line after `python`.
+
+    For a script, returns the script's folder. For a folder that is run as a script, returns that folder. For a module,
+    returns the current folder.
     """
     name = Path(program[0])
     if program[0].startswith("-"):
@@ -129,8 +147,8 @@ def first_on_path(program: Sequence[str]) -> str:
 def _told_of_children() -> Iterator[None]:
     """Makes SIGCHLD reach this process during the block, even if the process was started with SIGCHLD ignored.
 
-    Must be entered after the program was started, so that the program still ignores SIGCHLD. The program cannot end
-    before that, because starting it takes longer.
+    Enter the block after the program was started, so that SIGCHLD stays ignored in the program. The program cannot end
+    before the block is entered, because starting Python takes longer.
     """
     before = signal.getsignal(signal.SIGCHLD)
     if before is signal.SIG_IGN:
@@ -144,10 +162,11 @@ def _told_of_children() -> Iterator[None]:
 
 @contextmanager
 def _caught_elsewhere() -> Iterator[list[int]]:
-    """Yields a list, to which signals are added that reach another thread of ours, such as one of numpy.
+    """Yields a list. If another thread of this process receives a signal, the number of the signal is appended to the
+    list.
 
-    Such threads do not block signals. Without this, a signal that comes while the main thread is not waiting for
-    signals would end this process. Ctrl-C is not added, because the program has received it too.
+    Threads of libraries such as numpy do not block signals. Without this function, a signal that reaches such a thread
+    would end this process. Ctrl-C is not appended, because the program has received it too.
     """
     caught: list[int] = []
     numbers = _FORWARDED - {signal.SIGINT, signal.SIGQUIT}
@@ -162,7 +181,7 @@ def _caught_elsewhere() -> Iterator[list[int]]:
 
 
 def _wait(pid: int, meanwhile: Callable[[], None], caught_elsewhere: list[int]) -> Exit:
-    """Forwards signals to the program until it has ended."""
+    """Forwards signals to the program until it has ended. Returns how it ended."""
     while True:
         while caught_elsewhere:
             os.kill(pid, caught_elsewhere.pop())
@@ -178,16 +197,17 @@ def _wait(pid: int, meanwhile: Callable[[], None], caught_elsewhere: list[int]) 
 
 
 def _has_it(pid: int, caught: signal.struct_siginfo) -> bool:
-    """Returns whether the program received this signal directly: from the terminal, or from itself via its process
-    group.
+    """Returns whether the program received the signal `caught` directly: from the terminal, or because the program
+    itself sent the signal to its process group.
 
-    If another process sent it, there is no way to know whether it went to us only or to our whole process group.
+    If another process sent the signal, it may have sent it to this process only or to the whole process group. Returns
+    false in both cases.
     """
     return caught.si_code == _SENT_BY_THE_KERNEL or caught.si_pid == pid
 
 
 def _flush() -> None:
-    """Writes our buffered output, before another process writes to the same streams."""
+    """Writes our buffered output now, because another process will write to the same streams."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()

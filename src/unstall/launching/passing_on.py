@@ -17,11 +17,12 @@ _CHUNK = 1 << 16
 
 @contextmanager
 def passed_on(see: Callable[[bytes], None]) -> Iterator[int]:
-    """Yields a file descriptor for the program's stderr. What is written to it goes to our stderr, then to `see`.
+    """Yields a file descriptor for the program's stderr. What is written to it goes to our stderr and then, as bytes,
+    to `see`.
 
-    The file descriptor is a terminal if our stderr is one, so that the program behaves as without us. At the end of the
-    block, everything that the program wrote has been passed on. If the program has left child processes running, they
-    lose their stderr.
+    The file descriptor is a terminal if our stderr is one, so that the program behaves as if it wrote to our stderr.
+    At the end of the block, everything that the program wrote has been passed on. Child processes that the program
+    leaves running lose their stderr.
     """
     reads, writes = _terminal() if os.isatty(2) else os.pipe()
     thread = threading.Thread(target=_pass_on, args=(reads, see), daemon=True)
@@ -36,7 +37,8 @@ def passed_on(see: Callable[[bytes], None]) -> Iterator[int]:
 
 
 def _terminal() -> tuple[int, int]:
-    """Returns both ends (read, write) of a raw terminal that has the size of ours, and passes all bytes unchanged."""
+    """Returns (read end, write end) of a terminal in raw mode, which passes all bytes unchanged. It has the size of
+    the terminal at our stderr."""
     reads, writes = pty.openpty()
     tty.setraw(writes)
     with suppress(OSError, termios.error):

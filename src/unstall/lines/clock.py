@@ -41,12 +41,12 @@ _TOOL_NAME = "unstall lines"
 
 
 def available() -> Mode:
-    """Returns the mode in which the line clock works on this Python."""
+    """Returns "monitoring" if this Python has sys.monitoring (3.12 and later), otherwise "settrace"."""
     return "monitoring" if sys.version_info >= (3, 12) else "settrace"
 
 
 class LineClock:
-    """Records which line each thread is on, from `start` to `stop`, in two files in `folder`."""
+    """Records which line of the user's code each thread is on, from `start` to `stop`, into two files in `folder`."""
 
     name: str
     any_thread: bool
@@ -54,7 +54,15 @@ class LineClock:
     def __init__(
         self, folder: Path, mode: Mode, wants: Callable[[str], bool], *, capacity: int = CAPACITY, in_c: bool = True
     ) -> None:
-        """`wants` returns whether a file name is the user's. `capacity` is in entries."""
+        """Prepares the clock. `start` starts it.
+
+        Args:
+            folder: The folder for the files `lines.bin` and `places.jsonl`.
+            mode: "monitoring" for sys.monitoring, or "settrace" for sys.settrace.
+            wants: Returns whether a file belongs to the user. Its argument is the file's name.
+            capacity: The number of entries that `lines.bin` can hold. Later entries overwrite the oldest ones.
+            in_c: Whether to use the C extension, if it was built.
+        """
         self.name, self.any_thread = mode, mode == "monitoring"
         self._path, self._places_path = folder / FILE, str(folder / PLACES)
         self._mode, self._wants_file, self._capacity = mode, wants, capacity
@@ -97,7 +105,7 @@ class LineClock:
             undo.pop_all()
 
     def stop(self) -> None:
-        """Remove the callbacks, and close the files."""
+        """Removes the callbacks, and closes the files."""
         self._undo()
         for thread in threading.enumerate():
             self._write({"python_thread": thread.native_id, "name": thread.name})
@@ -107,14 +115,14 @@ class LineClock:
         """Does nothing: the files are memory-mapped, so nothing is buffered."""
 
     def facts(self) -> dict[str, object]:
-        """Returns the number of entries written and the ring's capacity. If the clock ended early, also returns the
-        reason.
+        """Returns a dict: `entries` is the number of entries written, and `capacity` is the number that the file can
+        hold. If an error ended the clock early, `ended_by` is its message.
         """
         ended = {} if self._ended_by is None else {"ended_by": self._ended_by}
         return {"entries": self._written, "capacity": self._capacity, **ended}
 
     def forked(self) -> None:
-        """In a forked child: stop writing, and remove the callbacks."""
+        """Stops the clock in a forked child: writes no more entries, and removes the callbacks."""
         self._engine.pause()
         self._undo()
 
@@ -178,7 +186,9 @@ class LineClock:
         self._write({"thread": index, "id": native_id, "name": name})
 
     def _write(self, what: dict[str, object]) -> None:
-        """Write the description of a place or a thread. If the disk is full, end the clock, but not the program."""
+        """Writes the description of a line or a thread to `places.jsonl`. If the disk is full, ends the clock, but not
+        the program.
+        """
         try:
             append_json_lines(self._places_path, [what])
         except OSError as error:
@@ -189,7 +199,9 @@ class LineClock:
 
 
 def _running_stacks() -> list[tuple[int, list[tuple[CodeType, int]]]]:
-    """Returns the frames of every thread that runs Python, without the frames of this file."""
+    """Returns (native thread id, frames) for every thread that runs Python. Frames are pairs (code, line), outermost
+    first, without the frames of this file.
+    """
     native = {thread.ident: thread.native_id for thread in threading.enumerate()}
     stacks = []
     for ident, innermost in sys._current_frames().items():
@@ -201,7 +213,7 @@ def _running_stacks() -> list[tuple[int, list[tuple[CodeType, int]]]]:
 
 
 def running_frames() -> Iterator[FrameType]:
-    """Yields the innermost frame of every thread that runs Python."""
+    """Yields all frames of every thread that runs Python, from the innermost frame of a thread to its outermost."""
     for innermost in sys._current_frames().values():
         yield from _outward(innermost)
 
@@ -213,7 +225,9 @@ def _outward(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def line_at(code: CodeType, offset: int) -> int:
-    """Returns the line of the instruction at this offset."""
+    """Returns the source line of the bytecode instruction at this offset, or the function's first line if the
+    instruction has none.
+    """
     for start, end, line in code.co_lines():
         if start <= offset < end and line is not None:
             return line

@@ -18,7 +18,17 @@ Frame = tuple[str, int, str]
 
 @dataclass(slots=True)
 class LinePlaces:
-    """A recording's stacks, lines and threads, by number. Paths are relative to the program's start folder."""
+    """The stacks, lines and threads that the numbers in a recording stand for.
+
+    Paths are relative to the folder in which the program started.
+
+    Attributes:
+        stacks: The frames of each stack, innermost first, by the stack's number.
+        spans: The name of each annotated span, by the span's number.
+        lines: The file, the line and the function of each line that ran, by its number.
+        clocked: The native id of each thread that the line clock followed, by the clock's number for the thread.
+        threads: The name of each Python thread, by its native id.
+    """
 
     stacks: dict[int, tuple[Frame, ...]] = field(default_factory=dict)  # innermost first
     spans: dict[int, str] = field(default_factory=dict)
@@ -28,7 +38,10 @@ class LinePlaces:
 
 
 def read_places(folder: Path, started_in: str) -> LinePlaces:
-    """Reads all descriptions of a recording's stacks, lines and threads. Skips an entry that was cut off."""
+    """Reads `places.jsonl` in `folder`: all stacks, lines and threads of a recording. Skips an entry that was cut off.
+
+    `started_in` is the folder in which the program started; paths become relative to it.
+    """
     places, short = LinePlaces(), Shortened(started_in)
     try:
         text = (folder / PLACES).read_bytes()
@@ -62,9 +75,10 @@ _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages)/|^.*/lib/python3\.
 
 
 class Shortened(dict[str, str]):
-    """Maps each path to the path without the program's start folder, or without the folder of installed packages.
+    """Maps each path to a shorter path. The short path leaves out the folder in which the program started, or the
+    folder of installed packages.
 
-    If a user's path would then look like a framework's path, the path stays whole.
+    If the short path of a user's file would look like the path of a framework's file, the path is not shortened.
     """
 
     def __init__(self, started_in: str) -> None:

@@ -26,10 +26,12 @@ Stack = tuple[int, list[tuple[CodeType, int]]]
 
 
 class ReferenceLineClock:
-    """Callbacks that keep each thread's stack of the user's frames, and write an entry when a thread's place changes.
+    """Follows which line of the user's code each thread runs. Its methods are callbacks for sys.monitoring and
+    sys.settrace.
 
-    A place is a pair (code, number). The number is a line, or 0 for the beginning of the function. If a generator
-    resumes, the number is -1 minus the offset of the instruction.
+    It keeps a stack of the user's frames for each thread. When the innermost line of a thread changes, it writes an
+    entry with the time and the place. A place is a pair (code, number). The number is a line, or 0 at the start of the
+    function. If a generator resumes, the number is -1 minus the offset of the bytecode instruction.
     """
 
     def __init__(self) -> None:
@@ -51,11 +53,16 @@ class ReferenceLineClock:
         new_thread: Callable[[int, int], object],
         disable: object,
     ) -> None:
-        """Starts to write entries to a new file, which keeps the last `capacity` entries.
+        """Starts to write entries to a new file.
 
-        `wants` returns whether code is the user's, and is called once per code object. `describe` gets each new place
-        and its number. `new_thread` gets each new thread's number and its native id. `stacks` has the stacks of the
-        running threads. Callbacks return `disable` to sys.monitoring if they need not be called again.
+        Args:
+            path: The file. It must not exist.
+            capacity: The number of entries that the file keeps. Later entries overwrite the oldest ones.
+            stacks: The stacks of the threads that run already.
+            wants: Returns whether code is the user's. It is called once per code object.
+            describe: Called with (index, code, number) for each new place, which is the pair (code, number).
+            new_thread: Called with (index, native id) for each new thread.
+            disable: The value that callbacks return to sys.monitoring if they need not be called again.
         """
         if self._map is not None:
             raise RuntimeError("the line clock is running already")
@@ -78,7 +85,7 @@ class ReferenceLineClock:
                     self._note(native_id)  # one entry per frame
 
     def stop(self) -> int:
-        """Close the file. Returns the total number of entries written."""
+        """Closes the file. Returns the total number of entries written."""
         if self._map is None:
             raise RuntimeError("the line clock is not running")
         self._on = False
@@ -88,7 +95,7 @@ class ReferenceLineClock:
         return self._written
 
     def pause(self) -> None:
-        """Stop writing, but keep the file open, since a forked child shares the file with its parent."""
+        """Stops writing, but keeps the file open, since a forked child shares the file with its parent."""
         self._on = False
 
     def py_start(self, code: CodeType, offset: int) -> object:
@@ -140,7 +147,9 @@ class ReferenceLineClock:
         return None
 
     def _go_to(self, code: CodeType, line: int) -> None:
-        """Set the line of this code's frame. Frames above it must have ended."""
+        """Sets the line of the innermost frame that runs `code`, and removes the frames inside it, which must have
+        ended.
+        """
         native_id = threading.get_native_id()
         stack = self._stack(native_id)
         depth = self._depth(stack, code)
@@ -157,7 +166,9 @@ class ReferenceLineClock:
 
     @staticmethod
     def _depth(stack: list[tuple[CodeType, int]], code: CodeType) -> int:
-        """Returns the depth of the innermost frame of this code, or 0 if there is none."""
+        """Returns the depth of the innermost frame that runs `code`, where 1 is the outermost frame, or 0 if no frame
+        does.
+        """
         return next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1][0] is code), 0)
 
     def _is_users(self, code: CodeType) -> bool:
@@ -176,7 +187,9 @@ class ReferenceLineClock:
         return place
 
     def _number(self, code: CodeType) -> int:
-        """Returns the number of this code, and keeps the code alive."""
+        """Returns a number for the code object: its id(). Keeps the object alive, so that no other object gets the same
+        id.
+        """
         self._codes.setdefault(id(code), code)
         return id(code)
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 
 class Kind(Enum):
-    """What a collective does. The value is the collective's usual name."""
+    """The kinds of collectives. Each value is the collective's usual name."""
 
     ALL_REDUCE = "all-reduce"
     FUSED_ALL_REDUCE = "fused all-reduce"  # and a norm, or a quantisation
@@ -128,7 +128,10 @@ _LENGTH = re.compile(r"\d{1,4}")
 
 @lru_cache(8192)
 def kind_of_kernel(name: str) -> Kind | None:
-    """Returns the kind of a kernel by its name: LOCAL if it is known not to communicate, None if no row fits."""
+    """Returns the kind of a kernel, judged by the kernel's name.
+
+    Returns LOCAL for a kernel that is known not to communicate, and None for a name that the table does not contain.
+    """
     text = _UNNAMED.sub("", name[:_LONGEST])
     function = _function(text)
     found = _ANY_ROW.fullmatch(function)
@@ -141,12 +144,12 @@ def kind_of_kernel(name: str) -> Kind | None:
 
 
 def kind_of_operation(name: str) -> Kind:
-    """Returns the kind of an operation by its name, such as `allreduce_coalesced`, `_reduce_scatter_base` or `send`."""
+    """Returns the kind of a collective operation, judged by a name such as `allreduce_coalesced` or `send`."""
     return next((kind for pattern, kind in _WORDS if pattern.search(name, 0, _LONGEST)), Kind.OTHER)
 
 
 def _function(text: str) -> str:
-    """Returns the function with its namespaces, without return type, templates' arguments and parameters."""
+    """Returns the function's name with its namespaces, without return type, template arguments and parameters."""
     if start := _MANGLED.match(text):
         return "::".join(_mangled_parts(text, start.end()))
     start = _BEFORE.match(text)
@@ -155,7 +158,10 @@ def _function(text: str) -> str:
 
 
 def _mangled_parts(text: str, at: int) -> list[str]:
-    """Returns the names in a symbol of the Itanium ABI that begins `_ZN`: each stands behind its length."""
+    """Returns the names in a mangled C++ symbol (Itanium ABI) that begins with `_ZN`.
+
+    Each name follows its length in digits. `at` is the position of the first length.
+    """
     parts: list[str] = []
     while length := _LENGTH.match(text, at):
         at = length.end() + int(length[0])

@@ -22,9 +22,11 @@ _LEAF = re.compile(r"\bAccumulateGrad$")
 
 @remembered
 def models(places: Places) -> I32:
-    """Returns, for each row of Stacks, the row of the `forward` around it that is the program's model, or -1.
+    """Finds, for each frame in `timeline.stacks`, the `forward` method of the model that is running at that frame.
 
-    The model's `forward` is the outermost `forward` of the program's own that is inside a call of a torch module.
+    Returns the row of that method's frame in `timeline.stacks`, or -1 if no model is running. A `forward` method counts
+    if it is the user's own and runs inside a call of a torch module. If several such methods are on the stack, the
+    outermost one counts, because its module contains the others.
     """
     timeline, stacks = places.timeline, places.timeline.stacks
     called = nearest(stacks.parent, named_functions(timeline, MODULE_CALL)[stacks.line]) >= 0
@@ -33,16 +35,18 @@ def models(places: Places) -> I32:
 
 
 def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
-    """Returns which host rows are the engine's own work for a function's backward pass.
+    """Returns a mask of the host events that belong to a function's backward pass, but to no backward operator.
+
+    Autograd's engine does such work, for example when it sums gradients. Between two backward operators of the
+    function, the engine's work belongs to the function. Accumulating gradients into `.grad` does not, because these
+    gradients are the result of the function's backward pass. If the run has no known backward operators, the whole
+    backward pass belongs to the model that ran last before it.
 
     Args:
-        places: The places of the host rows.
-        chosen: Which host rows belong to the function, including the backward operators of its operators.
-        function: By row of Stacks: whether that frame is the function itself.
-
-    The engine's work between two backward operators of the function belongs to the function. Adding gradients to
-    `.grad` does not, because such gradients leave the function. If no backward operator is known, the backward pass
-    belongs to the model that ran last.
+        places: The source places of the run's host events.
+        chosen: A mask of the host events that belong to the function, including the backward operators of its
+            operators.
+        function: A mask of the rows of `timeline.stacks` that are frames of the function itself.
     """
     timeline, host = places.timeline, places.timeline.host
     found = np.zeros(len(host), dtype=np.bool_)
@@ -63,8 +67,10 @@ def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
 
 
 def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
-    """By row of one thread, in order: whether it has no forward operator, and its neighbours that have one are
-    chosen."""
+    """Returns a mask over `mine`, the host rows of one thread in order of time.
+
+    An event is selected if it has no forward operator and is between two events that have one and are in `chosen`.
+    """
     timeline, host = places.timeline, places.timeline.host
     linked = host.forward[mine] >= 0
     ends = np.flatnonzero(linked)
@@ -81,7 +87,11 @@ def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
 
 
 def _of_the_last_model(places: Places, mine: I64, function: Bool) -> Bool:
-    """By row of one of autograd's threads: whether the model that launched last before it is this function."""
+    """Returns a mask over `mine`, the host rows of one autograd thread.
+
+    An event is selected if the model that launched last before the event is in `function`, a mask of the rows of
+    `timeline.stacks`.
+    """
     host = places.timeline.host
     launches = np.flatnonzero((host.kind == HostKind.LAUNCH) & (host.stack >= 0))
     model = models(places)[host.stack[launches]]

@@ -24,20 +24,27 @@ _OF_LAUNCHES = ("launch-bound", "tiny-kernels")
 
 @dataclass(frozen=True, eq=False)
 class FrameworkCode:
-    """Tells the user's frames of a run from frameworks' frames, and finds options of frameworks that help. Caches the
-    answers."""
+    """Tells the user's frames from the frames of frameworks, and finds framework options that address a finding.
+
+    Caches the answers.
+    """
 
     places: Places
     _found: dict[str, Bool] = field(default_factory=dict)
 
     def option_for(self, rule: str, place: int, rows: I64) -> tuple[Framework, Option] | None:
-        """Returns the option that helps against most of these host rows of a finding at `place`, or None.
+        """Returns a framework and its option that addresses a finding of `rule` at `place`, or None if no option does.
 
-        If frameworks call each other, as the Trainer calls Accelerate, only the outermost framework's options count. Of
-        these, the option of the innermost frame is returned. The framework's code must be between the event and the
-        user's code. A callback of the user's that the framework calls is the user's code. Launches belong to the
-        framework's loop, whoever wrote the model. If the option is a graph of the model, and the model already runs by
-        a graph, the returned option says what else can be done.
+        The option must apply to most of `rows`, the host rows of the finding. For an option that captures the model as
+        a CUDA graph, a tenth of the rows is enough.
+
+        If one framework calls another, as the Trainer calls Accelerate, only the outermost framework's options count.
+        If several of these apply, the one whose pattern matches the innermost frame is returned. The framework's code
+        must be between the event and the user's code. A user's callback that the framework calls is the user's code.
+        Launches belong to the framework even if the user wrote the model, because the framework's loop calls the model.
+
+        If the option captures the model as a CUDA graph, and the model already runs as a graph, the returned option
+        says what else the user can do.
         """
         places, stacks = self.places, self.places.timeline.stacks
         options = [(each, option) for each in FRAMEWORKS for option in each.options if re.fullmatch(option.rules, rule)]
@@ -64,7 +71,7 @@ class FrameworkCode:
         return outermost, replace(AROUND_A_GRAPHED_MODEL, rules=best.rules, frame=best.frame) if captured else best
 
     def shortens(self, framework: Framework, option: Option, rows: I64) -> bool:
-        """Returns whether a step becomes shorter if the user sets this option, as far as these host rows show."""
+        """Returns whether setting this option makes a step shorter, judged by `rows`, the host rows of a finding."""
         if not option.own_loop or framework.loop is None:
             return option.shortens
         stacks = self.places.timeline.stacks
@@ -72,9 +79,9 @@ class FrameworkCode:
         return option.shortens and bool(inside[self.places.timeline.host.stack[rows]].mean() <= _MOSTLY)
 
     def package_of(self, file: str | None) -> str | None:
-        """Returns the installed package that a file is part of, or None if the file is the user's own.
+        """Returns the name of the installed package that contains a file, or None if the file is the user's own.
 
-        The files that the user named, by globs, are the user's, and so is the program.
+        The program's own file is always the user's. If the user named files by globs, every file counts as the user's.
         """
         if file is None or self.places.are_named or file in self._programs or not is_installed(file):
             return None
@@ -96,7 +103,8 @@ class FrameworkCode:
 
     @cached_property
     def _own(self) -> Bool:
-        """Which rows of Stacks are the user's own: neither a framework's nor in an installed package."""
+        """A mask of the rows of `timeline.stacks` (frames) whose code is neither a framework's nor in an installed
+        package."""
         timeline = self.places.timeline
         own = by_text(timeline.lines.file, lambda index: self.package_of(timeline.text(index)) is None) == 1
         mine: Bool = self.places.is_user_frame & own[timeline.stacks.line]

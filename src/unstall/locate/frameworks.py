@@ -14,18 +14,20 @@ _UPLOADS = r"pageable-copy|blocking-copy|blocking-pinned-copy|data-loading"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What a framework offers against the findings of some rules.
+    """A way to address findings with what a framework offers.
 
     Attributes:
-        rules: A pattern for the whole name of a rule.
-        frame: A pattern found in "file: function" of a frame between the event and the program's own line.
+        rules: A regular expression that matches the whole name of each rule whose findings the option addresses.
+        frame: A regular expression that finds a frame between the event and the user's line. A frame is written as
+            "file: function".
         do: What to do, by options or calls of the framework.
         safe_if: The condition under which `do` keeps the program correct.
         names: The objects that `do` relies on, as "module:object", or "module:object(parameter)".
-        directly: Whether the frame must be the innermost one outside of torch: not the model that a loop calls.
-        of_model: Whether `do` advises a graph that holds only the model's forward and backward, because the framework's
-            own work around them cannot be captured.
-        shortens: Whether following `do` makes a step shorter, as the finding's edit does.
+        directly: Whether `frame` must match the innermost frame outside of torch. If so, the option does not apply to
+            events inside a model that the framework's loop calls.
+        of_model: Whether `do` advises a graph that holds only the model's forward and backward passes, because the
+            framework's own work around the model cannot be captured.
+        shortens: Whether following `do` makes a step shorter, as the replay of the finding predicts.
         at_the_line: Whether `do` changes the finding's own line, or the arguments that this line passes.
         own_loop: Whether `do` can be followed only if the user's own loop, not the framework's, runs the steps.
     """
@@ -47,13 +49,13 @@ class Framework:
     """A training or inference framework.
 
     Attributes:
-        name: Its name.
+        name: The framework's name.
         step: What a step is, in words.
-        users_line: The call of the framework that stands in the user's program, in words.
-        options: What it offers against findings.
-        has_loop: Whether the loop over the steps is in the framework, not in the user's code.
-        loop: A regular expression for the function with that loop, which is written as "file: function". Without an
-            optimizer, each call of a model from that function is a step.
+        users_line: The call of the framework in the user's program, as text.
+        options: The framework's options that address findings.
+        has_loop: Whether the framework, and not the user's code, has the loop over the steps.
+        loop: A regular expression that finds the function with that loop in texts of the form "file: function". Without
+            an optimizer, each call of a model from that function is a step.
     """
 
     name: str

@@ -21,7 +21,10 @@ _LONGEST = 4096  # characters of a file and a function that are looked at
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Functions:
-    """The function of each row of Stacks. If frames have only `def` lines, every row is its own function."""
+    """Groups the rows of `timeline.stacks` (frames of call stacks) by function.
+
+    If the recorder knew only the `def` line of each function, every row is its own function.
+    """
 
     row: I32  # by row: the first row with the same function and the same calling function
     parent: I32  # by row: for such a first row, the first row of its caller; else -1
@@ -29,7 +32,10 @@ class Functions:
 
 @remembered
 def function_of(timeline: Timeline) -> I64:
-    """Returns a number from 0 on for each row of Lines. Exact lines of one function share a number."""
+    """Returns a number from 0 on for each row of `timeline.lines`.
+
+    Lines of one function share a number if they are lines that ran. The `def` line of a function has its own number.
+    """
     lines = timeline.lines
     named = lines.file.astype(np.int64) * (len(timeline.strings) + 1) + lines.function
     return distinct(np.where(lines.exact, named + len(lines), np.arange(len(lines))))[1]
@@ -37,7 +43,7 @@ def function_of(timeline: Timeline) -> I64:
 
 @remembered
 def named_functions(timeline: Timeline, pattern: re.Pattern[str]) -> Bool:
-    """Returns, for each row of Lines, whether "file: function" matches."""
+    """Returns a mask of the rows of `timeline.lines` for which `pattern` is found in the text "file: function"."""
     lines, text = timeline.lines, timeline.text
     keys = lines.file.astype(np.int64) * (len(timeline.strings) + 1) + lines.function
     _, first, which = np.unique(keys, return_index=True, return_inverse=True)
@@ -49,7 +55,8 @@ def named_functions(timeline: Timeline, pattern: re.Pattern[str]) -> Bool:
 
 @remembered
 def functions(timeline: Timeline) -> Functions:
-    """Returns the function of each row of Stacks. Calls of a function from two callers count as two functions."""
+    """Returns the function of each row of `timeline.stacks`. Calls of one function from two callers count as two
+    functions."""
     stacks, lines, function = timeline.stacks, timeline.lines, function_of(timeline)
     row = np.arange(len(stacks), dtype=np.int32)
     depth = depths(stacks.parent)

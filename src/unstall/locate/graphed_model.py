@@ -15,10 +15,9 @@ _SOME = 0.1  # of the launches: as much of another model is worth a graph of its
 
 
 def is_around_a_graphed_model(places: Places, rows: I64) -> bool:
-    """Returns whether `unstall.graphed` launches a model's graphs in this run, and these host rows are outside of other
-    models.
+    """Returns whether `unstall.graphed` runs a model as a graph, and these host rows are outside of any other model.
 
-    A few of the rows may be within a model that `unstall.graphed` does not serve.
+    Up to a tenth of the rows may be in a model that `unstall.graphed` does not run.
     """
     timeline = places.timeline
     host, stacks = timeline.host, timeline.stacks

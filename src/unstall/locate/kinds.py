@@ -39,19 +39,19 @@ _LONGEST = 4096  # characters of a name that are looked at
 
 
 def is_collective(strings: Sequence[str], names: I32) -> Bool:
-    """Returns which names are names of kernels that communicate, by the table of `collectives.py`.
+    """Returns a mask of the names that belong to kernels that communicate, by the table in `collectives.py`.
 
-    For a timeline, `is_communication` knows more.
+    Each name is an index into `strings`. For a timeline, `is_communication` is more accurate.
     """
     return by_text(names, lambda index: kind_of_kernel(strings[index]) not in (None, Kind.LOCAL)).astype(np.bool_)
 
 
 @remembered
 def is_communication(timeline: Timeline) -> Bool:
-    """Returns which device ops communicate with other GPUs: by their names, or because the file says so.
+    """Returns a mask of the device ops that communicate with other GPUs, by their names or by marks in the trace.
 
-    A kernel that was launched directly by a call of torch.distributed is a collective, unless the table of names has it
-    as LOCAL. A kernel of an operator below the call, such as a copy into a buffer, is not. Copies count only if they go
+    A kernel that a call of torch.distributed launches directly is a collective, unless the table of names has it as
+    LOCAL. A kernel of an operator inside that call, such as a copy into a buffer, is not. Copies count only if they go
     to another device.
     """
     device, told = timeline.device, timeline.collectives
@@ -64,20 +64,21 @@ def is_communication(timeline: Timeline) -> Bool:
 
 
 def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:
-    """Returns for each name whether it begins with a match of the pattern."""
+    """Returns a mask of the names that begin with a match of the pattern. Each name is an index into
+    `timeline.strings`."""
     return by_text(names, lambda index: pattern.match(timeline.text(index), 0, _LONGEST) is not None).astype(np.bool_)
 
 
 @remembered
 def is_data_loading(timeline: Timeline) -> Bool:
-    """Returns which host events are a `DataLoader` that gets its next batch."""
+    """Returns a mask of the host events in which a `DataLoader` gets its next batch."""
     host = timeline.host
     may: Bool = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.PYTHON)
     return may & named(timeline, _LOADING, host.name)
 
 
 def is_prefetch_wait(timeline: Timeline) -> Bool:
-    """Returns which host events wait for a batch that a thread of `unstall.prefetch` fetches."""
+    """Returns a mask of the host events that wait for a batch from the thread of `unstall.prefetch`."""
     host = timeline.host
     named_so = by_text(host.name, lambda index: timeline.text(index) == PREFETCH_WAIT) == 1
     chosen: Bool = (host.kind == HostKind.ANNOTATION) & named_so
@@ -86,8 +87,9 @@ def is_prefetch_wait(timeline: Timeline) -> Bool:
 
 @remembered
 def is_host_collective(timeline: Timeline) -> Bool:
-    """Returns which host events are collectives on the host, by gloo, MPI or UCC. NCCL is not among them, because its
-    host events only launch kernels.
+    """Returns a mask of the host events that are collectives on the host, by gloo, MPI or UCC.
+
+    NCCL does not count, because its host events only launch kernels.
     """
     host = timeline.host
     may: Bool = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
@@ -96,31 +98,36 @@ def is_host_collective(timeline: Timeline) -> Bool:
 
 @remembered
 def is_asleep(timeline: Timeline) -> Bool:
-    """Returns which host events are sleeping, or waiting for another process, a connection or a file.
+    """Returns a mask of the host events that sleep, or that wait for another process, a connection or a file.
 
-    Faster code does not shorten such events. They are known only if frames of built-in functions were recorded, or on
-    the virtual GPU.
+    Faster code does not shorten such events. They are known only on the virtual GPU, or if the recorder recorded the
+    frames of built-in functions.
     """
     frames: Bool = timeline.host.kind == HostKind.PYTHON
     return frames & named(timeline, _ASLEEP, timeline.host.name)
 
 
 def is_waiting_for_thread(timeline: Timeline) -> Bool:
-    """Returns which host events wait for another thread: for its lock, its item in a queue, or its future."""
+    """Returns a mask of the host events that wait for another thread's lock, queue item or future."""
     frames: Bool = timeline.host.kind == HostKind.PYTHON
     return frames & named(timeline, _OF_THREADS, timeline.host.name)
 
 
 @remembered
 def is_no_code(timeline: Timeline) -> Bool:
-    """Returns which host events would be as long if the host's code were faster: other processes, sleep, files,
-    collectives, work of the driver."""
+    """Returns a mask of the host events that faster host code would not shorten.
+
+    These are data loading, sleep, waits for files and other processes, collectives on the host, and the driver's work.
+    """
     others: Bool = is_data_loading(timeline) | is_asleep(timeline) | is_host_collective(timeline)
     return others | np.isin(timeline.host.kind, OF_THE_DRIVER)
 
 
 def is_recorder_at_work(timeline: Timeline, *, amid: bool = False) -> Bool:
-    """Returns which host events are the recorder's own work. With `amid`, only events on the program's threads."""
+    """Returns a mask of the host events that are the recorder's own work.
+
+    With `amid`, only events on the program's threads count.
+    """
     host = timeline.host
     rows = np.flatnonzero(host.kind == HostKind.OVERHEAD)
 

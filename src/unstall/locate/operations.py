@@ -12,15 +12,17 @@ while recording. Two Python statements may be as close, but they are on differen
 
 
 def has_operators(timeline: Timeline) -> bool:
-    """Returns whether operators were recorded. Recorders of CUDA only do not record them."""
+    """Returns whether the run has operators. Recorders of CUDA calls alone do not record operators."""
     return bool((timeline.host.kind == HostKind.OP).any())
 
 
 def operations(timeline: Timeline, operator: I32) -> I32:
-    """Returns a number for each host row, or -1. The calls of one operation share a number.
+    """Returns a number for each host row, or -1 for a row outside of any operation. Rows of one operation share a
+    number.
 
-    If operators were recorded, returns `operator`: the operator's host row, for each host row. Otherwise a copy and the
-    wait for its stream share the copy's row as their number, if the wait follows at once on the same thread and line.
+    If operators were recorded, the result is `operator`, which gives the row of the operator around each host row.
+    Otherwise, an operation is a copy and the wait for the copy's stream, if the wait follows at once on the same thread
+    and line. The number is then the copy's row.
     """
     if has_operators(timeline):
         return operator

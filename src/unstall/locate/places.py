@@ -23,10 +23,11 @@ _CELL = re.compile(r"In\[\d+\]$")  # as `answers/cells.py` names a notebook's ce
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Places:
-    """The place of every host event.
+    """The place in the source of every host event.
 
-    A place is a number. If the stack has a line of the user's, the place is a row of `Timeline.lines`. Otherwise it is
-    `len(lines)` + the text index of the name of an annotation or an outermost operator. If there is neither, it is -1.
+    A place is a number. If the event's stack has a line of the user's, the place is a row of `timeline.lines`.
+    Otherwise it is `len(timeline.lines)` plus the index of a name in `timeline.strings`: the name of the annotation
+    around the event, or of the outermost operator. If there is no such name, the place is -1.
     """
 
     timeline: Timeline
@@ -41,7 +42,10 @@ class Places:
     unmatched: tuple[str, ...] = ()  # the user's globs that match no recorded file
 
     def where(self, place: int, rows: I64 | int, op: str | None) -> Where:
-        """Returns the place as reports print it, with its usual caller among these host rows (-1: no row)."""
+        """Returns a place in the form that reports print, with the caller that is most common among the host rows.
+
+        `rows` may contain -1, which stands for no row. `op` is the operator's name that is put into the result.
+        """
         timeline = self.timeline
         lines = timeline.lines
         if place < 0:
@@ -66,11 +70,11 @@ class Places:
         )
 
     def _usual_caller(self, place: int, rows: I64) -> int:
-        """Returns the row of Lines from which a place is called by most of these host rows, or -1.
+        """Returns the line that calls the place in most of these host rows, as a row of `timeline.lines`, or -1.
 
-        Rows may lie in functions that the place calls, whose callers may be the place itself: then the place's own
-        frame is looked up around theirs. A backward operator is called from backward(), so it counts only if there is
-        no other.
+        Some rows may be in functions that the place calls, so that their own caller is the place itself. For these
+        rows, the place's frame is looked up in their stack, and the caller of that frame counts. The caller of a
+        backward operator is backward(), so backward operators count only if all rows are backward operators.
         """
         at = rows[self.place[rows] == place]
         if len(at):
@@ -81,7 +85,10 @@ class Places:
         return _most_common(np.repeat(_at(self.outside, own), counts))
 
     def around(self, place: int, frame: int) -> int:
-        """Returns the innermost frame of the place's function at or around `frame`, as a row of Stacks, or -1."""
+        """Returns the innermost frame of the place's function, at `frame` or further out, or -1 if there is none.
+
+        Frames are rows of `timeline.stacks`.
+        """
         stacks, lines = self.timeline.stacks, self.timeline.lines
         while frame >= 0:
             line = int(stacks.line[frame])
@@ -92,17 +99,21 @@ class Places:
         return -1
 
     def op_name(self, row: int) -> str | None:
-        """Returns the name of the outermost operator around a host event, or None if there is none."""
+        """Returns the name of the outermost operator around a host event, or None if there is no such operator."""
         top = int(self.top_op[row]) if row >= 0 else -1
         return None if top < 0 else self.timeline.strings[self.timeline.host.name[top]]
 
 
 def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None = None) -> Places:
-    """Attributes every host event to a place.
+    """Attributes every host event to a place in the source.
 
-    `step` is the name of the steps' annotation, which is not a place. If `user` is given, only files that match one of
-    these globs count as the user's code. A backward operator is at the line of its forward operator. While
-    `unstall.graphed` proves a graph, events are at unstall's line, not at the user's line that it runs.
+    A backward operator is at the line of its forward operator. While `unstall.graphed` checks a new graph, events are
+    at a line of unstall, not at the user's line that runs meanwhile.
+
+    Args:
+        timeline: A recorded run.
+        user: Globs of files. If there are any, only the files that match count as the user's code.
+        step: The name of the annotation around each step. This annotation is not a place.
     """
     host = timeline.host
     mine = _user_lines(timeline, user)
@@ -143,9 +154,9 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
 
 
 def _callers(timeline: Timeline, is_user_frame: Bool, user_node: I32) -> I32:
-    """Returns the frame that counts as the caller of each row of Stacks: the user's next one outward, or -1.
+    """Returns the calling frame of each row of `timeline.stacks`, or -1: the next frame outward that is the user's.
 
-    From a line of a library, the way leads to the program's own file.
+    For a frame outside of the program's own file, it is the next frame outward that is in that file.
     """
     stacks = timeline.stacks
     outside = stacks.parent
@@ -160,17 +171,17 @@ def _callers(timeline: Timeline, is_user_frame: Bool, user_node: I32) -> I32:
 
 
 def _most_common(lines: I32) -> int:
-    """Returns the most common row of Lines; of equally common ones, the first; -1 without any."""
+    """Returns the most common row number in `lines`, the first of equally common ones, or -1 if all are negative."""
     found, first, counts = np.unique(lines[lines >= 0], return_index=True, return_counts=True)
     return int(found[np.lexsort((first, -counts))[0]]) if len(found) else -1
 
 
 def programs(timeline: Timeline) -> set[int]:
-    """Returns the files that were run as the program, as indices into the timeline's strings. For a notebook, these are
-    its cells.
+    """Returns the files that ran as the program, as indices into `timeline.strings`. For a notebook, these are its
+    cells.
 
-    The outermost frame of some stack is the `<module>` of such a file. The file is the user's, even if it has the name
-    of a library module, such as profile.py.
+    A file ran as the program if the outermost frame of some stack is the file's `<module>`. The file is the user's,
+    even if it is named like a library module, such as profile.py.
     """
     cells = by_text(timeline.lines.file, lambda index: _CELL.match(timeline.strings[index]) is not None) == 1
     if cells.any():
@@ -182,14 +193,14 @@ def programs(timeline: Timeline) -> set[int]:
 
 
 def _at(values: I32, index: I32 | I64) -> I32:
-    """Returns values[index], and -1 for index -1."""
+    """Returns values[index], and -1 where the index is -1."""
     if not len(values):
         return np.full(len(index), -1, dtype=np.int32)
     return np.where(index >= 0, values[np.maximum(index, 0)], -1).astype(np.int32)
 
 
 def _user_lines(timeline: Timeline, user: Sequence[str]) -> Bool:
-    """Returns which rows of Lines are the user's."""
+    """Returns a mask of the rows of `timeline.lines` that are in the user's files."""
     lines = timeline.lines
     own = programs(timeline)
 
@@ -212,7 +223,11 @@ def _unmatched(timeline: Timeline, user: Sequence[str]) -> tuple[str, ...]:
 
 
 def _outermost_operators(timeline: Timeline, mine: Bool) -> I32:
-    """Returns the outermost operator around each host event within the user's innermost frame, or -1."""
+    """Returns the row of the outermost operator around each host event, or -1.
+
+    Only operators inside the user's innermost frame count. `mine` is a mask of the rows of `timeline.lines` that are
+    the user's.
+    """
     host = timeline.host
     line = _at(timeline.stacks.line, host.stack)
     users = np.zeros(len(host), dtype=np.bool_)
@@ -222,7 +237,11 @@ def _outermost_operators(timeline: Timeline, mine: Bool) -> I32:
 
 
 def _fallback(timeline: Timeline, source: I64, top_op: I32, step: str | None) -> I64:
-    """Returns the text of the innermost annotation that is not a step, else of the outermost operator, else -1."""
+    """Returns a name for each host event, as an index into `timeline.strings`, or -1.
+
+    The name is that of the innermost annotation around the event that does not mark a step. Without such an annotation,
+    it is the name of the outermost operator.
+    """
     host = timeline.host
     annotation = host.kind == HostKind.ANNOTATION
     names = np.unique(host.name[annotation])

@@ -50,7 +50,7 @@ _COUNTERPARTS = {
 
 
 def platform(timeline: Timeline) -> Platform:
-    """Returns the platform that a run's calls belong to: CUDA if no call says otherwise."""
+    """Returns the platform that a run's calls belong to. It is CUDA if no call belongs to another platform."""
     host = timeline.host
     calls = (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL)
     names = [timeline.text(int(index)) for index in np.unique(host.name[calls])]
@@ -58,14 +58,14 @@ def platform(timeline: Timeline) -> Platform:
 
 
 def in_words_of(key: Platform, text: str) -> str:
-    """Replaces CUDA's terms in a text by those of a platform."""
+    """Replaces CUDA's terms in a text by the terms of a platform."""
     for pattern, word in _WORDS[key]:
         text = pattern.sub(word, text)
     return text
 
 
 def counterpart(name: str) -> str:
-    """Returns CUDA's name of a HIP call. Any other name is returned unchanged."""
+    """Returns the CUDA name of a HIP call, and any other name unchanged."""
     if not re.match(r"hip[A-Z]", name):
         return name
     return _COUNTERPARTS.get(name, "cuda" + name[len("hip") :])

@@ -23,7 +23,11 @@ _METHOD = re.compile(rf"(\w+\.)*({'|'.join(METHODS)})$")
 
 
 def proving_frames(timeline: Timeline) -> I32:
-    """Returns, for each host row, the row in `Timeline.stacks` of the proving method around it, or -1."""
+    """Finds the host events that happen while `unstall.graphed` checks a graph: it observes, captures and compares
+    calls.
+
+    Returns, for each host event, the row in `timeline.stacks` of the method that does the check (see `METHODS`), or -1.
+    """
     stacks, lines, stack = timeline.stacks, timeline.lines, timeline.host.stack
     frames = np.full(len(stack), -1, dtype=np.int32)
     if not len(stacks):
@@ -37,15 +41,16 @@ def proving_frames(timeline: Timeline) -> I32:
 
 
 def proving_times(timeline: Timeline) -> Intervals:
-    """Returns when the host was at work on proofs."""
+    """Returns the intervals in which `unstall.graphed` checks graphs."""
     rows = np.flatnonzero(proving_frames(timeline) >= 0)
     return Intervals.union(timeline.host.start[rows], timeline.host.end[rows])
 
 
 def without_proving(timeline: Timeline, steps: Steps) -> Steps:
-    """Returns the longest stretch of steps without proofs: the program's steady state. Of equally long ones, the last.
+    """Returns the longest stretch of steps in which `unstall.graphed` checks no graph: the program's steady state.
 
-    If all steps contain proofs, or none does, steps are returned unchanged.
+    Of equally long stretches, the last is returned. If every step has such checks, or no step has, all steps are
+    returned.
     """
     proofs = proving_times(timeline)
     if not len(proofs):

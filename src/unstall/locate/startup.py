@@ -25,15 +25,15 @@ _FIRST_FACTOR = 20
 
 
 def startup_rows(timeline: Timeline, ours: Bool, second_step: int | None) -> I64:
-    """Returns the host rows of first use: imports and compilation, module loading, context creation, and launches that
-    load their kernel.
+    """Returns the host rows of first uses: imports, compilation, module loading, context creation and first launches.
 
-    The recorder's own work, such as making room for events, counts too.
+    A first launch counts if it takes long, because it loads its kernel. The recorder's own work, such as making room
+    for events, counts as well.
 
     Args:
         timeline: A recorded run.
-        ours: Which host events are on threads that launch, bool by host row.
-        second_step: When the second step begins, in ns; None if there is only one step.
+        ours: A mask of the host events on threads that launch.
+        second_step: When the second step begins, in ns, or None if the run has only one step.
     """
     host = timeline.host
     recording = is_recorder_at_work(timeline)
@@ -56,9 +56,10 @@ def startup_rows(timeline: Timeline, ours: Bool, second_step: int | None) -> I64
 
 
 def _slow_firsts(timeline: Timeline, ours: Bool, second_step: int | None, recorder: Intervals) -> I64:
-    """Operators that take far longer in the first step than later: libraries are set up, algorithms searched for.
+    """Returns the rows of operators that take far longer in the first step than later.
 
-    With only one step, the first operator of each name is compared with the others of that name.
+    In such operators, libraries are set up and algorithms are chosen. If the run has only one step, the first operator
+    of each name is compared with later operators of that name.
     """
     host = timeline.host
     everything = np.ones(len(host), dtype=np.bool_)
@@ -80,7 +81,7 @@ def _slow_firsts(timeline: Timeline, ours: Bool, second_step: int | None, record
 
 
 def _medians(group: I64, values: I64, groups: int) -> I64:
-    """Returns the (lower) median of the values of each group, or 0 if the group is empty."""
+    """Returns the lower median of the values in each group, or 0 for an empty group."""
     order = np.lexsort((values, group))
     count = np.bincount(group, minlength=groups)
     first = np.cumsum(count) - count
@@ -89,7 +90,7 @@ def _medians(group: I64, values: I64, groups: int) -> I64:
 
 
 def _slow_first_launches(timeline: Timeline, ours: Bool) -> I64:
-    """Returns the launches that are the first of their kernel and take far longer than other launches."""
+    """Returns the rows of launches that are the first of their kernel and take far longer than the median launch."""
     host, device = timeline.host, timeline.device
     known = np.flatnonzero(device.launch >= 0)
     if not len(known):

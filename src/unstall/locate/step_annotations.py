@@ -34,18 +34,21 @@ _MOST_CANDIDATES = 64
 
 
 def named(pattern: re.Pattern[str]) -> Callable[[str], bool]:
-    """Returns a function that tests whether a text begins with `pattern`."""
+    """Returns a function that tests whether a text begins with a match of `pattern`."""
     return lambda text: pattern.match(text) is not None
 
 
 def is_annotation(timeline: Timeline) -> Bool:
-    """Returns which host events are annotations."""
+    """Returns a mask of the host events that are annotations."""
     chosen: Bool = timeline.host.kind == HostKind.ANNOTATION
     return chosen
 
 
 def annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
-    """Returns the rows of the wanted annotations on the thread that has most of them, without nested ones."""
+    """Returns the host rows of the annotations whose names `wanted` accepts.
+
+    Annotations inside others are left out. Only the thread with the most such annotations counts.
+    """
     host = timeline.host
     candidates = np.flatnonzero((host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP))
     names = np.unique(host.name[candidates])
@@ -60,7 +63,10 @@ def annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
 
 
 def by_known_programs(timeline: Timeline) -> Steps | None:
-    """Returns steps by annotations of known programs, or None if these do not span nearly all launches."""
+    """Finds steps by the annotations that known programs, such as vLLM, put around a step.
+
+    Returns None if such annotations do not span nearly all launches.
+    """
     rows = annotated(timeline, named(_KNOWN))
     if len(rows) < 2 or len(rows) > _MOST_REPEATS:
         return None
@@ -78,12 +84,14 @@ _MOST_NUMBER = 1e18  # a name is anything that a file says
 
 
 def by_counter(timeline: Timeline, but: re.Pattern[str]) -> tuple[Steps | None, str | None]:
-    """Returns steps by annotations whose names differ only in a number that counts up, and the name of other
-    annotations that might mark steps. Each may be None.
+    """Finds steps by annotations whose names differ only in a number that counts up.
 
-    Names that match `but` do not count. The annotations must enclose nearly all launches. A name that suggests layers
-    marks no steps, however well it counts. If several names fit, such as epochs and their batches, the shortest are
-    steps.
+    The annotations must enclose nearly all launches. Names that match `but` do not count. A name that suggests layers
+    marks no steps, even if it counts up. If several names fit, such as epochs and their batches, the shortest
+    annotations are the steps.
+
+    Returns (steps, hint): the steps, or None if no annotations fit; the name of other annotations that might mark
+    steps, or None.
     """
     launched = launch_times(timeline)
     best, hint = None, None
@@ -101,7 +109,10 @@ def by_counter(timeline: Timeline, but: re.Pattern[str]) -> tuple[Steps | None, 
 
 
 def _counted(timeline: Timeline, but: re.Pattern[str]) -> Iterator[tuple[str, I64]]:
-    """Yields (pattern, rows) of annotations that count up: names with a "*" for each number, rows by time."""
+    """Yields (pattern, rows) for annotations that count up.
+
+    The pattern is the annotations' name with "*" for each number. The rows are their host rows in order of time.
+    """
     host = timeline.host
     of: dict[tuple[str, int], list[int]] = {}
     for name in np.unique(host.name[is_annotation(timeline)]).tolist():
@@ -129,10 +140,10 @@ def _numbers(name: str) -> list[float]:
 
 
 def in_agreement(timeline: Timeline, found: Steps) -> Steps:
-    """Returns steps by an annotation of the program that encloses nearly all launches, if it occurs as often as steps
-    in `found`.
+    """Returns steps by an annotation that encloses nearly all launches, if it occurs as often as the steps in `found`.
 
-    Otherwise returns `found`. An annotation that occurs more or less often (a layer, an epoch) then becomes the hint.
+    Otherwise returns `found`. If the annotation occurs more or less often, as one around a layer or an epoch does, the
+    `hint` of the returned steps names the annotation.
     """
     launched = launch_times(timeline)
     best, most = None, 0.0
@@ -150,6 +161,6 @@ def in_agreement(timeline: Timeline, found: Steps) -> Steps:
 
 
 def _covered(launched: I64, start: I64, end: I64) -> float:
-    """Returns the share of launches within the spans; 0 if a span has none."""
+    """Returns the share of launches that are within the spans, or 0 if a span has no launches."""
     within = np.searchsorted(launched, end) - np.searchsorted(launched, start)
     return int(within.sum()) / max(len(launched), 1) if (within > 0).all() else 0.0

@@ -23,7 +23,7 @@ from unstall.timeline.columns import I64, Bool, DeviceKind, HostKind, Timeline
 
 
 class Nature(Enum):
-    """What a repeating stretch of a run is."""
+    """Whether a repeating stretch of a run is a step or a part of a step."""
 
     STEP = "a step"
     PART = "a part of a step"
@@ -53,7 +53,10 @@ _MOST = 0.5  # a majority
 
 
 def nature_of(timeline: Timeline, start: I64, end: I64) -> Nature:
-    """Returns the nature of spans [start, end) of the host's time. Times are in ns, in order."""
+    """Returns whether repeating spans [start, end) of the host's time are steps or parts of steps.
+
+    Times are ascending, in ns.
+    """
     if len(start) < 2 or within_one_call(timeline, start):
         return Nature.PART
     for evidence in (_of_modules, _of_passes, _of_embeddings):
@@ -65,10 +68,10 @@ def nature_of(timeline: Timeline, start: I64, end: I64) -> Nature:
 
 
 def within_one_call(timeline: Timeline, start: I64) -> bool:
-    """Returns whether most spans begin in the same call of a module, a compiled function or an operator as the span
-    before.
+    """Returns whether most spans begin in the same call as the span before them. Then the spans are parts of a step.
 
-    Such a call is a step or a part of a step, so its spans are parts of a step. `start`: when the spans begin, in ns.
+    The call is one of a module, a compiled function or an operator, since such a call is a step or a part of a step.
+    `start` has the times at which the spans begin, ascending, in ns.
     """
     calls = _named(timeline, (HostKind.OP, HostKind.ANNOTATION), _OPERATOR)
     if not timeline.meta.frames_at_calls:  # those of several calls may be one
@@ -77,10 +80,10 @@ def within_one_call(timeline: Timeline, start: I64) -> bool:
 
 
 def _enclose(timeline: Timeline, start: I64, chosen: Bool, most: int | None = None) -> bool:
-    """Returns whether single events among `chosen`, on threads that launch, enclose most pairs of successive starts.
+    """Returns whether, for most pairs of successive times in `start`, one event in the mask `chosen` spans both times.
 
-    Events that enclose more than `most` starts do not count: a function around all of them may be the loop of steps,
-    but one that is called again and again has several of them in each call.
+    Only events on threads that launch count. Events that span more than `most` times do not count, because such an
+    event may be a call of the function with the loop over the steps.
     """
     host, device = timeline.host, timeline.device
     if len(start) < 2:
@@ -97,9 +100,9 @@ def _enclose(timeline: Timeline, start: I64, chosen: Bool, most: int | None = No
 
 
 def _called_together(timeline: Timeline, start: I64, end: I64) -> bool:
-    """Returns whether functions that are called again and again enclose several spans in each call.
+    """Returns whether functions that are called repeatedly enclose several spans in each call.
 
-    If each span launches a graph, that is a pass of the model: within the pass, a call of a module would be around it.
+    Returns False if nearly all spans launch a graph. Such a span is a whole pass of the model.
     """
     host = timeline.host
     if timeline.meta.frames_at_calls or _in_most(host.start[host.kind == HostKind.GRAPH_LAUNCH], start, end):
@@ -108,15 +111,20 @@ def _called_together(timeline: Timeline, start: I64, end: I64) -> bool:
 
 
 def _waited_for_together(timeline: Timeline, start: I64, end: I64) -> bool:
-    """Returns whether the host waits for the device again and again, but only in few of the spans: at the end of steps
-    that each have several of them."""
+    """Returns whether the host waits for the device repeatedly, but only in few of the spans.
+
+    Such waits are at the ends of steps, and each step has several spans.
+    """
     span = _span_of(timeline.host.start[timeline.host.kind == HostKind.SYNC], start, end)
     waited = len(np.unique(span[span >= 0]))
     return LEAST_PERIODS - 1 <= waited < _MOST * len(start)
 
 
 def _of_modules(timeline: Timeline, start: I64, end: I64) -> Nature | None:
-    """A step calls the same instances of modules as the one before; a layer calls its own."""
+    """Judges spans by the modules that they call, or returns None if some spans call no module.
+
+    A step calls the same module instances as the step before. A layer calls its own instances.
+    """
     host = timeline.host
     rows = np.flatnonzero(_named(timeline, (HostKind.PYTHON,), _MODULE_CALL))
     # Spans begin at launches, so what launched them began a little earlier. Its end is in the same span.
@@ -132,10 +140,10 @@ def _of_modules(timeline: Timeline, start: I64, end: I64) -> Nature | None:
 
 
 def _of_passes(timeline: Timeline, start: I64, end: I64) -> Nature | None:
-    """A step of training has both passes: launches by autograd's engine, and others.
+    """Judges spans by forward and backward passes, or returns None if most spans have no backward pass.
 
-    If an optimizer steps in few of the spans, they are micro-batches. If only a backward pass is in them, they are
-    parts of it.
+    A step of training has launches by autograd's engine, and other launches. If an optimizer steps in only few of the
+    spans, the spans are micro-batches. If the spans have only a backward pass, they are parts of a backward pass.
     """
     host, device = timeline.host, timeline.device
     backward = _named(timeline, (HostKind.OP,), _BACKWARD)
@@ -152,9 +160,10 @@ def _of_passes(timeline: Timeline, start: I64, end: I64) -> Nature | None:
 
 
 def _of_embeddings(timeline: Timeline, start: I64, end: I64) -> Nature | None:
-    """A model looks up its embeddings before its layers, once a step.
+    """Returns STEP if nearly all spans look up an embedding, and no embedding is looked up outside of the spans.
 
-    Some have one in each layer, too, such as UMT5's relative positions: then another one lies outside of the spans.
+    A model looks up its embeddings once a step, before its layers. Some models also have an embedding in each layer,
+    such as UMT5's relative positions. Then the lookup before the layers is outside of the spans.
     """
     looked_up = timeline.host.end[_named(timeline, (HostKind.OP,), _EMBEDDING)]
     outside = bool((_span_of(looked_up, start, end) < 0).any())
@@ -162,43 +171,47 @@ def _of_embeddings(timeline: Timeline, start: I64, end: I64) -> Nature | None:
 
 
 def _in_most(times: I64, start: I64, end: I64) -> bool:
-    """Returns whether nearly all spans have one of these times."""
+    """Returns whether nearly all spans contain at least one of `times`."""
     span = _span_of(np.asarray(times), start, end)
     return _nearly_all(len(np.unique(span[span >= 0])), len(start))
 
 
 def _nearly_all(count: int, spans: int) -> bool:
-    """Returns whether so many of the spans are nearly all of them. A recording may cut off the last."""
+    """Returns whether `count` is nearly `spans`, the number of all spans.
+
+    One span may be missing, because a recording may cut off the last one.
+    """
     return count >= min(ALIKE * spans, spans - 1)
 
 
 def _span_of(times: I64, start: I64, end: I64) -> I64:
-    """Returns the index of the span that each time is in, or -1."""
+    """Returns, for each time, the index of the span that contains the time, or -1."""
     span = np.searchsorted(start, times, side="right") - 1
     inside: I64 = np.where((span >= 0) & (times < end[np.maximum(span, 0)]), span, -1)
     return inside
 
 
 def _named(timeline: Timeline, kinds: tuple[HostKind, ...], pattern: re.Pattern[str]) -> Bool:
-    """Returns which host events of these kinds have a name that `pattern` matches from its start."""
+    """Returns a mask of the host events of these kinds whose names begin with a match of `pattern`."""
     chosen: Bool = np.isin(timeline.host.kind, kinds)
     chosen[chosen] = named(timeline, pattern, timeline.host.name[chosen])
     return chosen
 
 
 def stands_out(timeline: Timeline, calls: I64, tokens: I64, starts: I64, period: int) -> bool:
-    """Returns whether kernels that do not repeat stand around the repetitions or between them, as an embedding and a
-    head stand around layers.
+    """Returns whether other kernels run around or between the repetitions, as an embedding and a head run around
+    layers.
 
-    Such kernels only before the first repetition are not enough, because they may be preparation. Such kernels only at
-    one place between repetitions are not enough either, because they may be a coincidence. Copies do not count.
+    Only kernels that do not repeat count; copies do not count. If such kernels are only before the first repetition,
+    the result is False, because they may be preparation. If they are only at one point between repetitions, the result
+    is False too, because they may be a coincidence.
 
     Args:
-        timeline: The run.
-        calls: Host rows of the launches, by time.
-        tokens: What each of them launches: equal numbers are equal kernels.
+        timeline: A recorded run.
+        calls: The host rows of the launches, in order of time.
+        tokens: A number for the kernel of each launch. Equal numbers stand for equal kernels.
         starts: The indices in `calls` at which repetitions begin.
-        period: The launches in a repetition.
+        period: The number of launches in a repetition.
     """
     if starts[0] > period:
         return True
@@ -213,7 +226,7 @@ def stands_out(timeline: Timeline, calls: I64, tokens: I64, starts: I64, period:
 
 
 def _launches_kernels(timeline: Timeline, calls: I64) -> Bool:
-    """Returns which of these calls put a kernel on the device."""
+    """Returns a mask over `calls` (host rows): True for each call that launches a kernel."""
     device = timeline.device
     launch = device.launch[(device.kind == DeviceKind.KERNEL) & (device.launch >= 0)]
     found = np.zeros(len(timeline.host), dtype=np.bool_)

@@ -13,10 +13,11 @@ from unstall.timeline.columns import I64, HostKind, Timeline
 
 
 def calls_from_loops(timeline: Timeline) -> I64:
-    """Returns when the host began each call of the model that a framework's loop calls most often, in ns.
+    """Returns when the host began each call of a model from a framework's loop, in ns, ascending.
 
-    Stacks do not distinguish calls from one line. So two calls count as one if nothing ran between them. Loops do run
-    something between calls: they choose a token, or step a scheduler.
+    If a loop calls several models, only the one that is called most often counts. Stacks do not distinguish two calls
+    from one line. So two calls count as one if nothing runs between them. Loops do run something between calls: they
+    choose a token, or step a scheduler.
     """
     host, stacks, lines = timeline.host, timeline.stacks, timeline.lines
     none = np.zeros(0, np.int64)

@@ -25,11 +25,11 @@ _MOST_OPTIMIZERS = 8
 
 
 def by_optimizer(timeline: Timeline) -> Steps | None:
-    """Returns steps from the end of one optimizer step to the end of the next, or None with fewer than two optimizer
-    steps.
+    """Finds steps that last from the end of one optimizer step to the end of the next.
 
-    The part before the first optimizer step counts as a step too if it launched as much as later steps. Optimizers that
-    step within one backward pass, each for its own parameters, mark no steps.
+    Returns None if there are fewer than two optimizer steps, or if several optimizers step within one backward pass,
+    each for its own parameters. The part before the first optimizer step counts as a step too if it has as many
+    launches as later steps.
     """
     rows = annotated(timeline, named(OPTIMIZER_STEP))
     # If several optimizers step in one iteration, the last one marks its end.
@@ -47,18 +47,24 @@ def by_optimizer(timeline: Timeline) -> Steps | None:
 
 
 def begins_with_a_step(timeline: Timeline, ends: I64) -> bool:
-    """Returns whether as much was launched before the first of `ends` as in a step. Needs at least two `ends`."""
+    """Returns whether the part of the run before the first of `ends` has as many launches as a step.
+
+    `ends` has the times at which steps end, in ns. With fewer than two, the result is False.
+    """
     work = np.diff(np.searchsorted(launch_times(timeline), ends), prepend=0)
     return bool(len(work) > 1 and work[0] and work[0] >= ALIKE * np.median(work[1:]))
 
 
 def _calls_per_step(timeline: Timeline, optimizer: I64) -> int:
-    """Returns how many calls of optimizers of one name make one step: two for a GAN with an Adam for each net.
+    """Returns how many optimizer calls make one step, such as two for a GAN with an Adam for each net.
 
-    Compares the launches between successive calls, regardless of their order. Launches one step apart are alike, and
-    those of closer calls differ at least twice as much; otherwise it returns 1. Measured on an H200: the two nets of a
-    DCGAN have 78 % of their launches in common, successive steps 97 % to 100 %. If one net has five calls for each
-    call of the other, neighbours have 93 % in common, like a program that does extra work every sixth step: also 1.
+    `optimizer` has the host rows of the calls, which all have the same name. The launches after each call are compared,
+    in any order, with those after the call that comes n calls later. The result is the smallest n for which they are
+    alike. For each smaller n, they must differ at least twice as much. Otherwise the result is 1.
+
+    Measured on an H200: The two nets of a DCGAN have 78 % of their launches in common, and successive steps have 97 %
+    to 100 %. If one net has five calls for each call of the other, the launches after successive calls have 93 % in
+    common. The same holds for a program that does extra work every sixth step. Both give 1.
     """
     calls, tokens = launch_sequence(timeline)
     part = np.searchsorted(timeline.host.end[optimizer], timeline.host.start[calls], side="right") - 1
@@ -72,7 +78,13 @@ def _calls_per_step(timeline: Timeline, optimizer: I64) -> int:
 
 
 def _alike(part: I64, token: I64, distance: int) -> float:
-    """Returns the share of each part's launches that the part `distance` later has too. Parts are numbered by time."""
+    """Returns which share of their launches two parts of the run have in common if they are `distance` parts apart.
+
+    Args:
+        part: For each launch, the number of the part that contains it. Parts are numbered in order of time.
+        token: For each launch, a number for its kernel. Equal numbers stand for equal kernels.
+        distance: A number of parts.
+    """
     launches, width = np.bincount(part), int(token.max(initial=0)) + 1
     kinds, count = np.unique(part * width + token, return_counts=True)
     _, this, other = np.intersect1d(kinds + distance * width, kinds, assume_unique=True, return_indices=True)

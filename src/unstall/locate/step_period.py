@@ -19,7 +19,7 @@ _BRACKETS = {"(": ")", "<": ">", "[": "]", "{": "}"}
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Repetition:
-    """A period that holds for the sequence of launches."""
+    """A period with which the sequence of launches repeats, and where the repetitions begin and end."""
 
     period: int  # launches
     name: str  # of the kernel that tells it
@@ -29,14 +29,17 @@ class _Repetition:
 
 
 def by_period(timeline: Timeline) -> tuple[Steps | None, tuple[int, int] | None]:
-    """Finds steps as the period with which the sequence of launched kernels repeats.
+    """Finds steps from the period with which the sequence of launched kernels repeats.
 
-    Layers repeat within a step, and in a model that is called once, only layers repeat. If evidence shows that periods
-    are steps, the shortest of these counts, since a longer one contains several steps. Without evidence, the longest
-    period counts, since layers are shorter than steps, unless the launches around it suggest layers.
+    Layers repeat within a step. If a run has only one call of the model, nothing but layers repeats. If evidence shows
+    that several periods are steps, the shortest is used, because a longer one contains several steps. Without evidence,
+    the longest is used, because layers are shorter than steps. It is not used if the launches around it suggest that it
+    is a layer.
 
-    Returns (steps, None). If repetitions may be steps or layers, returns (None, (launches in one repetition, number of
-    repetitions)). Without repetitions, returns (None, None).
+    Returns:
+        (steps, None) if steps are found.
+        (None, (launches in one repetition, number of repetitions)) if repetitions may be steps or layers.
+        (None, None) if nothing repeats.
     """
     calls, tokens = launch_sequence(timeline)
     if len(tokens) < 2 * LEAST_PERIODS:
@@ -60,7 +63,7 @@ def by_period(timeline: Timeline) -> tuple[Steps | None, tuple[int, int] | None]
 
 
 def _inside(timeline: Timeline, found: _Repetition) -> float:
-    """Returns the share of the device's work that the repetitions launch."""
+    """Returns the share of the device's work, by time, that was launched during the repetitions."""
     device = timeline.device
     rows = np.flatnonzero(device.launch >= 0)
     launched, length = timeline.host.start[device.launch[rows]], device.end[rows] - device.start[rows]
@@ -69,9 +72,10 @@ def _inside(timeline: Timeline, found: _Repetition) -> float:
 
 
 def _repetitions(timeline: Timeline, calls: I64, tokens: I64) -> Iterator[_Repetition]:
-    """Yields each period that holds for all launches.
+    """Yields each period with which nearly all launches repeat.
 
-    The distance between launches of a kernel that runs once per repetition is its period.
+    A candidate for a period is the distance, in launches, between two launches of a kernel that runs once per
+    repetition.
     """
     distinct, first, counts = np.unique(tokens, return_index=True, return_counts=True)
     often = np.flatnonzero(counts >= LEAST_PERIODS)
@@ -91,9 +95,9 @@ def _repetitions(timeline: Timeline, calls: I64, tokens: I64) -> Iterator[_Repet
 
 
 def _where_it_holds(tokens: I64, period: int) -> tuple[int, int]:
-    """Returns where the launches begin and end that repeat with this period; (0, 0) if there are none.
+    """Returns the range (low, high) of launches that repeat with this period, or (0, 0) if there is none.
 
-    They are most launches, and nearly all in between repeat.
+    The range contains most launches, and nearly all launches in it repeat.
     """
     again = tokens[period:] == tokens[:-period]
     if again.mean() < _LEAST_INSIDE:
@@ -110,8 +114,11 @@ def _where_it_holds(tokens: I64, period: int) -> tuple[int, int]:
 
 
 def _starts(places: I64, period: int, low: int, high: int) -> I64:
-    """Returns where repetitions begin between `low` and `high`, the first at `low`. `places` locates them; the last one
-    is a `period` long."""
+    """Returns the indices of launches between `low` and `high` at which repetitions begin. The first one begins at
+    `low`.
+
+    `places` has the indices of a kernel that runs once per repetition. The last repetition has `period` launches.
+    """
     places = places[(places >= low) & (places < high)]
     if not len(places):
         return places
@@ -121,7 +128,10 @@ def _starts(places: I64, period: int, low: int, high: int) -> I64:
 
 
 def _end_of_last(timeline: Timeline, calls: I64, starts: I64, period: int) -> int:
-    """Returns when the host ends the last step: after its last launch and as many waits as earlier steps have."""
+    """Returns when the host ends the last step, in ns.
+
+    The step ends after its last launch and as many waits as earlier steps have after their last launch.
+    """
     host = timeline.host
     waits = np.flatnonzero(host.kind == HostKind.SYNC)
     waits = waits[np.argsort(host.start[waits], kind="stable")]
@@ -134,7 +144,7 @@ def _end_of_last(timeline: Timeline, calls: I64, starts: I64, period: int) -> in
 
 
 def _plain(kernel: str) -> str:
-    """Returns a kernel's name without return type, template arguments and parameters: "cutlass::Kernel2"."""
+    """Returns a kernel's name without return type, template arguments and parameters, such as "cutlass::Kernel2"."""
     name, opened = "", [""]
     for letter in re.sub(r"^void |\(anonymous namespace\)::", "", kernel):
         if letter == _BRACKETS.get(opened[-1]):

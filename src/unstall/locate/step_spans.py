@@ -21,9 +21,8 @@ LEAST_PERIODS = 3  # repetitions; two may be a coincidence
 class Steps:
     """Steps in order of time. All times are in ns. The steps span the window [window_start, window_end).
 
-    The host may be ahead of the device. Then earlier work is still queued when the host begins the first step. The
-    window starts after that earlier work, so that it does not count for the steps. The window ends when the device has
-    finished the last step.
+    When the host begins the first step, the device may still have earlier work in its queue. The window starts after
+    that earlier work, so that the steps do not include it. The window ends when the device has finished the last step.
     """
 
     found_by: FoundBy
@@ -42,17 +41,20 @@ class Steps:
 
     @property
     def unit(self) -> str:
-        """What figures are of, in words: a step, or the run if nothing shows its steps."""
+        """The unit that figures are given for: "a step", or "the run" if no steps were found."""
         return "the run" if self.found_by == "whole" else "a step"
 
     @property
     def window(self) -> tuple[int, int]:
-        """Returns (start, end) in ns."""
+        """The window as (start, end), in ns."""
         return self.window_start, self.window_end
 
 
 def steps_of(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: I64) -> Steps:
-    """Makes Steps from spans on the host. Drops spans without launches if others have some, and sets the window."""
+    """Makes Steps from spans of the host's time, and finds their window.
+
+    Drops spans without launches, unless no span has launches.
+    """
     launched = launch_times(timeline)
     work = np.searchsorted(launched, end, side="right") - np.searchsorted(launched, start, side="left")
     if work.any():
@@ -61,7 +63,7 @@ def steps_of(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: 
 
 
 def narrowed(timeline: Timeline, steps: Steps, first: int, last: int) -> Steps:
-    """Returns the steps with numbers from `first` to `last` - 1. Their window spans these steps only."""
+    """Returns the steps with the numbers from `first` to `last` - 1, and the window of only these steps."""
     start, end = steps.start[first:last], steps.end[first:last]
     window_start, window_end = _window(timeline, start, end)
     return replace(steps, start=start, end=end, window_start=window_start, window_end=window_end)
@@ -74,7 +76,7 @@ LATE_NS = 1_000_000
 
 
 def whole(timeline: Timeline) -> Steps:
-    """Returns one step from the first operator, call or device op to the last.
+    """Returns one step that lasts from the first operator, call or device op to the last.
 
     If the device was still at work on launches from before the recording, the step begins when the device has finished
     them.
@@ -89,8 +91,10 @@ def whole(timeline: Timeline) -> Steps:
 
 
 def _done_with_earlier_work(timeline: Timeline) -> int:
-    """Returns when the device is done with work from before the recording, in ns; 0 if there was none, or if the host
-    has launched more than a little by then."""
+    """Returns when the device finishes the work that was launched before the recording, in ns.
+
+    Returns 0 if the device had no such work, or if the host has made more than 5 % of its launches by that time.
+    """
     host, device = timeline.host, timeline.device
     first = int(device.start.argmin()) if len(device) else -1
     launch = int(device.launch[first]) if first >= 0 else -1
@@ -102,19 +106,22 @@ def _done_with_earlier_work(timeline: Timeline) -> int:
 
 
 def host_start(timeline: Timeline) -> int:
-    """Returns when the first operator or call begins, in ns."""
+    """Returns when the host's first operator or call begins, in ns."""
     return int(timeline.host.start[_is_working(timeline)].min(initial=_FAR))
 
 
 def launch_times(timeline: Timeline) -> I64:
-    """Returns when each device op was launched, ascending, in ns."""
+    """Returns when each device op was launched, in ns, ascending."""
     launch = timeline.device.launch
     return np.sort(timeline.host.start[launch[launch >= 0]])
 
 
 def launch_sequence(timeline: Timeline) -> tuple[I64, I64]:
-    """Returns the host rows of launching calls in order of time, and a number for the name and stream of each call's
-    first op."""
+    """Returns (calls, tokens) for the host's launches, in order of time.
+
+    The calls are host rows. Each token is a number for the name and stream of the first op that the call launches.
+    Calls with equal tokens launch the same kernel on the same stream.
+    """
     device = timeline.device
     known = np.flatnonzero(device.launch >= 0)
     calls, first = np.unique(device.launch[known], return_index=True)
@@ -127,8 +134,11 @@ def launch_sequence(timeline: Timeline) -> tuple[I64, I64]:
 def device_begins(host_ns: int, queued_ns: int, first_ns: int) -> int:
     """Returns when the device begins the first step, in ns.
 
-    The host begins that step at `host_ns`. The device finishes earlier work at `queued_ns`, and the first step's work
-    at `first_ns`. If earlier work ends after `first_ns`, it was not queued before the step.
+    Args:
+        host_ns: When the host begins the first step.
+        queued_ns: When the device finishes earlier work. If this is later than `first_ns`, the earlier work was not
+            queued before the step, and does not count.
+        first_ns: When the device finishes the first step's work.
     """
     return max(host_ns, queued_ns) if queued_ns <= first_ns else host_ns
 

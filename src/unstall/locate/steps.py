@@ -31,10 +31,11 @@ _RECORDED_STEP = re.compile(r"unstall\.step(#\d+)?$")
 
 
 def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
-    """Find the steps. `name` is the name of the annotation around each step, or a glob. By default, it is
-    the name that the recorder was given, if the timeline has such an annotation.
+    """Finds the steps of a run, without those in which `unstall.graphed` checks its graphs, since later steps do no
+    checks.
 
-    Steps in which `unstall.graphed` proves its graphs are left out, since later steps prove nothing.
+    `name` is the name of the annotation around each step, or a glob. The default is the name that the recorder was
+    given, if the timeline has such an annotation.
 
     Raises:
         UsageError: No annotation has that name.
@@ -75,5 +76,5 @@ def _by_name(timeline: Timeline, name: str) -> Steps:
 
 
 def _called(timeline: Timeline, name: str) -> I64:
-    """Returns the rows of the annotations with this name, or whose names match it as a glob."""
+    """Returns the host rows of the annotations that have this name, or that match it as a glob."""
     return annotated(timeline, lambda text: text == name or fnmatch.fnmatchcase(text, name))

@@ -8,8 +8,11 @@ from unstall.timeline.columns import I32, I64, DeviceKind, Timeline
 
 
 def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
-    """Returns the threads that make these launches (host rows, -1 for none). Each has at least a fiftieth of the
-    busiest thread's launches."""
+    """Returns the threads that launch. A thread counts if it has at least a fiftieth of the busiest thread's launches.
+
+    `launches` has the host rows of launches, and -1 for an op without a launch. If there are no launches, all threads
+    are returned.
+    """
     counts = np.bincount(timeline.host.thread[launches[launches >= 0]], minlength=1)
     if not counts.any():
         return np.arange(len(timeline.threads))
@@ -17,8 +20,10 @@ def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
 
 
 def feeding_threads(timeline: Timeline, loading: I64) -> I64:
-    """Returns the threads that prefetch: they get batches from a DataLoader (the host rows `loading`) and launch no
-    kernel."""
+    """Returns the threads that prefetch batches: they get batches from a DataLoader and launch no kernel.
+
+    `loading` has the host rows in which a DataLoader gets a batch.
+    """
     host, device = timeline.host, timeline.device
     kernels = np.unique(host.thread[device.launch[(device.launch >= 0) & (device.kind == DeviceKind.KERNEL)]])
     asking = np.unique(host.thread[loading])

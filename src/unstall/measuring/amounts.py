@@ -14,20 +14,26 @@ _NUMBER = r"\s*(\d+(?:\.\d*)?(?:[eE]\+?\d{1,2})?|\.\d+(?:[eE]\+?\d{1,2})?)\s*"
 
 
 def bytes_of(value: float | str) -> int:
-    """Returns a number of bytes, given as a number or as a text that `parse_bytes` accepts. Raises UsageError for
-    anything else."""
+    """Returns a number of bytes. `value` is that number, or a text that `parse_bytes` accepts.
+
+    Raises UsageError for anything else.
+    """
     return parse_bytes(value) if isinstance(value, str) else _count(value, "bytes", "16384 or 64MiB")
 
 
 def flops_of(value: float | str) -> int:
-    """Returns a number of floating-point operations, given as a number or as a text that `parse_flops` accepts. Raises
-    UsageError for anything else."""
+    """Returns a number of floating-point operations. `value` is that number, or a text that `parse_flops` accepts.
+
+    Raises UsageError for anything else.
+    """
     return parse_flops(value) if isinstance(value, str) else _count(value, "flops", "2e9 or 2GFLOP")
 
 
 def share_of(value: float | str, name: str) -> float:
-    """Returns a fraction, given as a number or as a text such as "5%". For anything else, raises UsageError that names
-    the option `name`."""
+    """Returns a fraction between 0 and 1. `value` is that fraction, or a text such as "5%".
+
+    Raises UsageError for anything else. The error names the option `name`.
+    """
     if isinstance(value, str):
         try:
             return parse_share(value)
@@ -39,7 +45,7 @@ def share_of(value: float | str, name: str) -> float:
 
 
 def seconds_of(value: float, name: str) -> float:
-    """Returns `value` if it is a positive number. Otherwise raises UsageError, which names the option `name`."""
+    """Returns `value` if it is a positive number. Otherwise raises UsageError that names the option `name`."""
     if not is_number(value):
         raise UsageError(f"{name}={value!r} is no number of seconds: write it as 2.5")
     if not value > 0:
@@ -48,7 +54,7 @@ def seconds_of(value: float, name: str) -> float:
 
 
 def is_number(value: object) -> bool:
-    """Returns whether the value is a real number, including NumPy's, but not a bool."""
+    """Returns whether the value is a real number, such as an int, a float or a NumPy scalar, but not a bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -59,7 +65,7 @@ def _count(value: float, name: str, such: str) -> int:
 
 
 def parse_bytes(text: str) -> int:
-    """Parses "64MiB", "1.5 GB", "2e9" or "4096" as bytes. Raises UsageError for other text."""
+    """Parses a number of bytes, such as "64MiB", "1.5 GB", "2e9" or "4096". Raises UsageError for other text."""
     match = re.fullmatch(rf"{_NUMBER}(?:([kKMGTP]i?)?B)?\s*", text)
     count = 0
     if match:
@@ -72,7 +78,9 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_flops(text: str) -> int:
-    """Parses "2e9", "2G" or "2 GFLOP" as floating-point operations. Raises UsageError for other text."""
+    """Parses a number of floating-point operations, such as "2e9", "2G" or "2 GFLOP". Raises UsageError for other
+    text.
+    """
     match = re.fullmatch(rf"{_NUMBER}([kMGTP]?)(?:FLOPs?|FLOPS)?\s*", text)
     count = round(float(match[1]) * _PREFIXES[match[2]]) if match else 0
     if count < 1:
@@ -81,7 +89,7 @@ def parse_flops(text: str) -> int:
 
 
 def parse_share(text: str) -> float:
-    """Parses "5%" or "0.05" as a fraction. Raises UsageError if it is not between 0 and 1."""
+    """Parses "5%" or "0.05" as a fraction. Raises UsageError if the fraction is not between 0 and 1."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", text)
     share = float(match[1]) / (100 if match[2] else 1) if match else -1.0
     if not 0 < share < 1:

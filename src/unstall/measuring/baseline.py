@@ -24,7 +24,16 @@ _LEAST_NS = 0.01  # shorter times count as this, so that ratios exist
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One time and its samples, in ns."""
+    """One time in a baseline file, with its samples.
+
+    Attributes:
+        by: Which time it is: "device", "wall" or "throughput".
+        cache: The state of the cache before each call: "cold", "hot" or "rotate".
+        device: The name of the device.
+        version: The version of unstall that measured it.
+        median_ns: The median in ns.
+        samples_ns: The samples in ns.
+    """
 
     by: str  # "device", "wall" or "throughput"
     cache: str
@@ -35,7 +44,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """A baseline file: label → entry."""
+    """A baseline file. `entries` has the times by label."""
 
     schema: Literal["unstall.bench-baseline/1"] = SCHEMA
     entries: dict[str, Entry]
@@ -43,7 +52,9 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A time compared with its baseline entry. `ratio`: new time over old time."""
+    """A new time, compared with the old time of the same label in a baseline file. `ratio` is the new time over the old
+    time.
+    """
 
     label: str
     ratio: Interval
@@ -51,12 +62,14 @@ class Held:
     then_ns: float
 
     def is_slower(self, by: float) -> bool:
-        """Returns whether the new time is longer by more than the share `by`, and the ratio's interval lies above 1."""
+        """Returns whether the ratio is above 1 + `by`, and its whole interval above 1."""
         return self.ratio.median > 1 + by and self.ratio.low > 1
 
 
 def entry(spread: Spread, *, by: str, cache: str, device: str) -> Entry:
-    """Makes an entry from a spread. Keeps at most `_MOST` samples, evenly spaced in sorted order."""
+    """Makes an entry for a baseline file from measured times. Keeps at most 500 samples, evenly spaced in sorted
+    order.
+    """
     samples = spread.samples[np.linspace(0, spread.n - 1, min(spread.n, _MOST)).round().astype(np.int64)]
     return Entry(
         by=by, cache=cache, device=device, version=__version__, median_ns=spread.median, samples_ns=samples.tolist()
@@ -64,7 +77,7 @@ def entry(spread: Spread, *, by: str, cache: str, device: str) -> Entry:
 
 
 def read(path: str | Path) -> Baseline:
-    """Reads a baseline. Raises TraceError if the file is missing or is not a baseline."""
+    """Reads a baseline file. Raises TraceError if the file is missing or is no baseline."""
     try:
         return msgspec.json.decode(Path(path).read_bytes(), type=Baseline)
     except OSError as error:
@@ -74,16 +87,18 @@ def read(path: str | Path) -> Baseline:
 
 
 def save(path: str | Path, entries: dict[str, Entry]) -> None:
-    """Adds entries to the file and replaces those with the same labels. Raises TraceError if the file is not a
-    baseline."""
+    """Adds entries to a baseline file, and replaces entries with the same labels. Raises TraceError if the file is no
+    baseline.
+    """
     there = read(path).entries if Path(path).exists() else {}
     data = msgspec.json.encode(Baseline(entries={**there, **entries}), order="sorted")
     write_atomically(path, msgspec.json.format(data, indent=1) + b"\n")
 
 
 def held_against(path: str | Path, entries: dict[str, Entry]) -> list[Held]:
-    """Compares each entry with the baseline's entry of the same label. Raises TraceError if that entry is missing or
-    was measured differently.
+    """Compares each entry with the entry of the same label in a baseline file.
+
+    Raises TraceError if the file has no such entry, or if that entry has another kind of time, cache state or device.
     """
     there = read(path).entries
     found = []

@@ -65,7 +65,7 @@ _SHARES = {"warm up": 0.1, "wall": 0.25, "device": 0.45, "throughput": 0.2}  # o
 
 @dataclass(slots=True)
 class _Taken:
-    """The times measured so far."""
+    """The times measured so far. `device` and `throughput` are None if they were not measured."""
 
     host: Spread
     wall: Sampled
@@ -94,7 +94,10 @@ def bench(
     num_threads: int | None = None,
     **kwargs: object,
 ) -> ShownMeasurement:
-    """Measures how long `fn(*args, **kwargs)` takes: on the device, on the host, with the wait, and back to back.
+    """Measures how long `fn(*args, **kwargs)` takes.
+
+    Measures four times: the time on the device, the time on the host, the time until the results are ready, and the
+    time per call of calls back to back.
 
         print(unstall.bench(torch.mm, x, y, flops="2GFLOP"))
 
@@ -110,11 +113,11 @@ def bench(
             such as "1%".
         max_seconds: Stop after this many seconds, not counting the first call.
         bytes: Bytes that one call moves: a number, or a text such as "64MiB". If given, the bandwidth is reported.
-        flops: Floating-point operations of one call: a number, or a text such as "2GFLOP". If given, their rate is
-            reported.
+        flops: Floating-point operations of one call: a number, or a text such as "2GFLOP". If given, the rate of
+            floating-point operations is reported.
         method: How to measure device time: "auto", "cupti", "events", "model" (the virtual GPU), or "host" (not at
             all).
-        num_threads: Number of CPU threads.
+        num_threads: Number of CPU threads. By default, the number stays as it is.
         **kwargs: Keyword arguments of the function.
 
     Returns:
@@ -152,7 +155,13 @@ def bench(
 
 
 class _First(NamedTuple):
-    """The times of the first call."""
+    """The times of the first call.
+
+    Attributes:
+        program_ns: The time in ns until its results were ready, by the program's clock.
+        machine_ns: The time in ns until it returned, by the machine's clock.
+        done_s: The time in s until its results were ready, by the machine's clock.
+    """
 
     program_ns: int  # by the program's clock, until its results are there
     machine_ns: int  # by the machine's clock, until it returned
@@ -161,7 +170,9 @@ class _First(NamedTuple):
 
 @contextmanager
 def _unawaited(result: object) -> Iterator[None]:
-    """Keeps Python from warning of each coroutine that the function returns, since a verdict tells of coroutines."""
+    """Closes `result` if it is a coroutine. Within the block, suppresses Python's warnings of coroutines that nobody
+    awaited, since a verdict reports them.
+    """
     if not inspect.iscoroutine(result):
         del result  # a reference here would keep its memory
         yield
@@ -174,7 +185,7 @@ def _unawaited(result: object) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Run:
-    """One measurement under way."""
+    """One call of `bench` in progress: its options, and what it has found so far."""
 
     label: str
     call: FunctionCall
@@ -236,7 +247,7 @@ class _Run:
         )
 
     def _inspect(self) -> Inspection:
-        """Inspects one call, after the warm-up. If calls are long, inspects the second call instead."""
+        """Warms up, and then inspects one call. If calls are long, inspects the second call without a warm-up."""
         if self._is_long(self.first.done_s):
             begin("the second call")
             alone = Alone(self.call, self.adapter)
@@ -251,15 +262,21 @@ class _Run:
         return inspect_call(self.call, self.adapter, self.at_first)
 
     def _is_as_any(self, alone: Alone) -> bool:
-        """Returns whether the call began with the same cache state as timed calls, so that its time counts. On a
-        virtual GPU, the time does not count, since the inspection slows the host down."""
+        """Returns whether the time of the inspected call counts as a sample.
+
+        It counts if the call began with the same cache state as timed calls. On a virtual GPU it never counts, since
+        the inspection slows the host down.
+        """
         if self.adapter.virtual:
             return False
         cold = self.adapter.asynchronous and self._cache() == "cold" and alone.machine_s > _NO_FLUSH_S
         return cold or self._cache() == "hot"
 
     def _is_steady(self, second_s: float) -> bool:
-        """Returns whether the second call's time is typical: close to that of the first or the third call."""
+        """Returns whether the second call took about as long as the first call, or as a third call.
+
+        Makes the third call only if the first two differ.
+        """
         if max(second_s, self.first.done_s) < _UNSTEADY * min(second_s, self.first.done_s):
             return True
         began = time.monotonic()
@@ -270,7 +287,9 @@ class _Run:
         return (_CALLS_OF_MODEL if self.adapter.virtual else _CALLS) * seconds > self.max_seconds
 
     def _warm_up(self) -> float:
-        """Calls the function until it gets no faster. Returns the fastest call's time by the machine's clock, in s."""
+        """Calls the function until calls get no faster. Returns the time of the fastest call by the machine's clock, in
+        s.
+        """
         until = time.monotonic() + _SHARES["warm up"] * self.max_seconds
         fastest = float("inf")
         for number in range(_WARM_UPS):
@@ -287,7 +306,7 @@ class _Run:
         return self.cache or ("cold" if self.adapter.asynchronous else "hot")
 
     def _on_device(self, caching: Caching) -> _Taken | None:
-        """Measures on the device. Returns None if the call put no work there."""
+        """Measures host, wall, device and throughput times. Returns None if the function puts no work on the device."""
         adapter = self.adapter
         begin("calls one by one")
         host, wall = synchronised(caching, adapter, self._until("wall"), self.alone)
@@ -320,7 +339,9 @@ class _Run:
         return taken
 
     def _has_no_time_for_several(self) -> bool:
-        """Returns whether there is no time for `throughput`. On a virtual GPU, this does not depend on the clock."""
+        """Returns whether no time is left to measure throughput. On a virtual GPU, the answer does not depend on the
+        clock.
+        """
         if self.adapter.virtual:
             return self.each_s > self.max_seconds
         return time.monotonic() + 2 * self.each_s > self.deadline
@@ -342,15 +363,21 @@ class _Run:
         return self.first.machine_ns if self.adapter.clock is time.monotonic_ns else self.first.program_ns
 
     def _until(self, what: str | None = None) -> Until:
-        """Returns when to stop: after the share of time for `what`, or after all the time left by the warm-up."""
+        """Returns when to stop sampling.
+
+        If `what` is given, sampling has the share of `max_seconds` that is reserved for this kind of time. Otherwise it
+        has all of `max_seconds` except the share of the warm-up.
+        """
         share = _SHARES[what] if what else 1 - _SHARES["warm up"]
         left = max(0.0, self.deadline - time.monotonic())
         seconds = min(share * self.max_seconds, left) if self.brief else share * self.max_seconds
         return Until(self.rel_ci, seconds, self.each_s, alike=self._alike(), brief=self.brief)
 
     def _alike(self) -> int:
-        """Returns how many equal samples suffice on a virtual GPU, or 0 on a real one. If there is time, the number is
-        above two, to see whether calls differ."""
+        """Returns how many equal samples suffice on a virtual GPU, or 0 on a real one.
+
+        If there is time, the number is greater than two, to see whether calls differ.
+        """
         if not self.adapter.virtual:
             return 0
         return FEWEST if self.brief else LEAST

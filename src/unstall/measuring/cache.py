@@ -16,10 +16,17 @@ _LEAST_SETS, _MOST_SETS = 2, 64
 
 
 class Caching:
-    """A call with a cache state. Call `before()` before each timed `run()`."""
+    """A function call whose cache state is set before it is timed. Call `before()`, then time `run()`.
+
+    Attributes:
+        cache: The cache state: "cold", "hot" or "rotate".
+        run: Makes the call. With "rotate", each call uses another copy of the inputs.
+    """
 
     def __init__(self, call: FunctionCall, cache: Cache, adapter: Adapter) -> None:
-        """Raises UsageError if the cache's size is not known, or if there is nothing to rotate."""
+        """Prepares the cache state. Raises UsageError if the cache's size is not known, or if the call has no arrays to
+        rotate.
+        """
         self.cache = cache
         self._adapter = adapter
         self._flush: Callable[[], None] | None = None
@@ -36,12 +43,12 @@ class Caching:
             raise UsageError(f'cache={cache!r} is none of "cold", "hot" and "rotate"')
 
     def before(self) -> None:
-        """If the cache state is "cold", starts a flush of the cache."""
+        """Starts a flush of the cache if the cache state is "cold". Otherwise does nothing."""
         if self._flush is not None:
             self._flush()
 
     def flushed(self) -> None:
-        """If the cache state is "cold", flushes the cache, waits for the flush, and releases persisting L2 lines."""
+        """Flushes the cache, waits for the flush, and releases persisting L2 lines, if the cache state is "cold"."""
         if self._flush is not None:
             self._flush()
             self._adapter.synchronize()

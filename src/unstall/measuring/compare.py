@@ -43,7 +43,7 @@ Inputs: TypeAlias = Mapping[object, object] | Sequence[object]
 
 
 class CompareOptions(TypedDict, total=False):
-    """Keyword arguments of `compare`."""
+    """The keyword arguments of `compare`."""
 
     kwargs: Mapping[str, object] | None
     by: By | Literal["auto"]
@@ -101,10 +101,11 @@ def compare(
         cache: "cold", "hot" or "rotate", as in `bench`. "auto" is "cold" for the device's time, else "hot".
         check: Compare results too. A function whose results do not agree is never the best.
         rel_tolerance: Largest difference allowed, as a fraction of the largest magnitude in the array.
-        ulp: Largest difference allowed, in units in the last place. If no tolerance is given, see `agreement`.
+        ulp: Largest difference allowed, in units in the last place. Without `ulp` and `rel_tolerance`, results agree if
+            rounding explains the difference.
         same_within: The margin: a number such as 0.015, or a text such as "1.5%".
         max_seconds: Stop after this many seconds for each input.
-        num_threads: Number of CPU threads.
+        num_threads: Number of CPU threads. By default, the number stays as it is.
         seed: Seed of the random order.
         label: A title for the table.
 
@@ -163,8 +164,9 @@ def compare(
 
 
 def _adapter(calls: Mapping[str, FunctionCall]) -> tuple[Adapter, list[float]]:
-    """Calls each function once. Returns the adapter for the arrays and results, and the seconds until each call
-    returned.
+    """Calls each function once.
+
+    Returns (adapter, seconds): the adapter for the arrays and the results; and the seconds until each call returned.
 
     Raises:
         UsageError: A function returns a coroutine.
@@ -192,7 +194,7 @@ def _choices(
     *,
     brief: bool,
 ) -> Iterator[TimeChoice]:
-    """Yields the time to compare for each input: the same for all if all are on one device."""
+    """Yields the time to compare for each input. If all inputs are on one device, it is the same time for all."""
     if by != "auto":
         yield from (TimeChoice(by, "", adapter) for adapter in adapters)
     elif len({adapter.name for adapter in adapters}) == 1:
@@ -224,14 +226,21 @@ def _values(calls: Mapping[str, FunctionCall]) -> list[object]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Results of inspecting one call of each function: whether results agree, and notes on the times."""
+    """What one more call of each function shows.
+
+    Attributes:
+        agreements: How each function's result agrees with the first function's, by the function's name.
+        notes: Sentences that qualify the times.
+        each_s: For each function, the time in s until a call returns, by the machine's clock. It is the shorter of two
+            calls.
+    """
 
     agreements: dict[str, Agreement]
     notes: list[str]
     each_s: list[float]  # the shorter of two calls, until return, by the machine's clock
 
     def is_long(self, seconds: float) -> bool:
-        """Returns whether calls take so long that only the fewest possible calls fit into `seconds`."""
+        """Returns whether some function takes so long that fewer than 20 of its calls fit into `seconds`."""
         return any(_CALLS * each_s > seconds for each_s in self.each_s)
 
 
@@ -245,7 +254,10 @@ def _looked_at(
     *,
     check: bool,
 ) -> _Seen:
-    """Calls each function on copies of the arguments with the same random state. Compares results with the first."""
+    """Calls each function once more and compares its result with that of the first function.
+
+    To compare results, calls functions on copies of the arguments, each with the same random state.
+    """
     computed = check and adapter.computes
     agreements: dict[str, Agreement] = {}
     said: dict[str, list[str]] = {}
@@ -272,7 +284,11 @@ def _looked_at(
 
 
 def _noisy(call: FunctionCall, result: object, seconds: float) -> Callable[[int], object] | None:
-    """Returns a function that calls the reference with random errors; None if its result has no tensors of torch."""
+    """Returns a function that calls `call`, the reference function, with random errors. The function's argument seeds
+    the errors.
+
+    Returns None if `result`, the reference's result, has no tensors of torch.
+    """
     if not tensors_of(result):
         return None
     from unstall.measuring.comparing.noisy_calls import NoisyCalls
@@ -284,7 +300,10 @@ def _noisy(call: FunctionCall, result: object, seconds: float) -> Callable[[int]
 
 
 def _called(call: FunctionCall, adapter: Adapter, *, kept: bool) -> tuple[Inspection, float, object]:
-    """Inspects a call. Returns the findings, the call's seconds, and a copy of its result if `kept`."""
+    """Inspects one call. Returns (findings, seconds of the call, copy of its result or None).
+
+    If `kept` is set, calls the function on copies of its arguments, and copies the result.
+    """
     if kept:
         call = replace(call, args=copied(call.args), kwargs=copied(dict(call.kwargs)))
     results: list[object] = []
@@ -307,7 +326,11 @@ def _called(call: FunctionCall, adapter: Adapter, *, kept: bool) -> tuple[Inspec
 
 @contextmanager
 def same_randomness() -> Iterator[None]:
-    """Saves the states of the default random generators of Python, NumPy and torch, and restores them at the end."""
+    """Restores the states of random generators at the end of the block. So successive blocks draw the same random
+    numbers.
+
+    These are the default generators of Python, NumPy and torch.
+    """
     states = RandomStates(devices=devices_in_use())
     try:
         yield
@@ -316,7 +339,7 @@ def same_randomness() -> Iterator[None]:
 
 
 def _launch_bound(calls: Mapping[str, FunctionCall], rounds: Rounds, adapter: Adapter) -> list[str]:
-    """Returns a note on functions that are launch-bound, if any."""
+    """Returns a note if some functions are launch-bound, or else an empty list."""
     medians = np.median(rounds.times, axis=(1, 2)).tolist()
     bound = launch_bound(
         probe(name, call, adapter, median) for (name, call), median in zip(calls.items(), medians, strict=True)
@@ -344,13 +367,13 @@ def _candidates(
 
 
 def _named(inputs: Inputs) -> list[tuple[str, tuple[object, ...]]]:
-    """Returns pairs of an input's name and a call's further arguments."""
+    """Returns (name, arguments) for each input. A call gets these arguments after those that every call gets."""
     named = inputs.items() if isinstance(inputs, Mapping) else [(_shown(value), value) for value in inputs]
     return [(str(name), value if isinstance(value, tuple) else (value,)) for name, value in named]
 
 
 def _shown(value: object) -> str:
-    """Returns an array's shape and dtype, or the `repr` of another value, shortened."""
+    """Returns a name for an input: the shape and dtype of an array, or the shortened `repr` of another value."""
     if isinstance(value, tuple):
         return ", ".join(map(_shown, value))
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)

@@ -18,10 +18,16 @@ SCHEMA = "unstall.compare/1"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One function. `ratio`: its time, divided by the first function's time. `answer` and `agreement` are None for the
-    first function.
+    """One of the compared functions. The first function is the reference.
 
-    `best`: the function is the fastest of those whose results agree, or is not SLOW compared with that one.
+    Attributes:
+        name: The function's name.
+        time: Its time per call, in ns.
+        ratio: Its time, divided by the reference's time.
+        answer: FAST, SLOW, SAME or UNCLEAR, compared with the reference. None for the reference itself.
+        best: Whether it is the fastest function whose results agree, or is not SLOW compared with the fastest one.
+        agreement: How its results agree with the reference's. None for the reference itself, and if results were not
+            checked.
     """
 
     name: str
@@ -39,7 +45,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The results of `compare`."""
+    """The result of `compare` at one input. `because` is why `by` was chosen, if it was chosen automatically."""
 
     label: str
     candidates: tuple[Candidate, ...]
@@ -54,7 +60,7 @@ class Comparison:
     versions: dict[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Candidate:
-        """Returns the candidate of this name. Raises KeyError if there is none."""
+        """Returns the candidate with this name. Raises KeyError if there is no such candidate."""
         for candidate in self.candidates:
             if candidate.name == name:
                 return candidate
@@ -67,12 +73,14 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether all results that were checked agree with the first function's results."""
+        """Whether the results of all functions agree with the first function's results. Results that were not checked
+        count as agreeing.
+        """
         return all(candidate.agrees for candidate in self.candidates)
 
 
 def data_of(rows: Sequence[Comparison]) -> dict[str, object]:
-    """Returns the comparisons as plain data of schema `unstall.compare/1`: times in ns, with all samples."""
+    """Returns the comparisons as plain data of schema `unstall.compare/1`. Times are in ns, with all samples."""
     return {"schema": SCHEMA, "version": __version__, "comparisons": [_plain(row) for row in rows]}
 
 
@@ -100,5 +108,5 @@ def _candidate(each: Candidate) -> dict[str, Any]:
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Turns infinities and NaN into text, since JSON has neither."""
+    """Replaces infinite values and NaN by text, since JSON has no such numbers."""
     return {name: str(value) if value in (float("inf"),) or value != value else value for name, value in values.items()}

@@ -55,7 +55,7 @@ _FAR, _LEAST_WIDE = 8, 0.02  # widths of the middle half, at least that share of
 
 
 def document_of(found: Measurement) -> Document:
-    """Returns the times, rates, verdicts and notes of one function."""
+    """Returns the report of one measured function: its times, rates, verdicts and notes."""
     times = _times(found)
     is_said = any(each.text.startswith(found.stopped) for each in found.verdicts)
     stopped = [f"{capital(found.stopped)}."] if found.stopped and not is_said else []
@@ -115,12 +115,12 @@ def _rate(rate: Rate) -> str:
 
 
 def _figure(value: float) -> str:
-    """Formats a number with three digits, without a power of ten: "35.4", "4,180"."""
+    """Formats a number with three digits and without a power of ten, such as "35.4" or "4,180"."""
     return f"{value:.3g}" if value < 999.5 else f"{float(f'{value:.3g}'):,.0f}"
 
 
 def _sample(name: str, spread: Spread) -> Sample:
-    """Returns the samples for a histogram. The tail is left out, but the median's whole interval is kept."""
+    """Returns the samples for a histogram. Leaves out the longest ones, but keeps the whole interval of the median."""
     ordered = np.sort(spread.samples)
     far = spread.q3 + _FAR * max(spread.iqr, _LEAST_WIDE * spread.median)
     near = min(int(np.ceil(_TAIL * spread.n)), int(np.searchsorted(ordered, far, side="right")))
@@ -132,8 +132,11 @@ def _sample(name: str, spread: Spread) -> Sample:
 
 
 def document_of_rows(rows: Sequence[Comparison], label: str = "") -> Document:
-    """Returns the full comparison at one input. For several inputs, returns a table with one row per input and one
-    column per function."""
+    """Returns the report of comparisons. Each row is the comparison at one input.
+
+    The report of one row has all figures. The report of several rows is a table with one line per input and one column
+    per function.
+    """
     names = [each.name for each in rows[0].candidates]
     drawn = Histograms(tuple(tuple(_sample(each.name, each.time) for each in row.candidates) for row in rows))
     blocks = (_one(rows[0]), _said(rows[0])) if len(rows) == 1 else (_grid(rows), _legend(rows))
@@ -152,7 +155,7 @@ def document_of_rows(rows: Sequence[Comparison], label: str = "") -> Document:
 
 
 def _headings(rows: Sequence[Comparison]) -> list[Words]:
-    """Returns one heading if all are equal, else one per input."""
+    """Returns the lines of one heading if all rows have equal headings, otherwise the lines of every row's heading."""
     each = [_heading(row) for row in rows]
     if len({tuple(lines) for lines in each}) == 1:
         return [words(Span(line, "dim")) for line in each[0]]
@@ -184,7 +187,9 @@ def _candidate(each: Candidate, row: Comparison) -> Row:
 
 
 def _said(row: Comparison) -> Prose:
-    """Returns a sentence for each function after the first, then what is wrong, then how the times were measured."""
+    """Returns sentences: one for each function after the first, then what is wrong, then how the times were
+    measured.
+    """
     lines = [words(Span(_sentence(each, row), "strong")) for each in row.candidates[1:] if each.agrees]
     lines += _differences(row)
     lines += [words(Span(note, "warning")) for note in row.notes]
@@ -198,7 +203,7 @@ def _said(row: Comparison) -> Prose:
 
 
 def _together(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Maps each text to the names that it is about."""
+    """Groups (text, name) pairs by text. Returns the names of each text."""
     of: dict[str, list[str]] = {}
     for text, name in said:
         of.setdefault(text, []).append(name)
@@ -240,7 +245,7 @@ def _difference(each: Candidate, row: Comparison, within: str = "") -> str:
 
 
 def _grid(rows: Sequence[Comparison]) -> Table:
-    """One row per input, one column per function."""
+    """Returns a table with one line per input, and columns for each function."""
     columns = [Column(rows[0].candidates[0].name)]
     for each in rows[0].candidates[1:]:
         columns += [Column(each.name), Column("", "left")]
@@ -273,14 +278,14 @@ def _legend(rows: Sequence[Comparison]) -> Prose:
 
 
 def _mark(row: Comparison, each: Candidate) -> str:
-    """Returns BEST for a single best function, TIED for each of several that cannot be distinguished."""
+    """Returns BEST for a single best function, TIED for each of several best functions, or "" for other functions."""
     if not each.best:
         return ""
     return BEST if sum(other.best for other in row.candidates) == 1 else TIED
 
 
 def _ratio(ratio: float) -> str:
-    """Shows at least three digits."""
+    """Formats a ratio with at least three digits."""
     if ratio < 0.1:
         return f"{ratio:.3g}"
     return f"{ratio:.3f}" if ratio < 10 else f"{ratio:,.1f}" if ratio < 1000 else f"{ratio:,.0f}"
@@ -295,5 +300,5 @@ def _range(low: float, high: float) -> str:
 
 
 def _off(low: float, high: float) -> str:
-    """Returns how far the interval's farther end is from 1, in %."""
+    """Returns how far the farther end of the interval is from 1, in %, as text."""
     return f"{100 * max(high - 1, 1 - low, 0):.2g} %"

@@ -13,13 +13,15 @@ _EDGES = 0.01  # share of a batch that filling and emptying the pipeline may tak
 
 
 def share_of_many(batch: CallBatch) -> float:
-    """Returns the time that one more call adds when the pipeline is full. A first batch absorbs the effect of earlier
-    work."""
+    """Returns the time that one more call adds to a batch when the pipeline is full.
+
+    Makes another batch first, so that earlier work has no effect.
+    """
     return shares_of_many(batch, 1)[0]
 
 
 def shares_of_many(batch: CallBatch, count: int) -> list[float]:
-    """Returns `count` results of `share_of_many`."""
+    """Measures `count` times what `share_of_many` measures, and returns the results."""
     batch(_FEW)
     found = []
     for _ in range(count):
@@ -29,18 +31,22 @@ def shares_of_many(batch: CallBatch, count: int) -> list[float]:
 
 
 def shares_of_few(batch: CallBatch, count: int) -> list[float]:
-    """Returns `count` results of `share_of_few`, from as few calls as possible."""
+    """Measures `count` times, from as few calls as possible, the time that one more call adds to a batch. Returns the
+    results.
+    """
     batch(_FEW)
     took = [batch(calls) for calls in range(1, count + 2)]
     return [max(longer - shorter, 0.0) for shorter, longer in pairwise(took)]
 
 
 def share_of_few(batch: CallBatch) -> float:
-    """Returns by how much a second call makes a batch of one call longer."""
+    """Returns how much longer a batch of two calls takes than a batch of one call."""
     return shares_of_few(batch, 1)[0]
 
 
 def length_of_batch(batch: CallBatch) -> int:
-    """Returns how many calls a batch must have, so that filling and emptying the pipeline does not matter."""
+    """Returns how many calls a batch must have, so that filling and emptying the pipeline take a negligible share of
+    its time.
+    """
     one, share = batch(1), share_of_many(batch)
     return round(min(max((one - share) / (_EDGES * share), _SOME), _MOST)) if share else _SOME

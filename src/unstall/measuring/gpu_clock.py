@@ -18,7 +18,7 @@ _REASONS = {
 
 
 class ClockReading(NamedTuple):
-    """The clock at one moment."""
+    """A GPU's clock at one moment. `highest_mhz` is its highest clock, and `reasons` are what slows it down now."""
 
     mhz: int
     highest_mhz: int
@@ -26,7 +26,9 @@ class ClockReading(NamedTuple):
 
 
 def read(bus_id: str | None) -> ClockReading | None:
-    """Reads the clock of the GPU with a PCI bus id such as "00000000:19:00.0". None if the clock is not available."""
+    """Reads the clock of a GPU, or returns None if it cannot be read. `bus_id` is a PCI bus id such as
+    "00000000:19:00.0".
+    """
     library = _library()
     if library is None or bus_id is None:
         return None

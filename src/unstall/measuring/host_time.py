@@ -26,14 +26,18 @@ _BATCHES = 5
 
 
 def _reading_ns(clock: Callable[[], int]) -> int:
-    """Returns how long reading a clock takes, by that clock."""
+    """Returns how long one reading of the clock takes, by that clock."""
     return int(np.median([-(clock() - clock()) for _ in range(64)]))
 
 
 class Alone:
-    """Times each call on an idle device: ns until it returns (`host`) and until its results are there (`wall`).
+    """Times calls of a function, one at a time, on an idle device. Calling the object makes one call.
 
-    `machine_s`: how long the last call took by the machine's clock, in s.
+    Attributes:
+        host: For each call, the ns until it returned.
+        wall: For each call, the ns until its results were ready.
+        page_faults: The minor page faults of the last call.
+        machine_s: The seconds that the last call took, by the machine's clock.
     """
 
     def __init__(self, run: Callable[[], object], adapter: Adapter) -> None:
@@ -45,7 +49,7 @@ class Alone:
         self._cost = _reading_ns(adapter.clock)
 
     def __call__(self) -> object:
-        """Makes a call and waits for its result."""
+        """Makes and times one call. Waits for its result, and returns the result."""
         adapter, run, clock = self._adapter, self._run, self._adapter.clock
         adapter.synchronize()
         faults, machine_began = page_faults_so_far(), time.monotonic()
@@ -64,8 +68,11 @@ class Alone:
 def synchronised(
     caching: Caching, adapter: Adapter, until: Until, there: Alone | None = None
 ) -> tuple[Spread, Sampled]:
-    """Times calls on an idle device: until a call returns, and until its results are there. The times in `there` are
-    included."""
+    """Times single calls on an idle device. Returns (host, wall): times until calls return, and until their results are
+    ready.
+
+    `there` has earlier times, which are included.
+    """
     alone = Alone(caching.run, adapter)
 
     def take(count: int) -> list[int]:
@@ -90,7 +97,8 @@ def by_itself(
 ) -> Sampled:
     """Times calls that return only after their work is done.
 
-    A sample is several short calls, except if the cache is cold, `single` is set, or `there` has earlier times.
+    A sample is the mean of several calls if calls are short. It is one call if the cache is cold, if `single` is set,
+    or if `there` has earlier times, which are included.
     """
     run, clock = adapter.until_done(caching.run), adapter.clock
     single = single or bool(there) or 1e9 * until.each_s > 2 * _SAMPLE_NS
@@ -113,13 +121,16 @@ def by_itself(
 
 
 def empty_call_ns(adapter: Adapter) -> float:
-    """Returns the measured time of an empty function. Shorter times cannot be distinguished from it."""
+    """Returns the time in ns that is measured for an empty function. Shorter times cannot be distinguished from it."""
     loops = 1_000
     return min(_timed(_nothing, loops, adapter.clock) / loops for _ in range(5))
 
 
 def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Until) -> Sampled:
-    """Samples the time per call in batches. Each batch is waited for once. Caches hold what the previous call left."""
+    """Samples the time per call of calls back to back. Makes calls in batches, and waits once per batch.
+
+    Caches hold what the previous call left. `each_ns` is about the time of one call.
+    """
     run, clock = caching.run, adapter.clock
 
     def batch(count: int) -> int:
@@ -142,7 +153,10 @@ def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Unti
 
 
 def _loops(run: Callable[[], object]) -> int:
-    """Returns how many calls make a sample long enough. Uses the machine's clock: the program's may stand still."""
+    """Returns how many calls make a sample of at least 100 µs.
+
+    Uses the machine's clock, since a virtual GPU's clock may stand still.
+    """
     loops = 1
     while True:
         took = _timed(run, loops, time.monotonic_ns)

@@ -48,7 +48,14 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One thing to know about the figures. `serious`: without this verdict, a reader would misread a figure."""
+    """A sentence on how to read the times of a measurement.
+
+    Attributes:
+        kind: The kind of verdict, such as "launch-bound".
+        text: The sentence.
+        place: The `file:line` that causes it, or None if no single line does.
+        serious: Whether a reader who does not know the verdict would misread a figure.
+    """
 
     kind: Kind
     text: str
@@ -58,7 +65,14 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Work done per second of device time (without a device, of wall time), and the most that the device can do."""
+    """The work that a function does per second of device time, or of wall time if it uses no device.
+
+    Attributes:
+        per_second: The rate, in `unit`.
+        unit: Bytes or floating-point operations per second.
+        ceiling: The highest rate of this device, in `unit`, or None if it is not known.
+        of: How the ceiling was measured.
+    """
 
     per_second: float
     unit: Literal["B/s", "FLOP/s"]
@@ -67,13 +81,20 @@ class Rate:
 
     @property
     def percent(self) -> float | None:
-        """The rate as a percentage of the ceiling."""
+        """The rate as a percentage of the ceiling, or None if the ceiling is not known."""
         return 100 * self.per_second / self.ceiling if self.ceiling else None
 
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The device's clock in MHz before and after the samples, and the driver's reasons for holding the clock down."""
+    """The device's clock in MHz.
+
+    Attributes:
+        before: The clock before the samples.
+        after: The clock after the samples.
+        highest: The highest clock of the device.
+        held_down_by: Why the driver held the clock down, such as "heat".
+    """
 
     before: int
     after: int
@@ -83,7 +104,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """The results of `bench` for one function."""
+    """The result of `bench` for one function. Times are in ns."""
 
     label: str
     method: Method
@@ -107,9 +128,9 @@ class Measurement:
 
     @property
     def best(self) -> Spread:
-        """The function's own time: on the device if there is one, else on the host."""
+        """The time of the function: its device time if that is known, otherwise its wall time."""
         return self.device if self.device is not None else self.wall
 
     def has(self, kind: Kind) -> bool:
-        """Whether there is a verdict of this kind."""
+        """Returns whether the measurement has a verdict of this kind."""
         return any(verdict.kind == kind for verdict in self.verdicts)

@@ -20,14 +20,15 @@ _known: dict[tuple[str, str], tuple[float, str]] = {}
 
 
 def bandwidth(adapter: Adapter, size_bytes: int, ns: float) -> Rate:
-    """Returns the bandwidth of a call that moves `size_bytes` bytes in `ns`."""
+    """Returns the bandwidth of a call that moves `size_bytes` in `ns`. The ceiling is the bandwidth of a large copy."""
     ceiling, of = _ceiling(adapter, "copy", adapter.copying)
     return Rate(1e9 * size_bytes / ns if ns else 0.0, "B/s", ceiling or None, of and f"{of} a large copy")
 
 
 def rate(adapter: Adapter, flops: int, ns: float, inspection: Inspection) -> Rate:
-    """Returns the rate of a call that does `flops` operations in `ns`. The ceiling is the rate of a matrix
-    product in the dtype of the call's largest floating-point input.
+    """Returns the rate of a call that does `flops` floating-point operations in `ns`.
+
+    The ceiling is the rate of a matrix product in the dtype of the call's largest floating-point input.
     """
     kind = floating(inspection)
     ceiling, of = _ceiling(adapter, kind, lambda: adapter.multiplying(kind))
@@ -35,7 +36,7 @@ def rate(adapter: Adapter, flops: int, ns: float, inspection: Inspection) -> Rat
 
 
 def beyond(adapter: Adapter, size_bytes: int | None, bandwidth: Rate | None, rate: Rate | None) -> list[str]:
-    """Returns an explanation for each rate that is above the device's best."""
+    """Returns a sentence for each of the two rates that is higher than its ceiling, with the likely cause."""
     found = []
     if bandwidth is not None and (bandwidth.percent or 0) > _AT_MOST:
         cache = 0 if adapter.virtual else adapter.cache_bytes

@@ -15,7 +15,7 @@ _stage: ContextVar[str] = ContextVar("stage", default="")
 
 @contextmanager
 def heard_by(listener: Tell | None) -> Iterator[None]:
-    """Reports progress to this listener during a `with` block."""
+    """Sends reports of progress to `listener` during a `with` block. If `listener` is None, sends no reports."""
     token = _listener.set(listener)
     try:
         yield
@@ -24,13 +24,13 @@ def heard_by(listener: Tell | None) -> Iterator[None]:
 
 
 def begin(stage: str) -> None:
-    """Reports to the listener that a stage of the measurement begins."""
+    """Reports that a stage of the measurement begins."""
     _stage.set(stage)
     tell("")
 
 
 def tell(text: str) -> None:
-    """Reports to the listener how far the current stage has come: the stage's name, and `text`."""
+    """Reports how far the current stage of the measurement has come, as a line with the stage's name and `text`."""
     listener = _listener.get()
     if listener is not None:
         listener(": ".join(part for part in (_stage.get(), text) if part))

@@ -24,7 +24,7 @@ Take = Callable[[int], ArrayLike]
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Samples, and the reason why sampling stopped."""
+    """Samples of a time, and why sampling stopped. `converged` is whether the samples suffice."""
 
     spread: Spread
     stopped: str
@@ -33,7 +33,15 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """When to stop: the median is known to ± `rel_ci`, or `seconds` of the machine's own clock are over."""
+    """When to stop sampling: when the median is known to ± `rel_ci`, or after `seconds` by the machine's clock.
+
+    Attributes:
+        rel_ci: A fraction of the median.
+        seconds: The time limit.
+        each_s: The time of one call in s, by the machine's clock; 0 if it is not known.
+        alike: How many equal samples suffice if times come from a model; 0 if times have noise.
+        brief: Whether there is time for only a few calls, so that no call is made twice for the same purpose.
+    """
 
     rel_ci: float
     seconds: float
@@ -42,20 +50,32 @@ class Until:
     brief: bool = False  # whether there is time for few calls, so that none is made for the same purpose twice
 
     def affords(self, calls: int, least: int) -> int:
-        """Returns for how many calls there is time: at most `calls`, at least `least`. On a virtual GPU, this does not
-        depend on the machine's speed: returns `least` if `brief`, otherwise `calls`."""
+        """Returns for how many calls there is time, between `least` and `calls`.
+
+        On a virtual GPU, the answer does not depend on the machine's speed: it is `least` if `brief` is set, otherwise
+        `calls`.
+        """
         if self.alike:
             return least if self.brief else calls
         return calls if self.each_s * calls <= self.seconds else max(least, int(self.seconds / self.each_s))
 
     def least(self, there: int) -> int:
-        """Returns how many more samples are needed even if time is up. `there`: the number of samples so far."""
+        """Returns how many more samples are needed even if time is up. `there` is the number of samples taken so
+        far.
+        """
         return max(0, (1 if self.brief and not self.alike else 2) - there)
 
 
 def sample_until(take: Take, until: Until, *, first: int = LEAST, there: ArrayLike = ()) -> Sampled:
-    """Takes samples in growing batches until they suffice, the noise's entropy is flat, or time is up. `there`: samples
-    that exist already. If none exist, takes at least one batch, of `first` samples."""
+    """Takes samples in growing batches. Stops when the samples suffice, when more samples would tell no more, or when
+    time is up.
+
+    Args:
+        take: Takes up to a given number of samples.
+        until: When to stop.
+        first: The size of the first batch.
+        there: Earlier samples, which are included. Without any, at least one batch is taken.
+    """
     deadline = time.monotonic() + until.seconds
     samples = np.asarray(there, np.float64)
     count = first if len(samples) else max(1, first)

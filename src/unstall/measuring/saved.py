@@ -14,7 +14,10 @@ _TIMES = ("device", "host", "wall", "throughput", "span")
 
 
 class Samples(msgspec.Struct, frozen=True, kw_only=True):
-    """A saved spread. All other fields are computed from `samples_ns`, and saved for programs that read the file."""
+    """The saved samples of one time.
+
+    All other fields are computed from `samples_ns`. They are saved for programs that read the file.
+    """
 
     samples_ns: list[float]
     n: int
@@ -49,7 +52,7 @@ class SavedClocks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a saved measurement."""
+    """A measurement as it is saved, with schema `unstall.bench/1`."""
 
     schema: str
     label: str
@@ -74,7 +77,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def saved(measurement: Measurement) -> Saved:
-    """Returns the measurement as plain data."""
+    """Converts a measurement to plain data, in the form that is saved."""
     each: dict[str, Any] = {name: _samples(getattr(measurement, name)) for name in _TIMES}
     clocks = measurement.clocks
     return Saved(
@@ -108,7 +111,7 @@ def saved(measurement: Measurement) -> Saved:
 
 
 def read(text: str | bytes) -> Measurement:
-    """Reads a measurement from a file's text. Raises TraceError if the text is not a measurement."""
+    """Reads a measurement from a file's text. Raises TraceError if the text is no measurement."""
     try:
         found = msgspec.json.decode(text, type=Saved)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -119,7 +122,7 @@ def read(text: str | bytes) -> Measurement:
 
 
 def of(found: Saved) -> Measurement:
-    """Returns the saved measurement. Raises TraceError if a time has no samples."""
+    """Converts saved data back to a measurement. Raises TraceError if a time has no samples."""
     try:
         each: dict[str, Any] = {
             name: Spread.of(samples.samples_ns) if (samples := getattr(found, name)) is not None else None

@@ -13,28 +13,28 @@ from unstall.measuring.measurement import Measurement
 
 
 class ShownMeasurement(Shown, Measurement):
-    """A result of `bench`. `str()` is a table for a terminal of 80 columns."""
+    """The result of `bench`. `print` shows it as a table for a terminal of 80 columns."""
 
     __slots__ = ()
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the times, rates, verdicts and notes."""
+        """Returns the measurement's report: its times, rates, verdicts and notes. `scrub_paths` has no effect."""
         return document_of(self)
 
 
 class ShownComparison(Shown, Comparison):
-    """A result of `compare`. `str()` is a table for a terminal of 80 columns."""
+    """The result of `compare` at one input. `print` shows it as a table for a terminal of 80 columns."""
 
     __slots__ = ()
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the full comparison."""
+        """Returns the comparison's report. `scrub_paths` has no effect."""
         return document_of_rows([self])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparisons(Shown):
-    """A comparison for each of several inputs."""
+    """The result of `compare` at several inputs: one comparison for each input."""
 
     rows: tuple[ShownComparison, ...]
     label: str = ""
@@ -46,7 +46,7 @@ class Comparisons(Shown):
         return len(self.rows)
 
     def __getitem__(self, label: str) -> ShownComparison:
-        """Returns the comparison at this input. Raises KeyError if there is none."""
+        """Returns the comparison at the input with this label. Raises KeyError if there is no such input."""
         for row in self.rows:
             if row.label == label:
                 return row
@@ -54,9 +54,11 @@ class Comparisons(Shown):
 
     @property
     def agrees(self) -> bool:
-        """Whether all results that were checked agree with the first function's results, at all inputs."""
+        """Whether the results of all functions agree with the first function's results, at all inputs. Results that
+        were not checked count as agreeing.
+        """
         return all(row.agrees for row in self.rows)
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns a table: a row per input, a column per function."""
+        """Returns a table with one line per input and one column per function. `scrub_paths` has no effect."""
         return document_of_rows(self.rows, self.label)

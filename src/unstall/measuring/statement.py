@@ -29,13 +29,18 @@ _MODULES = {
 
 
 def functions(statements: Sequence[str], setup: str, names: dict[str, object]) -> dict[str, Callable[[], object]]:
-    """Returns a dict from each statement's text to a function that runs the statement.
+    """Returns, for each statement's text, a function that runs the statement. Runs the setup once.
 
-    If a statement ends in an expression, its function returns the expression's value.
+    If a statement ends in an expression, its function returns the expression's value. Well-known modules such as `np`
+    are imported if a text uses their names.
 
-    `names` are the globals of the setup and of all functions. The setup runs once. Well-known modules such as `np` are
-    imported if a text uses their names. Raises UsageError if a text is not Python, if a statement is there twice, or if
-    the setup fails.
+    Args:
+        statements: The texts of the statements.
+        setup: Code that runs before all statements.
+        names: The globals of the setup and of all statements.
+
+    Raises:
+        UsageError: A text is not Python, two statements are equal, or the setup fails.
     """
     trees = [_parsed(setup, "the setup"), *(_parsed(each, each) for each in statements)]
     _import_known(trees, names)
@@ -49,7 +54,7 @@ def functions(statements: Sequence[str], setup: str, names: dict[str, object]) -
 
 @contextmanager
 def errors_as_usage(text: str) -> Iterator[None]:
-    """Turns an exception of a statement into a UsageError with the text of the statement."""
+    """Converts an exception in the block to a UsageError that begins with `text`, the text of the statement."""
     try:
         yield
     except UnstallError:
@@ -60,7 +65,10 @@ def errors_as_usage(text: str) -> Iterator[None]:
 
 @contextmanager
 def errors_as_usage_of(functions: Mapping[str, Callable[[], object]]) -> Iterator[None]:
-    """Turns an exception of one of several statements into a UsageError with the text of that statement."""
+    """Converts an exception in the block to a UsageError, if one of `functions` raised it.
+
+    The error begins with the key of that function, which is the text of its statement.
+    """
     try:
         yield
     except UnstallError:

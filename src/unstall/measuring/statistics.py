@@ -26,8 +26,11 @@ _FLAT_LEAST = 64
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Samples of one time, in ns. `low` and `high` bound the median with 95 % confidence. With fewer than 6 samples,
-    they are the smallest and the largest sample."""
+    """Samples of one time, in ns, with their median and their quartiles.
+
+    `low` and `high` bound the median with 95 % confidence. With fewer than 6 samples, they are the smallest and the
+    largest sample.
+    """
 
     samples: NDArray[np.float64]
     n: int
@@ -40,7 +43,7 @@ class Spread:
 
     @classmethod
     def of(cls, samples_ns: ArrayLike) -> Spread:
-        """Makes a spread of samples in ns. Raises ValueError if there are none, or if one is not finite."""
+        """Makes a spread of samples in ns. Raises ValueError if there are no samples, or if a sample is not finite."""
         samples = np.array(samples_ns, dtype=np.float64).ravel()
         if not samples.size or not np.isfinite(samples).all():
             raise ValueError("a spread is of at least one sample, and all must be finite")
@@ -61,7 +64,9 @@ class Spread:
 
     @property
     def relative_ci(self) -> float:
-        """Half the interval's width, divided by the median: 0.01 if the median is known to 1 %."""
+        """Half the width of the median's interval, divided by the median. It is 0.01 if the median is known to one
+        percent.
+        """
         half = (self.high - self.low) / 2
         return half / self.median if self.median > 0 else (math.inf if half else 0.0)
 
@@ -78,7 +83,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Interval:
-    """A ratio of two times, and the interval that holds it with 95 % confidence."""
+    """A ratio of two times. `median` is the ratio; `low` and `high` bound it with 95 % confidence."""
 
     median: float
     low: float
@@ -86,15 +91,17 @@ class Interval:
 
 
 def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) -> Interval:
-    """Returns the ratio of the time `a` to the time `b`, with its interval.
+    """Returns the ratio of time `a` to time `b`, with its 95 % interval.
 
-    With `pairs`, `a` and `b` have shape (rounds,) or (rounds, samples). Row i of both is from round i, in which they
-    ran in turn. The ratio is the median of the ratios of all pairs of samples of one round. So a drift cancels, and so
-    does other work that slows a whole round. Rounds are resampled in blocks, since neighbouring rounds are alike. With
-    fewer than 6 rounds, the interval spans all pairs. Without `pairs`, samples are independent. The ratio is the median
-    of `a`, divided by the median of `b`.
+    Without `pairs`, all samples are independent. The ratio is the median of `a`, divided by the median of `b`.
 
-    Raises ValueError if there are no samples, if a time is not above zero, or if rounds do not pair.
+    With `pairs`, `a` and `b` have shape (rounds,) or (rounds, samples). The samples in row i of both were taken in
+    turn, in round i. The ratio is the median of the ratios of all pairs of samples from one round. So a drift cancels,
+    and so does other work that slows a whole round. Rounds are resampled in blocks, since neighbouring rounds are
+    alike. With fewer than 6 rounds, the interval spans all pairs.
+
+    Raises ValueError if there are no samples, if a time is not above zero, or if `a` and `b` have different numbers of
+    rounds.
     """
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if not a.size or not b.size:
@@ -124,8 +131,10 @@ def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) ->
 
 
 def half_of_few(a: ArrayLike, b: ArrayLike, *, least: float) -> float:
-    """Returns half the interval of the ratio of two times, as a factor above 1. Each time has 2 to 4 samples. The
-    interval is Student's, with the noise of the samples' logarithms, or with `least` if `least` is larger.
+    """Returns the factor f such that the ratio of two times has the 95 % interval from ratio / f to ratio * f.
+
+    Each time has 2 to 4 samples. The interval is Student's. Its noise is that of the samples' logarithms, but at least
+    `least`.
     """
     logs = np.log([np.ravel(a), np.ravel(b)])
     n = logs.shape[1]
@@ -134,10 +143,11 @@ def half_of_few(a: ArrayLike, b: ArrayLike, *, least: float) -> float:
 
 
 def entropy_flat(samples: ArrayLike) -> bool:
-    """Returns whether the noise is known: the histogram's entropy hardly grew over the second half of the samples.
+    """Returns whether the samples show the noise well enough.
 
-    This is the stopping rule of NVIDIA's nvbench. Its histogram counts a timer's ticks. Host clocks have next to no
-    ticks, so bins here are 0.5 % of the median. The bias of a small sample (Miller and Madow, 1955) is removed.
+    That is so if the entropy of their histogram hardly grew over the second half of the samples. This is the stopping
+    rule of NVIDIA's nvbench. Its histogram counts a timer's ticks. Host clocks have next to no ticks, so bins here are
+    0.5 % of the median. The bias of a small sample (Miller and Madow, 1955) is removed.
     """
     values = np.asarray(samples, np.float64).ravel()
     n = values.size
@@ -159,20 +169,25 @@ def _entropy_bits(counts: NDArray[np.int64]) -> float:
 
 
 def _geometric_median(within: NDArray[np.float64]) -> float:
-    """Returns the median of ratios: the geometric mean of the middle two. Inverse ratios have the inverse median."""
+    """Returns the median of ratios: the geometric mean of the two in the middle. So inverse ratios have the inverse
+    median.
+    """
     ordered = np.sort(np.log(within), axis=None)
     return math.exp((ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2)
 
 
 def _medians(ordered: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Returns the medians of resampled samples."""
+    """Returns the medians of 1000 random resamples of the samples, which are sorted."""
     n = ordered.size
     rows = np.sort(rng.integers(0, n, (_RESAMPLES, n)), axis=1)
     return np.asarray((ordered[rows[:, (n - 1) // 2]] + ordered[rows[:, n // 2]]) / 2)
 
 
 def _resampled_medians(within: NDArray[np.float64], length: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Returns medians of `within`, shape (rounds, pairs). Resamples rounds around a circle in blocks of `length`."""
+    """Returns the medians of 1000 random resamples of `within`, shape (rounds, pairs).
+
+    Resamples rounds in blocks of `length` neighbours, where the first round follows the last.
+    """
     rounds, pairs = within.shape
     starts = rng.integers(0, rounds, (_RESAMPLES, -(-rounds // length)))
     picked = (starts[:, :, None] + np.arange(length)) % rounds
@@ -189,10 +204,10 @@ def _resampled_medians(within: NDArray[np.float64], length: int, rng: np.random.
 
 
 def _student(freedom: int) -> float:
-    """Returns Student's quantile that matches `_Z`, by its expansion (Abramowitz and Stegun, 26.7.5), to 1 % from 3
-    degrees of freedom on.
+    """Returns Student's quantile for the confidence of `_Z`, exact to 1 % from 3 degrees of freedom on.
 
-    With few samples, a bootstrap's quantiles are too narrow by as much as normal quantiles are.
+    It comes from the expansion in Abramowitz and Stegun, 26.7.5. A bootstrap of few samples gives an interval that is
+    too narrow, by as much as normal quantiles are. This quantile corrects that.
     """
     f = max(freedom, 3)
     z = _Z
@@ -201,7 +216,7 @@ def _student(freedom: int) -> float:
 
 @lru_cache(maxsize=256)
 def _rank(n: int) -> int:
-    """Returns how many of n samples the median's interval leaves out at each end."""
+    """Returns how many of n sorted samples lie below the median's interval, which is also how many lie above it."""
     if n < _LEAST:
         return 0
     if n > _EXACT:

@@ -22,7 +22,7 @@ _AT_ONCE_NS = 20_000  # a wait with nothing to wait for is shorter
 
 
 class Stopwatch:
-    """Times a `with` block, including the work that it gives to devices.
+    """Times a `with` block, including the work that the block gives to devices.
 
         with unstall.Stopwatch("ten products") as watch:
             for _ in range(10):
@@ -30,12 +30,12 @@ class Stopwatch:
         print(watch.seconds)
 
     Args:
-        description: Begins the printed line.
-        show: Print a line at the end.
+        description: The beginning of the printed line.
+        show: Print a line at the end of the block.
 
     Attributes:
-        seconds: The block's time, after it has ended.
-        waited_seconds: The part of `seconds` in which the block waited for devices at its end.
+        seconds: The time of the block, once it has ended.
+        waited_seconds: The part of `seconds` that was spent at the end of the block, waiting for devices.
     """
 
     def __init__(self, description: str = "Done", *, show: bool = True) -> None:
@@ -47,7 +47,8 @@ class Stopwatch:
         self._began = 0
 
     def wait_for(self, result: _Result) -> _Result:
-        """Registers a result to wait for at the end, for frameworks that cannot wait for everything, such as JAX.
+        """Registers a result to wait for at the end of the block, for frameworks that can wait only for results, such
+        as JAX.
 
         Returns:
             The result itself.
@@ -94,7 +95,7 @@ class Stopwatch:
 
 
 def _wait(results: list[object]) -> list[str]:
-    """Waits for all devices in use, and for the results. Returns the devices' names."""
+    """Waits for all devices in use, and for the results. Returns the names of what it waited for."""
     waited = []
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "cuda"):
@@ -118,7 +119,9 @@ def _wait(results: list[object]) -> list[str]:
 
 
 def _cuda_devices(torch: ModuleType) -> list[int]:
-    """Returns the current device and the devices with memory in use. Empty before the first use of CUDA."""
+    """Returns the indices of the current device and of devices with memory in use, or an empty list if CUDA is not in
+    use yet.
+    """
     cuda = torch.cuda
     if not (cuda.is_available() and cuda.is_initialized()):
         return []
@@ -127,7 +130,7 @@ def _cuda_devices(torch: ModuleType) -> list[int]:
 
 
 def _is_pending() -> bool:
-    """Whether a current stream of torch still has work."""
+    """Returns whether torch's current stream on any device in use still has work."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "cuda"):
         return False
@@ -140,6 +143,6 @@ def _has_device() -> bool:
 
 
 def _is_used_jax() -> bool:
-    """Whether JAX has made arrays that are still alive."""
+    """Returns whether JAX has made arrays that are still alive."""
     live = getattr(sys.modules["jax"], "live_arrays", None)
     return live is not None and bool(live())

@@ -52,7 +52,7 @@ class Timer:
 
     Args:
         stmt: The statement.
-        setup: Code that runs before each block.
+        setup: Code that runs before each block of runs.
         global_setup: Not supported, since it is for C++ only.
         timer: A clock in seconds. The default is `time.perf_counter`.
         globals: The names that the statement and the setup see.
@@ -92,7 +92,7 @@ class Timer:
         self._task_spec = TaskSpec(stmt, setup, global_setup, label, sub_label, description, env, num_threads)
 
     def timeit(self, number: int = 1_000_000) -> Timing:
-        """Times one block of `number` runs, after a few runs that do not count."""
+        """Times one block of `number` runs of the statement. A few runs before that warm up."""
         with _threads(self._task_spec.num_threads):
             self._block(2 if self._is_exact() else max(number // 100, 2))
             return self._timing(number, [self._block(number)])
@@ -108,12 +108,13 @@ class Timer:
     def blocked_autorange(
         self, callback: Callable[[int, float], object] | None = None, min_run_time: float = 0.2
     ) -> Timing:
-        """Times blocks for at least `min_run_time` seconds in all. Blocks are so long that the time for reading the
-        clock and for waiting for the device does not matter.
+        """Times blocks of many runs for at least `min_run_time` seconds in all.
+
+        Each block is so long that the time for reading the clock and for waiting for the device is negligible.
 
         Args:
             callback: Called after each block with its number of runs and its seconds.
-            min_run_time: In seconds.
+            min_run_time: The least time of all blocks together, in seconds.
         """
         with _threads(self._task_spec.num_threads):
             if self._is_exact():
@@ -132,7 +133,14 @@ class Timer:
         max_run_time: float = 10.0,
         callback: Callable[[int, float], object] | None = None,
     ) -> Timing:
-        """Times blocks until the interquartile range is below `threshold` of the median, at most `max_run_time` s."""
+        """Times blocks of many runs until the interquartile range is below `threshold` times the median.
+
+        Args:
+            threshold: A fraction of the median.
+            min_run_time: The least time of all blocks together, in seconds.
+            max_run_time: The time after which to stop in any case, in seconds.
+            callback: Called after each block with its number of runs and its seconds.
+        """
         with _threads(self._task_spec.num_threads):
             if self._is_exact():
                 return self._exactly(callback)
@@ -149,7 +157,11 @@ class Timer:
         return self._timing(number, times)
 
     def _is_exact(self) -> bool:
-        """Returns whether times come from a virtual GPU. If one is active, runs the statement once to find out."""
+        """Returns whether times come from a virtual GPU. If a virtual GPU is active, runs the statement once to find
+        out.
+
+        If the statement does not use the virtual GPU, the timer reads the machine's clock from now on.
+        """
         self._now = self._clock or time.perf_counter
         if self._clock is not None or not is_clock_virtual():
             return False
@@ -160,7 +172,9 @@ class Timer:
         return self._now is not time.monotonic
 
     def _exactly(self, callback: Callable[[int, float], object] | None) -> Timing:
-        """Times two blocks by the virtual clock, so long that filling and emptying the pipeline does not matter."""
+        """Times two blocks by the virtual clock. Blocks are so long that filling and emptying the pipeline does not
+        matter.
+        """
         self._block(2)
         number, times = length_of_batch(self._block), list[float]()
         for _ in range(2):
@@ -193,7 +207,10 @@ class Timer:
                 gc.enable()
 
     def _waiting(self, known: Mapping[str, object]) -> Callable[[object], None]:
-        """Waits for all earlier work. Returns the function that waits for the statement's results."""
+        """Waits for all earlier work of the device. Returns a function that waits for the results of the statement.
+
+        `known` has the local variables after the setup. They and the globals show which framework the statement uses.
+        """
         values = {name: self._globals[name] for name in self._names if name in self._globals}
         values |= {name: value for name, value in known.items() if not name.startswith("_")}
         adapter = adapter_for(value for _, value in FunctionCall(_nothing, (), values).inputs())
@@ -223,13 +240,13 @@ def _compiled(stmt: str, setup: str, names: dict[str, object]) -> Callable[..., 
 
 
 def _is_value(stmt: str) -> bool:
-    """Whether the statement is a single expression. Then its value can be waited for."""
+    """Returns whether the statement is a single expression, so that its value can be waited for."""
     body = ast.parse(stmt).body
     return len(body) == 1 and isinstance(body[0], ast.Expr) and "\n" not in stmt and "#" not in stmt
 
 
 def _assigned(stmt: str) -> set[str]:
-    """Returns the names that a statement assigns. A framework like JAX must wait for their values."""
+    """Returns the names that a statement assigns. For JAX, the timer must wait for the values of these names."""
     nodes = [node for node in ast.walk(ast.parse(stmt)) if isinstance(node, ast.Name)]
     return {"", *(node.id for node in nodes if isinstance(node.ctx, ast.Store))}
 
@@ -245,7 +262,7 @@ def _dedented(source: str) -> str:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Sets torch's number of CPU threads during a `with` block, if torch is imported."""
+    """Sets torch's number of CPU threads during a `with` block. Does nothing if torch is not imported."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "set_num_threads"):
         yield

@@ -44,7 +44,14 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class Timing:
-    """Blocks of `number_per_run` runs each, which took `raw_times` seconds."""
+    """The result of a `Timer`: the times of blocks of runs.
+
+    Attributes:
+        number_per_run: The number of runs of the statement in each block.
+        raw_times: The time of each block in s.
+        task_spec: The arguments of the `Timer`.
+        metadata: Passed on to torch's `Measurement`.
+    """
 
     number_per_run: int
     raw_times: list[float]
@@ -53,7 +60,7 @@ class Timing:
 
     @property
     def times(self) -> list[float]:
-        """Each block's time per run, in s."""
+        """The time of one run, for each block, in s."""
         return [each / self.number_per_run for each in self.raw_times]
 
     @property
@@ -71,7 +78,9 @@ class Timing:
 
     @property
     def significant_figures(self) -> int:
-        """Number of significant digits of the median, estimated as torch does from the middle half of the samples."""
+        """Number of significant digits of the median. As in torch, it is estimated from the middle half of the
+        samples.
+        """
         ordered = np.sort(self.times)
         middle = ordered[len(ordered) // 4 : -(-3 * len(ordered) // 4)]
         half = max(1.645 * float(middle.std()) / np.sqrt(len(middle)), 25e-9)
@@ -79,11 +88,11 @@ class Timing:
 
     @property
     def has_warnings(self) -> bool:
-        """Whether the blocks' times differ so much that other work must have slowed some of them."""
+        """Whether the times of the blocks differ so much that other work must have slowed some blocks."""
         return not self.meets_confidence(_UNSTEADY)
 
     def meets_confidence(self, threshold: float = _UNSTEADY) -> bool:
-        """Whether the interquartile range is below `threshold` times the median."""
+        """Returns whether the interquartile range is below `threshold` times the median."""
         return self.iqr < threshold * self.median
 
     @property
@@ -124,11 +133,11 @@ class Timing:
 
     @property
     def spread(self) -> Spread:
-        """The times in ns, with the interval of their median."""
+        """The time of one run in ns, with the interval of its median."""
         return Spread.of(np.array(self.times) * 1e9)
 
     def to_torch(self) -> Measurement:
-        """Returns the timing as torch's own `Measurement`, for `torch.utils.benchmark.Compare`. Needs torch."""
+        """Returns the timing as a `Measurement` of torch, for `torch.utils.benchmark.Compare`. Imports torch."""
         from torch.utils.benchmark.utils import common
 
         spec = common.TaskSpec(**asdict(self.task_spec))
@@ -136,7 +145,7 @@ class Timing:
 
     @staticmethod
     def merge(timings: Iterable[Timing]) -> list[Timing]:
-        """Merges all timings of the same task into one timing, whose blocks have one run each."""
+        """Merges all timings with the same task into one timing. Each block of the merged timing counts as one run."""
         groups: dict[TaskSpec, list[float]] = {}
         for each in timings:
             groups.setdefault(each.task_spec, []).extend(each.times)

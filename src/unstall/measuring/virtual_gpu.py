@@ -17,7 +17,9 @@ def simulator() -> Simulator | None:
 
 
 def is_clock_virtual() -> bool:
-    """Whether `time.perf_counter` reads the virtual clock now. That clock stands still while only Python works."""
+    """Returns whether `time.perf_counter` reads the virtual clock now. That clock stands still while only the host
+    works.
+    """
     machine = current()
     return machine is not None and machine.is_watched and machine.simulator is not None
 

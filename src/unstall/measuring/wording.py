@@ -10,12 +10,14 @@ _MOST_NAMES = 3
 
 
 def precise(ns: float) -> str:
-    """Formats a duration like `figures.duration`, but with three digits below 100 ns: "1.84 ns"."""
+    """Formats a duration. Below 100 ns, the text has three digits, such as "1.84 ns". From 100 ns on, it is that of
+    `figures.duration`.
+    """
     return f"{ns:#.3g} ns" if 0 < ns < 99.95 else duration(round(ns))
 
 
 def percent(share: float) -> str:
-    """Formats a share with two digits, without a power of ten: "0.24 %", "950 %", "<0.001 %"."""
+    """Formats a share with two digits and without a power of ten, such as "0.24 %", "950 %" or "<0.001 %"."""
     value = 100 * share
     if 0 < value < 0.001:
         return "<0.001 %"
@@ -23,7 +25,7 @@ def percent(share: float) -> str:
 
 
 def names_of(names: Iterable[str]) -> str:
-    """Joins the first three names: "a, b and c", "a, b, c and 2 more"."""
+    """Joins names, such as "a, b and c". If there are more than three, it counts the others: "a, b, c and 2 more"."""
     names = list(names)
     more = len(names) - _MOST_NAMES
     if more > 0:
@@ -32,5 +34,5 @@ def names_of(names: Iterable[str]) -> str:
 
 
 def capital(text: str) -> str:
-    """Capitalises the first letter."""
+    """Returns the text with its first letter capitalised."""
     return text[:1].upper() + text[1:]

@@ -38,7 +38,7 @@ _OPTION = re.compile(r"\s*(--[a-z-]+)(?:\s+|=)(\S+)\s*")
 
 @dataclass(frozen=True)
 class BenchMagic:
-    """The magic `%unstall_bench` of one shell."""
+    """The magic `%unstall_bench` of one IPython shell."""
 
     shell: Shell
 
@@ -75,7 +75,9 @@ class BenchMagic:
 
 
 def _parsed(line: str, cell: str | None) -> tuple[list[str], dict[str, Any]]:
-    """Returns the statements and options. Raises UsageError for wrong ones."""
+    """Returns (statements, options) of the magic. Raises UsageError if an option is unknown, or if a statement is
+    missing.
+    """
     options: dict[str, Any] = {}
     while match := _OPTION.match(line):
         name, value = match.groups()

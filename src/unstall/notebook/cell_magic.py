@@ -27,7 +27,7 @@ _HEIGHT_PX = 720
 
 @dataclass(frozen=True)
 class CellMagic:
-    """The magic `%%unstall` of one shell."""
+    """The magic `%%unstall` of one IPython shell."""
 
     shell: Shell
 
@@ -53,7 +53,7 @@ class CellMagic:
 
 @dataclass(frozen=True)
 class Framed:
-    """A report that a notebook shows as HTML, in its own frame, and a terminal as text."""
+    """A report. A notebook shows it as HTML in a frame of its own, and a terminal shows it as text."""
 
     report: Report
 
@@ -70,10 +70,11 @@ class Framed:
 
 
 def without_body(lines: list[str]) -> list[str]:
-    """Returns the lines of a cell. If the cell has no code below `%%unstall`, turns that line into `%unstall`.
+    """Changes `%%unstall` to `%unstall` in the lines of a cell that has no code below it. Returns the lines of the
+    cell.
 
-    Otherwise IPython would refuse `%%unstall --help`, because the cell has no code. IPython calls this function as an
-    input transformer.
+    Otherwise IPython refuses `%%unstall --help`, because the cell has no code. IPython calls this function as an input
+    transformer.
     """
     first, *rest = lines or [""]
     alone = re.match(r"%%unstall(?=\s|$)", first) and not "".join(rest).strip()
@@ -111,7 +112,7 @@ def _parser() -> _MagicParser:
 
 
 def _parse(line: str) -> dict[str, Any]:
-    """Returns the given options. Raises IPython's UsageError, which is shown as one line."""
+    """Returns the options given on the magic's line. Raises IPython's UsageError if they are wrong."""
     from unstall.document.formats import format_of
 
     try:
@@ -124,7 +125,10 @@ def _parse(line: str) -> dict[str, Any]:
 
 
 def _begin(options: dict[str, Any]) -> Recording | VirtualGpu:
-    """Starts and returns the recording of the cell. Raises IPython's UsageError if it cannot start."""
+    """Starts to record the cell, and returns the recording. If this process has a virtual GPU, the virtual GPU records.
+
+    Raises IPython's UsageError if recording cannot start.
+    """
     from unstall.recording.in_process import record
 
     try:
@@ -134,8 +138,11 @@ def _begin(options: dict[str, Any]) -> Recording | VirtualGpu:
 
 
 def _virtual(options: dict[str, Any]) -> VirtualGpu | None:
-    """Returns a span on this process's virtual GPU, which sees all that a recorder would see. None without a virtual
-    GPU."""
+    """Starts a recording by this process's virtual GPU and returns it, or returns None if the process has no virtual
+    GPU.
+
+    Raises UsageError if `options` is not empty, since these options do not apply to a virtual GPU.
+    """
     from unstall.virtual.machine import current
 
     machine = current()
@@ -150,7 +157,10 @@ def _virtual(options: dict[str, Any]) -> VirtualGpu | None:
 
 
 def _compile(shell: Shell, line: str, cell: str) -> tuple[CodeType, CodeType | None]:
-    """Returns the cell's code and the code of its final expression, which has the cell's value. Raises SyntaxError."""
+    """Returns (body, last): the code of the cell without its last expression, and the code of that expression.
+
+    `last` is None if the cell does not end with an expression. Raises SyntaxError if the cell is not valid code.
+    """
     # A comment replaces the magic's own line, so that line numbers match those in the notebook.
     numbered = cell if cell.lstrip().startswith("%%") else f"# %%unstall {line}\n{cell}"
     source = shell.transform_cell(numbered)
@@ -162,8 +172,11 @@ def _compile(shell: Shell, line: str, cell: str) -> tuple[CodeType, CodeType | N
 
 
 def _number(shell: Shell) -> int:
-    """Returns the number of the cell that runs. Newer versions of IPython raise the shell's number before they
-    run a cell, so it is read from the caller's code."""
+    """Returns the number of the running cell.
+
+    Some versions of IPython increment `shell.execution_count` before they run a cell. So the number comes from the file
+    name of the cell's code, on the call stack.
+    """
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
@@ -174,8 +187,10 @@ def _number(shell: Shell) -> int:
 
 
 def _show(recording: Recording | VirtualGpu, files: Sequence[str]) -> None:
-    """Displays the report and writes it to files, or tells why there is none. An error here must not hide the cell's
-    own result."""
+    """Displays the report and writes it to `files`. If there is no report, prints the reason to stderr.
+
+    Does not raise, so that the cell's own result or exception is not lost.
+    """
     from unstall.document.plain import plain
 
     try:

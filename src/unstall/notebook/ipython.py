@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 
 class Shell(Protocol):
-    """IPython's `InteractiveShell`."""
+    """The members of IPython's `InteractiveShell` that unstall uses."""
 
     compile: Any
     execution_count: int
@@ -23,7 +23,7 @@ class Shell(Protocol):
 
 
 def usage_error(magic: str, error: Exception) -> Exception:
-    """Returns IPython's UsageError, which a notebook shows as one line."""
+    """Returns IPython's UsageError with the text "magic: error". A notebook shows such an error as one line."""
     made: Exception = import_module("IPython.core.error").UsageError(f"{magic}: {error}")
     return made
 

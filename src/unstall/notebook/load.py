@@ -8,7 +8,7 @@ from unstall.notebook.ipython import Shell
 
 
 def load_ipython_extension(shell: Shell) -> None:
-    """Adds `%%unstall` and `%unstall_bench`. IPython requires this function's name."""
+    """Adds the magics `%%unstall` and `%unstall_bench`. `%load_ext` calls this function by its name."""
     shell.register_magic_function(CellMagic(shell).unstall, magic_kind="line_cell")
     if without_body not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(without_body)

@@ -23,19 +23,19 @@ _MOST_ADDED = 3  # operators that are shown
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A way, compared with the function as it is.
+    """One way of running a function, compared with the function as it is.
 
     Attributes:
-        way: Its name.
-        found: What was compared. None if it could not run.
+        way: The name of the way.
+        found: The comparison of the two runs; None if the function could not run in this way.
         kind: "equal" (the same bits), "rounding", "nondeterministic" (rounding that varies from run to run), "batch"
-            (rounding that depends on the size of the batch), "failed", "unknown" (if nobody knows what rounding
-            explains), or of what kind the difference is: "race", "random", "state", "type", "shape", "TF32", "reduced
-            precision", "factor", "different".
-        sentence: What that means.
-        race: The two operations that race, if they are known.
-        why: More about it, if there is more to say.
-        pattern: How elements differ, if that is known.
+            (rounding that depends on the size of the batch), "failed", or "unknown" (it is not known what rounding
+            explains). For any other difference, its kind: "race", "random", "state", "type", "shape", "TF32", "reduced
+            precision", "factor", or "different".
+        sentence: What `kind` means for these runs.
+        race: The two operations that race; None if there is no race, or they are not known.
+        why: An explanation of the rounding; "" if there is none.
+        pattern: How elements differ; None if this is not known.
     """
 
     way: str
@@ -48,18 +48,18 @@ class Row:
 
     @property
     def agrees(self) -> bool:
-        """Whether rounding explains all differences."""
+        """Whether rounding explains all differences of this way."""
         return self.kind in _FINE
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Numbers(Shown):
-    """A row for each way.
+    """The result of `compare_numbers`: a row for each way of running a function.
 
     Attributes:
-        rows: The ways.
-        tensors: How many tensors were seen in what they are compared with.
-        subject: What that is.
+        rows: The rows.
+        tensors: How many tensors were seen in the run with which all ways are compared.
+        subject: A phrase for this run, such as "the function as it is".
     """
 
     rows: tuple[Row, ...]
@@ -70,7 +70,7 @@ class Numbers(Shown):
         return iter(self.rows)
 
     def __getitem__(self, way: str) -> Row:
-        """Returns the row of a way. Raises KeyError if there is none."""
+        """Returns the row of a way, given by its name. Raises KeyError if there is no such row."""
         for row in self.rows:
             if row.way == way:
                 return row
@@ -82,7 +82,7 @@ class Numbers(Shown):
         return all(row.agrees for row in self.rows)
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the verdicts, and where each way parts first."""
+        """Returns the report: a verdict for each way, and the first tensor at which the way differs."""
         entries = tuple(_entry(row, scrub_paths=scrub_paths) for row in self.rows)
         charts = [
             chart(row.way, row.found, scrub_paths=scrub_paths)
@@ -219,7 +219,7 @@ def _where(found: Compared, *, scrub_paths: bool) -> list[tuple[str, Words]]:
 
 
 def _differs(pair: Pair, limit: float) -> Words:
-    """Says by how much a tensor differs, of which size its elements are, and how much of that is rounding."""
+    """Returns a phrase: how much a tensor differs, how large its elements are, and how much of that is rounding."""
     if math.isinf(pair.difference):
         return words(Span(name_of(pair.seen), "name"), " cannot be compared, or is not finite in one of the ways")
     up_to = f"Up to {_figure(limit * pair.rounding)} is rounding"
@@ -227,7 +227,7 @@ def _differs(pair: Pair, limit: float) -> Words:
 
 
 def _sizes(pair: Pair) -> str:
-    """Says what differs by how much: elements of similar size, or the sum of all with random signs."""
+    """Returns a phrase on how much elements of similar size differ, or the sum of all with random signs."""
     size, difference = _figure(pair.size), _figure(pair.difference)
     if not pair.count:
         return f"the sum of all, with random signs, differs by {difference}; the root sum of squares is {size}"

@@ -20,14 +20,14 @@ _PATIENCE_S = 10.0  # until a program that was ended has ended
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How the program runs.
+    """How the program runs, and what is recorded of it.
 
     Attributes:
-        path: The file that it records.
-        program: Its name.
-        most: The program ends once so many operators were recorded.
-        errors: Which random errors are added to each operator's result. None adds no errors.
-        float64: Whether that is the default type.
+        path: The file to write.
+        program: The program's name.
+        most: How many operators are recorded. After these, the program is ended.
+        errors: The seed of the random errors that are added to each operator's result. None adds no errors.
+        float64: Whether float64 is the default type.
         deterministic: Whether torch is to use deterministic kernels only.
     """
 
@@ -40,7 +40,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def arm(settings: str | None) -> None:
-    """Records this process from the time that torch is imported. `settings`: JSON of `Settings`."""
+    """Records this process from the time that torch is imported. `settings` is a `Settings` as JSON."""
     wanted = msgspec.json.decode(settings or "", type=Settings)
     random.seed(SEED)
     when_imported("numpy", lambda: sys.modules["numpy"].random.seed(SEED))
@@ -79,7 +79,10 @@ def _start(wanted: Settings) -> None:
 
 
 def _end() -> None:
-    """Ends the program: as `sys.exit()` does, or at once if threads keep it from ending."""
+    """Ends the program by SystemExit, and by `os._exit` if threads keep it alive for another 10 s.
+
+    Does nothing in a thread other than the main thread, and in a backward pass.
+    """
     import torch
 
     torch_c: Any = torch._C

@@ -22,11 +22,13 @@ DIFFERENT = "No rounding explains that: it computes something else."
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The function as it is, and the way with which it is compared.
+    """The two ways of running a function that are compared: the function as it is, and another way.
 
     Attributes:
-        base, way: Make the two, anew for each run.
-        base_streams, way_streams: The streams on which their operators ran.
+        base: Prepares the function as it is, anew for each run.
+        way: Prepares the other way, anew for each run.
+        base_streams: The streams on which operators of `base` ran.
+        way_streams: The streams on which operators of `way` ran.
     """
 
     base: Callable[[], Way]
@@ -36,12 +38,21 @@ class Sides:
 
     @property
     def several(self) -> bool:
-        """Whether operators of either could overlap."""
+        """Whether operators can overlap in one of the two ways."""
         return self.base_streams.several or self.way_streams.several
 
 
 def class_of(found: Compared, taken: Way, judge: Judge, sides: Sides) -> tuple[str, str]:
-    """Returns a difference's class, and a sentence about it. May run the function more often, to know its cause."""
+    """Returns the kind of a difference, as for `answer.Row`, and a sentence about it.
+
+    May run the function again to find the cause of the difference.
+
+    Args:
+        found: The comparison of the two runs.
+        taken: The way of the second run.
+        judge: Compares further runs with the function as it is.
+        sides: Both ways, to run them again.
+    """
     is_repeat = taken.name in ("repeat", "serial")
     kind, sentence = class_of_runs(found, judge.before, is_repeat=is_repeat, operators=taken.operators)
     if kind in ("factor", "different"):
@@ -52,13 +63,14 @@ def class_of(found: Compared, taken: Way, judge: Judge, sides: Sides) -> tuple[s
 
 
 def class_of_runs(found: Compared, before: Ran, *, is_repeat: bool, operators: bool = True) -> tuple[str, str]:
-    """Returns a difference's class, as far as the two runs tell, and a sentence about it.
+    """Returns the kind of a difference, as far as two runs show it, and a sentence about it.
 
     Args:
-        found: The runs.
-        before: The first of them.
-        is_repeat: Whether both ran in the same way.
-        operators: Whether the second one's operators are those that the function calls.
+        found: The comparison of the two runs.
+        before: The first run.
+        is_repeat: Whether the second run is a repetition of the first, in the same way.
+        operators: Whether the operators of the second run are the function's own. Graphs and compiled functions have
+            others.
     """
     first = found.first
     if is_repeat and not found.equal:
@@ -106,7 +118,7 @@ def _of_repeat(found: Compared) -> tuple[str, str]:
 
 
 def _about_kernel(found: Compared, judge: Judge, sides: Sides) -> str:
-    """Names the kernel whose order varies, and says what deterministic algorithms do about it."""
+    """Returns sentences on the kernel whose order varies, and on whether deterministic algorithms help."""
     other = found.other_bits
     at = next((at for at, seen in enumerate(judge.before.operators) if other and seen is other.before), None)
     kernels = kernels_of(sides.base(), at) if at is not None else ()
@@ -121,7 +133,10 @@ def _shapes(before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> st
 
 
 def _of_precision(found: Compared, judge: Judge, sides: Sides) -> tuple[str, str] | None:
-    """Returns the class and the sentence of a difference that goes away with a switch of products on a GPU."""
+    """Returns the kind of a difference that goes away with a setting for products on a GPU, and a sentence about it.
+
+    Returns None if no such setting explains the difference.
+    """
     if not (sides.base_streams.any or sides.way_streams.any):
         return None
     seen = [each for pair in found.pairs for each in (pair.before, pair.after) if each is not None]

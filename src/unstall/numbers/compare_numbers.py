@@ -29,36 +29,39 @@ from unstall.rounding.samples import Ran
 def compare_numbers(
     fn: Function, *inputs: object, across: Sequence[str | Callable[..., object]] = ("repeat", "float64")
 ) -> Numbers:
-    """Runs a function in several ways, and finds the first operator at which a way differs by more than rounding.
+    """Runs a function in several ways, and finds the first operator whose result differs by more than rounding.
 
-    All ways run on copies of the arguments, from the same random state, and also the backward pass if a result needs
-    gradients. Results, gradients and the arguments after the run are compared; and between them, operators. What
-    rounding explains is measured: the function runs 8 times more, with random errors of the size of each operator's
-    rounding errors (Monte Carlo arithmetic, see `noise.py`). A difference is beyond rounding if it is larger than those
-    errors by Student's factor, at a confidence of 99.9 % for all tensors of a way together.
+    All ways start from copies of the same arguments and the same random state. They also run the backward pass if a
+    result needs gradients. The comparison covers the results, the gradients, the arguments after the run, and the
+    results of operators on the way.
+
+    What rounding explains is measured: the function runs 8 more times, and each operator's result gets random errors of
+    the size of its rounding errors (Monte Carlo arithmetic, see `noise.py`). A difference is more than rounding if it
+    exceeds these errors by Student's factor, at a confidence of 99.9 % for all tensors of a way together.
 
     Args:
-        fn: A function, a module, or a method of a module. Modules that it uses must be among `inputs`, since these are
-            what a way copies or moves.
-        inputs: Its arguments: modules, tensors, and containers of both.
-        across: The ways:
-
+        fn: A function, a module, or a method of a module. Modules that the function uses must be among `inputs`,
+            because a way copies or moves its arguments only.
+        inputs: The arguments of `fn`: modules, tensors, and containers of both.
+        across: The ways in which `fn` runs:
             - "repeat": once more.
-            - "serial": each operator waits for the device, so streams do not overlap. If the function uses several
-              streams and has a race that no other way shows, there is a row for "serial" even if it is not asked for.
-            - "cpu", "cuda": on that device.
-            - "float64": in that type. Random numbers are drawn as in float32.
-            - "batch": each half of the batch on its own. All tensors whose first dimension is as long as that of the
-              first tensor have a batch, and all results must have one. Operators are those of the first half alone.
-            - "graph": by `unstall.graphed`. "compiled": by `torch.compile`. Operators are not compared.
-            - another function or module: called with the same arguments; if it is a module, on its device.
+            - "serial": each operator waits for the device, so that streams do not overlap. If the function uses several
+              streams and has a race that no other way shows, the result has a row "serial" even if you do not ask for
+              it.
+            - "cpu", "cuda": on this device.
+            - "float64": in this type. Random numbers are drawn as in float32.
+            - "batch": once for each half of the batch. A tensor has a batch if its first dimension is as long as that
+              of the first tensor. All results must have a batch. The operators compared are those of the first half.
+            - "graph": by `unstall.graphed`. Operators are not compared.
+            - "compiled": by `torch.compile`. Operators are not compared.
+            - another function or module: called with the same arguments. A module runs on its own device.
 
     Returns:
-        A row for each way. `str()` is a report for a terminal; `save()` writes it to a file.
+        A row for each way. `str()` is a report for a terminal; `save()` writes the report to a file.
 
     Raises:
-        UsageError: a way is unknown; the function uses a module that is not among its arguments; nothing can be
-            compared.
+        UsageError: A way is unknown, the function uses a module that is not among its arguments, or the function has
+            nothing to compare.
     """
     if isinstance(across, str) or callable(across):
         raise UsageError('`across` is a list of ways, such as across=["float64"]')
@@ -78,7 +81,10 @@ def compare_numbers(
 
 
 class _Rows:
-    """Compares ways with a function. `before`, in `judge`: a run that has no races; `as_it_is`: one that may."""
+    """Compares ways of running a function with the function as it is, and makes a row for each way.
+
+    The run in `judge` has no races. The run `as_it_is` may have races.
+    """
 
     def __init__(self, fn: Function, inputs: Sequence[object], judge: Judge, streams: Streams, as_it_is: Ran) -> None:
         self._fn, self._inputs, self._judge = fn, inputs, judge
@@ -152,7 +158,10 @@ class _Rows:
         return Row("batch", found, kind, sentence, why=self._why(found, kind))
 
     def _of_half(self) -> Row:
-        """Returns the row of "batch" for a function that changes its arguments: only the first half runs."""
+        """Returns the row for the way "batch", for a function that changes its arguments.
+
+        Runs only the first half of the batch.
+        """
         halves = compare_halves(self._fn, self._inputs)
         if halves is not None and halves.found.first is not None:
             return Row("batch", halves.found, *(halves.verdict() or ("different", "")))

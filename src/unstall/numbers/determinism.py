@@ -17,8 +17,10 @@ _CALL = "torch.use_deterministic_algorithms(True)"
 
 
 def about_determinism(way: Callable[[], Way], *, one_at_a_time: bool) -> str:
-    """Runs a function in torch's deterministic mode, and says whether that gives the same bits each time and what it
-    costs, or the error.
+    """Runs a function in torch's deterministic mode. Returns a sentence on what this changes.
+
+    The sentence says whether the bits are the same each time, and how much longer the function takes. If the mode
+    raises an error, the sentence quotes it.
     """
     once = partial(run, one_at_a_time=one_at_a_time)
     try:
@@ -33,7 +35,10 @@ def about_determinism(way: Callable[[], Way], *, one_at_a_time: bool) -> str:
 
 @contextmanager
 def _deterministic() -> Iterator[None]:
-    """Turns the mode on in a `with` block. Unlike its public function, this leaves the settings of torch.compile."""
+    """Turns torch's deterministic mode on in a `with` block.
+
+    Unlike `torch.use_deterministic_algorithms`, this does not change the settings of torch.compile.
+    """
     before = torch.get_deterministic_debug_mode()
     torch.set_deterministic_debug_mode("error")
     try:

@@ -34,7 +34,7 @@ _LARGEST = 1 << 32  # bytes of a file
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a file begins with: its schema, the versions that wrote it, and the program's name."""
+    """The first line of a file: its schema, the versions that wrote it, and the program's name."""
 
     schema: str
     unstall: str
@@ -46,9 +46,19 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line of the file, which describes a tensor.
 
     Attributes:
-        values: The tensor's elements and their sum, as float64.
-        text: The line of source that called the operator.
-        errors: How far rounding moves each of the values.
+        kind: "operator" (the result of an operator), "value" (that the program read), "weight" (that the program
+            wrote), or "result" (of the program).
+        name: The name of the operator, the value, the weight or the result.
+        file: The file with the line that called the operator.
+        line: The number of this line.
+        function: The function with this line.
+        backward: Whether the operator belongs to the backward pass of this line.
+        shape: The tensor's shape.
+        dtype: The tensor's type, such as "float32".
+        values: Some of the tensor's elements, and the sum of all with random signs, as float64.
+        text: The text of the line that called the operator.
+        terms: How many terms each element of the operator's result sums up; 0 if the operator has no sums.
+        errors: How far rounding moves each of `values`, as float64; None if this was not measured.
     """
 
     kind: Literal["operator", "value", "weight", "result"]
@@ -66,12 +76,12 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """The last line.
+    """The last line of a file.
 
     Attributes:
-        complete: Whether the program was seen to its end.
-        device: The name of the GPU that it used, or "".
-        vary: Whether runs with random errors had other values or weights.
+        complete: Whether the program was recorded to its end.
+        device: The name of the GPU that the program used; "" if it used none.
+        vary: Whether runs with random errors had a different set of values or weights.
     """
 
     complete: bool
@@ -81,7 +91,14 @@ class Ending(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A file's content. `errors` is None if it was recorded without runs with random errors."""
+    """The content of a file.
+
+    Attributes:
+        header: The first line.
+        ending: The last line.
+        ran: The tensors.
+        errors: How far rounding moves the tensors; None if the program did not also run with random errors.
+    """
 
     header: Header
     ending: Ending
@@ -90,11 +107,11 @@ class Recorded:
 
 
 class Writer:
-    """Writes what is seen to a file, a line at a time.
+    """Writes tensors to a file, one line each.
 
     Raises:
-        UsageError: The file is there, and is something else.
-        OSError: It cannot be written.
+        UsageError: The path is taken by a file of another kind.
+        OSError: The file cannot be written.
     """
 
     def __init__(self, path: Path, program: str = "") -> None:
@@ -136,7 +153,7 @@ def _is_recording(path: Path) -> bool:
 
 
 def write(path: Path, recorded: Recorded) -> None:
-    """Writes a run with its errors."""
+    """Writes a recorded run to a file, with the errors that rounding may cause in it."""
     ran, errors = recorded.ran, recorded.errors
     writer = Writer(path, recorded.header.program)
     of_operators: Sequence[Floats | None] = (errors.operators if errors else None) or [None] * len(ran.operators)
@@ -149,11 +166,11 @@ def write(path: Path, recorded: Recorded) -> None:
 
 
 def read(path: Path) -> Recorded:
-    """Reads a file.
+    """Reads a file that `write` or `Writer` wrote.
 
     Raises:
-        TraceError: It is no such file, is too large, or makes no sense.
-        OSError: It cannot be read.
+        TraceError: The path is no such file, or the file is too large or inconsistent.
+        OSError: The file cannot be read.
     """
     if not path.is_file():
         raise TraceError(f"{path}: is no file")

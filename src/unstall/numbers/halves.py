@@ -22,13 +22,14 @@ _SAMPLES = 1024  # elements that are kept of an operator's result
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """The first half of the batch alone, compared with the same rows of the whole batch.
+    """The run of half a batch, compared with the same rows in a run of the whole batch.
 
     Attributes:
-        found: Both, compared; without gradients and arguments, which are of a whole batch.
-        bits: The first operator's result that has other bits, within rounding. None if there is none, or if it has
-            other bits each time.
-        kernels: Those of that operator for the whole batch, and for half of it. Empty if they are not known.
+        found: The comparison. It omits gradients and arguments, which depend on the whole batch.
+        bits: The first operator whose result has different bits in the two runs, within rounding. None if there is
+            none, or if the bits also differ when the same run is repeated.
+        kernels: (kernels of this operator for the whole batch, its kernels for half of it). Empty if they are not
+            known.
     """
 
     found: Compared
@@ -36,7 +37,7 @@ class Halves:
     kernels: tuple[tuple[str, ...], tuple[str, ...]]
 
     def verdict(self) -> tuple[str, str] | None:
-        """Returns of which class that is, and a sentence about it; None if it says nothing."""
+        """Returns the kind of the difference, as for `answer.Row`, and a sentence about it; None if it is unclear."""
         if self.found.first is not None:
             seen = self.found.first.seen
             return "different", (
@@ -63,8 +64,7 @@ class Halves:
 def compare_halves(fn: Function, inputs: Sequence[object]) -> Halves | None:
     """Runs the first half of a batch alone, and compares it with the same rows of the whole batch.
 
-    Returns:
-        None if the function draws random numbers, or a result has no batch dimension.
+    Returns None if the function draws random numbers, or if a result has no batch dimension.
     """
     half_way = first_half(fn, inputs)
     assert half_way.part is not None
@@ -108,7 +108,10 @@ def _only_results(ran: Ran) -> Ran:
 
 
 class _Rows:
-    """Which rows of the tensors of a whole batch are the first half's. `half`: the run of that half alone."""
+    """Finds the first half of the batch in tensors that contain the whole batch.
+
+    `half` is the run of the first half alone.
+    """
 
     def __init__(self, half: Ran, middle: int, batch: int) -> None:
         self._half, self._middle, self._batch = half, middle, batch
@@ -116,7 +119,7 @@ class _Rows:
         self.results_have_batch = True
 
     def of(self, kind: str, name: str, number: int, tensor: Tensor) -> Tensor:
-        """Returns the first half of a tensor's batch, or the tensor if it has none."""
+        """Returns the first half of a tensor's batch; the whole tensor if it has no batch dimension."""
         seen: Seen | None = None
         if kind == "operator":
             seen = self._half.operators[number] if number < len(self._half.operators) else None
@@ -137,7 +140,7 @@ class _Rows:
         return inner if self._inner[key] else outer
 
     def _dimension(self, whole: tuple[int, ...], half: tuple[int, ...]) -> int | None:
-        """Returns the only dimension in which shapes differ, if it is that of the batch."""
+        """Returns the only dimension in which the shapes differ, if it is the batch dimension; otherwise None."""
         if len(whole) != len(half):
             return None
         others = [dim for dim, (one, other) in enumerate(zip(whole, half, strict=True)) if one != other]
@@ -153,14 +156,14 @@ def _distance(tensor: Tensor, seen: Seen) -> float:
 
 
 class _More(Kept):
-    """Keeps more elements of each operator's result."""
+    """Keeps 1,024 elements of each operator's result, more than `Kept` does."""
 
     def keep(self, kind: str, name: str, place: Place, tensor: Tensor, most: int, terms: int = 0) -> None:
         super().keep(kind, name, place, tensor, max(most, _SAMPLES), terms)
 
 
 class _FirstHalf(_More):
-    """Keeps elements of the first half of the batch only."""
+    """Keeps only elements of the first half of the batch."""
 
     def __init__(self, rows: _Rows) -> None:
         super().__init__()

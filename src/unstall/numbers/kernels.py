@@ -32,11 +32,11 @@ def kernels_of(taken: Way, at: int) -> tuple[str, ...]:
 
     Args:
         taken: The function.
-        at: The place of the operator's result among those that `run` keeps.
+        at: The index of the operator's result among the results that `run` keeps.
 
     Returns:
-        Names without arguments and parameters of templates. There are none if there is no GPU, or the program is being
-        profiled or recorded already.
+        Names without template parameters and arguments. Empty if there is no GPU, or if the program is already profiled
+        or recorded.
     """
     if not torch.cuda.is_initialized() or device.profiler_is_on() or active.current() is not None:
         return ()
@@ -67,7 +67,7 @@ def _kernels(event: Any) -> Iterator[str]:
 
 
 def short_name(kernel: str) -> str:
-    """Returns a kernel's name without its type, arguments, and parameters of templates."""
+    """Returns a kernel's name without its return type, template parameters and arguments."""
     outside: list[str] = []
     depth = 0
     for letter in _NOT_NAMES.sub("", kernel):

@@ -14,14 +14,18 @@ from unstall.rounding.operators import Call
 
 
 class Outside:
-    """Knows the memory of what a function is given, and of what it makes."""
+    """Knows the memory of a function's arguments, and of the tensors that the function makes.
+
+    All other memory is outside of the function.
+    """
 
     def __init__(self) -> None:
         self._known: set[int] = set()
 
     def refusing(self, call: Call) -> Call:
-        """Returns a function that calls operators by `call`. It raises UsageError before an operator that would use
-        weights from outside, or change a tensor from outside.
+        """Returns a function that calls operators by `call`, and refuses some.
+
+        It raises UsageError before an operator that would use weights from outside, or change a tensor from outside.
         """
 
         def refuses(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -41,7 +45,7 @@ class Outside:
         return refuses
 
     def note(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Notes tensors that the function is given, or makes."""
+        """Notes tensors that the function gets as arguments, or makes."""
         self._known.update(_memory(each) for each in tensors if is_plain(each))
 
     def _is_outside(self, tensor: torch.Tensor) -> bool:

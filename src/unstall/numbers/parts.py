@@ -19,13 +19,13 @@ _NAMED = 4  # indexes that are named one by one
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Elements of a tensor.
+    """The elements of a tensor that differ between two runs, if the other elements agree.
 
     Attributes:
-        indexes: Of the block, for each dimension. None if they are here and there.
+        indexes: If the elements form a block, its indexes in each dimension; otherwise None.
         mask: The elements that differ.
-        sentence: Which they are.
-        data: The same as figures.
+        sentence: Which elements these are.
+        data: The facts of `sentence`, as figures.
     """
 
     indexes: tuple[Tensor, ...] | None
@@ -35,11 +35,11 @@ class Part:
 
     @property
     def is_told(self) -> bool:
-        """Whether it is worth telling if nothing is known of the values there."""
+        """Whether the part is worth reporting even if its values show no pattern, because it is small enough."""
         return bool(self.data["share"] <= (_MOST if self.indexes is not None else _SPARSE))
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Returns the elements of the block, or those that differ as one dimension."""
+        """Returns the elements of the block; without a block, the elements that differ, as one dimension."""
         if self.indexes is None:
             return tensor[self.mask]
         for dim, at in enumerate(self.indexes):
@@ -48,7 +48,10 @@ class Part:
 
 
 def parts_of(one: Tensor, other: Tensor, near: Tensor) -> Part | None:
-    """Returns which elements differ by more than `near`, if the others agree; None if all differ."""
+    """Returns the elements that differ by more than `near`, if all other elements agree.
+
+    Returns None if all elements differ, or if the other elements do not agree well enough.
+    """
     difference = (other - one).abs()
     mask = ~(difference <= near)  # not a number is no less
     if not one.dim() or not mask.any():
@@ -65,7 +68,7 @@ def parts_of(one: Tensor, other: Tensor, near: Tensor) -> Part | None:
 
 
 def _agrees(difference: Tensor, near: Tensor, inside: Tensor, mask: Tensor) -> bool:
-    """Returns whether elements outside of a part agree, and do not only differ a bit less than those inside."""
+    """Returns whether the elements outside of a part agree clearly, instead of only differing a bit less."""
     sizes = difference[mask]
     usual = sizes[sizes.isfinite()]
     typical = _rms(usual) if len(usual) else float("inf")
@@ -99,7 +102,7 @@ def _scattered(mask: Tensor, share: float) -> Part:
 
 
 def _named(at: list[int], size: int, dim: int, dims: int) -> str:
-    """Names indexes of a dimension: "rows 96 to 127 of dimension 0", "every 4th column", "the last 3 columns"."""
+    """Returns a phrase for indexes of a dimension: "rows 96 to 127 of dimension 0", "every 4th column"."""
     one = "element" if dims == 1 else ("row", "column")[dim] if dims == 2 else "index"
     many = "indexes" if one == "index" else f"{one}s"
     of = f" of dimension {dim}" if one in ("index", "row") else ""

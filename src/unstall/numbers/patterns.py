@@ -30,14 +30,14 @@ _COARSER = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """How elements differ.
+    """How the elements of a tensor differ between two runs.
 
     Attributes:
         kind: "not finite", "zero", "constant", "missing" (0 in the first run only), "sign", "factor", "offset", "type",
             "shift", "transposed", "order", "part" (only some elements differ), or "varies" (from run to run).
-        sentence: What that means.
-        left: The share of the difference that it does not explain: a ratio of root mean squares.
-        data: Figures: the factor, the dimension and the like.
+        sentence: What `kind` means here.
+        left: How much of the difference the pattern does not explain, as a ratio of root mean squares.
+        data: Figures, such as the factor or the dimension.
     """
 
     kind: str
@@ -47,13 +47,13 @@ class Pattern:
 
     @property
     def has_factor(self) -> bool:
-        """Whether it is a factor, also if of a part only."""
+        """Whether the pattern is a factor, of all elements or of a part."""
         return {self.kind, self.data.get("within", {}).get("kind")} & {"factor", "sign"} != set()
 
 
 @dataclass(frozen=True, slots=True)
 class _Guess:
-    """What elements may be: `says` goes on after "All elements"."""
+    """A guess of how elements differ. `says` is a phrase that follows "All elements"."""
 
     kind: str
     says: str
@@ -61,10 +61,11 @@ class _Guess:
 
 
 def pattern_of(before: Tensor, after: Tensor, near: Tensor) -> Pattern | None:
-    """Returns the pattern by which a tensor differs in two runs; None if there is none that explains the difference.
+    """Returns the pattern by which a tensor differs between two runs; None if no pattern explains the difference.
 
     Args:
-        before, after: The tensor in both runs.
+        before: The tensor in the first run.
+        after: The tensor in the second run.
         near: How far rounding may move each element.
     """
     if before.shape != after.shape or not before.numel():
@@ -92,7 +93,11 @@ def _of_part(part: Part, one: Tensor, other: Tensor, near: Tensor) -> Pattern | 
 
 
 def _told(one: Tensor, other: Tensor, near: Tensor) -> tuple[_Guess, float] | None:
-    """Returns the first guess that explains how all elements differ, and what it leaves."""
+    """Returns the first guess that explains how all elements differ; None if no guess does.
+
+    Returns:
+        (guess, the share of the difference that it does not explain).
+    """
     if bool((~other.isfinite()).all()) and bool(one.isfinite().all()):
         name = "NaN" if bool(other.isnan().all()) else "infinite" if bool(other.isinf().all()) else "not finite"
         return _Guess("not finite", f"are {name}"), 0.0
@@ -107,7 +112,15 @@ def _told(one: Tensor, other: Tensor, near: Tensor) -> tuple[_Guess, float] | No
 
 
 def left_of(residual: Tensor, difference: Tensor, near: Tensor) -> float | None:
-    """Returns the share of a difference that is left, as a ratio of root mean squares; None if that is too much."""
+    """Returns the share of a difference that remains unexplained, as a ratio of root mean squares.
+
+    Returns None if it is too large.
+
+    Args:
+        residual: The unexplained difference of each element.
+        difference: The whole difference of each element.
+        near: How far rounding may move each element.
+    """
     before, after = rms(difference), rms(residual)
     if not before or after > max(_LEFT * before, min(rms(near), _MOST_LEFT * before)):
         return None
@@ -116,13 +129,13 @@ def left_of(residual: Tensor, difference: Tensor, near: Tensor) -> float | None:
 
 
 def rms(values: Tensor) -> float:
-    """Returns the root mean square."""
+    """Returns the root mean square of the values."""
     most = float(values.abs().max()) if values.numel() else 0.0  # squares of very large values would overflow
     return most * float((values / most).square().mean().sqrt()) if most and math.isfinite(most) else most
 
 
 def _by_value(one: Tensor, other: Tensor, near: Tensor) -> Iterator[tuple[_Guess, Tensor]]:
-    """Yields what each element may be by its own value, and the values that explains."""
+    """Yields guesses that derive each element from its own value, and the values that each guess predicts."""
     first = float(other.flatten()[0])
     if one.numel() > 1 and one.any() and bool((other == first).all()):
         yield (
@@ -146,7 +159,7 @@ def _by_value(one: Tensor, other: Tensor, near: Tensor) -> Iterator[tuple[_Guess
 
 
 def _by_place(one: Tensor, other: Tensor, near: Tensor) -> Iterator[tuple[_Guess, Tensor]]:
-    """Yields in which other order the elements may be, and the values that explains."""
+    """Yields guesses that move elements to other positions, and the values that each guess predicts."""
     if one.numel() < LEAST:
         return
     picked = _Picked(one, other, near)
@@ -165,7 +178,7 @@ def _shift(one: Tensor, dim: int | None, by: int, end: str) -> _Guess:
 
 
 def _shifts(one: Tensor, other: Tensor) -> Iterator[tuple[int | None, int]]:
-    """Yields by how much elements may be shifted along each dimension, or in all if that is None."""
+    """Yields (dimension, shift) for shifts worth trying. The dimension is None for a shift in the order of memory."""
     for dim in (*range(one.dim()), *([None] if one.dim() > 1 else [])):
         size = one.shape[dim] if dim is not None else one.numel()
         if size > 1:
@@ -174,7 +187,7 @@ def _shifts(one: Tensor, other: Tensor) -> Iterator[tuple[int | None, int]]:
 
 
 def _peaks(one: Tensor, other: Tensor, dim: int | None) -> list[int]:
-    """Returns the shifts at which the correlation of lines along a dimension is largest."""
+    """Returns the shifts along a dimension at which the lines of the two tensors correlate most."""
     lines = [
         each.movedim(dim, -1).reshape(-1, each.shape[dim]) if dim is not None else each.reshape(1, -1)
         for each in (one, other)
@@ -188,7 +201,7 @@ def _peaks(one: Tensor, other: Tensor, dim: int | None) -> list[int]:
 
 
 class _Picked:
-    """Some elements, on which a guess is tried before it is on all."""
+    """A sample of the elements. A guess is tried on the sample before it is tried on all elements."""
 
     def __init__(self, one: Tensor, other: Tensor, near: Tensor) -> None:
         chance = torch.Generator().manual_seed(0)
@@ -198,7 +211,13 @@ class _Picked:
         self._bound = near.flatten()[self._at] + _OFF * (self._after - self._one[self._at]).abs()
 
     def agrees(self, source: Callable[[Tensor, tuple[int, ...]], Tensor], least: float = 0.9) -> bool:
-        """Returns whether most of these elements are those from the places that `source` names."""
+        """Returns whether a guess holds for enough of the sampled elements.
+
+        Args:
+            source: The guess: returns, for the positions of elements in the second tensor and its shape, the positions
+                in the first tensor from which these elements come. -1 stands for no position.
+            least: The share of the sampled elements for which the guess must hold.
+        """
         at = source(self._at, self._shape)
         known = at >= 0
         if known.sum() * 2 < len(at):
@@ -208,7 +227,7 @@ class _Picked:
 
 
 def _moved(at: Tensor, shape: tuple[int, ...], dim: int | None, by: int, *, wraps: bool = True) -> Tensor:
-    """Returns from where elements come that are shifted; -1 if from nowhere."""
+    """Returns the positions from which shifted elements come; -1 for an element that comes from no position."""
     size, stride = (shape[dim], math.prod(shape[dim + 1 :])) if dim is not None else (math.prod(shape), 1)
     index = at // stride % size
     source = at + ((index - by) % size - index) * stride
@@ -239,7 +258,7 @@ def _transposed(one: Tensor, picked: _Picked) -> Iterator[tuple[_Guess, Tensor]]
 
 
 def _reordered(one: Tensor, other: Tensor, dim: int) -> Iterator[tuple[_Guess, Tensor]]:
-    """Yields that rows are in another order. They are recognised by their product with a random vector."""
+    """Yields a guess that rows are in another order. Rows are recognized by their product with a random vector."""
     size = one.shape[dim]
     rows, others = (each.movedim(dim, 0).reshape(size, -1) for each in (one, other))
     weights = torch.randn(rows.shape[1], dtype=rows.dtype, generator=torch.Generator().manual_seed(0))
@@ -260,7 +279,10 @@ def _reordered(one: Tensor, other: Tensor, dim: int) -> Iterator[tuple[_Guess, T
 
 
 def _shifted_without_wrap(one: Tensor, other: Tensor, near: Tensor) -> tuple[_Guess, float] | None:
-    """Returns by how much all elements are shifted for which there is one that they can come from."""
+    """Returns a guess that elements are shifted without wrapping around, and how much it does not explain.
+
+    Only elements that come from a position within the tensor are compared. Returns None if no shift explains them.
+    """
     if one.numel() < LEAST:
         return None
     picked = _Picked(one, other, near)

@@ -19,9 +19,9 @@ _MOST_DATA = 2000  # tensors in the JSON form of a way
 
 
 def chart(way: str, found: Compared, *, scrub_paths: bool = False) -> Chart | None:
-    """Returns the chart of a way, or None if no operators were compared, or all are equal bit for bit.
+    """Returns the chart of a way; None if no operators were compared, or if all tensors are equal bit for bit.
 
-    Arguments that are equal are left out.
+    Omits arguments that are equal.
     """
     if found.equal or not any(pair.seen.kind == "operator" for pair in found.pairs):
         return None
@@ -47,8 +47,10 @@ def chart(way: str, found: Compared, *, scrub_paths: bool = False) -> Chart | No
 
 
 def run_data(found: Compared | None) -> list[dict[str, Any]]:
-    """Returns the data of the chart, a row for each tensor. Of more than 2,000 tensors it cuts the run into 2,000
-    stretches, and returns the row of each stretch whose tensor differs most.
+    """Returns the data of the chart, one row for each tensor.
+
+    With more than 2,000 tensors, divides the run into 2,000 stretches. Returns, for each stretch, the row of the tensor
+    that differs most.
     """
     if found is None:
         return []
@@ -57,12 +59,12 @@ def run_data(found: Compared | None) -> list[dict[str, Any]]:
 
 
 def name_of(seen: Seen) -> str:
-    """Returns what a tensor is called: an operator, or the kind and the name of something else."""
+    """Returns a tensor's name in reports: its operator, or its kind and name for other tensors."""
     return seen.name if seen.kind == "operator" else f"{seen.kind} {seen.name}"
 
 
 def line_of(place: Place, *, scrub_paths: bool) -> str:
-    """Returns the file and the line of a place, or "" if it is not known."""
+    """Returns FILE:LINE of a place; "" if the file is not known."""
     if not place.file:
         return ""
     file = Path(place.file).name if scrub_paths else Shortened(str(Path.cwd()))[place.file]
@@ -75,7 +77,7 @@ def place_data(place: Place) -> dict[str, Any]:
 
 
 def finite(figure: float) -> float | None:
-    """Returns the JSON form of a figure: null if it is not finite."""
+    """Returns a figure for JSON: None if it is not finite."""
     return figure if math.isfinite(figure) else None
 
 
@@ -84,7 +86,10 @@ def _is_argument(pair: Pair) -> bool:
 
 
 def _relative(pair: Pair, limit: float) -> tuple[float, float]:
-    """Returns the difference and its bound, relative to the size of the elements. Of zeros, the larger one is 1."""
+    """Returns the difference of a tensor and its bound, both relative to the size of the tensor's elements.
+
+    If all elements are 0, both are relative to the larger one of them.
+    """
     bound = limit * pair.rounding
     size = pair.size or max(pair.difference, bound)
     if not 0 < size < math.inf:

@@ -21,15 +21,15 @@ _FLOAT32 = frozenset((torch.float32, torch.complex64))
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A setting that makes products coarser.
+    """A setting of torch that makes products less exact.
 
     Attributes:
-        kind: The class of the differences that it makes.
-        what: What it does.
-        types: The types whose products it makes coarser.
-        is_on: Whether it is on.
-        how: The code that turns it off.
-        off: Turns it off in a `with` block, and afterwards restores all that the program has set.
+        kind: The kind of the differences that it causes, as for `answer.Row`.
+        what: What it does, as a phrase.
+        types: The types whose products it makes less exact.
+        is_on: Returns whether it is on.
+        how: Returns the code that turns it off.
+        off: Turns it off in a `with` block. After the block, all settings of the program are restored.
     """
 
     kind: str
@@ -41,7 +41,12 @@ class Switch:
 
 
 class Explained(NamedTuple):
-    """The switches that explain a difference: all that are on, and those without which it goes away."""
+    """Switches that explain a difference.
+
+    Attributes:
+        on: All switches that are on. If all of them are turned off, the difference goes away.
+        matter: The switches of `on` that cause the difference.
+    """
 
     on: tuple[Switch, ...]
     matter: tuple[Switch, ...]
@@ -50,12 +55,13 @@ class Explained(NamedTuple):
 def explained(
     base: Callable[[], Way], way: Callable[[], Way], types: frozenset[torch.dtype], *, one_at_a_time: bool
 ) -> Explained | None:
-    """Returns the switches that explain the difference between two ways, or None.
+    """Returns the switches that explain the difference between two ways of running a function; None if they do not.
 
     Args:
-        base, way: Make the two ways, anew for each run.
-        types: Those of the tensors of both. Only switches for these are turned off.
-        one_at_a_time: Whether operators must not overlap, since the function has races.
+        base: Prepares the first way, anew for each run.
+        way: Prepares the second way, anew for each run.
+        types: The types of the tensors in both runs. Only the switches for these types are turned off.
+        one_at_a_time: Whether operators must not overlap, because the function has races.
     """
     on = tuple(each for each in SWITCHES if each.types & types and each.is_on())
     if not on:
@@ -77,7 +83,7 @@ def explained(
 
 @contextmanager
 def off(switches: Sequence[Switch]) -> Iterator[None]:
-    """Turns these off in a `with` block."""
+    """Turns these switches off in a `with` block."""
     with ExitStack() as stack:
         for each in switches:
             stack.enter_context(each.off())
@@ -104,8 +110,9 @@ def _set(key: _Key, value: str) -> None:
 
 
 def _own(key: _Key) -> str:
-    """Returns what is set for a key itself: "none" if it inherits. To find out, sets another value for its parent, and
-    restores that.
+    """Returns the value that is set for a key itself; "none" if the key inherits its value.
+
+    To find out, sets another value for the key's parent, and restores the parent's value afterwards.
     """
     value = _get(key)
     if key == _GENERIC:
@@ -122,7 +129,16 @@ def _own(key: _Key) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Api:
-    """The settings of TF32 for an operator: how the older API gets and sets them, and their keys in the newer one."""
+    """The settings of TF32 for one operator.
+
+    Attributes:
+        get: Gets the setting by torch's older API.
+        set: Sets it by the older API.
+        off: The value of the older API that turns TF32 off.
+        keys: The keys of the setting in torch's newer API, `fp32_precision`.
+        older: The code that turns TF32 off by the older API.
+        newer: The code that turns TF32 off by the newer API.
+    """
 
     get: Callable[[], object]
     set: Callable[[Any], object]
@@ -132,7 +148,7 @@ class _Api:
     newer: str
 
     def value(self) -> object | None:
-        """Returns the value in the older API, or None if that fails."""
+        """Returns the value of the setting in the older API; None if getting it fails."""
         try:
             return self.get()
         except RuntimeError:
@@ -169,7 +185,7 @@ class _Api:
 
 @contextmanager
 def _off_by_parent(keys: Sequence[_Key]) -> Iterator[None]:
-    """Turns TF32 off for these keys and for all operators of "cuda" that inherit, but not for matrix products."""
+    """Turns TF32 off for these keys, and for all operators of "cuda" that inherit, except matrix products."""
     parent, matmul = _PARENTS["cuda"], _MATMUL.keys[0]
     before = {key: _own(key) for key in (parent, matmul, *keys)}
     try:
@@ -210,7 +226,10 @@ _CUDNN = _Api(
 
 @dataclass(frozen=True, slots=True)
 class _Half:
-    """A setting of `torch.backends.cuda.matmul`. Some of torch's versions have a second value of it, for split-k."""
+    """A boolean setting of `torch.backends.cuda.matmul`.
+
+    In some versions of torch, it is a pair. The second value is for split-k.
+    """
 
     name: str
 

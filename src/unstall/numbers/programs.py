@@ -29,7 +29,14 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ProgramWay:
-    """A way to run a program: variables of its environment, and what its process sets."""
+    """A way to run a program.
+
+    Attributes:
+        name: The name of the way.
+        variables: Environment variables of the program.
+        float64: Whether float64 is the default type.
+        deterministic: Whether torch is to use deterministic kernels only.
+    """
 
     name: str
     variables: tuple[tuple[str, str], ...] = ()
@@ -61,7 +68,7 @@ def check_ways(names: Sequence[str]) -> list[ProgramWay]:
     """Returns the ways with these names.
 
     Raises:
-        UsageError: There is no such way, or no CUDA device for it.
+        UsageError: There is no way with this name, or it needs a CUDA device and there is none.
     """
     for name in names:
         if name not in WAYS:
@@ -76,7 +83,7 @@ class Program:
 
     Args:
         command: The command line after `python`.
-        most: How many operators are recorded of each run.
+        most: How many operators are recorded in each run.
         tell: Is called before each run, with words that say which run it is.
     """
 
@@ -85,7 +92,10 @@ class Program:
         self.name = command[command[0] == "-m"]
 
     def record(self, *, errors: bool = True) -> Recorded:
-        """Runs the program as it is, then with random errors if `errors`, and returns what was recorded.
+        """Runs the program as it is, and returns what was recorded.
+
+        Args:
+            errors: Whether to run it again with random errors, to measure what rounding explains.
 
         Raises:
             TraceError: The program fails, or calls no operator.
@@ -110,7 +120,7 @@ class Program:
         return replace(first, errors=known)
 
     def compare(self, recorded: Recorded, way: ProgramWay) -> Row:
-        """Runs the program in a way, and compares that with what was recorded."""
+        """Runs the program in a way, and compares this run with the recorded one."""
         assert recorded.errors is not None
         judge = Judge(recorded.ran, recorded.errors)
         self._tell(way.name)
@@ -125,7 +135,10 @@ class Program:
         return Row(way.name, found, kind, sentence + about_cut(recorded.ran, after))
 
     def _class_by_running(self, way: ProgramWay, errors: Errors) -> tuple[str, str] | None:
-        """Returns the class of a difference that goes away in other circumstances."""
+        """Returns the kind of a difference that goes away without TF32 or without overlap, and a sentence about it.
+
+        Returns None if the difference remains in both cases.
+        """
         if self._agree(way, errors, "without TF32", _NO_TF32):
             return "TF32", "One of them rounds factors to TF32: with NVIDIA_TF32_OVERRIDE=0 in both, all is rounding."
         if self._agree(way, errors, "serialised", _SERIAL):

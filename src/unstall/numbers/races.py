@@ -18,8 +18,10 @@ from unstall.rounding.judge import Pair
 
 
 def races_of(taken: Way) -> tuple[Race, ...]:
-    """Runs a function, and its backward pass, and returns its races. There are none if this torch has not what that
-    needs. What the function is given is ready before, and its results are read after it on the current stream.
+    """Runs a function and its backward pass, and returns the races in them.
+
+    Returns () if this version of torch does not allow the search. Work on the arguments is done before the run. The
+    results are read after the run, on the current stream.
     """
     wait_for_device()
     try:
@@ -35,7 +37,10 @@ def races_of(taken: Way) -> tuple[Race, ...]:
 
 
 def race_at(races: Sequence[Race], first: Pair | None) -> Race | None:
-    """Returns the race of the line that differs first; if there is none, the race that was found first."""
+    """Returns the race of the line whose result differs first, or else the race that was found first.
+
+    Returns None if there are no races.
+    """
     if first is not None:
         place = first.seen.place
         for race in races:
@@ -52,9 +57,9 @@ def about_race(race: Race | None, *, others: int, shows: bool) -> str:
     """Returns a sentence about a race.
 
     Args:
-        race: The race. None if its lines are not known.
-        others: How many more races there are.
-        shows: Whether results differ because of it.
+        race: The race; None if its lines are not known.
+        others: How many further races there are.
+        shows: Whether results differ because of the race.
     """
     goes_away = "It goes away if each operator waits for the device: "
     if race is None:

@@ -16,7 +16,7 @@ _MOST = 3  # kinds of sums that are named
 
 
 def named(seen: Seen) -> str:
-    """Returns what an operator is called, and its line: "mm at train.py:12, backward"."""
+    """Returns the name of an operator and its line: "mm at train.py:12, backward"."""
     place = seen.place
     if not place.file:
         return seen.name
@@ -24,7 +24,7 @@ def named(seen: Seen) -> str:
 
 
 def same_ends(found: Compared) -> str:
-    """Returns a sentence about runs of which the same comes, though operators on the way differ."""
+    """Returns a sentence about runs whose results are equal although operators on the way differ."""
     on_the_way = found.other_bits
     if on_the_way is None:
         return "Results have the same bits. Other operators are called on the way."
@@ -35,8 +35,8 @@ def first_bits(found: Compared, operators: Sequence[Seen]) -> str:
     """Returns a sentence about the first operator whose bits differ, if rounding explains all differences.
 
     Args:
-        found: Two runs.
-        operators: Those of the first run.
+        found: The comparison of the two runs.
+        operators: The operators of the first run.
     """
     matched = {id(pair.before) for pair in found.pairs}
     differ = {id(pair.before) for pair in found.pairs if pair.difference > 0}
@@ -57,7 +57,12 @@ def first_bits(found: Compared, operators: Sequence[Seen]) -> str:
 
 
 def composed(found: Compared, operators: Sequence[Seen]) -> str:
-    """Returns how the rounding errors of a function's sums come together in what it returns; "" if it has no sums."""
+    """Returns sentences on how rounding errors of the function's sums add up in its results; "" if it has no sums.
+
+    Args:
+        found: The comparison of the two runs.
+        operators: The operators of the first run.
+    """
     ends = [pair for pair in found.pairs if pair.is_end and pair.difference and pair.typical[2]]
     sums = Counter((each.name, each.terms) for each in operators if each.terms > 1)
     if not ends or not sums:
@@ -68,7 +73,7 @@ def composed(found: Compared, operators: Sequence[Seen]) -> str:
 
 
 def _kinds(sums: Counter[tuple[str, int]]) -> str:
-    """Names operators with sums, those with the longest first: "5 x mm with sums of 5,000 terms"."""
+    """Returns a phrase on operators with sums, the longest sums first: "5 x mm with sums of 5,000 terms"."""
     longest = sorted(sums.items(), key=lambda each: -each[0][1])
     said = [f"{count} x {name} with sums of {terms:,} terms" for (name, terms), count in longest[:_MOST]]
     rest = sum(count for _, count in longest[_MOST:])
@@ -86,7 +91,7 @@ def _sizes(end: Pair, limit: float) -> str:
 
 
 def about_cut(before: Ran, after: Ran) -> str:
-    """Returns a sentence about what was not compared, since a run was not seen to its end; "" if both were."""
+    """Returns a sentence on how much was compared, if one of the runs was not recorded to its end; otherwise ""."""
     if before.complete and after.complete:
         return ""
     count = min(len(before.operators), len(after.operators))

@@ -22,13 +22,13 @@ _UNKNOWN = (
 
 
 def compare_recorded(before: Path, after: Path) -> Numbers:
-    """Compares two files of `recording_numbers` or `unstall numbers --record`.
+    """Compares two files that `recording_numbers` or `unstall numbers --record` wrote.
 
-    One of them must know what rounding explains, as a file of `unstall numbers --record` does. If neither does, the
+    One of them must contain what rounding explains, as files of `unstall numbers --record` do. If neither does, the
     verdict is "equal" or "unknown", with the first tensor whose bits differ.
 
     Raises:
-        TraceError: A file is no such recording.
+        TraceError: A file is not such a recording.
         OSError: A file cannot be read.
     """
     first, second = (before, files.read(before)), (after, files.read(after))
@@ -49,9 +49,10 @@ def _row(name: str, one: Recorded, other: Recorded) -> Row:
 
 
 def with_names_of(before: Ran, after: Ran) -> Ran:
-    """Returns `after`, with the names that `before` has for its values, if both have as many values.
+    """Returns a copy of `after` in which values have the same names as in `before`.
 
-    A name has the text of a line, which may have changed.
+    Returns `after` itself if the runs have different numbers of values. A value's name contains the text of a line,
+    which may have changed between the runs.
     """
     names = [[key for key in ran.ends if key[0] == "value"] for ran in (before, after)]
     if len(names[0]) != len(names[1]):

@@ -28,19 +28,20 @@ _LONGEST = 60  # characters of a line by which a value is called
 
 @contextmanager
 def recording_numbers(path: str | os.PathLike[str], most: int = MOST) -> Iterator[None]:
-    """While the block runs, writes what each operator of this thread returns to a file. Also those of backward passes.
+    """Writes to a file, during a `with` block, what each operator of this thread returns. Includes backward passes.
 
-    Of each result, 64 elements and a sum are kept; of values that the block reads (`loss.item()`), and of weights that
-    it writes, 1,024. `unstall numbers A B` compares two such files. One of them must be of `unstall numbers --record`,
-    which also knows what rounding explains. Under that command, the program's blocks are recorded and nothing else,
-    and `path` is not written.
+    The file gets 64 elements and a sum of each result. It gets 1,024 elements of each value that the block reads (such
+    as by `loss.item()`) and of each weight that it writes. `unstall numbers A B` compares two such files. One of them
+    must come from `unstall numbers --record`, which also measures what rounding explains. Under this command, the
+    blocks of the program are recorded and nothing else, and `path` is not written.
 
     Args:
-        path: Of the file, which ends in `.numbers`. An earlier one is replaced. A rank other than 0 adds its number.
-        most: How many operators are recorded. The rest of the block runs unseen.
+        path: The file. Its name ends in `.numbers`. An earlier recording is replaced. On a rank other than 0, the name
+            gets the number of the rank.
+        most: How many operators are recorded. The rest of the block runs unrecorded.
 
     Raises:
-        UsageError: The file cannot be written, or another file would be lost.
+        UsageError: The file cannot be written, or a file of another kind would be lost.
     """
     if _of_process:
         with _of_process[0].only_here():
@@ -61,15 +62,18 @@ _of_process: list[Recorder] = []
 
 
 def record_process(recorder: Recorder) -> None:
-    """Lets a recorder, whose `watch` is entered, record what the program's blocks of `recording_numbers` run."""
+    """Makes `recorder` record what runs in the program's blocks of `recording_numbers`.
+
+    The recorder's `watch` must have been entered.
+    """
     _of_process.append(recorder)
 
 
 def target(path: Path) -> Path:
-    """Returns the file of this rank.
+    """Returns the file of this rank: `path`, with the number of the rank in its name unless it is 0.
 
     Raises:
-        UsageError: Its name is not that of such a file.
+        UsageError: The name of `path` does not end in `.numbers`.
     """
     if path.suffix != ENDING:
         raise UsageError(f"{path}: name a file that ends in {ENDING}")
@@ -78,14 +82,14 @@ def target(path: Path) -> Path:
 
 
 class Recorder:
-    """Writes what is seen while `watch` is entered.
+    """Writes the results of operators to a file while `watch` is entered.
 
     Args:
         path: The file.
         most: How many operators are recorded.
-        call: Calls each operator.
-        program: Its name, for the file.
-        when_full: Is called before each further operator.
+        call: Calls each operator; None for a plain call.
+        program: The program's name, for the file.
+        when_full: Is called before each operator that is not recorded any more.
 
     Raises:
         UsageError: The file cannot be written.
@@ -126,7 +130,10 @@ class Recorder:
 
     @contextmanager
     def only_here(self) -> Iterator[None]:
-        """A block of the program. What runs outside of such blocks is not kept, also from before the first one."""
+        """Records the `with` block. From the first such block on, records nothing outside of them.
+
+        The first block discards what was recorded before it.
+        """
         if not self._only_blocks:
             self._only_blocks = True
             self._begin()
@@ -141,7 +148,7 @@ class Recorder:
         return self._operators >= self._most
 
     def close(self, *, complete: bool) -> None:
-        """Ends the file. `complete`: the program was seen to its end.
+        """Completes the file. `complete` says whether the program was recorded to its end.
 
         Raises:
             UsageError: The file could not be written.

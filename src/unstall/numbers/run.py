@@ -26,16 +26,18 @@ def run(
     outside: Outside | None = None,
     one_at_a_time: bool = False,
 ) -> Ran:
-    """Runs a function once, and its backward pass if a result needs gradients and it has run none itself.
+    """Runs a function once, and keeps elements of its tensors.
+
+    Runs the backward pass too, if a result needs gradients and the function has not run it itself. Gradients of the
+    arguments are kept in any case.
 
     Args:
-        taken: The function, its arguments, and whether its operators are seen. Gradients of the modules and tensors
-            that it is given are seen in any case.
-        noise: Adds random errors.
-        new: Makes what keeps elements: of arguments, of operators, of results.
-        streams: Notes the streams on which its operators run.
-        outside: Refuses what uses or changes tensors that the function is not given.
-        one_at_a_time: Each operator waits for the device, so that no two streams overlap.
+        taken: The function, its arguments, and how it runs.
+        noise: Adds random errors to the results of operators; None adds none.
+        new: Makes a store of elements; called for the arguments, the operators and the results.
+        streams: Notes the streams on which operators run.
+        outside: Refuses operators that use weights from outside of the arguments, or change such tensors.
+        one_at_a_time: Whether each operator waits for the device, so that streams do not overlap.
     """
     given = list(_given_of(taken))
     before, operators, ends = new(), new(), new()
@@ -68,13 +70,14 @@ def run(
 def called(
     taken: Way, watch: Operators | None, gradient: Callable[[torch.Tensor], torch.Tensor] | None = None
 ) -> list[torch.Tensor]:
-    """Calls a function, and its backward pass if a result needs gradients and it has run none itself. Returns its
-    results.
+    """Calls a function, and returns the tensors in its results.
+
+    Runs the backward pass too, if a result needs gradients and the function has not run it itself.
 
     Args:
-        taken: The function and its arguments.
-        watch: Sees the operators.
-        gradient: Returns the gradient of a result. By default it is random, and the same for each way.
+        taken: The function, its arguments, and how it runs.
+        watch: Sees the operators; None if nobody needs to see them.
+        gradient: Returns the gradient of a result. If None, gradients are random, and the same in each run.
     """
     given = list(_given_of(taken))
     for _, tensor in given:
@@ -92,7 +95,7 @@ def called(
 
 
 def _given_of(taken: Way) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields the tensors that a function is given, by name: those of its arguments, and of modules."""
+    """Yields (name, tensor) for each tensor that a function is given: as an argument, or in a module."""
     if taken.module is not None:
         yield from _tensors_of(taken.module, "")
     alone = taken.module is None and not taken.held
@@ -113,8 +116,9 @@ def _tensors_of(module: torch.nn.Module, before: str) -> Iterator[tuple[str, tor
 
 
 def _gradient(of: torch.Tensor, part: tuple[int, int] | None) -> torch.Tensor:
-    """Returns the same random gradient for results of this shape, whatever their type and device. For a part of a
-    batch it is that part of the gradient for all.
+    """Returns a random gradient that depends only on the result's shape, not on its type and device.
+
+    If the function runs a part of a batch, returns this part of the gradient for the whole batch.
     """
     chance = torch.Generator("cpu").manual_seed(_SEED)
     shape = tuple(of.shape)

@@ -15,14 +15,14 @@ _COPIES = ("aten::copy_", "aten::_to_copy", "aten::_foreach_copy_")
 
 
 class Streams:
-    """The streams on which operators of CUDA tensors ran, and the host if a copy ran beside it."""
+    """The streams on which operators of CUDA tensors ran. Includes the host if a copy ran beside it."""
 
     def __init__(self) -> None:
         self._seen: set[object] = set()
 
     @property
     def several(self) -> bool:
-        """Whether some of the work could overlap, so that it may race."""
+        """Whether some work could overlap with other work, so that there may be races."""
         return len(self._seen) > 1
 
     @property
@@ -31,7 +31,7 @@ class Streams:
         return bool(self._seen)
 
     def noting(self, call: Call) -> Call:
-        """Returns a function that calls operators by `call`, and notes the current stream of their devices."""
+        """Returns a function that calls operators by `call`, and notes the current streams of their devices."""
 
         def noted(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
             result = call(func, args, kwargs)
@@ -46,7 +46,7 @@ class Streams:
 
 
 def one_by_one(call: Call) -> Call:
-    """Returns a function that calls operators by `call`, and waits for the device before and after each."""
+    """Returns a function that calls operators by `call`, and waits for the device before and after each operator."""
 
     def waits(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         wait_for_device()
@@ -58,7 +58,7 @@ def one_by_one(call: Call) -> Call:
 
 
 def wait_for_device() -> None:
-    """Waits for all devices that the program uses. Does nothing before it uses one, and during a capture."""
+    """Waits for all devices that the program uses. Does nothing during the capture of a CUDA graph."""
     if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
         count = torch.cuda.device_count()
         for device in range(count):

@@ -20,13 +20,16 @@ Setting: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 def cost_of(takes: str, way: Callable[[], Way], usual: Setting, other: Setting) -> str:
-    """Measures a function in its usual setting and in another one, and returns a sentence such as "Turning it off takes
-    1.8 times as long: 2.1 → 3.8 ms (median of 7)." Returns "" if that would take more than about two seconds.
+    """Measures a function in two settings of torch, and returns a sentence about the times.
+
+    Such a sentence is "Turning it off takes 1.8 times as long: 2.1 → 3.8 ms (median of 7)." Returns "" if measuring
+    would take more than about two seconds.
 
     Args:
         takes: How the sentence begins: "Turning it off takes".
-        way: Makes the way to run the function, for each setting anew.
-        usual, other: Enter the setting.
+        way: Prepares the function, anew for each setting.
+        usual: Enters the usual setting.
+        other: Enters the other setting.
     """
     times = _in_turn([(usual, way()), (other, way())])
     if times is None:
@@ -36,7 +39,7 @@ def cost_of(takes: str, way: Callable[[], Way], usual: Setting, other: Setting) 
 
 
 def _in_turn(cases: Sequence[tuple[Setting, Way]]) -> list[list[float]] | None:
-    """Returns the milliseconds of each round in each setting, or None if there is no time for three rounds."""
+    """Returns the times of all rounds in ms, one list per setting; None if three rounds would take too long."""
     began = time.perf_counter()
     for setting, taken in cases:  # warm-up
         with setting():
@@ -57,7 +60,7 @@ def _in_turn(cases: Sequence[tuple[Setting, Way]]) -> list[list[float]] | None:
 
 
 def _ms(taken: Way) -> float:
-    """Returns how long a call and its backward pass take, until the device has done their work."""
+    """Returns how long a call and its backward pass take until the device is done, in ms."""
     wait_for_device()
     if not torch.cuda.is_initialized():
         began = time.perf_counter()

@@ -31,14 +31,15 @@ class Way:
     """A way to run a function.
 
     Attributes:
-        name: As the user writes it.
-        fn, inputs: What is called with what: copies, so that the user's own keep their values and gradients.
-        module: The module that `fn` is, or is a method of, if any.
-        operators: Whether the operators are those that the function calls. Graphs and compiled functions have others.
-        dtype: The type that takes the place of the default one.
-        call: Calls each operator.
+        name: The name of the way, as the user writes it.
+        fn: The function to call. If it holds modules or tensors, these are copies.
+        inputs: The arguments, as copies: the user's own keep their values and gradients.
+        module: The module that `fn` is, or whose method it is; None if there is no such module.
+        operators: Whether the operators that run are the function's own. Graphs and compiled functions have others.
+        dtype: The default type during the run; None leaves it as it is.
+        call: Calls each operator; None for a plain call.
         one_at_a_time: Whether each operator waits for the device.
-        part: How many samples of a batch it is given, and of how many, if it is not given all.
+        part: (number of samples that run, number of samples in the batch); None if the whole batch runs.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Way:
 
     @property
     def held(self) -> tuple[object, ...]:
-        """What a partial function or a callable object holds: copies, too."""
+        """The values that a partial function or a callable object holds, as copies."""
         fn = self.fn
         if isinstance(fn, partial):
             return (*fn.args, *fn.keywords.values())
@@ -63,7 +64,7 @@ class Way:
 
     @staticmethod
     def modules_in(value: object) -> list[torch.nn.Module]:
-        """Returns the modules that an argument is or contains."""
+        """Returns the modules in an argument: the argument itself, or the modules in a container."""
         if isinstance(value, torch.nn.Module):
             return [value]
         values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
@@ -71,7 +72,7 @@ class Way:
 
     @contextmanager
     def around(self, watch: Operators | None) -> Iterator[None]:
-        """While it is entered, the function runs in this way."""
+        """A context in which the function must be called to run in this way. `watch` sees the operators in it."""
         usual = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype or usual)
         random.seed(0)
@@ -86,7 +87,7 @@ class Way:
 
 
 def check(which: str | Function) -> None:
-    """Raises UsageError if there is no such way, or it is not possible here."""
+    """Raises UsageError if no way to run a function has this name, or if it is not possible on this machine."""
     if callable(which):
         return
     if which not in NAMES:
@@ -96,10 +97,10 @@ def check(which: str | Function) -> None:
 
 
 def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:
-    """Returns the way that `which` names, or the way that runs another function.
+    """Returns the way with the name `which`, or a way that runs the function `which` instead of `fn`.
 
     Raises:
-        UsageError: there is no such way, or it is not possible here.
+        UsageError: There is no such way, or it is not possible on this machine.
     """
     if callable(which):
         is_compiled = which is not _eager(which)  # it would not run compiled while operators are watched
@@ -125,15 +126,16 @@ def way(which: str | Function, fn: Function, inputs: Sequence[object]) -> Way:
 
 
 def _eager(fn: Any) -> Any:
-    """Returns the function that torch.compile was given, or the function itself."""
+    """Returns the function that was passed to torch.compile, if `fn` is its result; otherwise `fn`."""
     return getattr(fn, "_orig_mod", None) or getattr(fn, "_torchdynamo_orig_callable", None) or fn
 
 
 def as_given(fn: Function, inputs: Sequence[object]) -> Way:
-    """Returns the way in which the user runs the function, but not compiled.
+    """Returns the way in which the user runs the function, but without torch.compile.
 
     Raises:
-        UsageError: the function uses modules that are not among its arguments, so they cannot be copied.
+        UsageError: The function uses modules or weights that are not among its arguments, so that they cannot be
+            copied.
     """
     fn = _eager(fn)
     for name, value in _used_by(fn):
@@ -145,7 +147,7 @@ def as_given(fn: Function, inputs: Sequence[object]) -> Way:
 
 
 def _used_by(fn: Function) -> Iterator[tuple[str, object]]:
-    """Yields the variables of the functions around a function that it uses, and the global ones."""
+    """Yields (name, value) for each variable that a function uses: of an enclosing function, or global."""
     if isinstance(fn, FunctionType):
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
             try:
@@ -159,9 +161,12 @@ def _used_by(fn: Function) -> Iterator[tuple[str, object]]:
 def _copies(
     fn: Function, inputs: Sequence[object], device: torch.device | None = None, dtype: torch.dtype | None = None
 ) -> tuple[Function, tuple[object, ...], torch.nn.Module | None]:
-    """Returns copies of a function and its arguments, and of the module that it is or belongs to.
+    """Returns copies of a function and its arguments.
 
-    They are copied at once, so what they share is shared by the copies, too.
+    All are copied at once. So an object that they share is also shared by the copies.
+
+    Returns:
+        (the function, its arguments, the module that the function is or whose method it is).
     """
     is_plain = isinstance(fn, FunctionType | BuiltinFunctionType)
     owner: Any = fn.__self__ if isinstance(fn, MethodType) else None if is_plain else fn
@@ -193,10 +198,10 @@ def _changed_to(device: torch.device | None, dtype: torch.dtype | None) -> Calla
 
 
 def first_half(fn: Function, inputs: Sequence[object]) -> Way:
-    """Returns the way in which the user runs the function, but with the first half of the batch only.
+    """Returns the way in which the user runs the function, but with only the first half of the batch.
 
     Raises:
-        UsageError: no argument has a first dimension of two or more.
+        UsageError: The first tensor among the arguments has no first dimension of two or more.
     """
     given = as_given(fn, inputs)
     batch = _batch_of(given.inputs)
@@ -213,7 +218,7 @@ def _batch_of(inputs: Sequence[object]) -> int:
 
 
 def _part(value: object, batch: int, of: slice) -> object:
-    """Returns an argument with a part of the batch only."""
+    """Takes a slice from the batch in an argument. Returns an argument without a batch unchanged."""
     if isinstance(value, torch.nn.Module):
         return value
     return map_tensors(value, lambda each: each[of] if each.dim() and len(each) == batch else each)
@@ -223,7 +228,7 @@ def _in_halves(fn: Function, inputs: Sequence[object]) -> Function:
     """Returns a function that calls `fn` with each half of the batch, and joins the results.
 
     Raises:
-        UsageError: no argument has a first dimension of two or more.
+        UsageError: The first tensor among the arguments has no first dimension of two or more.
     """
     batch = _batch_of(inputs)
     middle = batch // 2
@@ -241,7 +246,7 @@ def _in_halves(fn: Function, inputs: Sequence[object]) -> Function:
 
 
 def numbers_in(value: object) -> list[torch.Tensor]:
-    """Returns Python's numbers in nested containers, as tensors."""
+    """Returns the Python numbers in nested containers, as tensors."""
     numbers = (each for each in tree_leaves(value) if isinstance(each, int | float))
     return [torch.tensor(float(each), dtype=torch.float64, device="cpu") for each in numbers]
 

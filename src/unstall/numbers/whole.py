@@ -29,7 +29,7 @@ Key: TypeAlias = tuple[str, str | int]
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Two runs that were compared."""
+    """Two runs, and the comparison of them."""
 
     before: Ran
     after: Ran
@@ -37,15 +37,18 @@ class Runs:
 
 
 def pattern_at(runs: Runs, base: Callable[[], Way], other: Callable[[], Way]) -> Pattern | None:
-    """Returns the pattern by which two ways differ where they part; None if none explains the difference.
+    """Returns the pattern of the first tensor that differs between two ways; None if no pattern explains the
+    difference.
 
-    Both run again. If the tensor itself has no pattern, an operator that only the other way has before it may have
-    one, compared with a result right before that agrees. That pattern is told if it explains what follows: if the
-    function runs with that operator's result in place of the one that agrees, the ways no longer part there.
+    Both ways run again for the whole tensor. If the tensor has no pattern, the cause may be an operator that only the
+    other way calls, before that tensor. The result of such an operator is compared with a tensor of the first way that
+    still agrees. A pattern found between these two is returned only if it explains the difference: the first way runs
+    once more with the operator's result in place of its own tensor, and then both ways must agree.
 
     Args:
-        runs: How both ran.
-        base, other: Make each way anew.
+        runs: The two runs, and their comparison.
+        base: Prepares the first way, anew for each run.
+        other: Prepares the other way, anew for each run.
     """
     first = runs.found.first
     if first is None or first.before is None or first.after is None or first.before.shape != first.after.shape:
@@ -77,7 +80,7 @@ def pattern_at(runs: Runs, base: Callable[[], Way], other: Callable[[], Way]) ->
 
 
 def _agreeing(runs: Runs) -> list[Key]:
-    """Returns where the last tensors are before the place at which two runs part, the last one first."""
+    """Returns the keys of the last tensors before the first one that differs, the last one first."""
     pairs = runs.found.pairs
     at = next(at for at, pair in enumerate(pairs) if pair is runs.found.first)
     agreeing = (pair.before for pair in reversed(pairs[max(0, at - _ADDED) : at]))
@@ -85,7 +88,7 @@ def _agreeing(runs: Runs) -> list[Key]:
 
 
 def _cause(seen: Seen, one: Tensor | None, other: Tensor | None) -> Pattern | None:
-    """Returns the pattern by which the result of an operator of one way only differs from one that agrees."""
+    """Returns the pattern by which the result of an operator differs from a tensor that agrees, or None."""
     if one is None or other is None or _is_cut(seen) or one.numel() != other.numel():
         return None
     return pattern_of(one.reshape(other.shape), other, torch.zeros(()).expand(other.shape))
@@ -98,8 +101,9 @@ def _key(ran: Ran, seen: Seen) -> Key:
 
 
 def tells_factor(found: Compared) -> bool:
-    """Returns whether the pattern is known if it is a factor: of tensors that are kept whole, and of more than a few
-    elements.
+    """Returns whether `pattern_at` would find a factor if there is one.
+
+    The tensors must be small enough to be kept whole, and have enough elements.
     """
     first = (found.first.before, found.first.after) if found.first is not None else ()
     at = [each for each in (*first, *found.added) if each is not None]
@@ -111,13 +115,19 @@ def _is_cut(seen: Seen) -> bool:
 
 
 def _near(values: Tensor, pair: Pair, limit: float) -> Tensor:
-    """Returns how far rounding may move each element: relative to its size, but not less than that of usual ones."""
+    """Returns how far rounding may move each element.
+
+    It is proportional to the element's size. An element below the usual size gets the value of the usual size.
+    """
     sizes = values.abs().double() / pair.size if pair.size else torch.zeros(values.shape, dtype=torch.float64)
     return torch.where(sizes.isfinite(), sizes, 1.0).clamp(min=1.0) * (limit * pair.rounding)
 
 
 def _is_again(seen: Seen, whole: Tensor, pair: Pair) -> bool:
-    """Returns whether a tensor has the values that it had: by those that were kept, if it is whole."""
+    """Returns whether a tensor has the same values as in the earlier run, judged by the elements that were kept.
+
+    Returns True without a check for a tensor that is too large to be kept whole.
+    """
     if _is_cut(seen):
         return True
     at = positions(whole.numel(), whole.device, SAMPLES if seen.kind == "operator" else ENDS)
@@ -132,14 +142,20 @@ def _finite(difference: Tensor) -> Tensor:
 
 
 def _whole(taken: Way, wanted: Iterable[Key], instead: Mapping[Key, Tensor] | None = None) -> dict[Key, Tensor]:
-    """Runs a function, and returns whole tensors of it, on the CPU. `instead`: values that take the place of others."""
+    """Runs a function, and returns the wanted tensors whole, on the CPU.
+
+    Args:
+        taken: The function.
+        wanted: The keys of the wanted tensors.
+        instead: Values that replace the tensors with these keys during the run.
+    """
     kept: dict[Key, Tensor] = {}
     run(taken, new=lambda: _Whole(frozenset(wanted), instead or {}, kept))
     return kept
 
 
 class _Whole(Kept):
-    """Keeps whole tensors, too."""
+    """Keeps the wanted tensors whole, in addition to the usual elements."""
 
     def __init__(self, wanted: frozenset[Key], instead: Mapping[Key, Tensor], kept: dict[Key, Tensor]) -> None:
         super().__init__()
@@ -159,7 +175,7 @@ class _Whole(Kept):
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """Returns the first rows of a tensor, as many as are kept."""
+    """Returns the first rows of a tensor, so that at most `MOST` elements are kept."""
     for dim in range(tensor.dim()):
         if tensor.numel() > MOST:
             each = tensor.numel() // tensor.shape[dim]

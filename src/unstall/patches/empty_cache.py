@@ -17,9 +17,9 @@ _CLOCKS = (
 
 
 def without_empty_cache(module: Module, line: int) -> tuple[list[Edit], str] | str:
-    """Returns two things: edits that remove the statement `torch.cuda.empty_cache()` at a line, and an empty string.
+    """Returns edits that remove the statement `torch.cuda.empty_cache()` at a line, and "" as the note about them.
 
-    If there can be no such edit, returns a phrase that says why.
+    If the statement cannot be removed, returns a phrase that says why.
     """
     if not any(module.calls(each, "torch.cuda.empty_cache") for each in module.at(line, ast.Call)):
         return UNKNOWN
@@ -40,7 +40,7 @@ def without_empty_cache(module: Module, line: int) -> tuple[list[Edit], str] | s
 
 
 def _is_alone(module: Module, statement: ast.stmt) -> bool:
-    """Returns whether the statement is the only one in its block."""
+    """Returns whether the statement is the only statement of its block."""
     parent = module.parents[statement]
     blocks = (getattr(parent, name, None) for name in ("body", "orelse", "finalbody"))
     return any(block == [statement] for block in blocks)

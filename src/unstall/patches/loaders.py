@@ -12,10 +12,14 @@ _AROUND_A_LOADER = ("enumerate", "tqdm")
 
 
 def loaders_around(module: Module, moves: list[ast.Call]) -> list[ast.Call]:
-    """Returns the calls that make the DataLoader of the innermost loop around `moves`, which copy the loop's batches.
+    """Returns the calls that make the DataLoader of the innermost loop around `moves`.
 
-    There are several such calls if the loop's function gets its loader as an argument and is called several times.
-    Returns [] if any loader is not known, or if `moves` copy anything but the loop's batches.
+    There are several if the loop's function gets its DataLoader as an argument and is called several times. Returns []
+    if one of the DataLoaders is not known, or if `moves` copy anything but the loop's batches.
+
+    Args:
+        module: The file.
+        moves: The calls in the loop that copy its batches to the device.
     """
     loop = next((each for each in module.above(moves[0]) if isinstance(each, Loop)), None)
     if not isinstance(loop, ast.For):
@@ -45,7 +49,10 @@ def loaders_around(module: Module, moves: list[ast.Call]) -> list[ast.Call]:
 
 
 def _made(module: Module, scope: ast.AST, name: str) -> ast.Call | None:
-    """Returns the call whose DataLoader `scope` assigns to `name`. None if `name` is assigned otherwise or twice."""
+    """Returns the call that makes the DataLoader in the variable `name`.
+
+    Returns None if `scope` assigns the variable more than once, or assigns another value.
+    """
     made = [
         node.value
         for node in ast.walk(scope)
@@ -57,10 +64,11 @@ def _made(module: Module, scope: ast.AST, name: str) -> ast.Call | None:
 
 
 def _passed(module: Module, scope: ast.AST, name: str) -> list[tuple[ast.AST, str]] | None:
-    """Returns the variable that each call of a function passes as the parameter `name`: (scope of the call, variable).
+    """Returns, for each call of the function `scope`, the variable that the call passes as the parameter `name`.
 
-    `scope` is the function. Returns [] if the variable of any call is not known, and None if the function has no such
-    parameter.
+    Returns:
+        A list of (scope of the call, name of the variable); [] if the variable of one call is not known; None if
+        `scope` is not a function with such a parameter.
     """
     if not isinstance(scope, ast.FunctionDef):
         return None

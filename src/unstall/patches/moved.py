@@ -15,9 +15,12 @@ _MODULE = "<module>"
 
 @dataclass(frozen=True, slots=True)
 class RanLine:
-    """A line that ran: the digest of its text, and the functions that it ran in.
+    """A line that ran during the run.
 
-    There are several functions if an inner function, such as a lambda, is on the same line.
+    Attributes:
+        digest: The digest of its text.
+        functions: The functions in which it ran. There are several if an inner function, such as a lambda, is on the
+            same line.
     """
 
     digest: int
@@ -25,16 +28,16 @@ class RanLine:
 
 
 def line_now(line: int, ran: Mapping[int, RanLine], text: str) -> int | None:
-    """Returns the current number of a line of a file that may have changed since the run.
+    """Returns the current number of a line, in a file that may have changed since the run.
 
-    Returns None if the line no longer exists, or if it cannot be distinguished from other lines with the same text.
-    Of the old file, only the lines that ran are known, and several lines may have the same text. So the current line
-    must be in a function of the same name, and between the same other lines as during the run.
+    Returns None if the line no longer exists, or cannot be told from other lines with the same text. Only the lines
+    that ran are known of the old file, and several lines may have the same text. So the current line must be in a
+    function of the same name, and between the same other lines as during the run.
 
     Args:
         line: The line's number during the run.
         ran: All lines of the file that ran, by their numbers during the run.
-        text: The file's current text.
+        text: The current text of the file.
     """
     digests = [digest_of(each) for each in text.encode().split(b"\n")]
     if line not in ran:
@@ -49,9 +52,9 @@ def line_now(line: int, ran: Mapping[int, RanLine], text: str) -> int | None:
 
 
 def _candidates(ran: Mapping[int, RanLine], digests: list[int], text: str) -> dict[int, list[int]]:
-    """Returns, for the number of each line that ran, the current lines that it may be.
+    """Returns, for each line that ran, the numbers of the current lines that it may be.
 
-    These have the same text, in a function of the same name.
+    Such a line has the same text, and is in a function of the same name.
     """
     inside = _functions(text)
     of: dict[int, list[int]] = defaultdict(list)
@@ -66,10 +69,14 @@ def _candidates(ran: Mapping[int, RanLine], digests: list[int], text: str) -> di
 
 
 def _between(line: int, may_be: Mapping[int, list[int]], end: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-    """Returns (number during the run, current number) of two lines: the nearest known one up to `line`, and the nearest
-    known one from `line` on.
+    """Returns the lines nearest to `line`, one before it and one after it, whose current numbers are certain.
 
-    A line is known if it may be only one current line, and if the order of lines has not changed there.
+    If the current number of `line` itself is certain, both are `line`. A current number is certain if only one current
+    line fits, and the order of lines has not changed there.
+
+    Returns:
+        ((number during the run, current number) of the line before, the same of the line after). If there is no line
+        before, (0, 1) stands in; if there is no line after, `end`.
     """
     taken = Counter(now for each in may_be.values() for now in each)
     sure = [(number, may_be[number][0]) for number in sorted(may_be) if len(may_be[number]) == 1]
@@ -80,7 +87,7 @@ def _between(line: int, may_be: Mapping[int, list[int]], end: tuple[int, int]) -
 
 
 def _in_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns the longest selection of the pairs, in the same order, whose second numbers increase."""
+    """Returns the longest subsequence of the pairs in which the second numbers increase."""
     ends: list[int] = []  # for each length: the smallest number that a selection of that length ends with
     runs: list[list[tuple[int, int]]] = []
     for pair in pairs:
@@ -92,9 +99,10 @@ def _in_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _functions(text: str) -> dict[int, str]:
-    """Returns the name of the innermost function around each line that is in a function.
+    """Maps each line that is in a function to the name of the innermost function.
 
-    Raises SyntaxError if the text is not valid Python.
+    Raises:
+        SyntaxError: The text is not valid Python.
     """
     inside: dict[int, str] = {}
     for node in ast.walk(ast.parse(text)):  # outer ones come first

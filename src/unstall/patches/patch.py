@@ -19,7 +19,12 @@ from unstall.result import Finding
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A unified diff, for `git apply` or `patch -p1` in the opened folder, and a note for its reader."""
+    """A patch for the user's source.
+
+    Attributes:
+        diff: A unified diff, for `git apply` or `patch -p1` in the opened folder.
+        note: A note for the reader of the patch.
+    """
 
     diff: str
     note: str
@@ -36,10 +41,12 @@ _KNOWN: Mapping[str, Callable[[Module, int], Found]] = {
 
 
 def patch_for(finding: Finding, source: Source | str, beside: Iterable[Finding] = ()) -> Patch | str:
-    """Returns the patch for a finding's line, or a phrase that says why there is no patch.
+    """Returns the patch for a finding, or a phrase that says why there is no patch.
 
-    `source` is the line's file, or a phrase that says why the file was not read. `beside` are the run's findings at the
-    same line.
+    Args:
+        finding: The finding.
+        source: The file of the finding's line, or a phrase that says why it was not read.
+        beside: Other findings of the run at the same line.
     """
     where = finding.where
     make = _KNOWN.get(finding.rule)
@@ -65,7 +72,7 @@ def patch_for(finding: Finding, source: Source | str, beside: Iterable[Finding] 
 
 
 def _reads_back(finding: Finding) -> bool:
-    """Returns whether a finding is a wait for the device. A blocking copy to the host always causes such a finding."""
+    """Returns whether a finding is a wait for the device. Every blocking copy to the host causes such a finding."""
     return finding.rule.startswith("sync-") and finding.rule != "sync-tensor"
 
 
@@ -75,6 +82,6 @@ def _diff(source: Source, new: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Splits a text at line feeds only, because str.splitlines would also split it at form feeds."""
+    """Splits a text at line feeds only. str.splitlines would also split it at form feeds."""
     lines = text.split("\n")
     return [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])

@@ -21,7 +21,14 @@ AROUND_A_CALL = 1  # lines shown before and after a line that calls the function
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A Python file. `name` is its path relative to the opened folder, with forward slashes."""
+    """A Python file.
+
+    Attributes:
+        name: Its path relative to `folder`, with forward slashes.
+        folder: The folder that the user opened.
+        text: Its text.
+        changed_ns: When it was last written, as st_mtime_ns.
+    """
 
     name: str
     folder: Path
@@ -31,9 +38,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """The line number `line` of a file, and the lines around it, from the number `first` on.
+    """A line of a file, with the lines before and after it.
 
-    If the lines cannot be shown, `lines` is empty, and `why_not` says why.
+    Attributes:
+        first: Number of the first line of `lines`.
+        lines: The lines; empty if they cannot be shown.
+        line: Number of the line that the excerpt is about.
+        why_not: Why the lines cannot be shown; "" if they can.
     """
 
     first: int
@@ -46,10 +57,10 @@ def read_source(file: str, folders: Sequence[Path], *, by_ending: bool = False) 
     """Returns the Python file that a trace names `file`, or a phrase that says why it was not read.
 
     Args:
-        file: The path, relative to the program's folder, or absolute.
+        file: The path in the trace: absolute, or relative to the program's folder.
         folders: The folders below which files may be read.
-        by_ending: Whether also to try the last parts of the path, because the folders may hold a copy of the program.
-            A library's file is never found in this way, because a file of the program may have the same name.
+        by_ending: Whether to try the last parts of the path too, since the folders may hold a copy of the program.
+            Library files are never found in this way, because a file of the program may have the same name.
     """
     if not file.endswith(".py") or "\0" in file:
         return "it is no file of Python"
@@ -66,7 +77,7 @@ def read_source(file: str, folders: Sequence[Path], *, by_ending: bool = False) 
 
 
 def path_below(file: str, folder: Path) -> Path | None:
-    """Returns the path of the Python file that a trace names `file`, with all links followed. Does not open the file.
+    """Returns the path of the Python file that a trace names `file`, with all links followed. Does not open it.
 
     Returns None if there is no such file below the folder.
     """
@@ -84,7 +95,7 @@ def path_below(file: str, folder: Path) -> Path | None:
 
 
 def excerpt(source: Source | str, line: int, around: int = _AROUND) -> Excerpt:
-    """Returns a line of a file, with up to `around` lines before it and after it. Lines are numbered from 1."""
+    """Returns a line of a file, with up to `around` lines before it and after it. Line numbers begin at 1."""
     if isinstance(source, str):
         return Excerpt(0, (), line, f"not shown: {source}")
     lines = source.text.split("\n")
@@ -95,7 +106,7 @@ def excerpt(source: Source | str, line: int, around: int = _AROUND) -> Excerpt:
 
 
 def _names(file: str, root: Path, *, by_ending: bool) -> list[PurePosixPath]:
-    """Returns the paths, relative to the folder `root`, of the files that the name `file` may mean."""
+    """Returns the paths, relative to `root`, that the path `file` of a trace may stand for."""
     path = PurePosixPath(file.replace("\\", "/"))
     if path.is_absolute():
         below = [PurePosixPath(path.relative_to(root.as_posix()))] if path.is_relative_to(root.as_posix()) else []
@@ -107,7 +118,7 @@ def _names(file: str, root: Path, *, by_ending: bool) -> list[PurePosixPath]:
 
 
 def _read(root: Path, name: PurePosixPath) -> Source | str:
-    """Returns the file, or a phrase that says why it was not read. The phrase is empty if there is no such file."""
+    """Returns the file, or a phrase that says why it was not read; "" if there is no such file."""
     try:
         path = (root / name).resolve(strict=True)
         if not path.is_relative_to(root):

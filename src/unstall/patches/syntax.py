@@ -17,7 +17,7 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.M
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """An edit that replaces the bytes from `start` to `end` of a file, which is UTF-8, by `text`."""
+    """Replaces the bytes from `start` to `end` of a UTF-8 file by `text`."""
 
     start: int
     end: int
@@ -50,7 +50,7 @@ class Module:
         return starts
 
     def at(self, line: int, kind: type[Node]) -> list[Node]:
-        """Returns the nodes of the class `kind` that begin or end on a line."""
+        """Returns the nodes of class `kind` that begin or end on a line."""
         return [
             node
             for node in ast.walk(self.tree)
@@ -58,7 +58,7 @@ class Module:
         ]
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yields the nodes that contain a node, the innermost first."""
+        """Yields the nodes that contain a node, beginning with the innermost."""
         while (parent := self.parents.get(node)) is not None:
             yield parent
             node = parent
@@ -68,26 +68,28 @@ class Module:
         return next(each for each in self.above(node) if isinstance(each, SCOPES))
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        """Returns the offsets in bytes at which a node's text begins and ends in the file."""
+        """Returns (start, end) of a node's text in the file, as offsets in bytes."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         starts = self._line_starts
         return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
 
     def source(self, node: ast.expr | ast.stmt) -> str:
-        """Returns a node's text."""
+        """Returns the text of a node."""
         start, end = self.span(node)
         return self.data[start:end].decode()
 
     def indent(self, node: ast.stmt) -> str | None:
-        """Returns the indentation of a statement, or None if other text precedes the statement on its line."""
+        """Returns the indentation of a statement; None if other text precedes the statement on its line."""
         start = self._line_starts[node.lineno - 1]
         before = self.data[start : start + node.col_offset].decode()
         return None if before.strip() else before
 
     def line_end(self, node: ast.stmt) -> int | None:
-        """Returns the offset in bytes after the last line of a statement. None if that line goes on after the statement
-        with anything but a comment."""
+        """Returns the offset in bytes after the last line of a statement.
+
+        Returns None if anything but a comment follows the statement on this line.
+        """
         assert node.end_lineno is not None
         _, end = self.span(node)
         after = self.data.find(b"\n", end)
@@ -97,7 +99,10 @@ class Module:
 
     @cached_property
     def _imported(self) -> dict[str, str]:
-        """The names that only imports define, with their meaning: {"DataLoader": "torch.utils.data.DataLoader"}."""
+        """Maps imported names to full names: {"DataLoader": "torch.utils.data.DataLoader"}.
+
+        Omits names that the file also defines in another way.
+        """
         names: dict[str, str] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
@@ -112,7 +117,7 @@ class Module:
         return names
 
     def bound(self, within: ast.AST) -> list[str]:
-        """Returns the names of variables, functions, classes and parameters that a node defines, except imports."""
+        """Returns the names of variables, functions, classes and parameters that a node defines. Omits imports."""
         names = []
         for node in ast.walk(within):
             if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -124,8 +129,7 @@ class Module:
         return names
 
     def dotted(self, node: ast.expr) -> str:
-        """Returns the full name that an expression refers to, such as "torch.cuda.synchronize", or "" if that is not
-        known."""
+        """Returns the full name of what an expression refers to, such as "torch.cuda.synchronize"; "" if unknown."""
         parts = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -135,11 +139,11 @@ class Module:
         return ".".join([self._imported[node.id], *reversed(parts)])
 
     def calls(self, node: ast.expr, *names: str) -> bool:
-        """Returns whether the expression is a call of one of these functions. Names are dotted: "torch.randn"."""
+        """Returns whether the expression calls one of these functions, given by full names such as "torch.randn"."""
         return isinstance(node, ast.Call) and self.dotted(node.func) in names
 
     def with_argument(self, call: ast.Call, argument: str) -> Edit:
-        """Returns the edit that adds `argument`, such as "pin_memory=True", after the last argument of a call."""
+        """Returns an edit that adds an argument, such as "pin_memory=True", after the last argument of a call."""
         _, end = self.span(call)
         inside = [*call.args, *(keyword.value for keyword in call.keywords)]
         if not inside:
@@ -152,8 +156,11 @@ class Module:
         return Edit(behind, behind, f", {argument}")
 
     def edited(self, edits: list[Edit]) -> str:
-        """Returns the file's text after the edits, which must not overlap. Raises SyntaxError if that text is not valid
-        Python."""
+        """Returns the text of the file after the edits, which must not overlap.
+
+        Raises:
+            SyntaxError: The new text is not valid Python.
+        """
         data = self.data
         for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
             data = data[: edit.start] + edit.text.encode() + data[edit.end :]
@@ -163,7 +170,7 @@ class Module:
 
 
 def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
-    """Returns the value of the keyword argument `name` of a call, or None if the call has no such argument."""
+    """Returns the value of the keyword argument `name` of a call; None if the call lacks this argument."""
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 

@@ -23,8 +23,8 @@ _NO_WORKERS = "; without workers (num_workers=0) the loop's own thread pins each
 def uploaded(module: Module, line: int) -> tuple[list[Edit], str] | str:
     """Returns edits of a line that copies tensors to the device, and a note about the edits.
 
-    If possible, the edited line makes the tensors on the device. Otherwise it copies them without waiting, and their
-    DataLoader pins its batches. If there can be no such edit, returns a phrase that says why.
+    If possible, the edited line makes the tensors on the device. Otherwise, it copies them without waiting, and the
+    loop's DataLoader pins its batches. If neither is possible, returns a phrase that says why.
     """
     moves = [call for call in module.at(line, ast.Call) if call.lineno == line and _is_move(call)]
     if not moves and _makers(module, line):
@@ -51,10 +51,10 @@ def uploaded(module: Module, line: int) -> tuple[list[Edit], str] | str:
 
 
 def made_on_device(module: Module, line: int) -> tuple[list[Edit], str] | str:
-    """Returns two things: edits of a line that makes constants by `torch.tensor(0.5, device=…)`, and an empty string.
+    """Returns edits of a line that makes constants by `torch.tensor(0.5, device=…)`, and "" as the note about them.
 
-    The edited line calls `torch.full`, which makes the same tensor on the device without a copy. If there can be no
-    such edit, returns a phrase that says why.
+    The edited line calls `torch.full`, which makes the same tensor on the device without a copy. If this is not
+    possible, returns a phrase that says why.
     """
     made = _makers(module, line)
     edits = [edit for call in made if (edit := _filled(module, call)) is not None]
@@ -71,7 +71,7 @@ def _makers(module: Module, line: int) -> list[ast.Call]:
 
 
 def _is_constant(node: ast.expr) -> bool:
-    """Returns whether an expression is a number, or a list or tuple of constants."""
+    """Returns whether an expression consists of literals only, such as a number or a list of numbers."""
     try:
         ast.literal_eval(node)
     except (ValueError, TypeError, MemoryError, RecursionError):
@@ -91,7 +91,10 @@ def _is_move(call: ast.Call) -> bool:
 
 
 def _may_be_a_module(module: Module, move: ast.Call) -> bool:
-    """Returns whether `move` is x.cuda(), and x is not a batch of the loop around `move`."""
+    """Returns whether `move` has the form x.cuda() and x may be a module.
+
+    x is no module if it is a batch of the loop around `move`.
+    """
     assert isinstance(move.func, ast.Attribute)
     if move.func.attr != "cuda":
         return False
@@ -107,9 +110,9 @@ def _is_device(node: ast.expr) -> bool:
 
 
 def _made(module: Module, move: ast.Call) -> list[Edit] | str:
-    """Returns edits that make the tensor of x.to(device) on the device, if x is a call that makes a tensor.
+    """Returns edits that make the tensor x of x.to(device) on the device, if x is a call that makes a tensor.
 
-    Returns [] if x is anything else, or a phrase if the tensor would get other random numbers on the device.
+    Returns [] if x is anything else. Returns a phrase if the tensor would get other random numbers on the device.
     """
     assert isinstance(move.func, ast.Attribute)
     make = move.func.value
@@ -139,7 +142,7 @@ def _made(module: Module, move: ast.Call) -> list[Edit] | str:
 
 
 def _filled(module: Module, call: ast.Call) -> Edit | None:
-    """Returns the edit of torch.tensor(0.5, device=…) to torch.full, with the same dtype. None for any other call."""
+    """Returns an edit from torch.tensor(0.5, device=…) to torch.full, with the same dtype. None for other calls."""
     value = _number(call)
     kept = [keyword for keyword in call.keywords if keyword.arg in ("device", "dtype")]
     if value is None or keyword_of(call, "device") is None or len(kept) != len(call.keywords):
@@ -157,7 +160,7 @@ def _named_full(module: Module, call: ast.Call) -> Edit:
 
 
 def _number(call: ast.Call) -> ast.expr | None:
-    """Returns the only argument of a call such as torch.tensor(0.5). None if it is not one number or bool."""
+    """Returns the only argument of a call such as torch.tensor(0.5); None if it is not a single number or bool."""
     if len(call.args) != 1 or not isinstance(call.func, ast.Attribute):
         return None
     value = call.args[0]
@@ -167,7 +170,10 @@ def _number(call: ast.Call) -> ast.expr | None:
 
 
 def _pinned(module: Module, moves: list[ast.Call]) -> tuple[list[Edit], str | None]:
-    """Returns edits that pin the batches of the DataLoader whose loop has the copies, and a note (None: no edits)."""
+    """Returns edits that pin the batches of the loop around the copies `moves`, and a note about the edits.
+
+    The edits are in the calls that make the loop's DataLoader. The note is None if there are no edits.
+    """
     edits, loaders = [], loaders_around(module, moves)
     for loader in loaders:
         if len(loader.args) > _BEFORE_PIN_MEMORY or any(keyword.arg is None for keyword in loader.keywords):

@@ -14,7 +14,7 @@ __all__ = ["load"]
 
 
 def load(path: str | Path, *, progress: Callable[[int, int], None] | None = None) -> Timeline:
-    """Read a trace of `unstall run` or `torch.profiler`, or a saved timeline. The content, not the name, decides which.
+    """Read a trace of `unstall run` or `torch.profiler`, or a saved timeline. The file's content decides, not its name.
 
     Args:
         path: The file: Chrome trace JSON, plain or compressed (gzip, zstd), or a file that `Timeline.save` wrote.
@@ -24,7 +24,7 @@ def load(path: str | Path, *, progress: Callable[[int, int], None] | None = None
         The whole run. `Timeline.meta.notes` lists repairs and dropped events.
 
     Raises:
-        TraceError: The file cannot be opened, is neither a trace nor a saved timeline, or breaks a size limit.
+        TraceError: The file cannot be opened, is neither a trace nor a saved timeline, or exceeds a size limit.
     """
     path = Path(path)
     if store.is_timeline(path):

@@ -39,7 +39,9 @@ _NOTHING = -1
 
 
 def assemble(events: Events) -> Timeline:
-    """Join host events, device ops and waits into a `Timeline`. `Timeline.meta.notes` reports what was dropped."""
+    """Joins host events, device ops and waits into a `Timeline`. `Timeline.meta.notes` reports the events that were
+    dropped.
+    """
     intern = Interner.of(events.strings)
     host_kind, device_kind = _kinds(events)
     notes, is_work_left_out = left_out(events, host_kind, device_kind)
@@ -119,12 +121,20 @@ def assemble(events: Events) -> Timeline:
 
 
 def _of_distinct(texts: I32, strings: list[str], meaning: Callable[[str], int]) -> I64:
-    """Returns `meaning` of each text, or -1 if there is no text. Calls `meaning` once per distinct text."""
+    """Returns `meaning` of the text in each row, or -1 for a row without a text. Calls `meaning` once per distinct
+    text.
+
+    `texts` holds an index into `strings` for each row, or -1.
+    """
     return by_text(texts, lambda index: int(meaning(strings[index])) if index >= 0 else -1)
 
 
 def _kinds(events: Events) -> tuple[I8, I8]:
-    """Returns the HostKind and the DeviceKind of each row. Each is -1 if the row does not belong to that side."""
+    """Returns (host, device): the HostKind and the DeviceKind of each event.
+
+    The HostKind is -1 for an event that is not of the host. The DeviceKind is -1 for an event that is not of the
+    device.
+    """
     host = _of_distinct(events.category, events.strings, names.host_kind).astype(np.int8)
     device = _of_distinct(events.category, events.strings, names.device_kind).astype(np.int8)
     ops = np.flatnonzero(host == HostKind.OP)
@@ -138,7 +148,11 @@ _FAR_NS = 2**52  # 52 days: no recording is longer, and sums of such times stay 
 
 
 def _drop_far(events: Events, host_kind: I8, device_kind: I8) -> list[str]:
-    """Drops events so far from the others that they must use another clock. Returns a note if there are any."""
+    """Drops events that start months away from the others, or last for months: their clock must be wrong.
+
+    If any event is dropped, subtracts the earliest remaining start from all times, and returns a note. Otherwise
+    returns an empty list.
+    """
     work = np.flatnonzero((host_kind != _NOTHING) | (device_kind != _NOTHING))
     if not len(work):
         return []
@@ -156,7 +170,7 @@ def _drop_far(events: Events, host_kind: I8, device_kind: I8) -> list[str]:
 
 
 def _threads(events: Events, intern: Interner) -> tuple[Threads, I32]:
-    """Returns the distinct (process, thread) pairs, and the pair of each row as an index into them."""
+    """Returns (threads, index): the distinct (process, thread) pairs, and for each event the index of its pair."""
     processes, process_of = distinct(events.process)
     threads, thread_of = distinct(events.thread)
     pairs, inverse = distinct(process_of * len(threads) + thread_of)
@@ -194,7 +208,8 @@ def _host_order(events: Events, kind: I8, thread: I32) -> I64:
 
 
 def _operators(kind: I8, parent: I32, external: I64, start: I64, end: I64) -> I32:
-    """Returns each event's operator as a host row: the nearest one around it, else the one with its external id, or -1.
+    """Returns the operator of each event as a host row: the nearest operator around the event, else the operator with
+    the event's external id, else -1.
 
     An external id counts only if its operator spans the event: recorders without operators use their own numbering.
     """
@@ -211,7 +226,9 @@ def _operators(kind: I8, parent: I32, external: I64, start: I64, end: I64) -> I3
 
 
 def _stacks(tree: StackTree, rows: I64, kind: I8, parent: I32, events: Events) -> I32:
-    """Returns the innermost known frame of each event: an enclosing Python frame, else the operator's "Call stack"."""
+    """Returns the innermost known frame of each event: an enclosing Python frame, else the operator's "Call stack",
+    else -1.
+    """
     frames = np.flatnonzero(kind == HostKind.PYTHON).astype(np.int32)
     stack = tree.of_frames(frames, events.name[rows], parent)
     texts = events.stack[rows]
@@ -221,7 +238,9 @@ def _stacks(tree: StackTree, rows: I64, kind: I8, parent: I32, events: Events) -
 
 
 def _streams(events: Events, rows: I64, intern: Interner) -> tuple[Streams, I32]:
-    """Returns the distinct (device, stream) pairs of device ops, and the pair of each op as an index into them."""
+    """Returns (streams, index): the distinct (device, stream) pairs of device ops, and for each op the index of its
+    pair.
+    """
 
     def number(text: str) -> int:
         digits = text.removeprefix("stream").strip()
@@ -244,7 +263,7 @@ def _streams(events: Events, rows: I64, intern: Interner) -> tuple[Streams, I32]
 
 
 def _device(events: Events, kind: I8, rows: I64, streams: Streams, stream: I32, intern: Interner) -> Device:
-    """Returns the device ops, not yet joined to their launches."""
+    """Returns the device ops. Their `launch` is -1 until `join_launches` finds the launches."""
     copies = kind[rows] == DeviceKind.COPY
     direction = np.zeros(len(rows), dtype=np.int8)
     memory = np.zeros(len(rows), dtype=np.int8)

@@ -19,10 +19,11 @@ def forward_operators(
     start: I64,
     parent: I32,
 ) -> I32:
-    """Returns, for each host row, the row of the forward operator whose gradient that host row helps to compute, or -1.
+    """Returns, for each host row, the row of a forward operator, or -1. The host row computes the gradient of that
+    operator.
 
-    Autograd gives the forward operator and the evaluation of its node the same sequence number. If several operators
-    have that number, the last to start created the node, since creating a node increments the number.
+    Autograd gives a forward operator and the backward evaluation of its graph node the same sequence number. If several
+    forward operators have that number, the last to start created the node, since creating a node increments the number.
     """
     forward = np.full(len(rows), -1, dtype=np.int32)
     is_op = kind == HostKind.OP
@@ -39,7 +40,11 @@ def forward_operators(
 
 
 def link_by_sequence(forward: I32, sequence: I64, makers: I64, wanted: I64, start: I64) -> None:
-    """For each row in `wanted`, sets `forward` to the last of the `makers` to start with the same sequence number."""
+    """Sets `forward` of each row in `wanted` to the row in `makers` that has the same sequence number.
+
+    If several rows in `makers` have it, the last of them to start counts. If that one starts after the wanted row,
+    nothing is set.
+    """
     if len(makers) and len(wanted):
         makers = makers[np.lexsort((start[makers], sequence[makers]))]
         last = np.searchsorted(sequence[makers], sequence[wanted], side="right") - 1
@@ -49,9 +54,9 @@ def link_by_sequence(forward: I32, sequence: I64, makers: I64, wanted: I64, star
 
 
 def _follow_arrows(events: Events, forward: I32, thread: I32, threads: Threads, start: I64, ops: I64) -> None:
-    """Fill in `forward` from flow arrows.
+    """Sets `forward` of backward operators from the trace's flow arrows, which lead from forward to backward operators.
 
-    An arrow names its ends by thread and start time.
+    A flow arrow names an operator by its thread and its start time.
     """
     if not (len(events.flow_id) and len(ops)):
         return
@@ -76,7 +81,10 @@ def _follow_arrows(events: Events, forward: I32, thread: I32, threads: Threads, 
 
 
 def _last_at(thread: I32, start: I64, arrow_thread: I32, time: I64) -> I64:
-    """Returns the index of the last row at exactly (arrow_thread, time), or -1. Rows are sorted by (thread, start)."""
+    """Returns, for each arrow, the index of the last row with exactly this thread and start time, or -1.
+
+    `thread` and `start` describe the rows, sorted by (thread, start). `arrow_thread` and `time` describe the arrows.
+    """
     found = np.full(len(time), -1, dtype=np.int64)
     for number, mine in groups(arrow_thread):
         low, high = np.searchsorted(thread, (number, number + 1))

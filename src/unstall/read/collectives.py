@@ -32,7 +32,10 @@ _NO_DESCRIPTION = ("", "undefined")  # c10d's description of a group that was gi
 
 @dataclass(slots=True)
 class Described:
-    """One row per event with a "Collective name". All columns but `row` are texts: JSON as in the file, or empty."""
+    """One row per event that has a "Collective name".
+
+    All columns but `row` are indices of texts: JSON as in the file, or empty. `row` is the event's row in `Events`.
+    """
 
     row: I64  # index into the columns of `Events`
     collective: I32
@@ -54,8 +57,8 @@ def collectives_of(
 ) -> Collectives:
     """Joins the descriptions of collectives (`told`) to the device ops that the collectives launched.
 
-    If an op has no fields of its own, the fields of the operator that launched the op count. `host_rows` and
-    `device_rows` are the rows of `Events` that became the rows of `host` and `device`.
+    A device op without a description of its own gets that of the operator that launched it. `host_rows` and
+    `device_rows` say which row of `Events` each row of `host` and `device` came from.
     """
     if not len(told.row):
         return Collectives.none()
@@ -88,7 +91,10 @@ def collectives_of(
 
 
 def _bytes(elements: I64, element: I64) -> I64:
-    """Returns the bytes, or -1 if the number or the size of the elements is not known. torch writes 0 for unknown."""
+    """Returns the number of bytes: `elements` times `element`, which is the bytes of one element.
+
+    Returns -1 where one of the two is 0. torch writes 0 elements if their number is not known.
+    """
     return np.where((elements > 0) & (element > 0), elements * element, -1)
 
 

@@ -46,9 +46,9 @@ def _carried(category: str) -> int:
 
 
 class Strings(dict[Any, int]):
-    """Maps each text to its index in `texts`.
+    """Maps each text to its index in `texts`, and appends a new text when it is first looked up.
 
-    A key may also be a number or bytes of JSON. A number means its digits, JSON means its shortest form.
+    A key may also be a number or bytes of JSON. A number stands for its digits. JSON stands for its shortest form.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,9 @@ class Strings(dict[Any, int]):
 
 
 def _name(event: Complete[Any]) -> str:
-    """Returns the event's name as Kineto spells it. torch's second profiler names copies and memsets by fields."""
+    """Returns the event's name as Kineto spells it. torch's second profiler names every copy "Memcpy" and every memset
+    "Memset", so their names are made from the event's `args`.
+    """
     if event.name == "Memcpy":
         return copy_name(event.args.copy_kind, event.args.copied_from, event.args.copied_to)
     return memset_name(event.args.memory_kind) if event.name == "Memset" else event.name
@@ -86,7 +88,7 @@ def _shortest_json(text: bytes) -> str:
 
 
 class _Grids(dict[bytes, int]):
-    """Maps the JSON of a grid to its number of thread blocks, -1 if it is no grid. There are few distinct ones."""
+    """Maps the JSON of a kernel's grid, such as [8, 1, 1], to its number of thread blocks. Maps other JSON to -1."""
 
     def __missing__(self, grid: bytes) -> int:
         if len(grid) > _LONGEST_GRID:
@@ -100,7 +102,10 @@ class _Grids(dict[bytes, int]):
 
 
 class _Lanes(dict[tuple[str, str | int, str | int], int]):
-    """Maps each (category, process, thread) to a number: there are few of them. `columns` holds their texts."""
+    """Maps each (category, process, thread) to a number. A new triple gets the next number. A trace has few of them.
+
+    `columns` holds the text indices of the category, the process and the thread, in three lists.
+    """
 
     def __init__(self, text: Strings) -> None:
         super().__init__()
@@ -136,7 +141,10 @@ class _Column:
 
 
 class _Sparse:
-    """Columns of values that only some rows have. For each, a function takes the value from an event's `args`."""
+    """Columns with values for only some of the events.
+
+    Each column has a name and a function, which takes the column's value from the `args` of an event.
+    """
 
     def __init__(self, **figures: Callable[[Any], int]) -> None:
         self._figures = figures
@@ -144,7 +152,10 @@ class _Sparse:
         self._columns = {name: _Column() for name in figures}
 
     def extend(self, rows: I64, args: Sequence[Any], chosen: list[int] | None = None) -> None:
-        """Add rows with their `args`. If `chosen` is given, add only the rows at these positions."""
+        """Adds the values of events. `rows` has the row number of each event.
+
+        If `chosen` is given, adds only the events at these positions in `rows`.
+        """
         if chosen is not None:
             if not chosen:
                 return
@@ -157,13 +168,16 @@ class _Sparse:
         return self._row.array()
 
     def column(self, name: str) -> I64:
-        """Returns the values of `rows()` only, -1 if unknown."""
+        """Returns the values of one column, in the order of `rows()`; -1 if unknown. Can be called once per column."""
         values = self._columns.pop(name).array()
         values[(values < 0) | (values == _UNKNOWN_U32)] = -1
         return values
 
     def dense(self, name: str, length: int) -> I64:
-        """Returns the values of all `length` rows, -1 if unknown. Takes no memory if no row has a value."""
+        """Returns one column with a value for each of `length` events, -1 if unknown.
+
+        If no event has a value, the column takes no memory.
+        """
         if not len(self._row):
             return np.broadcast_to(np.int64(-1), length)
         column = np.full(length, -1, np.int64)
@@ -172,7 +186,7 @@ class _Sparse:
 
 
 class EventTable:
-    """Collects the events of all pieces."""
+    """Collects the decoded events of a whole file. `finish` returns them as `Events`."""
 
     def __init__(self) -> None:
         self.strings = text = Strings()
@@ -243,7 +257,9 @@ class EventTable:
         self._name.extend(name, count)
 
     def _add_figures(self, figures: int, rows: I64, args: list[Args]) -> None:
-        """Add the fields of events that share one category."""
+        """Adds the `args` of events that share one category. `figures` are the flags of the fields that the category
+        can have.
+        """
         if figures & (_OF_DEVICE | _OF_OP):
             described = [i for i, a in enumerate(args) if a.collective is not NO_JSON]
             self._collective.extend(rows, args, described)
@@ -274,7 +290,10 @@ class EventTable:
         self._reserved.extend([a.reserved for a in args], len(args))
 
     def finish(self, meta: Meta) -> Events:
-        """Returns all columns, with times since the first event. `meta.zero_ns` is the zero of the file's clock."""
+        """Returns all events, with times since the start of the first one.
+
+        Adds that start to `meta.zero_ns`, which says where time 0 lies on the file's clock.
+        """
         count = len(self._start)
         start = self._start.array()
         zero = int(start.min()) if count else 0

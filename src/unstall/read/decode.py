@@ -35,7 +35,18 @@ _ABSENT, _BEYOND = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 @dataclass(slots=True)
 class DecodedEvents:
-    """The relevant events of one piece. Times are in ns of the file's clock."""
+    """The events that unstall uses, from one part of a file. Times are in ns of the file's clock.
+
+    Attributes:
+        complete: Events with a start and a duration (phase "X").
+        start: The start of each complete event.
+        duration: The duration of each complete event.
+        arrows: Starts and ends of flow arrows, which lead from forward to backward operators.
+        arrow_time: The time of each item in `arrows`.
+        memory: The "[memory]" events of torch's allocator.
+        memory_time: The time of each memory event.
+        labels: The events that name processes and threads.
+    """
 
     complete: list[Complete[Any]]
     start: I64
@@ -48,7 +59,7 @@ class DecodedEvents:
 
 
 class Decoder:
-    """Decodes pieces and single events, and counts the malformed ones."""
+    """Decodes lists of events or single events, and counts the malformed ones."""
 
     def __init__(self) -> None:
         self.events = 0
@@ -77,7 +88,7 @@ class Decoder:
         return None
 
     def event(self, text: bytes) -> Event | None:
-        """Decodes one event with decimal times, repaired if necessary. Returns None if it cannot be repaired."""
+        """Decodes one event with decimal times. Repairs it if necessary. Returns None if it cannot be repaired."""
         event, new_text, new_values = repair(text)
         if event is not None:
             self.repaired_text += new_text
@@ -91,7 +102,9 @@ class Decoder:
         return rows
 
     def _rows(self, events: Sequence[Any], to_ns: _ToNs) -> DecodedEvents | None:
-        """Returns None if `to_ns` cannot convert the times exactly."""
+        """Sorts events by phase, and converts their times by `to_ns`. Returns None if `to_ns` cannot convert them
+        exactly.
+        """
         complete: list[Complete[Any]] = []
         arrows: list[Arrow[Any]] = []
         memory: list[Instant[Any]] = []
@@ -129,7 +142,7 @@ class Decoder:
 
 
 def _placeable(events: list[_Timed], first: I64, second: I64) -> tuple[list[_Timed], I64, I64]:
-    """Returns the events for which both times are known, with these times."""
+    """Drops each event that has a time that is unknown or out of range. Returns (events, first times, second times)."""
     known = (first > _ABSENT) & (first < _BEYOND) & (second > _ABSENT) & (second < _BEYOND)
     if known.all():
         return events, first, second
@@ -147,7 +160,10 @@ def _from_ints(values: list[Any]) -> I64 | None:
 
 
 def _from_floats(values: list[Any]) -> I64 | None:
-    """Returns None unless the nearest ns is certain: a float is up to half a spacing off the written number."""
+    """Converts µs to ns. Returns None if the nearest ns is not certain for every value.
+
+    A float may differ from the number written in the file by half the spacing between neighbouring floats.
+    """
     try:
         us = np.fromiter(values, np.float64, len(values))
     except TypeError:

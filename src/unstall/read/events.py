@@ -15,7 +15,10 @@ from unstall.timeline.columns import I32, I64, Meta
 
 @dataclass(slots=True)
 class Events:
-    """Columns of equal length, unless a comment says otherwise. Text columns hold indices into `strings`."""
+    """The events of a file as columns, one row per event. Text columns hold indices into `strings`.
+
+    Columns have equal length, unless a comment says otherwise.
+    """
 
     strings: list[str]
     category: I32  # text, as the file spells it

@@ -25,7 +25,7 @@ _KINDS = {kind.name.lower(): kind for kind in FaultKind}
 
 
 class DescribedFault(Struct, frozen=True):
-    """One row of Faults, with the ids that the file uses; -1 stands for what is not known."""
+    """One row of `Faults` as the trace writes it. Ids are those of the trace; -1 means unknown."""
 
     kind: Literal["index", "class", "probability", "weight", "assertion", "memory", "other"]
     call: _Number
@@ -39,7 +39,7 @@ class DescribedFault(Struct, frozen=True):
 
 
 class DescribedMemory(Struct, frozen=True):
-    """One row of Held."""
+    """One row of `Held` as the trace writes it: memory that one call or operator held."""
 
     call: _Number
     bytes: _Count
@@ -47,7 +47,10 @@ class DescribedMemory(Struct, frozen=True):
 
 
 class DescribesFaults(Struct):
-    """The faults that a trace of a virtual GPU describes, and what held the memory of a GPU that was full."""
+    """The faults that a trace of a virtual GPU describes.
+
+    If a GPU's memory was full, `held` lists what held that memory.
+    """
 
     faults: list[DescribedFault] = []
     held: list[DescribedMemory] = []
@@ -61,8 +64,18 @@ def faults_of(
     streams: Streams,
     text: Callable[[str], int],
 ) -> tuple[Faults, Held]:
-    """Returns the faults, and what held memory. `kind`, `correlation` and `external` are columns of host rows; `text`
-    returns the index of a text.
+    """Converts faults that a trace describes to tables. Replaces their ids by rows of the timeline.
+
+    Args:
+        told: The descriptions in the trace.
+        kind: The HostKind of each host row.
+        correlation: The correlation id of each host row.
+        external: The external id of each host row.
+        streams: The streams of the timeline.
+        text: Returns the index of a text.
+
+    Returns:
+        (faults, held): the faults, and what held the memory if a GPU's memory was full.
     """
     faults, held = told.faults[:MOST_FAULTS], told.held[:MOST_HELD]
     if not faults:

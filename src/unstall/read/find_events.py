@@ -21,10 +21,10 @@ _EXPORT = "give the file that export_chrome_trace() wrote"
 
 
 def go_to_events(window: TextWindow, path: Path) -> bytes | None:
-    """Moves to the "[" of the list of events. Returns the text of the members before it, or None if the file is just
-    the list.
+    """Moves the window to the "[" of the list of events.
 
-    Raises TraceError if there is no such list.
+    Returns the text of the JSON members before that list, or None if the whole file is just a list. Raises TraceError
+    if there is no list of events.
     """
     while bytes(window.text[:1]) in (b"", b"\n") and len(window) < perfetto.LOOK_BYTES and window.more():
         pass
@@ -46,7 +46,9 @@ def go_to_events(window: TextWindow, path: Path) -> bytes | None:
 
 
 def rest(window: TextWindow) -> bytes | None:
-    """Returns the remaining text, or None if it is too long for metadata."""
+    """Returns the text after the list of events, or None if it is longer than 16 MiB, which is too long for
+    metadata.
+    """
     while len(window) <= _MOST_BYTES:
         if not window.more():
             return bytes(window.text)
@@ -54,9 +56,12 @@ def rest(window: TextWindow) -> bytes | None:
 
 
 def _find_list(window: TextWindow, path: Path) -> tuple[int, int]:
-    """Returns the start of "traceEvents" and the end of its list's "[".
+    """Returns (start, end) as offsets in the window: the start of the key "traceEvents", and the end of the "[" after
+    it.
 
-    A key inside a string or an inner object counts only if there is no other: quotes before it may be broken."""
+    A key inside a string or an inner object counts only if no other key is found, since quotes before it may be broken.
+    Raises TraceError if there is no list.
+    """
     seen = Items()
     looked_at = looks = 0
     fallback = None
@@ -86,7 +91,7 @@ def _find_list(window: TextWindow, path: Path) -> tuple[int, int]:
 
 
 def _is_whole(window: TextWindow) -> bool:
-    """Returns whether the window holds a complete, valid object."""
+    """Returns whether "{" and the window's text together are a complete and valid JSON object."""
     try:
         msgspec.json.decode(b"{" + window.text, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
@@ -95,7 +100,7 @@ def _is_whole(window: TextWindow) -> bool:
 
 
 def _what_is(text: bytearray) -> str:
-    """Returns a guess of what the text is, if it is not JSON, and advice."""
+    """Returns a sentence for a file that is not JSON: what the file probably is, and what to give instead."""
     if text.startswith(b"SQLite format 3\0"):
         return f"this is an SQLite database, such as Nsight Systems exports, and no trace of torch.profiler; {_EXPORT}"
     return f"byte 0: {bytes(text[:1])!r} begins neither an object nor a list, so this is no JSON; {_EXPORT}"

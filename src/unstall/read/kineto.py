@@ -28,18 +28,27 @@ _REPAIRED_AT_ONCE = 4096
 
 
 def read(path: Path, progress: Callable[[int, int], None] | None = None) -> Events:
-    """Read everything in a trace that is readable. `Meta.notes` lists repairs and missing events.
+    """Reads everything in a trace that can be read. `Meta.notes` lists repairs and missing events.
 
-    `progress` is called with (bytes read, bytes in all). Raises TraceError if the file is not a trace, cannot be
-    opened, or exceeds a limit: 16 MiB per event, 512 Mi characters of distinct strings, text of 250 times the file's
-    compressed size.
+    `progress` is called with (bytes read, size of the file in bytes). Raises TraceError if the file cannot be opened,
+    is no trace, or exceeds a limit: 16 MiB per event, 512 Mi characters of distinct strings, or text of 250 times the
+    compressed file's size.
     """
     with closing(blocks(path, progress)) as text_blocks:
         return events_of(text_blocks, path)
 
 
 def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE_BYTES) -> Events:
-    """Like `read`, for text in blocks of any size. `path` is the file of the text."""
+    """Returns the events in the text of a trace, which comes in blocks of any size.
+
+    Args:
+        text_blocks: The uncompressed text.
+        path: The file, for messages.
+        piece_bytes: How much text is decoded at once, in bytes.
+
+    Raises:
+        TraceError: As for `read`.
+    """
     window = TextWindow(text_blocks)
     sink = _Sink(path)
     with _collector_off():
@@ -63,7 +72,7 @@ def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE
 
 
 class _Sink:
-    """Adds events to a table. Repaired events are added in batches."""
+    """Decodes events and adds them to `table`. Repaired events are collected and added in batches."""
 
     def __init__(self, path: Path) -> None:
         self.decoder = Decoder()
@@ -105,7 +114,10 @@ class _Sink:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Turns the garbage collector off. Reading creates no cycles, and searching a million rows for them is slow."""
+    """Turns Python's garbage collector off within the block.
+
+    Reading creates no reference cycles, and looking for cycles among a million events is slow.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -116,7 +128,7 @@ def _collector_off() -> Iterator[None]:
 
 
 def _notes(window: TextWindow, cutter: Cutter, decoder: Decoder) -> tuple[list[str], bool]:
-    """Returns a sentence for each problem with the events, and whether any events are missing."""
+    """Returns (notes, lost): a sentence for each problem with the events, and whether any events are missing."""
 
     def events(count: int) -> str:
         return f"{count:,} event{'' if count == 1 else 's'}"

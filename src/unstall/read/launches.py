@@ -15,7 +15,13 @@ _WORK = (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.COPY, HostKind.MEMSET)
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Device ops with their `launch` column filled in."""
+    """The result of `join_launches`.
+
+    Attributes:
+        device: The device ops, with their `launch` column filled in.
+        damage: A note for each inconsistency of the file.
+        note: A note if ops were launched before the recording, which is no damage; otherwise None.
+    """
 
     device: Device
     damage: list[str]  # one note per inconsistency
@@ -23,10 +29,13 @@ class Joined:
 
 
 def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool) -> Joined:
-    """Join device ops to the host calls that launched them.
+    """Finds the host call that launched each device op.
 
-    `recorded`: for each op, whether the file has the operator that launched the op. `complete`: whether all ops
-    that were launched during the recording have a correlation id, and no others have one.
+    Args:
+        host: The host events.
+        device: The device ops, whose `launch` is not known yet.
+        recorded: For each op, whether the file has the operator that launched it.
+        complete: Whether an op has a correlation id exactly if it was launched during the recording.
     """
     damage: list[str] = []
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL) & (host.correlation >= 0))
@@ -57,10 +66,11 @@ def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool)
 
 
 def _launched_before(host: Host, device: Device, calls: I64, *, complete: bool) -> Bool:
-    """Returns which ops were certainly launched before the recording began.
+    """Returns, for each op, whether it was certainly launched before the recording began.
 
-    Such an op ran before all other ops of its stream. Its correlation id is smaller than the id of every call, since
-    CUPTI's ids ascend."""
+    Such an op ran before all other ops of its stream. Its correlation id is smaller than that of every call, since
+    CUPTI's ids ascend.
+    """
     if complete:
         told = device.correlation < 0
     else:
@@ -71,7 +81,10 @@ def _launched_before(host: Host, device: Device, calls: I64, *, complete: bool) 
 
 
 def _join(host: Host, device: Device, calls: I64) -> I32:
-    """Join by correlation id. If processes in one file use the same ids, join by the order of calls and ops."""
+    """Returns the host row of each op's launch, found by correlation id, or -1.
+
+    If several processes in one file use the same ids, the n-th op is joined to the n-th call with its id.
+    """
     if not len(calls):
         return np.full(len(device), -1, dtype=np.int32)
     calls = calls[np.lexsort((host.start[calls], host.correlation[calls]))]
@@ -92,7 +105,11 @@ def _join(host: Host, device: Device, calls: I64) -> I32:
 
 
 def _last_before(host: Host, device: Device, calls: I64, ops: I64, first: I64) -> I64:
-    """Returns the index of the last call with the op's id that begins before the op, else of the first such call."""
+    """Returns, for each op, the index in `calls` of the last call that has the op's correlation id and begins before
+    the op.
+
+    If no call with that id begins before the op, returns `first`, the index of the first call with that id.
+    """
     times, at = distinct(np.concatenate((host.start[calls], device.start[ops])))
     _, identity = distinct(np.concatenate((host.correlation[calls], device.correlation[ops])))
     keys = identity * len(times) + at
@@ -100,14 +117,26 @@ def _last_before(host: Host, device: Device, calls: I64, ops: I64, first: I64) -
 
 
 def _by_stream(device: Device, ops: I64) -> I64:
-    """Returns a number for each op. Ops of one correlation id on one stream, as of a graph launch, share a number."""
+    """Returns a group number for each op. Ops with the same correlation id on the same stream get the same number.
+
+    Such ops come from one graph launch.
+    """
     _, stream = distinct(device.stream[ops])
     _, identity = distinct(device.correlation[ops])
     return distinct(identity * (int(stream.max()) + 1) + stream)[1]
 
 
 def _in_order(device: Device, ops: I64, unit: I64, calls: I64) -> I64:
-    """Returns n for the n-th unit of ops of an id, to match the n-th call of the id; -1 if the two counts differ."""
+    """Returns, for each op, the rank of its group among all groups with the same correlation id, by start time.
+
+    The n-th group belongs to the n-th call with this id. If there are more or fewer groups than calls, returns -1.
+
+    Args:
+        device: The device ops.
+        ops: The rows of the ops in question.
+        unit: The group of each op. One call launched all ops of a group.
+        calls: For each op, how many calls have its correlation id.
+    """
     units = int(unit.max()) + 1
     start = np.full(units, np.iinfo(np.int64).max)
     np.minimum.at(start, unit, device.start[ops])

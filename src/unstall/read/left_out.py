@@ -14,11 +14,12 @@ _LONGEST = 40  # characters of a kind
 
 
 def left_out(events: Events, host_kind: I8, device_kind: I8) -> tuple[list[str], bool]:
-    """Returns notes on device events that are left out, and whether any of these events is work of an unknown kind.
+    """Returns (notes, lost): notes on device events that the timeline leaves out, and whether any of them may be work
+    of an unknown kind.
 
-    An event belongs to the device if it names a device or a stream, or if its process is labelled a GPU. In a
-    container, the program's process may have the number of a GPU. So a process with host events does not count as a
-    GPU.
+    An event belongs to the device if it names a device or a stream, or if the file labels its process as a GPU. In a
+    container, the number of the program's process may equal the number of a GPU. So a process with host events never
+    counts as a GPU.
     """
     rows = np.flatnonzero((host_kind < 0) & (device_kind < 0))
     category = events.category[rows]
@@ -53,7 +54,9 @@ def left_out(events: Events, host_kind: I8, device_kind: I8) -> tuple[list[str],
 
 
 def undirected(device: Device) -> list[str]:
-    """Returns a note if copies do not say their direction."""
+    """Returns a note if some copies do not say whether they go to the device or to the host; otherwise an empty
+    list.
+    """
     copies = device.kind == DeviceKind.COPY
     lost = int((copies & (device.direction == CopyDirection.NONE)).sum())
     if not lost:

@@ -15,10 +15,14 @@ _STRETCH_BYTES = 1 << 20  # bounds the memory of the columns, whatever the text
 
 
 class Items:
-    """The objects and lists directly inside a list. The text after the list's "[" is fed in parts.
+    """Finds the objects and lists that are direct items of a JSON list. The text after the list's "[" is fed in parts.
 
-    `starts` and `ends` are byte offsets, [start, end). The last item may have a start and no end yet. A "}" that closes
-    nothing is ignored.
+    A "}" that closes nothing is ignored.
+
+    Attributes:
+        starts: The byte offset at which each item starts.
+        ends: The byte offset after each item. The last item may have no end yet.
+        close: The offset of the "]" that ends the list, or -1. Text after it is ignored.
     """
 
     def __init__(self, text: bytes | bytearray = b"", start: int = 0) -> None:
@@ -37,11 +41,11 @@ class Items:
 
     @property
     def between(self) -> bool:
-        """Whether the next byte is directly in the list, outside of its items."""
+        """Whether the next byte is directly in the list: neither inside an item, nor after the list's end."""
         return self._depth == 0 and not self._in_text and self.close < 0
 
     def feed(self, text: bytes | bytearray, start: int = 0) -> None:
-        """Continue with `text` from `start` on."""
+        """Reads the next part of the list: `text`, from index `start` on."""
         for at in range(start, len(text), _STRETCH_BYTES):
             if self.close < 0:
                 self._stretch(text[at : at + _STRETCH_BYTES])
@@ -77,7 +81,7 @@ class Items:
         self._depth = int(depth[-1])
 
     def _leave_out_escaped(self, chars: NDArray[np.uint8], meaning: NDArray[np.uint8]) -> None:
-        """Clears the meaning of each escaped byte: one that follows an odd number of backslashes."""
+        """Sets `meaning` to 0 for each escaped byte: a byte after an odd number of backslashes."""
         slashes = np.flatnonzero(chars == _BACKSLASH)
         if self._escaped:
             slashes = np.append(-1, slashes)

@@ -38,7 +38,7 @@ class _Distributed(Struct):
 
 
 class _Recorded(Struct):
-    """How unstall's own recorder was configured."""
+    """How unstall recorded the run: by which recorder, and how it found source lines and steps."""
 
     recorder: Recorder | None = None
     lines: Literal["exact", "def", "none"] = "def"
@@ -68,7 +68,7 @@ class _PlainSteps(Struct):
 
 
 class _Stretches(Struct):
-    """Steps timed without recording."""
+    """Times of steps that ran without recording, before and after the recorded steps."""
 
     plain: _PlainSteps
 
@@ -82,7 +82,7 @@ class _Observed(Struct):
 
 
 class _Memory(Struct):
-    """What torch's allocator told as the recording ended."""
+    """The peak of the memory that torch's allocator reserved, as it was when the recording ended."""
 
     memory: _Observed
 
@@ -117,7 +117,7 @@ class _Told(Struct):
 
 
 class _Settings(Struct):
-    """What `unstall run` was told of the program's steps and of its user's files."""
+    """The options `--step` and `--user` of `unstall run`."""
 
     settings: _Told
 
@@ -127,9 +127,13 @@ class _Noted(Struct):
 
 
 def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
-    """Returns the `Meta` that the members before and after the events give. Its notes concern only these members.
+    """Returns the `Meta` of a trace, read from the JSON members before and after its list of events.
 
-    `end`: the length of the whole text in bytes. `after` is None if it was too long to keep.
+    Args:
+        before: The text before the list.
+        after: The text after the list, or None if it was too long to keep.
+        end: The length of the file's whole text in bytes, for notes.
+        path: The file.
     """
     members, notes = _members(before, b"}" if after is None else after, end)
     if after is None:
@@ -178,7 +182,10 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
 
 
 def _both(steps: _PlainSteps) -> tuple[int, int]:
-    """Returns the step times (before, after) the recording in ns. They are device times if both of these are known."""
+    """Returns (before, after): the step times in ns without recording, before and after the recorded steps.
+
+    Both are device times if both device times are known; otherwise both are host times.
+    """
     before, after = steps.before, steps.after
     if before.device_ns is None or after.device_ns is None:
         return round(before.host_ns), round(after.host_ns)
@@ -186,27 +193,29 @@ def _both(steps: _PlainSteps) -> tuple[int, int]:
 
 
 def described_races(before: bytes, after: bytes | None) -> list[DescribedRace]:
-    """Returns all races that the trace describes, or no race if any is malformed."""
+    """Returns all races that the trace describes, or an empty list if any of them is malformed."""
     members, _ = _members(before, b"}" if after is None else after, 0)
     races = _value(members, "unstall", DescribesRaces)
     return races.races[:MOST_RACES] if races else []
 
 
 def described_faults(before: bytes, after: bytes | None) -> DescribesFaults:
-    """Returns all faults that the trace describes, or none if any is malformed."""
+    """Returns all faults that the trace describes, or no faults if any of them is malformed."""
     members, _ = _members(before, b"}" if after is None else after, 0)
     return _value(members, "unstall", DescribesFaults) or DescribesFaults()
 
 
 def line_digests(before: bytes, after: bytes | None) -> dict[str, dict[int, int]]:
-    """Returns the digests of source lines that the metadata has: {file: {line: digest}}."""
+    """Returns the digests of source lines in the metadata, as {file: {line: digest}}."""
     members, _ = _members(before, b"}" if after is None else after, 0)
     found = _value(members, "unstall", _Digests)
     return found.digests if found else {}
 
 
 def _members(before: bytes, after: bytes, end: int) -> tuple[dict[str, Raw], list[str]]:
-    """Returns the readable members, and a note for each part that cannot be read."""
+    """Returns (members, notes): the JSON members that can be read, and a note for each part of the text that cannot be
+    read.
+    """
     key = b'"traceEvents":0'
     whole = _decoded(b"{" + before + key + after)
     if whole is not None:
@@ -237,11 +246,11 @@ def _value(members: dict[str, Raw], key: str, type_: type[_Value]) -> _Value | N
 
 
 def _by_device(facts: list[tuple[int, _Value]], unknown: _Value) -> tuple[_Value, ...]:
-    """Returns a fact of each device, indexed by device id."""
+    """Returns one value per device, indexed by device id. Devices that are not in `facts` get `unknown`."""
     known = {device: fact for device, fact in facts if 0 <= device < _MOST_DEVICES}
     return tuple(known.get(i, unknown) for i in range(max(known, default=-1) + 1))
 
 
 def _version(number: int | None) -> str | None:
-    """CUDA writes 12.4 as 12040."""
+    """Returns a CUDA version such as "12.4", which CUDA writes as 12040. Returns None for an impossible number."""
     return f"{number // 1000}.{number % 1000 // 10}" if number and 1000 <= number < 10**6 else None

@@ -44,18 +44,21 @@ LONGEST = 4096
 
 
 def host_kind(category: str) -> int:
-    """Returns the HostKind of a category, or -1 if it is not a host event. All API calls are CALL here."""
+    """Returns the HostKind of an event category, or -1 if the category is not one of host events.
+
+    All API calls are HostKind.CALL here. `call_kind` tells them apart.
+    """
     flat = category.lower().replace(" ", "_")
     return _HOST_KINDS.get(flat, HostKind.CALL if _CALLS.fullmatch(flat) else -1)
 
 
 def device_kind(category: str) -> int:
-    """Returns the DeviceKind of a category, or -1 if it is not device work."""
+    """Returns the DeviceKind of an event category, or -1 if its events are not device work."""
     return _DEVICE_KINDS.get(category.lower().replace(" ", "_"), -1)
 
 
 def is_no_work(category: str) -> bool:
-    """Returns whether the category is known, and its events are not work of the device."""
+    """Returns whether an event category is known to be neither host events nor device work."""
     return category in _NO_WORK
 
 
@@ -63,8 +66,10 @@ _SPAN = re.compile(r"ProfilerStep|Optimizer\.|enumerate\(DataLoader\)|Distribute
 
 
 def is_span(name: str) -> bool:
-    """Returns whether an operator's name means an annotation. Before torch 1.9, annotations had the category of
-    operators."""
+    """Returns whether an operator's name means that it is an annotation.
+
+    Before torch 1.9, annotations had the category of operators.
+    """
     return bool(_SPAN.match(name, 0, LONGEST))
 
 
@@ -116,7 +121,7 @@ def call_kind(name: str) -> HostKind:
 
 
 def wait_kind(name: str) -> WaitKind:
-    """Returns the kind of a wait, given its `cuda_sync` name ("Stream Wait Event") or its API call's name."""
+    """Returns the kind of a wait. `name` is the name of a `cuda_sync` event ("Stream Wait Event") or of an API call."""
     flat = name.replace(" ", "").lower()
     if "streamwaitevent" in flat:
         return WaitKind.STREAM_EVENT
@@ -137,7 +142,9 @@ _DIRECTIONS = (
 
 
 def copy_direction(name: str) -> CopyDirection:
-    """Returns the direction in a device copy's name: "Memcpy HtoD (Pageable -> Device)", "CopyHostToDevice"."""
+    """Returns the direction of a device copy, given its name, such as "Memcpy HtoD (Pageable -> Device)" or
+    "CopyHostToDevice".
+    """
     for direction, pattern in _DIRECTIONS:
         if pattern.search(name, 0, LONGEST):
             return direction
@@ -145,7 +152,9 @@ def copy_direction(name: str) -> CopyDirection:
 
 
 def host_memory(name: str) -> HostMemory:
-    """Returns whether the host memory of a device copy is pageable or pinned, if the copy's name says so."""
+    """Returns PAGEABLE or PINNED for the host memory of a device copy, or UNKNOWN if the copy's name does not say
+    which.
+    """
     if "Pageable" in name:
         return HostMemory.PAGEABLE
     if "Pinned" in name:
@@ -165,7 +174,9 @@ _MEMORY_KINDS |= {kind.lower().replace(" ", "_"): kind for kind in _MEMORY_KINDS
 
 
 def copy_name(kind: int | str, source: int | str, target: int | str) -> str:
-    """Returns Kineto's name of a copy, such as "Memcpy HtoD (Pageable -> Device)", or "Memcpy" for unknown kinds."""
+    """Returns Kineto's name of a copy, such as "Memcpy HtoD (Pageable -> Device)", or "Memcpy" if the kind is not
+    known.
+    """
     if kind not in _COPY_KINDS:
         return "Memcpy"
     sides = (_MEMORY_KINDS.get(side, "Unknown") for side in (source, target))
@@ -183,10 +194,11 @@ _MAX_LINE = 2**31 - 1
 
 
 def frame(name: str) -> tuple[str, int, str]:
-    """Returns (file, line, function) of a frame's name; ("", -1, name) for built-in functions and modules.
+    """Returns (file, line, function) for the name of a Python frame, or ("", -1, name) for a built-in function or a
+    module.
 
-    torch records the line where the function is defined; unstall's recorder records the line that ran. Addresses are
-    removed, so that each built-in function has one name.
+    In recordings by torch, the line is where the function is defined. In recordings by unstall, it is the line that
+    ran. Memory addresses are removed, so that each built-in function has one name.
     """
     if match := _FRAME.match(name):
         line = match["line"]

@@ -11,11 +11,11 @@ _CLIP_ROUNDS = 3  # for children that end after their parent by a rounded micros
 
 
 def find_parents(kind: I8, thread: I32, start: I64, end: I64) -> I32:
-    """Returns the innermost row that encloses each row, or -1. Rows must be sorted by (thread, start, -end).
+    """Returns, for each row, the innermost row that encloses it, or -1. Rows must be sorted by (thread, start, -end).
 
-    Operators, calls and frames nest. An annotation begins and ends inside the frames of its own `__enter__` and
-    `__exit__`, so annotations are inserted afterwards. An annotation goes between a row and its parent if the
-    annotation is within the parent.
+    Operators, calls and frames nest. An annotation begins inside the frame of its `__enter__` and ends inside the frame
+    of its `__exit__`. So annotations are inserted afterwards: between a row and its parent, if the annotation encloses
+    the row and lies within the parent.
     """
     is_span = kind == HostKind.ANNOTATION
     solid, spans = np.flatnonzero(~is_span), np.flatnonzero(is_span)
@@ -36,14 +36,14 @@ def find_parents(kind: I8, thread: I32, start: I64, end: I64) -> I32:
 
 
 def _rows(chosen: I64, parent: I32) -> I32:
-    """Converts indices into `chosen` to row numbers; -1 stays -1."""
+    """Converts indices into `chosen` to row numbers. -1 stays -1."""
     if not len(chosen):
         return parent
     return np.where(parent >= 0, chosen[np.maximum(parent, 0)], -1).astype(np.int32)
 
 
 def _previous(chosen: I64, rows: I64, thread: I32) -> I32:
-    """Returns, for each row, the last chosen row before it on the same thread, or -1."""
+    """Returns, for each row in `rows`, the last row in `chosen` before it on the same thread, or -1."""
     if not len(chosen):
         return np.full(len(rows), -1, dtype=np.int32)
     at = np.searchsorted(chosen, rows) - 1
@@ -52,9 +52,10 @@ def _previous(chosen: I64, rows: I64, thread: I32) -> I32:
 
 
 def _nest(thread: I32, start: I64, end: I64) -> I32:
-    """Returns the parents of nested events.
+    """Returns, for each event, the innermost event that encloses it, or -1.
 
-    A child that ends after its parent (rounded times; annotations that do not nest) counts as ending with it.
+    If a child ends after its parent, because times are rounded or annotations do not nest, it counts as ending with the
+    parent.
     """
     end = np.maximum(end, start)
     for _ in range(_CLIP_ROUNDS):
@@ -68,7 +69,10 @@ def _nest(thread: I32, start: I64, end: I64) -> I32:
 
 
 def _enclosing(depth: I32) -> I32:
-    """Returns the last row before each row that is one level less deep, or -1."""
+    """Returns the row that encloses each row, or -1 at depth 0. `depth` is the number of rows that enclose each row.
+
+    The enclosing row is the last earlier row that is one level less deep.
+    """
     size = len(depth)
     narrow = depth.astype(np.int16) if depth.max(initial=0) < 2**15 else depth  # numpy sorts those by radix
     rows = np.argsort(narrow, kind="stable")
@@ -80,9 +84,9 @@ def _enclosing(depth: I32) -> I32:
 
 
 def _depths(thread: I32, start: I64, end: I64) -> I32:
-    """Returns how many earlier rows of the same thread are still open when each row starts.
+    """Returns the depth of each row: how many earlier rows of its thread have not ended when it starts.
 
-    Times are doubled to distinguish an event of zero duration from one that has ended.
+    Times are doubled to distinguish an event of zero duration from an event that has ended.
     """
     depth = np.zeros(len(start), dtype=np.int32)
     cuts = np.flatnonzero(np.diff(thread)) + 1

@@ -14,10 +14,10 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 
 def begins(text: bytes) -> bool:
-    """Returns whether a file that begins with this text is a Perfetto trace.
+    """Returns whether a file that begins with `text` is a Perfetto trace.
 
     JSON may begin with the same byte, which is a line break. But JSON has no control characters, and does not parse as
-    the fields of a packet.
+    the fields of a protobuf message.
     """
     if text[:1] != bytes([_PACKET]) or not any(byte < 0x09 for byte in text):
         return False
@@ -26,7 +26,9 @@ def begins(text: bytes) -> bool:
 
 
 def _are_fields(text: bytes, at: int, end: int) -> bool:
-    """Returns whether text[at:end] is a list of fields, as far as `text` reaches."""
+    """Returns whether text[at:end] is a list of protobuf fields. If `text` ends before `end`, checks only the fields
+    that it has.
+    """
     while at < min(end, len(text)):
         key, at = _varint(text, at)
         if at < 0:
@@ -47,7 +49,7 @@ def _are_fields(text: bytes, at: int, end: int) -> bool:
 
 
 def _varint(text: bytes, at: int) -> tuple[int, int]:
-    """Returns (number, where it ends); (0, -1) if it does not end within the text."""
+    """Returns (number, end) for the protobuf varint at `at`, or (0, -1) if it does not end within the text."""
     number = shift = 0
     for i in range(at, min(at + 10, len(text))):
         number |= (text[i] & 0x7F) << shift

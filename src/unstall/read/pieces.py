@@ -28,17 +28,25 @@ _BETWEEN = b" \t\r\n,"
 
 
 class Sink(Protocol):
-    """Receives the events."""
+    """Receives the events that a `Cutter` finds."""
 
     def take(self, piece: memoryview | bytes) -> bool:
-        """Take all events of a JSON list and return True. If any event is malformed, take none and return False."""
+        """Takes all events of a JSON list and returns True. If any event is malformed, takes none and returns False."""
 
     def repair(self, event: bytes) -> bool:
-        """Take one event, repaired if necessary. Returns False if it cannot be repaired."""
+        """Takes one event, and repairs it if necessary. Returns False if it cannot be repaired."""
 
 
 class Cutter:
-    """Sends the events of a list to a sink. The window always begins with "[", followed by the rest of the list."""
+    """Cuts a trace's list of events into parts of about 1 MiB, and sends them to a sink.
+
+    The text window always begins with "[", followed by the events that were not sent yet.
+
+    Attributes:
+        cut_off: Whether the text ended before the list did.
+        unreadable: How many events were dropped.
+        first_unreadable: The byte offset of the first dropped event, or -1.
+    """
 
     def __init__(self, window: TextWindow, sink: Sink, path: Path, piece_bytes: int = PIECE_BYTES) -> None:
         self.cut_off = False  # the text ended before the list did
@@ -51,7 +59,9 @@ class Cutter:
         self._closed = self._any_taken = False
 
     def run(self) -> None:
-        """Send all events. Raises TraceError if the text is not a list of events, or if an event is too long."""
+        """Sends all events to the sink. Raises TraceError if the text is no list of events, or if an event is too
+        long.
+        """
         window = self._window
         while not self._closed:
             if self._by_gaps() and self._may_grow:
@@ -78,7 +88,9 @@ class Cutter:
         return not self._window.ended and len(self._window) <= _MOST_EVENT_BYTES
 
     def _by_gaps(self) -> bool:
-        """Take pieces as long as there is a gap to cut at. Returns False if a piece is malformed."""
+        """Sends the events in the window, cut at gaps `}, {`. Returns False if the sink finds that a part is
+        malformed.
+        """
         start = 1
         try:
             while gap := self._last_gap(start):
@@ -90,8 +102,10 @@ class Cutter:
             self._window.reopen_list(start)
 
     def _last_gap(self, start: int) -> tuple[int, int] | None:
-        """Returns where an event ends and where the next one starts, at a gap between events: the last gap within a
-        piece after `start`, else the last of all. Returns None if there is none.
+        """Finds a gap `}, {` between two events: the last gap in the first 1 MiB after `start`, else the last gap in
+        the window.
+
+        Returns (end of the event before the gap, start of the event after it), or None if there is no gap.
         """
         text = self._window.text
         near = start + self._piece_bytes
@@ -106,7 +120,9 @@ class Cutter:
         return None
 
     def _by_brackets(self) -> bool:
-        """Take all events that end within the window. Returns whether it made progress."""
+        """Sends all events that end within the window, found by their brackets. Returns whether any text was
+        consumed.
+        """
         found = Items(self._window.text, 1)
         end = 1
         for group in _groups(found.whole, self._piece_bytes):
@@ -146,17 +162,20 @@ class Cutter:
             self._drop(start)
 
     def _by_trial(self) -> bool:
-        """Take the text between each two gaps as an event. Returns whether any event was taken."""
+        """Tries the text between each two gaps as one event. Returns whether the sink took any event."""
         taken, end = self._among_the_broken(1, len(self._window))
         if taken:
             self._window.reopen_list(end)
         return taken
 
     def _among_the_broken(self, low: int, high: int) -> tuple[bool, int]:
-        """Take the events that begin in [low, high), where quotes do not match. Returns (any taken, end of the last).
+        """Sends the events that begin in [low, high), where quotes do not match.
 
-        An event may begin after each gap. It ends at the next gap. If it contains gaps itself, it ends where its
-        brackets close. The text after the returned end may be the beginning of an unfinished event.
+        An event may begin after each gap `}, {`. It ends at the next gap. If it contains gaps itself, it ends where its
+        brackets close.
+
+        Returns (any_taken, end): whether the sink took any event, and the end of the last event. The text after `end`
+        may be the beginning of an unfinished event.
         """
         text = self._window.text
         start, in_a_row = low, 0
@@ -192,18 +211,23 @@ class Cutter:
         return any_taken, start
 
     def _may_go_on(self, start: int) -> bool:
-        """Returns whether the event that begins here may end soon in text not yet read."""
+        """Returns whether the event that begins at `start` may end within text that was not read yet."""
         return self._may_grow and start + _SOON_BYTES[-1] > len(self._window)
 
     def _end_by_brackets(self, start: int) -> int:
-        """Returns the end of the event that begins at `start`, found by its brackets; 0 if it is not nearby."""
+        """Returns the end of the event that begins at `start`, found by its brackets, or 0 if it does not end within 16
+        KiB.
+        """
         for length in _SOON_BYTES:
             if ends := Items(self._window.text[start : start + length]).ends:
                 return start + ends[0]
         return 0
 
     def _take(self, start: int, end: int) -> bool:
-        """Pass events to the sink as a list. Writes "[" and "]" into the text meanwhile: a copy takes 10 % longer."""
+        """Passes the events in [start, end) to the sink as a JSON list.
+
+        Overwrites the bytes around them with "[" and "]" and restores them afterwards, since a copy takes 10 % longer.
+        """
         text = self._window.text
         if end == len(text):
             taken = self._sink.take(b"[%b]" % bytes(text[start:end]))
@@ -235,7 +259,9 @@ class Cutter:
 
 
 def _groups(spans: list[tuple[int, int]], most_bytes: int) -> Iterator[list[tuple[int, int]]]:
-    """Groups neighbouring spans, each group at most `most_bytes` long unless a single span is longer."""
+    """Yields lists of neighbouring spans. Each list covers at most `most_bytes` bytes, unless a single span is
+    longer.
+    """
     group: list[tuple[int, int]] = []
     for span in spans:
         if group and span[1] - group[0][0] > most_bytes:

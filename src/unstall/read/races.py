@@ -21,7 +21,7 @@ _KINDS = {kind.name.lower(): kind for kind in RaceKind}
 
 
 class DescribedRace(Struct, frozen=True):
-    """One row of Races, with the ids that the file uses."""
+    """One row of `Races` as the trace writes it. Calls, operators and streams are given by the ids of the trace."""
 
     kind: Literal["read_early", "written_twice", "overwritten_early", "reused", "taken_early"]
     earlier: _Number  # id of a call or an operator, -1 if unknown
@@ -33,14 +33,15 @@ class DescribedRace(Struct, frozen=True):
 
 
 class DescribesRaces(Struct):
-    """The races in the entry "unstall"."""
+    """The races in the metadata entry "unstall" of a trace."""
 
     races: list[DescribedRace] = []
 
 
 def races_of(told: list[DescribedRace], kind: I8, correlation: I64, external: I64, streams: Streams) -> Races:
-    """Returns the races. `kind`, `correlation` and `external` are columns of host rows. Leaves out races on unknown
-    streams.
+    """Converts races that a trace describes to a table. Replaces their ids by rows of the timeline.
+
+    Leaves out races on unknown streams. `kind`, `correlation` and `external` are columns of the host events.
     """
     if not told:
         return Races.none()

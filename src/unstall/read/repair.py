@@ -37,7 +37,11 @@ _PHASES: dict[str, type[Any]] = {
 
 
 def repair(event: bytes) -> tuple[Event | None, bool, bool]:
-    """Returns (the event or None, whether its text was repaired, whether its values were replaced)."""
+    """Decodes one event, and repairs it if necessary.
+
+    Returns (event, new_text, new_values): the event, or None if it cannot be repaired; whether its text was repaired;
+    whether any of its values were replaced.
+    """
     for is_repaired in (False, True):
         text = repaired(event) if is_repaired else event
         try:
@@ -53,8 +57,9 @@ def repair(event: bytes) -> tuple[Event | None, bool, bool]:
 def repaired(text: bytes) -> bytes:
     """Repairs text that is almost JSON.
 
-    Control characters become spaces, invalid UTF-8 becomes U+FFFD, the backslash of an invalid escape is kept as text,
-    and NaN and infinity become null."""
+    Control characters become spaces. Invalid UTF-8 becomes U+FFFD. The backslash of an invalid escape stays, as text.
+    NaN and infinity become null.
+    """
     text = text.decode("utf-8", "replace").encode().translate(_CONTROL_CHARACTERS)
     return _TEXT_OR_NO_NUMBER.sub(_repaired_token, text)
 
@@ -72,7 +77,10 @@ def _repaired_escape(escape: re.Match[bytes]) -> bytes:
 
 
 def _fitted(text: bytes) -> Event | None:
-    """Decodes an event with values of wrong types. Converts these values, or replaces them by their defaults."""
+    """Decodes an event that has values of wrong types. Converts such a value, or replaces it by its field's default.
+
+    Returns None if the event has no phase.
+    """
     members = _MEMBERS.decode(text)
     if "ph" not in members or not (phase := _as_text(members["ph"])):
         return None
@@ -92,7 +100,7 @@ def _built(type_: Any, members: dict[str, Raw]) -> Any:
 
 @cache
 def _fields(type_: Any) -> list[tuple[str, str, msgspec.json.Decoder[Any], Any]]:
-    """Returns (key, attribute, decoder, default) of each field."""
+    """Returns (JSON key, attribute, decoder, default) for each field of the type."""
     fields = msgspec.structs.fields(type_)
     return [(field.encode_name, field.name, msgspec.json.Decoder(field.type), field.default) for field in fields]
 
@@ -116,7 +124,7 @@ def _as_text(raw: Raw) -> str:
 
 
 def _as_whole(raw: Raw, default: int | None) -> int | None:
-    """Returns an integral number, or a string of digits, as an int; else the default."""
+    """Returns the value as an int if it is a whole number or a string of digits, otherwise `default`."""
     value = msgspec.json.decode(raw)
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         value = int(value)

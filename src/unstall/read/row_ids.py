@@ -8,7 +8,11 @@ from unstall.timeline.columns import I8, I64, HostKind, Streams
 
 
 def rows_by_id(kind: I8, correlation: I64, external: I64) -> dict[int, int]:
-    """Returns the host row of each id. The arguments are columns of host rows."""
+    """Returns a dict from the ids in a trace to host rows: the correlation ids of calls, and the external ids of
+    operators.
+
+    The arguments are columns of the host events.
+    """
     calls = (kind >= HostKind.LAUNCH) & (kind <= HostKind.CALL)
     row_of = {number: row for row, number in _numbered(external, kind == HostKind.OP)}
     row_of.update((number, row) for row, number in _numbered(correlation, calls))
@@ -16,12 +20,12 @@ def rows_by_id(kind: I8, correlation: I64, external: I64) -> dict[int, int]:
 
 
 def rows_of_streams(streams: Streams) -> dict[tuple[int, int], int]:
-    """Returns the row of each (device, stream)."""
+    """Returns a dict from (device, stream) to the row of the stream."""
     pairs = zip(streams.device.tolist(), streams.stream.tolist(), strict=True)
     return {pair: row for row, pair in enumerate(pairs)}
 
 
 def _numbered(ids: I64, wanted: np.ndarray) -> list[tuple[int, int]]:
-    """Returns (row, id) of each wanted row that has an id."""
+    """Returns (row, id) for each row that is wanted and has an id."""
     rows = np.flatnonzero(wanted & (ids >= 0))
     return list(zip(rows.tolist(), ids[rows].tolist(), strict=True))

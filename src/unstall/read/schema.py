@@ -20,7 +20,7 @@ NO_JSON = Raw(b"")
 
 
 class Args(Struct, gc=False, frozen=True):
-    """The fields of a complete event's "args" that unstall keeps. Absent fields are -1, "" or NO_JSON."""
+    """The fields of a complete event's "args" that unstall uses. A field that is absent is -1, "" or NO_JSON."""
 
     external: Id = field(default=-1, name="External id")
     stack: str = field(default="", name="Call stack")
@@ -53,7 +53,7 @@ class Args(Struct, gc=False, frozen=True):
 
 
 class Complete(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag="X"):
-    """An event with a start and a duration."""
+    """An event with a start and a duration (phase "X")."""
 
     category: str = field(default="", name="cat")
     name: str = ""
@@ -65,7 +65,7 @@ class Complete(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", t
 
 
 class Arrow(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag="s"):
-    """The start of a flow arrow."""
+    """The start of a flow arrow (phase "s")."""
 
     id: Id = -1
     thread: int | str = field(default="", name="tid")
@@ -74,11 +74,11 @@ class Arrow(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag=
 
 
 class ArrowEnd(Arrow[Number], Generic[Number], gc=False, frozen=True, tag_field="ph", tag="f"):
-    """The end of a flow arrow."""
+    """The end of a flow arrow (phase "f")."""
 
 
 class MemoryArgs(Struct, gc=False, frozen=True):
-    """A change of allocator state."""
+    """The "args" of a "[memory]" event: how many bytes were allocated or freed, and the totals after that."""
 
     device_type: Id = field(default=0, name="Device Type")
     device: Id = field(default=-1, name="Device Id")
@@ -88,7 +88,7 @@ class MemoryArgs(Struct, gc=False, frozen=True):
 
 
 class Instant(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag="i"):
-    """An event at one time. Only "[memory]" is used."""
+    """An event without a duration (phase "i"). Only events with the name "[memory]" are used."""
 
     name: str = ""
     ts: Number | None = None
@@ -96,14 +96,16 @@ class Instant(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", ta
 
 
 class LabelArgs(Struct, gc=False, frozen=True):
-    """The arguments of a label: a name, or a text about a process. Empty if absent."""
+    """The "args" of a label: the name of a process or a thread, or a text about a process. A field that is absent is
+    "".
+    """
 
     name: str = ""
     labels: str = ""
 
 
 class Label(Struct, gc=False, frozen=True, tag_field="ph", tag="M"):
-    """Metadata of a process or a thread."""
+    """An event that names or describes a process or a thread (phase "M")."""
 
     name: str = ""
     process: int | str = field(default="", name="pid")
@@ -123,6 +125,9 @@ Event: TypeAlias = Complete[Any] | Arrow[Any] | Instant[Any] | Label | Other
 
 
 def event_type(number: Any) -> Any:
-    """Returns the union of the types of all phases, for msgspec. Times are of type `number`. The tag is "ph"."""
+    """Returns a union of the event types of all phases, for a msgspec decoder. `number` is the type of times.
+
+    The member "ph" of an event, its phase, selects the type.
+    """
     timed: list[Any] = [Complete, Arrow, ArrowEnd, Instant]
     return reduce(operator.or_, [*(phase[number] for phase in timed), Label, *_OTHERS])

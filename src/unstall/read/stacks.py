@@ -15,7 +15,9 @@ from unstall.timeline.grouping import by_text, distinct
 
 @dataclass(slots=True)
 class Interner:
-    """A growing list of distinct texts, with the index of each."""
+    """A growing list of distinct texts. Calling it with a text returns the index of the text. A new text is added
+    first.
+    """
 
     texts: list[str]
     index: dict[str, int]
@@ -32,9 +34,9 @@ class Interner:
 
 
 class StackTree:
-    """Builds `Lines` and `Stacks`. The same frame called from the same stack is one node.
+    """Builds `Lines` and `Stacks`, in which equal frames that were called from the same stack share one row.
 
-    `exact` means that the lines of frames are the lines that ran. Built-in functions have no line.
+    If `exact` is set, the line of a frame is the line that ran, and not the line where its function is defined.
     """
 
     def __init__(self, intern: Interner, *, exact: bool = False) -> None:
@@ -44,15 +46,26 @@ class StackTree:
         self._node_of: dict[tuple[int, int], int] = {}
 
     def line(self, name: str) -> int:
-        """Returns the row of Lines for a frame's name."""
+        """Returns the row of `Lines` for a frame, given its name such as "train.py(12): step". Adds a row for a new
+        frame.
+        """
         return self._line_of.setdefault(frame(name), len(self._line_of))
 
     def node(self, parent: int, line: int) -> int:
-        """Returns the row of Stacks for a frame called from `parent`."""
+        """Returns the row of `Stacks` for a frame. Adds a row for a new frame.
+
+        `line` is the frame's row of `Lines`. `parent` is the row of `Stacks` for the frame's caller, or -1.
+        """
         return self._node_of.setdefault((parent, line), len(self._node_of))
 
     def of_frames(self, rows: I32, names: I32, parent: I32) -> I32:
-        """Returns the node of the innermost Python frame around each host event, or -1. `rows` are the frames' rows."""
+        """Returns, for each host event, the row of `Stacks` of the innermost Python frame around the event, or -1.
+
+        Args:
+            rows: The host rows that are Python frames.
+            names: The name of each host event.
+            parent: The host row that encloses each host event, or -1.
+        """
         node = np.full(len(names), -1, dtype=np.int32)
         if not len(rows):
             return node
@@ -79,7 +92,10 @@ class StackTree:
         return np.array(nodes, dtype=np.int32)[inverse]
 
     def of_texts(self, texts: I32, wanted: Bool) -> I32:
-        """Returns the nodes of "Call stack" texts (innermost frame first), -1 for rows that are not `wanted`."""
+        """Returns the row of `Stacks` for each "Call stack" text, which lists frames from the innermost outwards.
+
+        Rows that are not `wanted`, or have no text, get -1.
+        """
         node = np.full(len(texts), -1, dtype=np.int32)
         rows = np.flatnonzero(wanted & (texts >= 0))
         if not len(rows):
@@ -95,7 +111,7 @@ class StackTree:
         return node
 
     def tables(self, digests: Mapping[str, Mapping[int, int]]) -> tuple[Lines, Stacks]:
-        """Returns the tables built so far. `digests`: the digests of source lines, by file and line."""
+        """Returns (lines, stacks): the finished tables. `digests` has the digests of source lines, by file and line."""
         places, none = list(self._line_of), dict[int, int]()
         lines = Lines(
             file=np.array([self._intern(file) for file, _, _ in places], dtype=np.int32),

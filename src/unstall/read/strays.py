@@ -25,9 +25,15 @@ _MOST_STRAYS = 256  # threads, those with most calls first; a program has a thre
 
 
 def at_home(events: Events, kind: I8, thread: I32, threads: Threads) -> I32:
-    """Returns the thread of each row, as a row of `threads`. Calls move to the thread of the operators around them.
+    """Returns the thread of each event. Moves a call to the thread whose operators ran at the time of the call.
 
-    If calls have the ids of their operators, nothing moves. `kind`: the HostKind of each row, or -1.
+    If calls have the ids of their operators, moves nothing.
+
+    Args:
+        events: The events.
+        kind: The HostKind of each event, or -1.
+        thread: The recorded thread of each event, as a row of `threads`.
+        threads: All threads.
     """
     is_call = (kind >= HostKind.LAUNCH) & (kind <= HostKind.CALL)
     ops = np.flatnonzero(kind == HostKind.OP)
@@ -60,7 +66,7 @@ def at_home(events: Events, kind: I8, thread: I32, threads: Threads) -> I32:
 
 
 def _outside(events: Events, calls: I64, ops: I64, thread: I32) -> I64:
-    """Returns the rows in `calls` that lie in no operator of their own thread."""
+    """Returns those of `calls` that are not inside any operator of their own thread."""
     inside = np.zeros(len(calls), dtype=np.bool_)
     time = _middle(events, calls)
     open_on = dict(groups(thread[ops]))
@@ -75,10 +81,10 @@ def _outside(events: Events, calls: I64, ops: I64, thread: I32) -> I64:
 
 
 def _closest(events: Events, calls: I64, homes: list[tuple[int, _Nested]], thread: I32, threads: Threads) -> I32:
-    """Returns the thread of the shortest event around each call in its process, or the call's own thread if there is
-    none.
+    """Returns, for each call, the thread of its process that has the shortest event around the call.
 
-    A thread that waits for another thread, such as autograd's, is in a long event meanwhile.
+    Returns the call's own thread if no event is around it. The shortest event counts, because a thread that waits for
+    another thread is in a long event meanwhile.
     """
     result = thread[calls]
     shortest = np.full(len(calls), np.iinfo(np.int64).max)
@@ -91,12 +97,12 @@ def _closest(events: Events, calls: I64, homes: list[tuple[int, _Nested]], threa
 
 
 def _middle(events: Events, rows: I64) -> I64:
-    """Returns the time in the middle of each event: the clocks of calls and of operators may differ a little."""
+    """Returns the middle of each event's time, since the clocks of calls and of operators may differ a little."""
     return events.start[rows] + events.duration[rows] // 2
 
 
 class _Nested:
-    """Events of one thread, nested."""
+    """The events of one thread, with the parent of each."""
 
     def __init__(self, events: Events, rows: I64, kind: I8) -> None:
         start, end = events.start[rows], events.start[rows] + events.duration[rows]
@@ -105,7 +111,7 @@ class _Nested:
         self.parent = find_parents(kind[rows[order]], np.zeros(len(rows), dtype=np.int32), self.start, self.end)
 
     def around(self, time: I64) -> I64:
-        """Returns the length in ns of the innermost event around each time, -1 if there is none."""
+        """Returns, for each time, the length in ns of the innermost event that runs then, or -1 if no event does."""
         last = (np.searchsorted(self.start, time, side="right") - 1).astype(np.int32)
         inner = first_reaching(self.parent, self.end, last, time)
         length = self.end[inner] - self.start[inner]
@@ -115,9 +121,11 @@ class _Nested:
 def _fits(
     events: Events, mine: I64, homes: list[tuple[int, _Nested]], calls: I64, busy: dict[int, I64]
 ) -> Iterator[tuple[int, int]]:
-    """Yields (total ns of the innermost operators around the calls `mine`, thread) for each possible thread.
+    """Yields (ns, thread) for each thread in `homes` that may have made the calls `mine`.
 
-    The operators of the right thread fit the calls most closely. A thread makes one call at a time.
+    `ns` is the total length of the innermost operators around the calls. The right thread has the smallest total, since
+    its operators fit the calls most closely. A thread makes one call at a time, so a thread with other calls at the
+    same time is left out.
     """
     start = events.start[mine]
     end = start + events.duration[mine]
@@ -130,7 +138,7 @@ def _fits(
 
 
 def _overlap(start: I64, end: I64, other: I64, duration: I64) -> bool:
-    """Returns whether any of the intervals [start, end) and [other, other + duration) overlap."""
+    """Returns whether any interval [start, end) overlaps any interval [other, other + duration)."""
     order = np.argsort(start, kind="stable")
     ends = np.maximum.accumulate(end[order])
     before = np.searchsorted(start[order], other + duration, side="left") - 1

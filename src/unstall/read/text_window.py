@@ -8,7 +8,14 @@ from unstall.read.unpack import DamagedError
 
 
 class TextWindow:
-    """A window onto a text: it grows at its end as blocks are read, and shrinks at its front."""
+    """The part of a text that is held in memory. It grows at its end as blocks are read, and shrinks at its front.
+
+    Attributes:
+        text: The bytes in memory.
+        end: The byte offset in the whole text at which the window ends.
+        ended: Whether the whole text was read.
+        damage: Why the file could not be unpacked to its end, or "".
+    """
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self.text = bytearray()
@@ -25,7 +32,7 @@ class TextWindow:
         return self.end - len(self.text)
 
     def more(self) -> bool:
-        """Read one more block. Returns False at the end of the text."""
+        """Reads one more block. Returns False at the end of the text."""
         try:
             block = next(self._blocks, b"")
         except DamagedError as error:
@@ -36,7 +43,11 @@ class TextWindow:
         return not self.ended
 
     def double(self) -> None:
-        """Double the window. Rescanning it after each doubling then costs at most two scans of the whole text."""
+        """Reads blocks until the window is twice as long.
+
+        If a caller scans the window again after each doubling, all scans together cost at most two scans of the whole
+        text.
+        """
         wanted = 2 * len(self)
         while len(self) < wanted and self.more():
             pass
@@ -45,6 +56,6 @@ class TextWindow:
         self.text = self.text[count:]
 
     def reopen_list(self, start: int) -> None:
-        """Skip to the byte before `start` and replace it by "[". The rest is then a list that begins at `start`."""
+        """Removes the text before index `start`, and puts "[" in front of the rest, which is then a JSON list."""
         self.skip(start - 1)
         self.text[:1] = b"["

@@ -30,20 +30,24 @@ _ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\
 
 
 class Decompressor(Protocol):
-    """The method of `zlib.decompressobj()` that is used. zlib does not export that object's type."""
+    """The method of `zlib.decompressobj()` that unstall uses. zlib does not export that object's type."""
 
     def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
 
 
 class DamagedError(Exception):
-    """The compressed data is damaged. All text before the damage is good."""
+    """The compressed data is damaged. The text that was read before the damage is good."""
 
 
 def blocks(path: Path, progress: Progress | None = None) -> Generator[bytes, None, None]:
-    """Yields the text of a file in blocks of at most `BLOCK_BYTES`. Calls `progress` with (bytes read, file size).
+    """Yields the uncompressed text of a file in blocks of at most `BLOCK_BYTES`.
 
-    A caller that does not read to the end must close the generator. Raises TraceError if the file cannot be opened or
-    expands too much, and DamagedError after the last good block if the compressed data is damaged.
+    Calls `progress` with (bytes of the file read so far, size of the file). A caller that does not read to the end must
+    close the generator.
+
+    Raises:
+        TraceError: The file cannot be opened, or its text is more than 250 times as long as the file.
+        DamagedError: The compressed data is damaged. The blocks before the damage were yielded.
     """
     try:
         with path.open("rb", buffering=0) as file:
@@ -65,9 +69,9 @@ def blocks(path: Path, progress: Progress | None = None) -> Generator[bytes, Non
 
 @contextmanager
 def _short_turns() -> Iterator[None]:
-    """Shortens the interpreter's switch interval, so that the unpacking thread gets the GIL sooner.
+    """Shortens the interpreter's switch interval, so that the thread that unpacks the file gets the GIL sooner.
 
-    The thread holds the GIL only briefly. With the usual 5 ms, the thread would wait longer than it works.
+    That thread holds the GIL only briefly. With the usual interval of 5 ms, it would wait longer than it works.
     """
     usual = sys.getswitchinterval()
     sys.setswitchinterval(min(usual, _TURN_S))
@@ -78,7 +82,7 @@ def _short_turns() -> Iterator[None]:
 
 
 def _ahead(source: Iterator[tuple[bytes, int]]) -> Generator[tuple[bytes, int], None, None]:
-    """Yields the blocks of `source`, which a thread reads a few blocks ahead."""
+    """Yields the blocks of `source`. A thread reads them, at most a few blocks ahead of the caller."""
     permits: SimpleQueue[bool] = SimpleQueue()
     made: SimpleQueue[tuple[bytes, int] | Exception | None] = SimpleQueue()
 
@@ -108,7 +112,9 @@ def _ahead(source: Iterator[tuple[bytes, int]]) -> Generator[tuple[bytes, int], 
 
 
 def _unpack(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
-    """Yields (text, bytes of the file read so far)."""
+    """Yields (text, bytes of the file read so far). Raises TraceError if the file is another kind of archive, or
+    expands too much.
+    """
     start = file.read(_PACKED_BYTES)
     if start.startswith(_GZIP):
         packed = _gunzip(file, start)
@@ -134,7 +140,9 @@ def _unpack(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
 
 
 def _gunzip(file: BinaryIO, packed: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yields (text, bytes of the file read so far) from all members of a gzip file. Ignores padding after them."""
+    """Yields (text, bytes of the file read so far) from all members of a gzip file. Ignores padding after the
+    members.
+    """
     while packed.startswith(_GZIP):
         member = zlib.decompressobj(wbits=31)
         while not member.eof:
@@ -156,7 +164,11 @@ def _gunzip(file: BinaryIO, packed: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _up_to_damage(member: Decompressor, packed: bytes) -> bytes:
-    """Returns the text before the damage, decompressed byte by byte: zlib discards it when it raises."""
+    """Returns the text before the damage in `packed`.
+
+    zlib discards this text when it raises. So `member`, a copy of the decompressor from before the error, decompresses
+    byte by byte.
+    """
     text = bytearray()
     with suppress(zlib.error):
         for i in range(len(packed)):
@@ -181,7 +193,9 @@ def _unzstd(file: BinaryIO, packed: bytes, path: Path) -> Iterator[tuple[bytes, 
 
 
 def _zstd_reader(file: BinaryIO, path: Path) -> Any:
-    """Returns a reader of Python's own zstd (3.14 or later), else of the package `zstandard` if it is installed."""
+    """Returns a reader by Python's own zstd (3.14 or later), else by the package `zstandard`. Raises TraceError if
+    there is neither.
+    """
     file.seek(0)
     try:
         return importlib.import_module("compression.zstd").ZstdFile(file)

@@ -16,10 +16,12 @@ _LONG_AGO, _NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 def find_waits(
     host: Host, device: Device, streams: Streams, events: Events, intern: Interner, *, complete: bool
 ) -> tuple[Waits, list[str]]:
-    """Returns all host waits and stream waits, and a note on waits whose event is unknown.
+    """Finds what each wait of the host or of a stream waited for.
 
-    `complete`: whether the file names the event of every wait. If so, an event that is not named was recorded before
-    the recording began, or never.
+    Returns (waits, notes): the waits, and a note if the event of some waits is not known.
+
+    `complete` is whether the file names the event of every wait. If so, an event without a record in the file was
+    recorded before the recording began, or never.
     """
     calls = np.flatnonzero((host.kind == HostKind.SYNC) | (host.kind == HostKind.EVENT_WAIT))
     said = _said(host.correlation[calls], events)
@@ -70,7 +72,7 @@ def find_waits(
 
 
 def _said(correlation: I64, events: Events) -> I64:
-    """Returns the index into `events.sync_*` for each call, or -1 if the file does not describe its wait."""
+    """Returns, for each call, the row of `events.sync_*` that describes its wait, or -1 if no row does."""
     if not len(events.sync_row):
         return np.full(len(correlation), -1, dtype=np.int64)
     theirs = events.correlation[events.sync_row]
@@ -81,15 +83,16 @@ def _said(correlation: I64, events: Events) -> I64:
 
 
 def _stream_rows(streams: Streams, device: I32, stream: I64) -> I32:
-    """Returns the rows of Streams for (device, stream) ids, -1 if no op ran on that stream."""
+    """Returns the row in `streams` of each (device, stream) pair, or -1 if no op ran on that stream."""
     known = {pair: row for row, pair in enumerate(zip(streams.device.tolist(), streams.stream.tolist(), strict=True))}
     asked = zip(device.tolist(), stream.tolist(), strict=True)
     return np.array([known.get(pair, -1) for pair in asked], dtype=np.int32)
 
 
 def _neighbour_streams(host: Host, device: Device, calls: I64) -> tuple[I32, I32]:
-    """Returns, for each call, the streams of the last launch before it and the next launch after it on its thread, or
-    -1.
+    """Returns (before, after): for each call, the stream of the last launch before it, and of the next launch after it.
+
+    Only launches of the call's own thread count. -1 means that the thread has no such launch.
     """
     stream_of = np.full(len(host), -1, dtype=np.int32)
     joined = device.launch >= 0
@@ -117,11 +120,13 @@ def _by_correlation(host: Host, records: I64, correlation: I64) -> I32:
 
 
 def _guess_records(host: Host, calls: I64, records: I64, event_id: I64, missing: Bool) -> I32:
-    """Returns the likely record call of each missing wait, or -1.
+    """Returns the likely record call of each wait in `missing`, or -1.
 
-    From CUDA 12.9 on, CUPTI's event ids number the record calls: the n-th id is the n-th record. The first record's id
-    is not in the file. It is inferred as the smallest id with which no wait comes before its record. That is exact if
-    some wait is for the latest record, as in `wait_stream`. Without ids, a wait is for its own thread's latest record.
+    From CUDA 12.9 on, CUPTI's event ids number the record calls: the n-th id is the n-th record. The file does not have
+    the id of the first record. So that id is inferred: it is the smallest id with which no wait comes before its
+    record. That is exact if some wait is for the latest record, as in `wait_stream`.
+
+    A wait without an event id is taken to be for the latest record of its own thread.
     """
     seen = np.searchsorted(host.start[records], host.start[calls])
     numbered = missing & (event_id >= 0)
@@ -142,9 +147,9 @@ def _guess_records(host: Host, calls: I64, records: I64, event_id: I64, missing:
 
 
 def _contradicted(host: Host, device: Device, waits: Waits) -> Bool:
-    """Returns which inferred stream waits contradict the recorded times of the device.
+    """Returns, for each wait, whether it was inferred and cannot be right, given the recorded times of the device.
 
-    If a stream waits for an event, its next op cannot start before the op recorded ahead of that event has ended.
+    If a stream waits for an event, its next op cannot start before the ops recorded before that event have ended.
     """
     guesses = np.flatnonzero(waits.inferred & (waits.kind == WaitKind.STREAM_EVENT) & (waits.record >= 0))
     launched = np.flatnonzero(device.launch >= 0)

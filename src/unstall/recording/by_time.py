@@ -14,9 +14,10 @@ _FOR_S = 2.0
 
 
 class ByTime:
-    """Calls `begin` after `after_s` seconds, and `end` another `for_s` seconds later, on a thread of its own.
+    """A timer that begins and ends a recording, on a thread of its own.
 
-    If `is_wanted` returns False when the timer starts, calls neither.
+    It calls `begin` after `after_s` seconds, and `end` another `for_s` seconds later. It calls neither if `is_wanted`
+    returns False when the timer starts.
     """
 
     def __init__(
@@ -30,8 +31,17 @@ class ByTime:
         begin: Callable[[], bool],
         end: Callable[[], None],
     ) -> None:
-        """`passed_s` returns how many seconds of `after_s` have passed. `may_begin` returns whether the window may
-        begin now. `begin` returns whether it began. If `after_s` is None, waits until the device seems to be in use."""
+        """Takes the times and the functions to call.
+
+        Args:
+            after_s: When to begin, in s. If None, begins once the device seems to be in use.
+            for_s: How long to record, in s; 2 if None.
+            passed_s: Returns how many seconds of `after_s` have passed.
+            is_wanted: Returns whether a recording by time is still wanted.
+            may_begin: Returns whether the recording may begin now.
+            begin: Begins the recording. Returns whether it has begun.
+            end: Ends the recording.
+        """
         self._after_s, self._for_s = after_s, for_s
         self._passed_s = passed_s
         self._is_wanted, self._may_begin = is_wanted, may_begin
@@ -40,21 +50,23 @@ class ByTime:
 
     @property
     def is_due(self) -> bool:
-        """Whether `after_s` has passed, and the window may begin now. False if `after_s` is None."""
+        """Whether `after_s` seconds have passed and the recording may begin now. False if `after_s` is None."""
         after_s = self._after_s
         return after_s is not None and self._passed_s() >= after_s and self._is_wanted() and self._may_begin()
 
     def start(self, *, begun: bool = False) -> None:
-        """Starts the timer's thread. `begun`: the window has already begun, so only its end is timed.
+        """Starts the timer's thread. Call it only after CUDA was initialised.
 
-        Call this only after CUDA was initialised. Before that, a program may fork its workers, and no thread of ours
-        may run during a fork.
+        Before that, a program may fork its workers, and no thread of unstall may run during a fork.
+
+        Args:
+            begun: Whether the recording has already begun. If so, only its end is timed.
         """
         if begun or self._is_wanted():
             start_thread(lambda: self._watch(begun))
 
     def stop(self) -> None:
-        """Ends the waiting. If the window has begun, its end comes now; otherwise there will be none."""
+        """Stops waiting. If the recording has begun, it ends now. Otherwise it never begins."""
         self._over.set()
 
     def _watch(self, begun: bool) -> None:
@@ -74,9 +86,10 @@ class ByTime:
         return self._begin()
 
     def _wait_for_work(self) -> None:
-        """Waits until two checks in a row saw memory being allocated: a program may prepare its data for a long time.
+        """Waits until two checks in a row have seen that memory was allocated.
 
-        A program that replays CUDA graphs allocates none, so the wait is limited.
+        A program may prepare its data for a long time before it uses the device. The wait is limited, because a program
+        that replays CUDA graphs allocates no memory.
         """
         used, before = 0, device.allocations()
         for _ in range(_MOST_LOOKS):

@@ -15,7 +15,10 @@ from unstall.recording.window import MakeLineClock, MakeRecorder
 
 
 def arm(settings: str | None) -> None:
-    """Prepares to record this process with these `settings`. If that fails, the journal says why.
+    """Prepares to record this process. If that fails, the recording's journal says why.
+
+    Args:
+        settings: The settings, as JSON.
 
     Raises:
         ValueError: `settings` are invalid.
@@ -30,7 +33,13 @@ def arm(settings: str | None) -> None:
 def begin(
     settings: Settings, make_recorder: MakeRecorder | None = None, make_line_clock: MakeLineClock | None = None
 ) -> None:
-    """Arms a session, and opens its journal. The recorder is chosen when the window begins."""
+    """Opens the journal, and starts a session that waits for the program's steps.
+
+    Args:
+        settings: The settings of the recording.
+        make_recorder: Makes the recorder when the recording begins. If None, `settings` decide which one.
+        make_line_clock: Makes the line clock when the recording begins. If None, `settings` decide which one.
+    """
     journal = open_journal(settings)
     if settings.keep_arguments:
         journal.write("arguments", argv=sys.orig_argv, environment=dict(os.environ))
@@ -41,7 +50,7 @@ def begin(
 
 
 def first_steps_for(settings: Settings) -> FirstSteps:
-    """Returns a recording of the first steps, with the recorder that these settings choose."""
+    """Returns a recording of the program's first steps, by the recorder that these settings choose."""
     stand_in = _first_steps(stand_in_settings_of(settings)) if settings.by_torch else None
     return _first_steps(settings_of(settings), stand_in)
 
@@ -52,7 +61,7 @@ def _first_steps(settings: Settings, stand_in: FirstSteps | None = None) -> Firs
 
 
 def open_journal(settings: Settings) -> Journal:
-    """Opens a new recording's journal. Its first entry names the process and the settings."""
+    """Opens the journal of a new recording. Its first entries describe the process and the settings."""
     journal = Journal(settings.folder)
     folder = os.getcwd()  # noqa: PTH109 - as text
     journal.write("armed", pid=os.getpid(), folder=folder, program=_program(), began_s=time.time())
@@ -61,14 +70,20 @@ def open_journal(settings: Settings) -> Journal:
 
 
 def _program() -> str:
-    """Returns what this process runs, without arguments, which may hold secrets: a script, or -m and a module."""
+    """Returns the script or the module (as -m and its name) that this process runs.
+
+    Omits the arguments, which may hold secrets.
+    """
     if sys.argv[:1] == ["-m"]:  # until Python has found the module
         return f"-m {sys.orig_argv[-len(sys.argv)]}"
     return str(sys.argv[0]) if sys.argv else ""
 
 
 class Chosen:
-    """The recorder and the line clock for these settings, imported and made when needed."""
+    """Makes the recorder and the line clock that these settings choose. Both are imported only when they are made.
+
+    A line clock records which line runs.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -82,5 +97,5 @@ class Chosen:
         return recorder
 
     def line_clock(self) -> Recorder | None:
-        """Returns the separate line clock for the recorder that `recorder()` returns, or None if it needs none."""
+        """Returns the line clock that works beside the recorder of `recorder()`; None if this recorder needs none."""
         return self._lines

@@ -17,9 +17,13 @@ from unstall.recording.torch_profiler import TorchProfiler
 
 
 def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
-    """Returns (the recorder, the separate line clock or None), for settings that `check_choices` accepts.
+    """Returns the recorder and the line clock for these settings, which `check_choices` has accepted.
 
-    Raises UnstallError if a requested recorder or line clock does not work here.
+    Returns:
+        (recorder, line clock). The line clock is None if no lines are wanted, or if the recorder itself finds them.
+
+    Raises:
+        UnstallError: A recorder or line clock that the settings name does not work here.
     """
     folder = Path(settings.folder)
     if settings.by_torch:
@@ -35,7 +39,10 @@ def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
 
 
 def _lines_with_cupti(settings: Settings, folder: Path) -> Recorder | None:
-    """Returns `CallStacks`, which costs next to nothing, or else a line clock. None if no lines are wanted."""
+    """Returns the recorder of source lines that works beside the CUPTI recorder; None if no lines are wanted.
+
+    Prefers `CallStacks`, which costs next to nothing, to a line clock.
+    """
     if settings.lines == "none":
         return None
     if settings.lines == "calls" or (settings.lines == "auto" and unavailable() is None):
@@ -46,8 +53,8 @@ def _lines_with_cupti(settings: Settings, folder: Path) -> Recorder | None:
 def _torch(settings: Settings, folder: Path, instead: str | None) -> tuple[Recorder, Recorder | None]:
     """Returns torch's recorder and its line clock.
 
-    Without sys.monitoring, the stacks of torch.profiler cost less than sys.settrace. But they would replace a profiler
-    that the program runs, such as cProfile, and sys.settrace would replace a debugger.
+    Without sys.monitoring, stacks by torch.profiler cost less than sys.settrace. But they would replace a profiler that
+    the program runs, such as cProfile, and sys.settrace would replace a debugger.
     """
     auto = settings.lines == "auto" and available() == "settrace"
     stacks = auto and not _is_profiled()
@@ -57,7 +64,7 @@ def _torch(settings: Settings, folder: Path, instead: str | None) -> tuple[Recor
 
 
 def _is_profiled() -> bool:
-    """Returns whether the program has a Python profiler active, on this thread or on threads that it starts."""
+    """Returns whether the program runs a Python profiler, on this thread or on threads that it starts."""
     return sys.getprofile() is not None or threading.getprofile() is not None
 
 

@@ -36,8 +36,10 @@ _CHANGED = 0.05  # of the SM clock; an undisturbed GPU varies by 15 MHz, under 1
 
 
 class GpuClocks(TypedDict, total=False):
-    """The state of one device at one moment. Values that the driver does not know are missing. NVML's `index` is always
-    present."""
+    """The state of one device at one moment. Values that the driver does not know are missing.
+
+    Only `index`, NVML's index of the device, is always present.
+    """
 
     index: Required[int]
     uuid: str
@@ -67,10 +69,10 @@ class _PciInfo(ctypes.Structure):
 
 
 def read_clocks(library: str | Path = _LIBRARY) -> list[GpuClocks]:
-    """Returns the clocks of every device that the driver shows, used by this process or not. Empty without NVML.
+    """Returns the clocks of every device that the driver shows, whether or not this process uses it. Never raises.
 
-    Never raises. `reasons` say, in the driver's words, why the clocks are not higher, throttling or not. NVML is
-    started and shut down inside, so do not call this within a timed step.
+    The list is empty without NVML. `reasons` of a device say, in the driver's words, why its clocks are not higher,
+    even if it is not throttled. NVML is started and shut down in this call, so do not call it within a timed step.
     """
     try:
         nvml = ctypes.CDLL(str(library))
@@ -91,7 +93,7 @@ def read_clocks(library: str | Path = _LIBRARY) -> list[GpuClocks]:
 def throttled(before: Sequence[GpuClocks], after: Sequence[GpuClocks]) -> list[str]:
     """Returns a sentence for each device that was throttled, or whose SM clock changed by more than 5 %.
 
-    If a device was idle at either moment, its change does not count, because an idle device lowers its clock.
+    An idle device lowers its clock. So the change of a device that was idle at one of the two moments does not count.
     """
     earlier = {_identity(device): device for device in before}
     pairs = ((earlier[_identity(device)], device) for device in after if _identity(device) in earlier)
@@ -100,13 +102,13 @@ def throttled(before: Sequence[GpuClocks], after: Sequence[GpuClocks]) -> list[s
 
 
 def _call(nvml: ctypes.CDLL, name: str, *arguments: Any) -> bool:
-    """Returns whether NVML has this function and it succeeded."""
+    """Calls a function of NVML. Returns whether NVML has this function and the call succeeded."""
     function = getattr(nvml, name, None)
     return function is not None and function(*arguments) == _SUCCESS
 
 
 def _read_device(nvml: ctypes.CDLL, index: int) -> GpuClocks | None:
-    """Returns the device's state; None if this user may not see it, or it fell off the bus."""
+    """Returns the state of a device; None if this user may not see it, or if it fell off the bus."""
     device = ctypes.c_void_p()
     if not _call(nvml, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device)):
         return None
@@ -150,7 +152,7 @@ def _reasons(nvml: ctypes.CDLL, device: ctypes.c_void_p) -> list[str] | None:
 
 
 def _reason(bit: int) -> str:
-    """Returns the name of a throttling reason, or its bit if only newer drivers know the reason."""
+    """Returns the name of the throttling reason with this bit: "reason_BIT" if only newer drivers name it."""
     return _REASONS[bit] if bit < len(_REASONS) else f"reason_{bit}"
 
 
@@ -159,7 +161,7 @@ def _identity(device: GpuClocks) -> str | int:
 
 
 def _sentence(before: GpuClocks, after: GpuClocks) -> str | None:
-    """Returns a sentence on one device, if there is anything to report."""
+    """Returns a sentence on one device; None if it was not throttled and kept its speed."""
     reasons = list(dict.fromkeys((*before.get("reasons", ()), *after.get("reasons", ()))))
     causes = [reason for reason in reasons if reason not in _NO_THROTTLING]
     if causes:
@@ -182,5 +184,5 @@ def _speeds(before: GpuClocks, after: GpuClocks) -> str:
 
 
 def _title(device: GpuClocks) -> str:
-    """`GPU 0 (NVIDIA H200)`, by NVML's index, which is nvidia-smi's."""
+    """Returns the name of a device in sentences, `GPU 0 (NVIDIA H200)`. The index is that of nvidia-smi."""
     return f"GPU {device['index']} ({device['name']})" if "name" in device else f"GPU {device['index']}"

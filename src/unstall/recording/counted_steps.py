@@ -9,7 +9,10 @@ _MOST_PROVING = 200  # boundaries by which proofs put off a recording; a program
 
 
 class CountedSteps(StepSources):
-    """Counts step boundaries by source like `StepSources`, and also those since the last proof (`steps.proving`)."""
+    """Counts step boundaries by source (such as an optimizer), like `StepSources`, and also those since the last proof.
+
+    A proof is a check of a CUDA graph by a helper (`steps.proving`). It makes a step slower than others.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -17,24 +20,24 @@ class CountedSteps(StepSources):
         self._proving: dict[StepSource, int] = {}  # boundaries up to the last step that proved a graph
 
     def since_proof(self, source: StepSource) -> int:
-        """Returns how many boundaries of the source counted after the last proof."""
+        """Returns how many boundaries of the source have come since the last proof."""
         return self.count(source) - self._proving.get(source, 0)
 
     def proved(self) -> bool:
-        """Returns whether a helper has checked a graph (`steps.proving`) since the last call of this method."""
+        """Returns whether a helper has checked a graph (`steps.proving`) since the previous call of this method."""
         proofs, before = steps.proofs(), self._proofs
         self._proofs = proofs
         return proofs != before
 
     def note_proofs(self, source: StepSource) -> bool:
-        """If a helper has proved something since the last check, restarts the counts of `since_proof`.
+        """Restarts the counts of `since_proof` if a helper has checked a graph since the previous call.
 
         Returns whether the counts were restarted.
         """
         return self.proved() and self.begin_again(source)
 
     def begin_again(self, source: StepSource) -> bool:
-        """Restarts the counts of `since_proof`. After 200 boundaries of the source, does nothing and returns False."""
+        """Restarts the counts of `since_proof`. Returns False without a restart after 200 boundaries of the source."""
         if self.count(source) > _MOST_PROVING:
             return False
         self._proving = self.counts()

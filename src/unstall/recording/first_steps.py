@@ -33,7 +33,10 @@ _LONG_NS = 60_000_000_000  # ns; few steps of a program with such long ones are 
 
 
 class FirstSteps:
-    """Records from `begin` to `end`, or until `goes_on` has seen enough steps. No method raises."""
+    """Records the first steps of a program, from `begin` to `end` or until `goes_on` has seen enough steps.
+
+    Its methods never raise.
+    """
 
     def __init__(
         self,
@@ -45,9 +48,16 @@ class FirstSteps:
         stand_in: FirstSteps | None = None,
         now: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """`settings` come from `settings_of`. `make_recorder` and `make_line_clock` must use the same settings.
+        """Prepares to record the first steps of a program.
 
-        `stand_in` records until the first step boundary, if the recorder itself can begin only there.
+        Args:
+            settings: The settings, from `settings_of`.
+            open_journal: Opens the journal of the recording.
+            make_recorder: Makes the recorder for `settings`.
+            make_line_clock: Makes the line clock for `settings`; returns None if none is needed.
+            stand_in: Records until the first step boundary, if the recorder itself can begin only there. None if the
+                recorder can begin anywhere.
+            now: Returns the time in ns.
         """
         self._settings = settings
         self._open_journal = open_journal
@@ -66,8 +76,9 @@ class FirstSteps:
     def begin(self, *, at_a_step: bool) -> None:
         """Begins to record. Does nothing if a recording has begun before, or has failed to begin.
 
-        `at_a_step`: whether this is a step boundary. If not, and if the recorder can begin only at a step boundary, the
-        stand-in begins instead.
+        Args:
+            at_a_step: Whether this is a step boundary. If it is not, and the recorder can begin only at a step
+                boundary, the stand-in begins instead.
         """
         if self._tried:
             return
@@ -95,9 +106,14 @@ class FirstSteps:
         return self._window is None or self._window.may_stop_here
 
     def goes_on(self, source: StepSource, at_ns: int, *, may_train: bool, asked_to_end: str | None = None) -> bool:
-        """Notes a step boundary. Returns whether the first steps are being recorded; if so, the session must wait.
+        """Notes a step boundary. Returns whether the first steps are still being recorded: the session must wait.
 
-        `asked_to_end`: the reason why another thread waits for the end, or None.
+        Args:
+            source: The source of the boundary, such as an optimizer.
+            at_ns: When the boundary came.
+            may_train: Whether the boundary is of a loader or a model while gradients are enabled. It may then belong to
+                training, in which an optimizer's steps count instead.
+            asked_to_end: Why another thread waits for the end of the recording; None if no thread waits.
         """
         if self._stand_in is not None:
             self._stand_in.end("done")
@@ -117,7 +133,12 @@ class FirstSteps:
         return True
 
     def end(self, why: str, wait: Callable[[], None] | None = None) -> None:
-        """Stops the recording, if it has begun. `wait` is called to wait for the device."""
+        """Stops the recording if it has begun.
+
+        Args:
+            why: Why it ends, for the journal.
+            wait: Waits for the device. If None, a default that depends on `why` is used.
+        """
         if self._stand_in is not None:
             self._stand_in.end(why, wait)
         window, self._window, self._tried = self._window, None, True
@@ -137,7 +158,7 @@ class FirstSteps:
             self._journal.close()
 
     def forked(self) -> None:
-        """Stops the recording in a forked child, which is not recorded."""
+        """Stops the recording in a forked child process, which is not recorded."""
         if self._stand_in is not None:
             self._stand_in.forked()
         window, self._window, self._tried = self._window, None, True
@@ -147,7 +168,7 @@ class FirstSteps:
             self._journal.close()
 
     def _tell(self, ended_ns: int | None) -> None:
-        """Writes the boundaries of the steps to the journal. `ended_ns`: when the program ended, or None."""
+        """Writes the step boundaries to the journal. `ended_ns` is when the program ended; None if it continues."""
         assert self._journal is not None
         leader = self._sources.leader() or self._leader_without_optimizer()
         if leader is None:
@@ -161,7 +182,7 @@ class FirstSteps:
         self._journal.write("recorded", by=leader.kind, steps=len(boundaries) - 1 - settling, settling=settling)
 
     def _leader_without_optimizer(self) -> StepSource | None:
-        """Returns the source of the steps if no optimizer stepped: a loader or a model."""
+        """Returns the loader or the model whose boundaries count as steps when no optimizer has stepped."""
         sources = StepSources()
         for source, _, _ in self._marks:
             sources.add(source)
@@ -173,18 +194,32 @@ def _warmup_of(settings: Settings) -> int:
 
 
 def boundaries_of_first_steps(settings: Settings) -> int:
-    """Returns after how many step boundaries the recording of the first steps ends, unless steps are very long."""
+    """Returns the number of step boundaries after which the recording of the first steps ends.
+
+    If steps are very long, it ends earlier.
+    """
     return _warmup_of(settings) + settings.steps + 1
 
 
 def steps_among(
     kind: str, times_ns: Sequence[int], begun_ns: int, ended_ns: int | None, warmup: int
 ) -> tuple[list[int], int]:
-    """Returns the times of the step boundaries in ns, and how many of the first steps between them are for warm-up.
+    """Returns the boundaries of the first steps, and how many of these steps are for warm-up.
 
-    `kind` says whether `times_ns` are ends or starts of steps. Before the first end of a step, the program also sets
-    itself up. After the last start of a step, it also cleans up. These two stretches count as steps only if there are
-    no other steps. In the same way, warm-up steps count only if there are no others.
+    Before the first end of a step, the program also sets itself up. After the last start of a step, it also cleans up.
+    These two stretches count as steps only if there are no other steps. Likewise, warm-up steps count only if there are
+    no other steps.
+
+    Args:
+        kind: The kind of source that set the boundaries, such as an optimizer. It determines whether `times_ns` are
+            ends or starts of steps.
+        times_ns: Times of the boundaries.
+        begun_ns: When the recording began.
+        ended_ns: When the program ended; None if it continues.
+        warmup: How many steps are wanted for warm-up.
+
+    Returns:
+        (times of the step boundaries in ns, number of warm-up steps).
     """
     if kind in AT_THE_END:
         before = 1 if len(times_ns) > 1 else 0
@@ -202,13 +237,15 @@ def settings_of(settings: Settings) -> Settings:
 
 
 def stand_in_settings_of(settings: Settings) -> Settings:
-    """Returns the settings of the stand-in, which records with cupti what the program does before its first step."""
+    """Returns the settings of the stand-in: it records, by cupti, what the program does before its first step."""
     folder = Path(settings.folder) / BEFORE_STEPS
     return replace(settings, folder=str(folder), recorder="cupti", shapes=False)
 
 
 def recorded_beginnings(folder: Path) -> list[Path]:
-    """Returns those folders in a recording's folder that hold a recording of the program's first steps, or of the time
-    before them."""
+    """Returns the folders, in a recording's folder, that hold a recording of the program's beginning.
+
+    Such a recording is of the program's first steps, or of the time before them.
+    """
     folders = (folder / FIRST_STEPS, folder / BEFORE_STEPS)
     return [each for each in folders if any(event["event"] == "window" for event in read(each))]

@@ -31,25 +31,25 @@ def record(
     lines: LineClockName = "auto",
     shapes: bool = False,
 ) -> Recording:
-    """Record what a `with` block does. After the block, call `explain()` of the recording.
+    """Records what a `with` block does. After the block, call `explain()` of the recording.
 
     The block itself never fails because of the recording.
 
     Args:
-        steps: How many steps to record. `warmup` steps and at least 0.3 s of steps that are only timed come first, as
-            in `unstall run`. None records the whole block.
-        warmup: Steps before anything is timed or recorded; only with `steps`.
+        steps: How many steps to record. Before them come `warmup` steps, and then steps that are only timed, for at
+            least 0.3 s, as in `unstall run`. None records the whole block.
+        warmup: Number of steps before anything is timed or recorded; only with `steps`.
         recorder: `cupti` costs least. `torch` works wherever torch.profiler does. `auto` takes `cupti` if it works
             here, otherwise `torch`.
         lines: How source lines are found: `calls` (only with `cupti`), `monitoring`, `settrace` or `none`. `auto` takes
-            the cheapest way that works.
+            the cheapest of them that works.
         shapes: Also record the shapes of operators' inputs. Only the recorder `torch` can do this.
 
     Returns:
         The recording, a context manager that can be entered once.
 
     Raises:
-        UsageError: If a number makes no sense, or choices exclude each other.
+        UsageError: A number makes no sense, or choices exclude each other.
     """
     if steps is not None and steps < 1:
         raise UsageError(f"steps={steps}: record at least one step, or leave it out to record the whole block")
@@ -69,7 +69,7 @@ def record(
 
 
 class Recording:
-    """A recording of one `with` block. Its files are temporary: `save` keeps a trace."""
+    """A recording of one `with` block. Its files are temporary. `save` writes a trace file that stays."""
 
     def __init__(
         self, settings: Settings, make_recorder: MakeRecorder, make_line_clock: MakeLineClock, *, whole: bool
@@ -86,11 +86,11 @@ class Recording:
         """Removes the temporary files. This also happens when the recording is garbage-collected."""
 
     def __enter__(self) -> Self:
-        """Begin to record.
+        """Begins to record.
 
         Raises:
-            UsageError: If this recording was used before, if another recording of this process is active, or if the
-                process has a virtual GPU.
+            UsageError: This recording was used before, another recording of this process is active, or the process has
+                a virtual GPU.
         """
         if self._running is not None or self._ended:
             raise UsageError("a recording is of one block: call unstall.record() again for the next")
@@ -123,13 +123,13 @@ class Recording:
             running.end("done" if error is None else "exception")
 
     def save(self, path: str | Path) -> None:
-        """Write the trace file, which Perfetto opens too.
+        """Writes the recording to a trace file, which Perfetto opens too.
 
         Args:
             path: The file's name, which ends in `.json` or `.json.gz`.
 
         Raises:
-            UsageError: If the block has not ended, nothing was recorded, or `path` cannot be written.
+            UsageError: The block has not ended, nothing was recorded, or `path` cannot be written.
         """
         missing = self._missing()
         from unstall.recording.trace.write import write_trace
@@ -137,13 +137,13 @@ class Recording:
         write_trace(Path(self._settings.folder), Path(path), missing=missing, of="block")
 
     def timeline(self) -> Timeline:
-        """Read the recording.
+        """Converts the recording to a timeline.
 
         Returns:
-            The timeline, as `unstall.load` returns it for a trace file; its times are in nanoseconds.
+            The timeline, as `unstall.load` returns it for a trace file. Its times are in ns.
 
         Raises:
-            UsageError: If the block has not ended, or nothing was recorded.
+            UsageError: The block has not ended, or nothing was recorded.
         """
         if self._timeline is None:
             from dataclasses import replace
@@ -161,22 +161,23 @@ class Recording:
         return self._timeline
 
     def explain(self) -> Report:
-        """Explain where the time went, on which line, and why.
+        """Explains where the time went, on which line, and why.
 
         Returns:
             The report, as `unstall.explain` returns it for a trace file.
 
         Raises:
-            UsageError: If the block has not ended, or nothing was recorded.
+            UsageError: The block has not ended, or nothing was recorded.
         """
         from unstall.answers.explain import explain
 
         return explain(self.timeline())
 
     def _missing(self) -> str | None:
-        """Returns the reason why only the first steps of the block were recorded, or None if more was recorded.
+        """Returns why only the first steps of the block were recorded; None if the wanted steps were recorded.
 
-        Raises UsageError if the block has not ended, if nothing was recorded, or if the recording's files are gone.
+        Raises:
+            UsageError: The block has not ended, nothing was recorded, or the recording's files are gone.
         """
         if not self._ended:
             raise UsageError("the recording has not ended: ask for it after its `with` block")
@@ -209,6 +210,6 @@ class Recording:
 
 
 def _lacks_gpu() -> bool:
-    """Returns whether this process has torch, but torch has no GPU."""
+    """Returns whether this process has imported torch, but torch finds no GPU."""
     torch = sys.modules.get("torch")
     return torch is not None and not torch.cuda.is_available()

@@ -15,11 +15,10 @@ _NAME = "journal.jsonl"
 
 
 class Journal:
-    """Appends to the journal of a folder. Each line is one `write` system call, so lines survive if the program is
-    killed.
+    """Appends events to the journal of a recording, a file of JSON lines. Events survive if the program is killed.
 
-    No file is held open. A program that becomes a daemon closes all files that it does not know, and our writes would
-    then go to the next file that it opens.
+    Each event is written by one `write` system call. No file is held open, because a program that becomes a daemon
+    closes all files that it does not know. Events would then go to the next file that the program opens.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -33,20 +32,22 @@ class Journal:
         append_json_lines(self._path, [{"event": event, "at": time.perf_counter_ns() if at is None else at, **fields}])
 
     def close(self) -> None:
-        """Closes the journal: all later calls of `write` do nothing."""
+        """Closes the journal. All later calls of `write` do nothing."""
         self._closed = True
 
 
 class Follower:
-    """Reads a journal while it is being written. A journal that does not exist yet has no events."""
+    """Reads a journal while a program writes it. A journal that does not exist yet has no events."""
 
     def __init__(self, folder: str | Path) -> None:
         self._path = Path(folder) / _NAME
         self._read_bytes = 0
 
     def events(self) -> list[Event]:
-        """Returns the events written since the last call, in order. An incomplete line is returned when it is
-        complete."""
+        """Returns the events written since the previous call, in order.
+
+        An incomplete line is returned by a later call, once it is complete.
+        """
         try:
             with self._path.open("rb") as file:
                 file.seek(self._read_bytes)
@@ -58,12 +59,12 @@ class Follower:
 
 
 def read(folder: str | Path) -> list[Event]:
-    """Returns all events of a folder's journal, in order. If the last line was cut short, it is left out."""
+    """Returns all events in the journal of a folder, in order. Omits the last line if it was cut short."""
     return Follower(folder).events()
 
 
 def _parse(line: bytes) -> Event | None:
-    """Returns the event of one line. None if the line is incomplete, because its program was killed as it wrote."""
+    """Returns the event of one line; None if the line is incomplete, because the program was killed while it wrote."""
     try:
         event = json.loads(line)
     except ValueError:

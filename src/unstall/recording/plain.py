@@ -24,10 +24,14 @@ _LOOK_AGAIN_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """The measured time of one stretch. `which`: "before" or "after" the recording.
+    """The measured time of a stretch of steps without recording.
 
-    `host_ns` and `device_ns` are the mean times per step, by the clock of the host and of the device. `device_ns` is
-    None without CUDA. `marks_ns`: the host's times of the step boundaries.
+    Attributes:
+        which: "before" or "after" the recording.
+        steps: Number of steps.
+        host_ns: Mean time per step, by the host's clock.
+        device_ns: Mean time per step, by the device's clock; None without CUDA.
+        marks_ns: Times of the step boundaries, by the host's clock.
     """
 
     which: str
@@ -39,7 +43,7 @@ class Plain:
 
 @dataclass(slots=True)
 class _Timed:
-    """The times of step boundaries, and device events at the first boundary and at the last one that may end it."""
+    """The times of step boundaries, and device events at the first boundary and at the last possible end."""
 
     marks_ns: list[int]
     first: device.TimingEvent | None
@@ -48,11 +52,20 @@ class _Timed:
 
 
 class Stretch:
-    """Times consecutive steps without recording: by the host's clock at every step boundary, and by the device's clock
-    at the first and the last one."""
+    """A stretch of consecutive steps that are timed while nothing is recorded.
+
+    The host's clock is read at every step boundary, the device's clock at the first and the last one.
+    """
 
     def __init__(self, which: str, at_ns: int, *, by_count: bool = False) -> None:
-        """`by_count`: a number of steps is enough, however short the steps are."""
+        """Starts the stretch at a step boundary.
+
+        Args:
+            which: "before" or "after" the recording.
+            at_ns: The time of the boundary.
+            by_count: Whether the stretch ends after a number of steps, however short they are. If false, it also needs
+                enough time.
+        """
         self._which = which
         self._by_count = by_count
         self._timed = _Timed([at_ns], device.timing_event())
@@ -60,7 +73,10 @@ class Stretch:
         self.finished = False
 
     def add(self, at_ns: int, least_steps: int) -> bool:
-        """Adds a step. Returns whether the stretch now has enough steps, over enough time."""
+        """Adds a step that ends at `at_ns`. Returns whether the stretch is finished.
+
+        It is finished once it has enough steps and has taken enough time.
+        """
         timed = self._timed
         timed.marks_ns.append(at_ns)
         steps, took_ns = len(timed.marks_ns) - 1, at_ns - timed.marks_ns[0]
@@ -81,13 +97,13 @@ class Stretch:
         return enough
 
     def cut(self) -> None:
-        """Ends the stretch early. Keeps the steps up to the last boundary at which the device was timed, if any."""
+        """Ends the stretch early. Keeps the steps up to the last boundary at which the device's clock was read."""
         if not self.finished:
             self._timed = self._timed if self._timed.steps or self._settling is None else self._settling
             self.finished = self._timed.steps > 0
 
     def read(self) -> Plain | None:
-        """Returns the measurement; None until the device has reached the end of the last step."""
+        """Returns the measured times; None until the device has reached the end of the last step."""
         timed = self._timed
         if not self.finished or (timed.last is not None and not timed.last.query()):
             return None
@@ -97,8 +113,7 @@ class Stretch:
         return Plain(self._which, timed.steps, (marks_ns[-1] - marks_ns[0]) / timed.steps, device_ns, tuple(marks_ns))
 
     def read_within(self, wait_s: float) -> Plain | None:
-        """Returns the measurement; None if the device does not reach the end of the last step within `wait_s`
-        seconds."""
+        """Returns the measured times; None if the device does not finish the last step within `wait_s` seconds."""
         until = time.monotonic() + wait_s
         while (plain := self.read()) is None and time.monotonic() < until:
             time.sleep(_LOOK_AGAIN_S)
@@ -106,7 +121,7 @@ class Stretch:
 
 
 class PlainSteps:
-    """Times a stretch of steps before a session's recording, and another one after it. Writes both to the journal."""
+    """Times a stretch of steps before a recording, and another stretch after it. Writes both to the journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -114,11 +129,18 @@ class PlainSteps:
         self._spoilt = False
 
     def begin(self, which: str, at_ns: int, *, by_count: bool) -> None:
-        """Starts a stretch at a step boundary. `by_count`: a number of steps is enough, however short they are."""
+        """Starts a stretch at a step boundary.
+
+        Args:
+            which: "before" or "after" the recording.
+            at_ns: The time of the boundary.
+            by_count: Whether the stretch ends after a number of steps, however short they are. If false, it also needs
+                enough time.
+        """
         self._stretch, self._spoilt = Stretch(which, at_ns, by_count=by_count), False
 
     def spoil(self) -> None:
-        """Marks the current stretch as not to be kept, because something else ran in it. Its steps are still timed."""
+        """Marks the current stretch as disturbed by other work. It is timed to its end, but not journaled."""
         self._spoilt = True
 
     def drop(self) -> None:
@@ -127,7 +149,7 @@ class PlainSteps:
 
     @property
     def begun(self) -> bool:
-        """Whether there is a stretch, current or finished."""
+        """Whether a stretch has begun. It may be finished."""
         return self._stretch is not None
 
     @property
@@ -137,7 +159,7 @@ class PlainSteps:
 
     @property
     def arrived(self) -> bool:
-        """Whether the device, too, has finished the stretch."""
+        """Whether the device has also finished all steps of the stretch."""
         return self._stretch is not None and self._stretch.finished and self._stretch.read() is not None
 
     def add(self, at_ns: int, least_steps: int = LEAST_STEPS) -> bool:
@@ -145,13 +167,16 @@ class PlainSteps:
         return self._stretch is not None and self._stretch.add(at_ns, least_steps)
 
     def cut(self) -> None:
-        """Ends the stretch early, because the program ends. If enough steps were timed, the stretch is still kept."""
+        """Ends the stretch early, because the program ends. The stretch is kept if enough steps were timed."""
         if self._stretch is not None:
             self._stretch.cut()
 
     def keep(self, wait_s: float = 0.0) -> None:
-        """Ends the stretch. Writes it to the journal if it is finished, nothing spoilt it, and the device reaches its
-        end within `wait_s` seconds."""
+        """Ends the stretch, and writes it to the journal if it is complete.
+
+        It is complete if all its steps are finished, nothing disturbed it, and the device finishes the last step within
+        `wait_s` seconds.
+        """
         if self._stretch is not None and self._stretch.finished and not self._spoilt:
             plain = self._stretch.read_within(wait_s)
             if plain is not None:
@@ -162,7 +187,7 @@ class PlainSteps:
 def _doublings(steps: int, least_steps: int) -> bool:
     """Returns whether the number of steps is `least_steps` times a power of two.
 
-    Clocks are read only then, so that nearly always all ranks of a distributed program decide the same at the same
-    step. If a rank began to record one step later, its window would include the others' recorders.
+    Clocks are read only at such steps. So all ranks of a distributed program nearly always decide the same at the same
+    step. If one rank began to record a step later than the others, it would also record the effects of their recorders.
     """
     return steps % least_steps == 0 and (steps // least_steps).bit_count() == 1

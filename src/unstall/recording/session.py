@@ -48,7 +48,7 @@ _NO_STEP = "recorder {} begins only at a step, and none has come: call unstall.s
 
 
 class Phase(enum.Enum):
-    """The phases of a session."""
+    """The phases of a session, in order."""
 
     WARMUP = "warmup"
     PLAIN_BEFORE = "plain_before"
@@ -58,7 +58,10 @@ class Phase(enum.Enum):
 
 
 class Session:
-    """One recording by steps. `begin` arms it, `step_boundary` drives it from any thread, `end` ends it."""
+    """Records a few steps of a program, once it has warmed up.
+
+    `begin` prepares the recording. Calls of `step_boundary`, from any thread, make it progress. `end` ends it.
+    """
 
     under_way = active.RECORDING
 
@@ -103,9 +106,10 @@ class Session:
         """Whether the program has made any step boundary."""
 
     def begin(self) -> None:
-        """Registers as the process's recording, and watches for step boundaries after torch is imported.
+        """Makes this the active recording of the process, and looks for step boundaries once torch is imported.
 
-        Raises UsageError if another recording is active.
+        Raises:
+            UsageError: Another recording is active.
         """
         active.activate(self)
         try:
@@ -115,9 +119,13 @@ class Session:
             self._fail(error)
 
     def step_boundary(self, kind: str, who: int = 0) -> None:
-        """Called by a source of steps (optimizer, loader, model) when a step begins or ends.
+        """Notes that a step begins or ends. A source of steps (an optimizer, a loader, a model) calls this method.
 
         Never raises, except SystemExit if the program is to end after the recording (`--stop`).
+
+        Args:
+            kind: The kind of the source.
+            who: A number that tells the source from others of its kind.
         """
         if self.phase is Phase.OVER and not self._stopping.pending:
             return
@@ -130,7 +138,7 @@ class Session:
             self._stopping.end_here()
 
     def end(self, why: str) -> None:
-        """Ends the recording in any phase, and keeps what was recorded. Never raises."""
+        """Ends the recording in any phase, and keeps the recorded part. Never raises. The journal gets `why`."""
         with self._turn.to_end(why):
             try:
                 self._end(why)
@@ -138,7 +146,7 @@ class Session:
                 self._fail(error)
 
     def forked(self) -> None:
-        """In a forked child: stops recording this process, and leaves the parent's files alone."""
+        """Stops the session in a forked child process. Leaves the parent's files alone."""
         self.phase = Phase.OVER
         self._stopping.cancel()
         if self._first_steps is not None:
@@ -150,7 +158,7 @@ class Session:
         self._journal.close()
 
     def start_by_time(self) -> bool:
-        """If no step boundary has come, starts to record. Called by the timer's thread (`ByTime`).
+        """Starts to record if no step boundary has come. The timer's thread (`ByTime`) calls this method.
 
         Returns whether a recording has begun, so that the timer must call `stop_by_time`.
         """
@@ -160,7 +168,7 @@ class Session:
             return self._waits_for_a_boundary() and self._begin_by_time()
 
     def stop_by_time(self) -> None:
-        """Ends the recording that `start_by_time` began, or that the stand-in of the first steps began in its place."""
+        """Ends the recording that `start_by_time` began. This may be the stand-in of the first steps."""
         if self.phase is Phase.RECORDING and self._chosen is None:
             self.end("done")
         elif self._waits_for_a_boundary():
@@ -220,7 +228,7 @@ class Session:
             self._leave()
 
     def _give_way(self) -> None:
-        """Ends the recording, because the program's own torch.profiler begins, and only one profiler is possible."""
+        """Ends the recording because the program's own torch.profiler begins. Only one profiler can run at a time."""
         if self.phase is Phase.OVER:
             return
         with self._turn.to_end("profiler"):
@@ -395,7 +403,7 @@ class Session:
             self._journal.write("waiting", why=why)
 
     def _fail(self, error: Exception) -> None:
-        """Undoes everything and journals the reason; the program continues."""
+        """Ends the session, undoes all changes to the program, and journals the error. The program continues."""
         if self.phase is Phase.OVER:
             return
         window, self._window = self._window, None
@@ -426,6 +434,6 @@ class Session:
             self._journal.close()
 
     def _leave(self) -> None:
-        """Undoes what `begin` did, because no more step boundaries are needed."""
+        """Undoes what `begin` did, because the session needs no more step boundaries."""
         active.deactivate(self)
         self._watching.end()

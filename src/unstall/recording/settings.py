@@ -21,12 +21,19 @@ FOLDER_PREFIX = "unstall-"
 class Settings:
     """Settings of one recording.
 
-    `warmup` and `steps` are numbers of steps. If given, `after_s` (in seconds) replaces `warmup`, and `for_s` replaces
-    `steps`.
-
-    `folder` is where the program's process writes the recording. `keep_arguments` also stores the program's arguments
-    and environment, which may hold secrets. `stop` ends the program after the recording. `step` and `user` are for
-    `explain`: the name of the annotation around one step, and globs of the user's files.
+    Attributes:
+        folder: Where the program's process writes the recording.
+        recorder: The recorder, or "auto".
+        warmup: Number of steps before anything is timed or recorded.
+        steps: Number of steps to record.
+        after_s: When to begin, in seconds. If not None, it replaces `warmup`.
+        for_s: How long to record, in seconds. If not None, it replaces `steps`.
+        lines: How source lines are found.
+        shapes: Whether to record the shapes of operators' inputs.
+        keep_arguments: Whether to store the program's arguments and environment, which may hold secrets.
+        stop: Whether to end the program after the recording.
+        step: For `explain`: the name of the annotation around one step; None if there is none.
+        user: For `explain`: globs of the user's files.
     """
 
     folder: str
@@ -44,11 +51,11 @@ class Settings:
 
     @property
     def by_torch(self) -> bool:
-        """Whether these settings ask for the recorder torch, which begins only at a step of the program."""
+        """Whether these settings ask for the recorder `torch`, which can begin only at a step of the program."""
         return self.recorder == "torch" or (self.recorder == "auto" and self.shapes)
 
     def metadata(self) -> dict[str, object]:
-        """Returns the settings that a trace stores: all except the folder."""
+        """Returns the settings that a trace file stores: all except the folder."""
         return {name: value for name, value in asdict(self).items() if name != "folder"}
 
     def to_json(self) -> str:
@@ -57,13 +64,13 @@ class Settings:
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        """Parses the output of `to_json`. Raises ValueError or TypeError for anything else."""
+        """Parses the output of `to_json`. Raises ValueError or TypeError for any other text."""
         settings = cls(**json.loads(text))
         return replace(settings, user=tuple(settings.user))
 
 
 def check_choices(recorder: str, lines: str, *, shapes: bool) -> None:
-    """Raises UsageError for choices that cannot be recorded here. Called before the program runs, not after warm-up."""
+    """Raises UsageError for choices that cannot work here. Called before the program starts."""
     for name, value, known in (("recorder", recorder, RECORDERS), ("lines", lines, LINE_CLOCKS)):
         if value not in known:
             raise UsageError(f"{name}: {value!r} is none of {', '.join(known)}")

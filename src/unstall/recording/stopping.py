@@ -16,7 +16,7 @@ from unstall.recording.settings import Settings
 
 
 class Stopping:
-    """Decides when the program is to end, and ends it. Without `settings.stop`, it does nothing."""
+    """Decides when the program is to end, and ends it. Does nothing unless `settings.stop` is set."""
 
     def __init__(self, settings: Settings) -> None:
         self._asked = settings.stop
@@ -26,30 +26,30 @@ class Stopping:
 
     @property
     def by_count(self) -> bool:
-        """Whether the program is to end after a fixed number of steps, so that all ranks end after the same step."""
+        """Whether the program is to end after a fixed number of steps. This lets all ranks end after the same step."""
         return self._asked and is_one_of_several()
 
     @property
     def pending(self) -> bool:
-        """Whether the program is to be ended, at this step boundary or a later one."""
+        """Whether the program is to be ended, at this step boundary or at a later one."""
         return self._due or (self.by_count and not self._by_time)
 
     def recorded(self) -> None:
-        """Notes that the recording is done, so that the next step boundary ends the program."""
+        """Notes that the recording is done. The next step boundary then ends the program."""
         self._due = self._due or (self._asked and not self.by_count)
 
     def count(self, steps: CountedSteps, source: StepSource) -> None:
-        """Called when `steps` has counted a boundary of `source`. Decides whether the program has made enough steps."""
+        """Checks whether the program has made enough steps. Called after `steps` has counted a boundary of `source`."""
         if self.pending and source == steps.leader(source) and steps.since_proof(source) >= self._boundaries:
             self._due = True
 
     @property
     def may_end_here(self) -> bool:
-        """Whether the program is to be ended now, and this thread can end it."""
+        """Whether the program is to be ended now, and this thread can do that."""
         return self._due and may_end_here()
 
     def end_here(self) -> None:
-        """Ends the program by SystemExit. If the program catches it, the program is not ended again."""
+        """Ends the program by SystemExit, once: a program that catches it runs to its own end."""
         self.cancel()
         end_here()
 
@@ -59,7 +59,10 @@ class Stopping:
 
 
 def boundaries_until_recorded(settings: Settings) -> int:
-    """Returns how many step boundaries a recording needs from start to end, if it goes by counts and not by time."""
+    """Returns the number of step boundaries from the program's start to the end of the recording.
+
+    This holds for a recording that counts steps, not for one by time.
+    """
     warm = max(settings.warmup, boundaries_of_first_steps(settings)) + 1
     window = 1 + settings.steps  # a step for warm-up
     return warm + max(LEAST_STEPS, settings.steps) + window + 1 + LEAST_STEPS

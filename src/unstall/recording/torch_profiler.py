@@ -24,18 +24,26 @@ _CLOCKS = 10
 
 
 class TorchProfiler:
-    """Records into `folder` from `start` to `stop`, both on one thread of the program, or until that thread ends.
+    """Records into `folder`, from `start` to `stop` or until the thread that called `start` ends.
 
-    Torch stores a profile with its thread, and crashes if another thread stops it.
+    `start` and `stop` must be called on the same thread of the program: torch stores a profile with its thread, and
+    crashes if another thread stops it.
     """
 
     name = "torch"
     any_thread = False
 
     def __init__(self, folder: Path, *, shapes: bool = False, stacks: bool = False, instead: str | None = None) -> None:
-        """`instead`: if this recorder replaces the recorder `cupti`, the reason.
+        """Prepares a profile.
 
-        Raises UnstallError if the program has not imported torch.
+        Args:
+            folder: Where the profile is written.
+            shapes: Whether to record the shapes of operators' inputs.
+            stacks: Whether to record Python stacks.
+            instead: Why this recorder replaces the recorder `cupti`; None if it replaces none.
+
+        Raises:
+            UnstallError: The program has not imported torch.
         """
         self.instead, self.stacks = instead, stacks
         if "torch" not in sys.modules:
@@ -75,7 +83,7 @@ class TorchProfiler:
         self._tell_time()
 
     def stop(self) -> None:
-        """Stops recording and writes the profile to the folder. Raises UnstallError if not on the thread of `start`."""
+        """Stops recording and writes the profile. Raises UnstallError on another thread than that of `start`."""
         if self._stopped:  # it stopped when its thread ended
             return
         if threading.get_ident() != self._thread:
@@ -95,10 +103,10 @@ class TorchProfiler:
         self.stop()
 
     def forked(self) -> None:
-        """In a forked child: removes torch's callbacks at operators. The profile belongs to the parent.
+        """Removes torch's callbacks from operators in a forked child process. The profile belongs to the parent.
 
-        Otherwise torch would keep in memory everything that the child does. Ending the profile instead would call
-        CUPTI, which does not work in a fork.
+        With the callbacks, torch would keep in memory everything that the child does. Ending the profile instead would
+        call CUPTI, which does not work in a forked process.
         """
         self._stopped = True
         clear = getattr(self._torch._C._autograd, "_clear_callbacks", None)
@@ -112,14 +120,14 @@ class TorchProfiler:
         return {}
 
     def _tell_time(self) -> None:
-        """Makes annotations whose names hold the time of our clock. They align the trace's clock with ours."""
+        """Makes annotations whose names hold the time of unstall's clock. They align the trace with this clock."""
         for _ in range(_CLOCKS):
             with self._torch.profiler.record_function(f"{CLOCK}{time.perf_counter_ns()}"):
                 pass
 
 
 class _AtTheEnd:
-    """Kept in a `threading.local` of a thread. Calls a function on this thread when the thread ends."""
+    """Calls a function on a thread when this thread ends. Kept in a `threading.local` of the thread."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act
@@ -131,11 +139,11 @@ class _AtTheEnd:
 
 @functools.cache
 def _let_forks_exit() -> None:
-    """Lets children that are forked from now on exit without C++ exit handlers.
+    """Lets child processes that are forked from now on exit without C++ exit handlers.
 
-    Kineto's `ConfigLoader` waits there for its own thread, which a fork does not have. A child that ends by `sys.exit`
-    would hang forever, as it also does with torch.profiler alone (torch 2.13). Children of multiprocessing end by
-    `os._exit`.
+    Such a handler of Kineto's `ConfigLoader` waits for a thread that a forked process does not have. A child that ends
+    by `sys.exit` would hang forever, as it also does with torch.profiler alone (torch 2.13). Children of
+    multiprocessing end by `os._exit`, and are not affected.
     """
     if sys.platform != "linux" or not hasattr(libc := ctypes.CDLL(None), "on_exit"):  # a function of glibc
         return
@@ -148,7 +156,7 @@ def _let_forks_exit() -> None:
 
 
 def _go_on(profiler: Any) -> None:
-    """Resumes a Python profiler that the program started in the meantime: torch removes it along with its own."""
+    """Resumes a Python profiler that the program started during the recording, because torch has removed it."""
     of_cprofile: Any = getattr(sys.modules.get("_lsprof"), "Profiler", ())
     if isinstance(profiler, of_cprofile):
         profiler.enable()

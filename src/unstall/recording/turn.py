@@ -13,10 +13,13 @@ _WRITING_WAITS_S = 60.0  # wait for that thread to write the recording
 
 
 class Turn:
-    """A lock on a recording. At the program's end, a thread waits for it only for a limited time."""
+    """A lock on a recording: the thread that holds it may change the recording.
+
+    At the program's end, a thread waits for the lock only for a limited time.
+    """
 
     def __init__(self, may_stop_here: Callable[[], bool]) -> None:
-        """`may_stop_here` returns whether the calling thread may stop the recording."""
+        """Takes a function that returns whether the calling thread may stop the recording."""
         self._may_stop_here = may_stop_here
         self._lock = threading.Lock()
         self.asked_to_end: str | None = None
@@ -24,7 +27,7 @@ class Turn:
 
     @contextmanager
     def if_free(self) -> Iterator[bool]:
-        """Tries to take the lock without waiting, and yields whether it was taken. Fails if any thread holds it."""
+        """Tries to take the lock without waiting. Yields whether it was taken; it is not if any thread holds it."""
         got = self._lock.acquire(blocking=False)
         try:
             yield got
@@ -34,16 +37,16 @@ class Turn:
 
     @contextmanager
     def waited_for(self) -> Iterator[None]:
-        """Waits for the lock and holds it during the block. Only for threads of our own, which may wait."""
+        """Waits for the lock, and holds it during the block. Only threads of unstall's own may wait like this."""
         with self._lock:
             yield
 
     @contextmanager
     def to_end(self, why: str) -> Iterator[None]:
-        """Waits for the lock and holds it during the block, in which the recording is ended for the reason `why`.
+        """Waits for the lock, and holds it during the block. The block ends the recording, for the reason `why`.
 
-        If only another thread may stop the recording, waits for that thread's next step boundary, too. If a wait takes
-        too long, runs the block without the lock.
+        If only another thread may stop the recording, waits for the next step boundary of that thread too. If a wait
+        takes too long, runs the block without the lock.
         """
         self.asked_to_end = why
         got = self._lock.acquire(timeout=_END_WAITS_S)

@@ -11,7 +11,10 @@ from unstall.guest.step_source import StepSource
 
 
 class Watching:
-    """Watches for step boundaries, for the program's own torch.profiler and for CUDA, from `begin` to `end`."""
+    """Watches for step boundaries, for the program's own torch.profiler, and for CUDA's initialisation.
+
+    It watches from `begin` to `end`.
+    """
 
     def __init__(
         self,
@@ -21,7 +24,14 @@ class Watching:
         *,
         failed: Callable[[Exception], None],
     ) -> None:
-        """`failed` is called if torch cannot be watched."""
+        """Takes the functions to call.
+
+        Args:
+            on_boundary: Is called at each step boundary.
+            profiler_begins: Is called when the program's own torch.profiler begins.
+            cuda_begins: Is called when CUDA has been initialised.
+            failed: Is called with the error if torch cannot be watched.
+        """
         self._on_boundary = on_boundary
         self._cuda_begins = cuda_begins
         self._failed = failed
@@ -31,17 +41,16 @@ class Watching:
         self._forget_cuda: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
-        """Starts to watch: at once if torch is imported, otherwise when the program imports torch."""
+        """Starts to watch once torch is imported."""
         self._forget_import = when_imported("torch", self._watch)
 
     @property
     def own_profiler_is_on(self) -> bool:
-        """Whether the program's own torch.profiler is on."""
+        """Whether the program's own torch.profiler is running."""
         return self._own_profiler.is_on or device.profiler_is_on()
 
     def follow(self, source: StepSource | None) -> None:
-        """Watches only the boundaries of this source, as cheaply as possible. If None, watches the boundaries of all
-        sources."""
+        """Watches only the step boundaries of `source`, as cheaply as possible; those of all sources if it is None."""
         if self._hooks is not None:
             self._hooks.follow(source)
 

@@ -20,7 +20,7 @@ BLOCK = "block"
 
 
 class Whole:
-    """Records from `begin` to `end`. At the end, decides which step boundaries in between belong to its steps."""
+    """Records a whole block, from `begin` to `end`. At the end, decides which step boundaries count as steps."""
 
     under_way = active.RECORDING
 
@@ -44,9 +44,10 @@ class Whole:
         self._over = False
 
     def begin(self) -> None:
-        """Starts to record. A failure is journaled, and the block continues without a recording.
+        """Starts to record. If this fails, the journal says why, and the block runs without a recording.
 
-        Raises UsageError if another recording is active.
+        Raises:
+            UsageError: Another recording is active.
         """
         active.activate(self)
         try:
@@ -62,7 +63,7 @@ class Whole:
             self._fail(error)
 
     def step_boundary(self, kind: str, who: int = 0) -> None:
-        """Called when a step of the block ends or begins here. Never raises."""
+        """Notes that a step begins or ends. Called by a source of steps. Never raises."""
         if not self._over and len(self._marks) < _MOST_MARKS:
             self._marks.append((StepSource(kind, who), self._now(), threading.get_native_id()))
 
@@ -81,7 +82,7 @@ class Whole:
             self._fail(error)
 
     def forked(self) -> None:
-        """Stops the recording in a forked child, which is not recorded."""
+        """Stops the recording in a forked child process, which is not recorded."""
         self._over = True
         if self._window is not None:
             self._window.forked()  # first, because it wrapped functions after the hooks did
@@ -124,5 +125,9 @@ class Whole:
 
 
 def step_boundaries(kind: str, times_ns: Sequence[int], begun_ns: int, ended_ns: int) -> list[int]:
-    """Returns the times of the step boundaries of a block: `times_ns`, and the start or the end of the block."""
+    """Returns the times in ns of all step boundaries of a block.
+
+    If `times_ns` are the ends of steps, the first step begins at `begun_ns`. If they are the starts of steps, the last
+    step ends at `ended_ns`. `kind` says which of the two they are.
+    """
     return [begun_ns, *times_ns] if kind in AT_THE_END else [*times_ns, ended_ns]

@@ -19,7 +19,7 @@ MakeLineClock = Callable[[], Recorder | None]
 
 
 class RecordedWindow:
-    """Starts and stops a recorder together with a line clock, if there is one."""
+    """Starts and stops a recorder, together with a line clock if there is one."""
 
     def __init__(self, journal: Journal, recorder: Recorder, lines: Recorder | None) -> None:
         self._journal = journal
@@ -37,12 +37,14 @@ class RecordedWindow:
 
     @property
     def may_stop_here(self) -> bool:
-        """Whether this thread may stop the window. If the recorder is bound to a thread, only that thread may stop it,
-        as long as the thread lives."""
+        """Whether the calling thread may stop the recording.
+
+        A recorder that is bound to a thread may only be stopped by this thread, as long as the thread lives.
+        """
         return self.any_thread or threading.current_thread() is self._thread or not self._thread.is_alive()
 
     def start(self) -> None:
-        """Starts to record. If the recorder or the line clock cannot start, neither runs, and the error is raised."""
+        """Starts to record. If the recorder or the line clock cannot start, stops both and raises the error."""
         self._thread = threading.current_thread()
         self._journal.write("machine", facts=device.machine())
         self._observe("before")
@@ -64,16 +66,16 @@ class RecordedWindow:
             self._undo = undo.pop_all()
 
     def warmed_up(self) -> None:
-        """Writes the descriptions of the lines that the warm-up step ran. Call this after the warm-up step.
+        """Writes descriptions of the lines that the warm-up step ran. Call it after the warm-up step.
 
-        Otherwise they would be written half a second later, and lengthen a recorded step by milliseconds.
+        Without this call, they would be written half a second later, and lengthen a recorded step by milliseconds.
         """
         if self._lines is not None:
             with suppress(OSError):  # the disk may be full now but not at the end
                 self._lines.flush()
 
     def stop(self, wait: Callable[[], None] = device.synchronize) -> None:
-        """Waits for the device by `wait()`, then stops recording. If a part of this fails, the rest is still done."""
+        """Waits for the device by `wait()`, then stops recording. If one part fails, the others are still done."""
         self._wait = wait
         self._undo.close()
         with suppress(Exception):
@@ -83,7 +85,7 @@ class RecordedWindow:
             self._journal.write("facts", of=recorder.name, facts=recorder.facts())
 
     def forked(self) -> None:
-        """In a forked child: touches neither files nor the device."""
+        """Stops recording in a forked child process. Touches neither files nor the device."""
         self._undo.pop_all()
         for recorder in filter(None, (self._recorder, self._lines)):
             with suppress(Exception):
@@ -105,7 +107,7 @@ class RecordedWindow:
 
 
 def give_up(window: RecordedWindow | None, journal: Journal, error: Exception) -> None:
-    """Stops the window, if there is one, and journals the error as the reason. Never raises."""
+    """Stops the recording if it has begun, and journals `error` as the reason. Never raises."""
     if window is not None:
         with suppress(Exception):
             window.stop(lambda: None)
@@ -115,8 +117,10 @@ def give_up(window: RecordedWindow | None, journal: Journal, error: Exception) -
 
 
 def _before_os_exit(act: Callable[[], None]) -> Callable[[], None]:
-    """Calls `act` before `os._exit` ends this process, but not in its forked children. Returns a function that undoes
-    this."""
+    """Makes `os._exit` call `act` first, in this process but not in its forked children.
+
+    Returns a function that undoes this.
+    """
     process = os.getpid()
 
     def leave(original: Callable[[int], NoReturn], status: int) -> NoReturn:

@@ -20,11 +20,11 @@ _MOST = 0.9  # of gaps; larger ones had another cause
 
 
 def launched_on(launch: I64, thread: I64, stream: I32) -> I32:
-    """Returns, for each op in launch order, the row of the stream that was passed to its call.
+    """Returns, for each op, the stream that was passed to the call that launched it, as a row of `Streams`.
 
-    The branches of a graph may run on the graph's own streams, which may not include the passed stream. The passed
-    stream is inferred: it is the stream of a branch that other calls use most, or else the stream of the thread's
-    previous or next call.
+    The ops are in launch order. A CUDA graph may run ops on streams of its own, other than the stream passed to the
+    call. So the passed stream is inferred: among the streams on which the graph ran, the one that other calls use most.
+    If other calls use none of them, it is the stream of the thread's previous call, or else of its next call.
     """
     several = _on_several_streams(launch, stream)
     result = stream.copy()
@@ -47,7 +47,10 @@ def launched_on(launch: I64, thread: I64, stream: I32) -> I32:
 
 
 def by_stream(stream: I32, on: I32) -> Iterator[tuple[int, I64]]:
-    """Yields each stream with its ops in launch order: ops that ran on the stream, and ops of graphs launched on it."""
+    """Yields (stream, ops in launch order) for each stream.
+
+    These are the ops that ran on the stream, and the ops of graphs that were launched on it.
+    """
     away = np.flatnonzero(on != stream)
     rows = np.concatenate((np.arange(len(stream)), away))
     for number, mine in groups(np.concatenate((stream, on[away]))):
@@ -55,7 +58,7 @@ def by_stream(stream: I32, on: I32) -> Iterator[tuple[int, I64]]:
 
 
 def roots(launch: I64, previous: I64, beside: I64, follows: Bool) -> Bool:
-    """Returns which ops begin a branch of their graph without waiting for another op of the graph."""
+    """Returns a mask of the ops that begin a branch of their graph: they wait for no other op of the graph."""
     chosen: Bool = follows & (beside < 0) & ((previous < 0) | (launch[previous] != launch))
     return chosen
 
@@ -66,10 +69,9 @@ def first_of(follows: Bool) -> I64:
 
 
 def ended_last(launch: I64, stream: I32, start: I64, end: I64) -> I64:
-    """Returns, for each op, which op of the same launch was the last to end on another stream before the op began; -1
-    if none was.
+    """Returns, for each op, which op of the same launch ended last before it began. Only ops on other streams count.
 
-    The result is also -1 for an op without a launch (`launch` is -1).
+    The result is -1 if there is no such op, or if the op has no launch (`launch` is -1).
     """
     found = np.full(len(launch), -1, dtype=np.int64)
     rows = np.flatnonzero(_on_several_streams(launch, stream))
@@ -96,7 +98,7 @@ def ended_last(launch: I64, stream: I32, start: I64, end: I64) -> I64:
 
 
 def _on_several_streams(launch: I64, stream: I32) -> Bool:
-    """Returns, for each op, whether its launch put ops on several streams."""
+    """Returns a mask of the ops whose launch put ops on several streams."""
     _, which = distinct(launch)
     low = np.full(int(which.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     high = np.full(len(low), -1)
@@ -107,16 +109,23 @@ def _on_several_streams(launch: I64, stream: I32) -> Bool:
 
 
 def spread(off: I64) -> int:
-    """Returns the delay in ns that is ordinary variation, given the deviations of gaps from their usual length."""
+    """Returns the delay in ns up to which a gap counts as ordinary variation.
+
+    `off` are the differences between gaps and their usual length, in ns.
+    """
     return max(int(np.quantile(np.abs(off), _MOST)) if len(off) else 0, TICK_NS)
 
 
 def joins(launch: I64, previous: I64, after: I32, start: I64, end: I64) -> tuple[I64, I64]:
-    """Returns the joins that show no delay, as pairs: an op, and the earlier op of another stream that it also waited
-    for.
+    """Returns where branches of a graph join without a visible delay.
 
-    A branch that ended early delays nothing. But if the branch's stream is used again after an op of another stream,
-    then that op comes after the join. If several branches join there, the op that ended last is returned.
+    A branch that ended early delays nothing. But its stream may be used again, by an op that waited for an op of
+    another stream. Then the other stream's op must come after a join: it also waited for the end of the branch. If
+    several branches join there, the one that ended last is returned.
+
+    Returns:
+        (ops, ends of branches), two columns of indices: each op also waited for the last op of a branch on another
+        stream.
     """
     opens = np.flatnonzero((after >= 0) & (previous >= 0) & (launch >= 0))
     fork, branch = after[opens].astype(np.int64), previous[opens]

@@ -24,7 +24,10 @@ _MOST_NS = 1 << 57  # four years: it can be replayed many times before a time ov
 
 
 def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
-    """Build the program of a run. `step_starts` and `step_ends` are host times in ns, ascending."""
+    """Builds the program of a run: instructions with dependencies, which can be replayed.
+
+    `step_starts` and `step_ends` are host times in ns, ascending.
+    """
     timeline = _with_a_host(timeline)
     host = timeline.host
     held = np.zeros(len(host), dtype=np.bool_)
@@ -44,7 +47,7 @@ def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
 
 
 def _with_a_host(timeline: Timeline) -> Timeline:
-    """Adds a dummy host event if there is none, so that row lookups work."""
+    """Adds a dummy host event if there is none, so that indexing by host rows works."""
     if len(timeline.host):
         return timeline
     columns = {column.name: getattr(timeline.host, column.name).dtype for column in fields(timeline.host)}
@@ -151,7 +154,7 @@ def _assemble(
 
 
 def _notes(timeline: Timeline, queue: Queued, across: Order, part_of: I32, joins: int) -> tuple[str, ...]:
-    """Returns a phrase for each fact that the file does not have and the program assumes."""
+    """Returns a phrase for each fact that the file lacks and that the program assumes."""
     follows, orphans = int((across.after >= 0).sum()), int((queue.orphan & (queue.launch >= 0)).sum())
     waits = timeline.waits
     events = (waits.kind == WaitKind.EVENT) | (waits.kind == WaitKind.STREAM_EVENT)
@@ -173,7 +176,7 @@ def _notes(timeline: Timeline, queue: Queued, across: Order, part_of: I32, joins
 
 
 def _bounded(program: Program) -> Program:
-    """Limits absurdly long times, so that the program can be replayed repeatedly without overflow."""
+    """Limits absurdly long times, so that the program can be replayed many times without overflow."""
     do, ops = program.instructions, program.ops
     times = (do.work, do.call, do.latency, ops.duration, ops.latency, ops.gap, ops.lag)
     if sum(np.abs(column.astype(np.float64)).sum() for column in times) < _MOST_NS:
@@ -188,7 +191,7 @@ def _bounded(program: Program) -> Program:
 
 
 def _main_thread(timeline: Timeline, starts: I64, rows: I64) -> int:
-    """Returns the thread of the steps: the one with most instructions."""
+    """Returns the thread that runs the steps: the one with most instructions."""
     known = rows[rows >= 0]
     parts = [
         (-len(mine), int(timeline.host.start[known[mine]].min()), thread)

@@ -21,7 +21,7 @@ _LONG_CALL = 5  # times the usual length: such a call waited for room in the lau
 
 
 def find_capacity(timeline: Timeline, queue: Queued) -> tuple[int, Bool]:
-    """Returns how many launches a stream can have outstanding, and for each op whether its launch waited for room."""
+    """Returns how many launches a stream can have outstanding, and a mask of the ops whose launch waited for room."""
     host = timeline.host
     full = np.zeros(len(queue), dtype=np.bool_)
     capacity = QUEUE_CAPACITY
@@ -49,8 +49,13 @@ def find_capacity(timeline: Timeline, queue: Queued) -> tuple[int, Bool]:
 def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[InstructionRows]:
     """Returns the instructions of every launch.
 
-    If a launch blocks, a second instruction is its wait. If a call is still at work when its ops begin, a second
-    instruction is its work from then on. `full` says for each op whether its launch waited for room in the queue.
+    A launch that blocks the host has a second instruction, for the wait. A call that still works when its ops begin has
+    a second instruction too, for its work from then on.
+
+    Args:
+        timeline: The run.
+        queue: The device ops, in launch order.
+        full: For each op, whether its launch waited for room in the launch queue.
     """
     host = timeline.host
     first = np.flatnonzero(~queue.follows & (queue.launch >= 0))
@@ -84,11 +89,11 @@ def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[InstructionR
 
 
 def given_back(timeline: Timeline, queue: Queued) -> list[InstructionRows]:
-    """Returns the instructions of calls that gave memory back and during which the device became idle: such calls
-    waited for the device.
+    """Returns the instructions of calls that gave memory back and waited for the device.
 
-    Calls that take memory do not wait. With 18 ms of work in the queue, cudaMalloc of 512 B to 8 GiB took 0.1 to
-    0.4 ms, but cudaFree took 18 ms (H200, CUDA 13: `benchmarks/driver_waits.py`).
+    Such a call waited if the device became idle during it. Calls that take memory do not wait: with 18 ms of work in
+    the queue, cudaMalloc of 512 B to 8 GiB took 0.1 to 0.4 ms, but cudaFree took 18 ms (H200, CUDA 13:
+    `benchmarks/driver_waits.py`).
     """
     host = timeline.host
     rows = np.flatnonzero(host.kind == HostKind.FREE)

@@ -14,11 +14,17 @@ _TRIMMED = 10  # one in this many values is dropped at either end
 
 
 def learn(keys: Sequence[I64 | I32], known: Bool, values: I64, default: int) -> I64:
-    """Returns, for every row, the typical value of the known rows with the same key.
+    """Returns, for every row, a typical value, learned from known rows that are like it.
 
-    `keys` are columns from the most specific to the least. A row uses the first key that a few known rows share, else
-    all known rows. The typical value is the mean of the middle 80 %: sums of many come out right, and outliers do not
-    count.
+    Known rows are like a row if they have the same value in a column of `keys`. The typical value is the mean of the
+    middle 80 % of them. So sums of many typical values are right, and outliers do not count.
+
+    Args:
+        keys: Columns, the most specific first. A row uses the first column in which a few known rows are like it. If
+            there is no such column, it gets the median of all known rows.
+        known: Which rows have a value to learn from.
+        values: The values.
+        default: The typical value if no row is known.
     """
     whole = int(np.median(values[known])) if known.any() else default
     result = np.full(len(values), whole, dtype=np.int64)

@@ -34,7 +34,7 @@ _ENGINES = {CopyDirection.HOST_TO_DEVICE: 0, CopyDirection.DEVICE_TO_HOST: 1}
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Queued:
-    """Device ops in launch order, one row each. Times are in ns; op indices are rows of this table."""
+    """Device ops in launch order, one row each. Times are in ns. Op indices are rows of this table."""
 
     row: I64
     launch: I64  # host row of its call, else of the last known call of its stream, else -1
@@ -62,9 +62,12 @@ class Queued:
 
 
 def queue_up(timeline: Timeline, held: Bool) -> Queued:
-    """Queue the device ops of a run, with their typical delays.
+    """Sorts the device ops of a run into launch order, and finds their typical delays.
 
-    `held` says which host rows make a stream wait for an event. Launches right after them are not used to learn delays.
+    Args:
+        timeline: The run.
+        held: Which rows of `Host` make a stream wait for an event. Delays are not learned from the launches right after
+            such a row.
     """
     host, device = timeline.host, timeline.device
     skew_ns = max(_SKEW_NS, clock_skew(timeline))
@@ -165,10 +168,10 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
 
 
 def _take_turns(timeline: Timeline, row: I64) -> Bool:
-    """Returns which ops are large kernels of a device whose streams never ran large kernels at the same time.
+    """Returns a mask of large kernels on a device whose streams never ran large kernels at the same time.
 
-    The replay does not let such kernels overlap. Whether they could is unknown: with a slow host they may never have
-    been queued together. Kernels that overlapped in the recording may overlap in the replay.
+    The replay does not let such kernels overlap. Whether they could overlap is unknown: with a slow host, they may
+    never have been queued together. Kernels that overlapped in the recording may overlap in the replay.
     """
     device = timeline.device
     large = (device.kind == DeviceKind.KERNEL) & (device.end - device.start >= _LARGE_NS)
@@ -184,7 +187,10 @@ def _take_turns(timeline: Timeline, row: I64) -> Bool:
 
 
 def _in_order(engine: I32, start: I64) -> I32:
-    """Removes the engine of ops that a later launch overtook: an engine serves its ops in launch order."""
+    """Sets the engine to -1 for each op that started after an op of a later launch.
+
+    An engine, such as a copy engine, would have served these ops in launch order.
+    """
     result = engine.copy()
     for number, mine in groups(engine):
         if number >= 0:
@@ -194,7 +200,10 @@ def _in_order(engine: I32, start: I64) -> I32:
 
 
 def _blocks(timeline: Timeline, launch: I64, row: I64, skew_ns: int) -> Bool:
-    """Returns which ops are copies whose call returned only when they were done, allowing for staging."""
+    """Returns a mask of the copies whose call returned only when the copy was done.
+
+    A call that stages its data may return slightly before the recorded end of the copy, and counts too.
+    """
     host, device = timeline.host, timeline.device
     call = np.maximum(launch, 0)
     slack = np.maximum(np.minimum((device.end - device.start)[row] // 2, _STAGED_NS), skew_ns)
@@ -206,12 +215,18 @@ def _blocks(timeline: Timeline, launch: I64, row: I64, skew_ns: int) -> Bool:
 
 
 def engines(timeline: Timeline) -> int:
-    """Returns the number of engines: for each device one per copy direction, and one for kernels that take turns."""
+    """Returns the number of engines of all devices.
+
+    A device has one engine for each direction of copies, and one for kernels that must not overlap.
+    """
     return (len(_ENGINES) + 1) * len(np.unique(timeline.streams.device))
 
 
 def _launches(timeline: Timeline) -> I32:
-    """Returns the host row of each device op's call; for a lost call, that of the op before it, else -1."""
+    """Returns, for each device op, the row of `Host` of the call that launched it.
+
+    If this call is lost, returns the call of the previous op on the same stream; -1 if there is none.
+    """
     launch = timeline.device.launch.copy()
     kind = timeline.host.kind[np.maximum(launch, 0)]
     launch[(kind < HostKind.LAUNCH) | (kind > HostKind.MEMSET)] = -1  # processes in one file share ids
@@ -224,7 +239,10 @@ def _launches(timeline: Timeline) -> I32:
 
 
 def _begun(timeline: Timeline, launch: I64) -> I64:
-    """Returns when each device op's launch began, in ns. Launches before the recording get a time before everything."""
+    """Returns when the launch of each device op began, in ns.
+
+    A launch before the recording gets a time before all events.
+    """
     start = timeline.device.start
     begun = np.where(launch >= 0, timeline.host.start[np.maximum(launch, 0)], start)
     queued = replace(timeline.device, launch=launch.astype(np.int32)).heads(of_unknown=timeline.meta.sound)
@@ -233,14 +251,14 @@ def _begun(timeline: Timeline, launch: I64) -> I64:
 
 
 def _sort(timeline: Timeline) -> I64:
-    """Returns a number below 63 for each device op: its kind, copy direction and host memory."""
+    """Returns a number below 63 for each device op. It stands for the op's kind, copy direction and host memory."""
     device = timeline.device
     sort: I64 = (device.kind.astype(np.int64) * 6 + device.direction) * 3 + device.host_memory
     return sort
 
 
 def _after_event(timeline: Timeline, launch: I64, held: Bool, stream: I32) -> Bool:
-    """Returns, for each op, whether its stream was made to wait for an event since the launch before it."""
+    """Returns, for each op, whether its stream had to wait for an event since the stream's previous launch."""
     result = np.zeros(len(launch), dtype=np.bool_)
     waits = timeline.waits
     chosen = np.flatnonzero(held[waits.host])

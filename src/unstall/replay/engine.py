@@ -22,7 +22,9 @@ except ImportError:
 def replay(program: Program) -> Replayed:
     """Returns when everything in a program happens; see `interpreter.replay`.
 
-    Raises ValueError for an invalid program, and UsageError if UNSTALL_ENGINE names an engine that is not available.
+    Raises:
+        ValueError: The program is invalid.
+        UsageError: UNSTALL_ENGINE names an engine that is not available.
     """
     return ENGINES[name()](program)
 
@@ -41,15 +43,17 @@ def name() -> str:
 
 
 def begin(capacity: int, *, fills_gaps: bool = False) -> Resumable:
-    """Begin a replay that is fed part by part; see `interpreter.Replay`.
+    """Begins a replay of a program that is given part by part; see `interpreter.Replay`.
 
-    Raises ValueError for an invalid capacity, and UsageError as `replay` does.
+    Raises:
+        ValueError: `capacity` is invalid.
+        UsageError: UNSTALL_ENGINE names an engine that is not available.
     """
     return RESUMABLE[name()](capacity, fills_gaps)
 
 
 class Resumable(Protocol):
-    """The methods of `interpreter.Replay`."""
+    """The methods of `interpreter.Replay`, which replays a program part by part."""
 
     def feed(self, program: Program) -> Replayed: ...
     def clock(self, thread: int) -> int: ...

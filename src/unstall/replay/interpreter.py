@@ -14,26 +14,32 @@ GAPS = 64
 def replay(program: Program) -> Replayed:
     """Returns when everything in a program happens.
 
-    An op starts at the latest of: the arrival of its launch; the end of its stream's previous op plus its gap; the
-    events that its stream waits for; the end of the op it is `after` plus its lag; and the time at which its engine is
-    free. Streams, engines and threads are served in program order. Raises ValueError for an invalid program, as `check`
-    does.
+    An op starts at the latest of these times: the arrival of its launch; the end of the previous op on its stream, plus
+    `gap`; the end of the events for which its stream waits; the end of the op `after`, plus `lag`; the time at which
+    its engine is free. (`gap`, `after` and `lag` are columns of `program.Ops`.) Streams, engines and threads work in
+    program order.
+
+    Raises:
+        ValueError: The program is invalid; see `validate.check`.
     """
     return Replay(program.capacity).feed(program)
 
 
 class Replay:
-    """Replays a program part by part. The times are the same as when the whole program is replayed at once.
+    """Replays a program part by part, with the same times as if the whole program were replayed at once.
 
-    In a part, `target` and `after` count from the beginning of the first part; an instruction's `ops` count from the
-    beginning of its own part. A later part has the streams, threads and engines of the parts before it, or more.
+    In each part, the indices in `target` and `after` count from the beginning of the first part. The indices in `ops`
+    of the instructions count from the beginning of the same part. A part has at least the streams, threads and engines
+    of all earlier parts.
     """
 
     def __init__(self, capacity: int, fills_gaps: bool = False) -> None:
-        """Begin a replay. `capacity` is the number of launches that a stream can have outstanding.
+        """Begins a replay.
 
-        With `fills_gaps`, an engine serves an op in any idle gap that is long enough, even if an op launched earlier is
-        still waiting. A longer op may then let another one begin sooner.
+        Args:
+            capacity: How many launches a stream can have outstanding.
+            fills_gaps: Whether an engine uses idle gaps: it serves an op in any gap that is long enough, even while an
+                op that was launched earlier still waits. With this, a longer op may let another op begin sooner.
         """
         self._capacity = capacity
         self._before = Before()
@@ -48,7 +54,7 @@ class Replay:
         self._op_end: list[int] = []
 
     def feed(self, program: Program) -> Replayed:
-        """Replay the next part. Raises ValueError for an invalid part and then leaves the replay as it was."""
+        """Replays the next part. Raises ValueError for an invalid part, and then leaves the replay unchanged."""
         after = check(program, self._before)
         self._make_room(program)
         start, end, op_start, op_end = self._run(program)
@@ -56,15 +62,15 @@ class Replay:
         return Replayed(*(np.array(times, dtype=np.int64) for times in (start, end, op_start, op_end)))
 
     def clock(self, thread: int) -> int:
-        """Returns when a thread is done with its work so far, in ns."""
+        """Returns when a thread is done with all its instructions so far, in ns."""
         return _at(self._clock, thread, "thread")
 
     def done(self, stream: int) -> int:
-        """Returns the time in ns at which a stream finishes the work given to it so far."""
+        """Returns when a stream is done with all its ops so far, in ns."""
         return max(_at(self._ready, stream, "stream"), self._held[stream])
 
     def marked(self, instruction: int) -> int:
-        """Returns when the work before this RECORD is done, in ns; 0 for other instructions."""
+        """Returns when the work before a RECORD instruction is done, in ns; 0 for all other instructions."""
         return _at(self._marked, instruction, "instruction")
 
     def _make_room(self, program: Program) -> None:
@@ -140,7 +146,7 @@ class Replay:
         return start, self._end[first:], op_start, self._op_end[first_op:]
 
     def _serve(self, engine: int, time: int, duration: int) -> int:
-        """Returns when an engine starts an op that could begin at `time`."""
+        """Returns when an engine starts an op that is ready at `time`."""
         free = self._free[engine]
         if self._gaps is not None:
             gaps = self._gaps[engine]

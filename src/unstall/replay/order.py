@@ -23,7 +23,7 @@ _IN_GRAPH = 3  # number for "found in a graph", after the numbers of the passes 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Order:
-    """Dependencies of ops across streams. Times are in ns."""
+    """Dependencies of ops on ops of other streams. Times are in ns."""
 
     after: I32  # by op: the earlier op of another stream that it waited for, or -1
     lag: I64  # by op: the usual time from the end of that op to its start
@@ -31,11 +31,15 @@ class Order:
 
 
 def find_order(timeline: Timeline, queue: Queued, held_until: I64) -> Order:
-    """Infers, for each op that started late, the op of another stream that it waited for.
+    """Infers, for each op that started late, the op of another stream for which it waited.
 
-    Either its stream waited for an event that the file does not name, or both ops needed the same part of the device.
-    Only ops whose late start has no known cause are considered. The inferred op must explain most of the delay.
-    `held_until` says for each op when its stream stops waiting for known events, in ns.
+    Either its stream waited for an event that the file lacks, or both ops needed the same part of the device. Only ops
+    whose late start has no known cause are considered. The inferred op must explain most of the delay.
+
+    Args:
+        timeline: The run.
+        queue: The device ops, in launch order.
+        held_until: For each op, when its stream stops waiting for known events, in ns.
     """
     streams = len(timeline.streams)
     after = np.full(len(queue), -1, dtype=np.int32)
@@ -71,7 +75,7 @@ def find_order(timeline: Timeline, queue: Queued, held_until: I64) -> Order:
 
 
 def _in_branches(queue: Queued, known: I64, after: I32) -> I64:
-    """Fill in `after` for ops of graphs that waited for another branch. Returns these ops."""
+    """Sets `after` for ops of graphs that waited for another branch of the graph. Returns these ops."""
     late = queue.start - np.maximum(known, queue.start[first_of(queue.follows)])
     other = np.maximum(queue.beside, 0)
     chosen = (queue.beside >= 0) & queue.follows & ~queue.orphan & (late > queue.slack)
@@ -81,10 +85,10 @@ def _in_branches(queue: Queued, known: I64, after: I32) -> I64:
 
 
 def _blame(queue: Queued, late: I64, unexplained: I64, after: I32) -> I64:
-    """Fill in `after` for the late ops. Returns for each op the number of the pass that found it.
+    """Sets `after` for the late ops, in three passes. Returns the number of the pass that set it, for each op.
 
-    Pass 0 takes an op that had just ended, pass 1 an op in whose tail the late op began, pass 2 any op that ended
-    within the unexplained delay.
+    Pass 0 accepts an op that had just ended when the late op began. Pass 1 accepts an op in whose last part the late op
+    began. Pass 2 accepts any op that ended within the unexplained delay.
     """
     by_end = np.argsort(queue.end, kind="stable")
     end, tail = queue.end[by_end], ((queue.end - queue.start) * _TAIL).astype(np.int64)[by_end]

@@ -17,7 +17,7 @@ from unstall.timeline.columns import I8, I32, I64, Bool
 
 
 class Code(IntEnum):
-    """What an instruction does once its call is made."""
+    """What an instruction does after its call."""
 
     CALL = 0  # nothing more
     LAUNCH = 1  # its ops arrive on their streams; waits while the stream's launch queue is full
@@ -45,7 +45,7 @@ QUEUE_CAPACITY = 1022
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Instructions:
-    """One row per instruction. Times are in ns."""
+    """The instructions of a program, one row each. Times are in ns."""
 
     code: I8
     thread: I32
@@ -63,15 +63,20 @@ class Instructions:
 
     @property
     def goes_on(self) -> Bool:
-        """Returns which instructions continue the host call of the previous instruction: its wait, or the rest of its
-        time."""
+        """A mask of the instructions that continue the host call of the previous instruction.
+
+        Such an instruction is the wait of that call, or the rest of its time.
+        """
         same: Bool = np.append(False, (self.host[1:] == self.host[:-1]) & (self.host[1:] >= 0))
         return same[: len(self)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ops:
-    """One row per device op, in launch order; within a launch, in the order in which they ran. Times are in ns."""
+    """The device ops of a program, one row each, in launch order. Times are in ns.
+
+    Ops of the same launch are in the order in which they ran.
+    """
 
     stream: I32
     engine: I32  # the copy engine, or the whole device, that it uses exclusively; -1 for none
@@ -103,13 +108,13 @@ class Program:
 
     @property
     def launcher(self) -> I64:
-        """Returns the instruction that launched each op."""
+        """For each op, the instruction that launched it."""
         ends = self.instructions.ops
         return np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
 
     @property
     def ops_inside(self) -> Bool:
-        """Returns which ops the steps launched."""
+        """A mask of the ops that the steps launched."""
         launcher = self.launcher
         inside: Bool = (launcher >= self.step_starts[0]) & (launcher <= self.step_ends[-1])
         return inside
@@ -117,7 +122,7 @@ class Program:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Replayed:
-    """When everything happens, in ns on the timeline's clock."""
+    """When each instruction and each op of a program starts and ends, in ns on the timeline's clock."""
 
     start: I64  # by instruction: when its call begins
     end: I64
@@ -125,9 +130,10 @@ class Replayed:
     op_end: I64
 
     def window(self, program: Program) -> tuple[int, int]:
-        """Returns (start, end) in ns, as `locate.steps.Steps.window` does.
+        """Returns (start, end) of the steps in ns, like `locate.steps.Steps.window`.
 
-        It excludes work queued before the first step, and includes work still queued at the end of the last.
+        This time excludes work that was queued before the first step. It includes work that is still queued when the
+        last step ends on the host.
         """
         start, end = int(self.end[program.step_starts[0]]), int(self.end[program.step_ends[-1]])
         launcher = program.launcher
@@ -138,6 +144,6 @@ class Replayed:
         return begins, max(end, int(self.op_end[program.ops_inside].max(initial=start)))
 
     def mean_step_ns(self, program: Program) -> float:
-        """Returns the window's length divided by the number of steps."""
+        """Returns the length of the window, divided by the number of steps."""
         start, end = self.window(program)
         return (end - start) / len(program.step_starts)

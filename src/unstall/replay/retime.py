@@ -19,10 +19,15 @@ def retime(
     gone: Bool,
     graphs: I32,
 ) -> Timeline:
-    """Moves all events to their replayed times. Events between two instructions move and stretch with them.
+    """Moves all events to their replayed times. An event between two instructions moves and stretches with them.
 
-    `recorded` holds the recorded (starts, ends) of the instructions, in ns. `gone` says which ops of the program were
-    removed. `graphs` are the host rows of those launches of kernels that become launches of graphs.
+    Args:
+        timeline: The run.
+        program: The program, after edits.
+        replayed: Its replayed times.
+        recorded: (starts, ends) of the instructions as recorded, in ns.
+        gone: Which ops of the program were removed.
+        graphs: Host rows of the kernel launches that become launches of graphs.
     """
     host = timeline.host
     part = program.thread_of[host.thread]
@@ -81,7 +86,13 @@ def retime(
 
 
 def _collectives(told: Collectives, order: I64, ops: int) -> Collectives:
-    """Returns the rows of collectives whose op is still there. `order` lists the former row of each op that is."""
+    """Returns the rows of `told` whose op is kept. `op` is the new row of this op.
+
+    Args:
+        told: The collectives.
+        order: The former row of each op that is kept.
+        ops: The former number of ops.
+    """
     now = np.full(ops, -1, dtype=np.int32)
     now[order] = np.arange(len(order))
     stays = np.flatnonzero(now[told.op] >= 0)
@@ -90,7 +101,10 @@ def _collectives(told: Collectives, order: I64, ops: int) -> Collectives:
 
 
 def _moved(times: I64, then: I64, now: I64) -> I64:
-    """Maps times piecewise linearly from `then` to `now`. Times after the last point get the shift of that point."""
+    """Moves times along with points whose old times are `then` and whose new times are `now`.
+
+    A time between two points is interpolated linearly. A time after the last point is shifted as far as this point is.
+    """
     at = np.clip(np.searchsorted(then, times, side="right") - 1, 0, len(then) - 1)
     onward = np.minimum(at + 1, len(then) - 1)
     length = np.maximum(then[onward] - then[at], 1)
@@ -101,7 +115,7 @@ def _moved(times: I64, then: I64, now: I64) -> I64:
 
 
 def _streams(timeline: Timeline, program: Program) -> Streams:
-    """Returns the streams, including those that an edit added, which get the next numbers."""
+    """Returns the streams, with those that an edit added. The added streams get the next free numbers."""
     streams = timeline.streams
     more = len(program.device_of_stream) - len(streams)
     numbers = int(streams.stream.max(initial=0)) + 1 + np.arange(more)

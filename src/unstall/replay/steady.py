@@ -18,7 +18,7 @@ _SETTLING, _LOOKED_AT = 8, 4  # minimum number of warm-up steps, and of measured
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Means over the measured steps, after warm-up, in ns per step."""
+    """Means per step after warm-up, in ns."""
 
     step_ns: float
     busy_ns: float  # time in which some op runs
@@ -26,7 +26,7 @@ class Settled:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Round:
-    """One replay of all steps, after those of the rounds before. Times are in ns."""
+    """One replay of all steps. It follows the replays of earlier rounds. Times are in ns."""
 
     times: Replayed  # the first round also has what comes before the steps
     steps: int
@@ -47,14 +47,14 @@ class _Round:
 def steady_step_ns(program: Program) -> float:
     """Returns the mean step time after warm-up, in ns.
 
-    A recording has few steps, and includes the time in which the host gets ahead and in which the device catches up.
-    The step time that a user sees is a mean over many steps.
+    A recording has few steps. It includes the time in which the host gets ahead of the device, and the time in which
+    the device catches up. The step time that a user sees is a mean over many steps.
     """
     return _step_ns(*_replayed(program))
 
 
 def settle(program: Program) -> Settled:
-    """Replay the steps repeatedly, and measure the later ones."""
+    """Replays the steps repeatedly, and measures the later ones."""
     rounds, measured = _replayed(program)
     low, high = rounds[-1 - measured].done, rounds[-1].done
     starts = np.concatenate([each.times.op_start for each in rounds])
@@ -73,7 +73,11 @@ def _step_ns(rounds: list[_Round], measured: int) -> float:
 
 
 def _replayed(program: Program) -> tuple[list[_Round], int]:
-    """Returns the rounds, and how many of the last ones are measured."""
+    """Replays the steps repeatedly.
+
+    Returns:
+        (the rounds, how many of the last rounds are measured).
+    """
     steps = len(program.step_starts)
     settling, measured = (-(-least // steps) for least in (_SETTLING, _LOOKED_AT))
     rounds: list[_Round] = []
@@ -86,10 +90,11 @@ def _replayed(program: Program) -> tuple[list[_Round], int]:
 
 
 def _goes_on_by(rounds: list[_Round]) -> int | None:
-    """Returns the time from each round to the next, if all later rounds are the last one moved by that; else None.
+    """Returns the time in ns by which each later round follows the previous one; None if this varies.
 
-    They are if the last round is the one before it, moved, if no stream waits for an event, and if the device is never
-    more than a round behind: then no launch waits for room behind work of earlier rounds.
+    It is constant if the last two rounds are equal except for their time, no stream waits for an event, and the device
+    is never more than a round behind the host. Then no launch waits for room in a queue that holds work of earlier
+    rounds.
     """
     if len(rounds) < 4 or rounds[-1].streams_wait:
         return None
@@ -100,7 +105,7 @@ def _goes_on_by(rounds: list[_Round]) -> int | None:
 
 
 def _rounds(program: Program, most: int) -> Iterator[_Round]:
-    """Replays a program up to the end of its last step, then repeats its steps. Yields at most `most` rounds in all."""
+    """Replays a program to the end of its last step, then repeats the steps. Yields `most` rounds at most."""
     do, ops = program.instructions, program.ops
     first, last = int(program.step_starts[0]), int(program.step_ends[-1]) + 1
     first_op = int(do.ops[first - 1]) if first else 0
@@ -141,15 +146,22 @@ def _rows(table: _Table, first: int, last: int) -> _Table:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Carried:
-    """Indices of the steps, each with how far it moves from one round to the next."""
+    """The indices in a column of the steps (such as `target`), and how far each moves from one round to the next."""
 
     index: I64  # in the round after the first
     moves: I64
 
     @classmethod
     def of(cls, column: I32, first: int, last: int, likes: I64) -> _Carried:
-        """Returns the indices of column[first:last] in the next round. An index before `first` is replaced by its
-        counterpart in `likes`, which belongs to the previous round.
+        """Returns the indices in column[first:last], as they are in the next round.
+
+        If an index is before `first`, its counterpart of the previous round replaces it.
+
+        Args:
+            column: Indices of rows.
+            first: The first row of the steps.
+            last: The row after the steps.
+            likes: For each index, its counterpart among the rows of the steps, or -1; see the function `likes`.
         """
         values, period = column[first:last], last - first
         inside = values >= first
@@ -162,8 +174,10 @@ class _Carried:
 
 
 def likes_of_targets(do: Instructions, first: int, last: int) -> I64:
-    """Returns, for each target of the instructions [first, last), its counterpart as `likes` finds it: an instruction
-    of the same thread for a JOIN, else a RECORD of the same stream.
+    """Returns, for each target of the instructions [first, last), its counterpart among them; see `likes`.
+
+    The counterpart of a JOIN's target is an instruction of the same thread. Any other counterpart is a RECORD of the
+    same stream.
     """
     by_thread = likes(do.thread, do.target, first, last)
     records = np.where(do.code == Code.RECORD, do.stream, -1)
@@ -171,11 +185,16 @@ def likes_of_targets(do: Instructions, first: int, last: int) -> I64:
 
 
 def likes(kinds: I32, column: I32, first: int, last: int) -> I64:
-    """Returns, for each index in column[first:last], its counterpart among the rows [first, last). Returns -1 if it has
-    no counterpart, or if the index is not before `first`.
+    """Returns, for each index in column[first:last], its counterpart among the rows [first, last).
 
-    `kinds` is the kind of each row. The counterpart is of the same kind. As many rows of this kind follow it before
-    `last` as follow the index before `first`.
+    The counterpart has the same kind. As many rows of this kind follow it before `last` as follow the index before
+    `first`. Returns -1 if there is no counterpart, or if the index is not before `first`.
+
+    Args:
+        kinds: The kind of each row.
+        column: Indices of rows.
+        first: The first row of the steps.
+        last: The row after the steps.
     """
     counterparts = np.full(first + 1, -1, dtype=np.int64)
     inside = dict(groups(kinds[first:last]))

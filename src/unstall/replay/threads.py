@@ -16,10 +16,14 @@ _ALONE_SHARE = 0.02  # share of a thread's working time that may overlap another
 
 
 def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
-    """Returns the program's thread for each thread of the timeline: 0 for the thread of the steps, -1 for a thread
-    without `rows`.
+    """Returns the number that each thread of the timeline has in the program; -1 for a thread without `rows`.
 
-    `rows` are the host events that become instructions, and `main` is the timeline's thread of the steps.
+    Thread 0 runs the steps. Threads that work in turn get the same number.
+
+    Args:
+        timeline: The run.
+        rows: The host events that become instructions.
+        main: The thread of the timeline that runs the steps.
     """
     host = timeline.host
     working = np.flatnonzero((host.kind < HostKind.ANNOTATION) & (host.parent < 0) | _top_level(timeline))
@@ -47,12 +51,20 @@ def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
 
 
 def find_joins(time: I64, end: I64, thread: I32, threads: int) -> tuple[I64, I64]:
-    """Returns the instructions that other threads began after being idle, and for each the instruction of thread 0 that
-    woke that thread.
+    """Finds threads that continued after a pause because thread 0, which runs the steps, woke them.
 
-    `time`, `end` (ns) and `thread` have one row per instruction, as recorded. Thread 0 is the thread of the steps. If
-    another thread continued while thread 0 was working, it is assumed to have waited for the last instruction that
-    thread 0 had finished.
+    If another thread continues while thread 0 works, it is assumed to have waited for the last instruction that thread
+    0 had finished.
+
+    Args:
+        time: When each instruction began, as recorded, in ns.
+        end: When each instruction ended, as recorded, in ns.
+        thread: The thread of each instruction.
+        threads: Number of threads.
+
+    Returns:
+        (woken, waking), two columns of instructions: `woken` are those with which other threads continued. For each,
+        `waking` is the instruction of thread 0 that woke the thread.
     """
     waking, woken = [], []
     main = np.flatnonzero(thread == 0)
@@ -71,7 +83,7 @@ def find_joins(time: I64, end: I64, thread: I32, threads: int) -> tuple[I64, I64
 
 
 def _top_level(timeline: Timeline) -> np.ndarray:
-    """Returns the operators and calls that no other operator or call encloses."""
+    """Returns a mask of the operators and calls that are not inside of another operator or call."""
     host = timeline.host
     counts = host.kind < HostKind.ANNOTATION
     parent = host.parent
@@ -81,7 +93,7 @@ def _top_level(timeline: Timeline) -> np.ndarray:
 
 
 def _common(start: I64, end: I64, begun: I64, done: I64) -> int:
-    """Returns the length of the intersection of two unions of intervals."""
+    """Returns the length of the intersection of two sets of disjoint intervals, in ns."""
 
     def covered(times: I64) -> I64:
         total = np.append(0, np.cumsum(done - begun))

@@ -11,7 +11,7 @@ from unstall.timeline.columns import I8, I32, I64, Timeline
 
 @dataclass(eq=False, slots=True)
 class InstructionRows:
-    """One row per instruction; see `program.Instructions`. Times are in ns."""
+    """Instructions that are not sorted yet, one row each; see `program.Instructions`. Times are in ns."""
 
     time: I64  # start of the call
     code: I8
@@ -27,10 +27,11 @@ def rows_of(timeline: Timeline, host: I64, code: int | I8, **columns: int | I64 
     """Returns instructions for host rows.
 
     Args:
-        timeline: The timeline.
-        host: The host row of each instruction, or -1. For -1, `columns` must have `time`.
-        code: The opcodes.
-        columns: Other columns of the instructions. The rest get their default values.
+        timeline: The run.
+        host: The host row of each instruction; -1 for an instruction without one.
+        code: The code of each instruction, or of all of them.
+        columns: Other columns of the instructions. Columns that are not given get default values. `time` is required if
+            `host` contains -1.
     """
     count = len(host)
 

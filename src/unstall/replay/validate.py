@@ -31,7 +31,7 @@ _Column = I8 | I32 | I64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Before:
-    """Totals over all parts of a program before the next part."""
+    """Totals of the parts of a program that were checked so far."""
 
     code: I8 = field(default_factory=lambda: np.zeros(0, np.int8))
     thread: I32 = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -43,12 +43,17 @@ class Before:
 
 
 def check(program: Program, before: Before | None = None) -> Before:
-    """Checks a program or the next part of one. Raises ValueError that describes the first error.
-
-    Returns the totals including this part.
+    """Checks a program, or the next part of one. Returns the totals including this part.
 
     `latency` and `lag` may be negative, because a wait can end early. A column that an instruction's code does not use
-    may hold anything.
+    may hold any value.
+
+    Args:
+        program: The program or part.
+        before: Totals of the earlier parts; None for the first part.
+
+    Raises:
+        ValueError: The program is invalid. The message describes the first error.
     """
     _check_columns(program)
     _check_count("threads", program.threads, 0, MOST_THREADS)
@@ -186,9 +191,13 @@ def _outside(numbers: I32, count: int) -> Bool:
 
 
 def _refuse(what: str, first: int, *faults: tuple[Bool, str, *tuple[_Column | int, ...]]) -> None:
-    """Raises ValueError for the first fault of the first faulty row.
+    """Raises ValueError for the first faulty row.
 
-    A fault is (faulty rows, message, values for the message). Messages count rows from `first` on."""
+    Args:
+        what: The name of a row in messages.
+        first: The number of the first row in messages.
+        faults: (mask of faulty rows, message, values for the message) of each possible fault.
+    """
     found = [(int(wrong.argmax()), number) for number, (wrong, *_) in enumerate(faults) if wrong.any()]
     if found:
         row, number = min(found)
@@ -198,6 +207,6 @@ def _refuse(what: str, first: int, *faults: tuple[Bool, str, *tuple[_Column | in
 
 
 def _total(column: I64) -> int:
-    """Returns the exact sum of magnitudes: high and low halves are summed separately, so neither sum overflows."""
+    """Returns the exact sum of magnitudes. Sums the high and low halves separately, so that neither sum overflows."""
     magnitude = np.abs(column).view(np.uint64)
     return (int((magnitude >> np.uint64(32)).sum()) << 32) + int((magnitude & np.uint64(0xFFFFFFFF)).sum())

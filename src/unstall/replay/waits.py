@@ -27,7 +27,7 @@ _LONG_AGO = np.iinfo(np.int64).min // 2
 
 
 def waits(timeline: Timeline, queue: Queued, order: Order) -> list[InstructionRows]:
-    """Returns the instructions of awaited event records, of host waits, and of stream waits."""
+    """Returns the instructions of host waits and stream waits, and of the event records for which they wait."""
     host, known = timeline.host, timeline.waits
     record = np.maximum(known.record, 0)
     calls = known.host.astype(np.int64)
@@ -101,7 +101,10 @@ def waits(timeline: Timeline, queue: Queued, order: Order) -> list[InstructionRo
 
 
 def _ended_then(queue: Queued, start: I64, end: I64) -> I64:
-    """Returns, for each wait, the op launched before it that had just ended as it returned, or -1."""
+    """Returns, for each wait, the op that ended right before the wait returned; -1 if there is none.
+
+    The op must have been launched before the wait.
+    """
     by_end = np.argsort(queue.end, kind="stable")
     last = np.searchsorted(queue.end[by_end], end, side="right") - 1
     found = np.full(len(start), -1, dtype=np.int64)
@@ -120,17 +123,19 @@ def _ended_then(queue: Queued, start: I64, end: I64) -> I64:
 
 
 def held_until(timeline: Timeline, queue: Queued) -> I64:
-    """Returns, for each op, when the events that its stream is known to wait for were done, in ns."""
+    """Returns, for each op, the time in ns until which events held its stream, as far as this is known."""
     launched = timeline.host.start[np.maximum(queue.launch, 0)]
     return _held_before(_holds(timeline, queue), queue.on, launched)
 
 
 def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I64, I32]:
-    """Returns, for each call, when the device that it waited for was done, in ns, and the device's index (-1: all
-    devices).
+    """Returns, for each call that waited for a device, when this device was done, and which device it was.
 
-    A call waits for the current device of its thread, which is not in the file. If a device was still working when the
-    call returned, it was not the current device, unless the clocks are that far apart.
+    A call waits for the current device of its thread, which the file lacks. A device that was still working when the
+    call returned was not the current one, unless the difference is within the skew of the clocks.
+
+    Returns:
+        (times in ns, indices of devices): -1 stands for all devices.
     """
     done, which = _all_done_before(queue, start), np.full(len(start), -1, dtype=np.int32)
     others = done > end + queue.skew_ns
@@ -147,7 +152,10 @@ def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I6
 
 
 def _done_before(holds: _Holds, queue: Queued, stream: I32, time: I64) -> I64:
-    """Returns when a stream was done with what it was given before each time, in ns: ops, and waits for events."""
+    """Returns, for each stream and time, when the stream was done with all that it was given before that time, in ns.
+
+    A stream is given ops, and events to wait for.
+    """
     return np.maximum(_ops_done_before(queue, stream, time), _held_before(holds, stream, time))
 
 
@@ -178,9 +186,14 @@ def _holds(timeline: Timeline, queue: Queued) -> _Holds:
 
 
 def _one_after_the_other(done: I64, held_by: I64, before: I64) -> I64:
-    """Returns when each wait, and all before it on its stream, is done. `held_by` and `before`: earlier waits, or -1.
+    """Returns when each wait is done, and all waits before it on its stream.
 
-    A wait may be held by one that is held itself, and so on, in a chain as long as the run: hence the loop.
+    A wait may be held by a wait that is held itself, in a chain as long as the run. Hence the loop.
+
+    Args:
+        done: When the event of each wait was done, apart from earlier waits, in ns.
+        held_by: For each wait, the earlier wait that holds its event, or -1.
+        before: For each wait, the previous wait of the same stream, or -1.
     """
     until: list[int] = []
     for own, other, previous in zip(done.tolist(), held_by.tolist(), before.tolist(), strict=True):
@@ -190,7 +203,10 @@ def _one_after_the_other(done: I64, held_by: I64, before: I64) -> I64:
 
 
 def _held_before(holds: _Holds, stream: I32, time: I64) -> I64:
-    """Returns when the events that a stream had to wait for before each time were done; long ago if there were none."""
+    """Returns, for each stream and time, when all events were done that the stream had to wait for before this time.
+
+    The result is in ns. If there were no such events, it is a time long before the run.
+    """
     result = np.full(len(stream), _LONG_AGO, dtype=np.int64)
     for number, rows in groups(stream):
         if number in holds:
@@ -201,7 +217,10 @@ def _held_before(holds: _Holds, stream: I32, time: I64) -> I64:
 
 
 def _ops_done_before(queue: Queued, stream: I32, time: I64) -> I64:
-    """Returns when the ops launched on a stream before each time were done, in ns; long ago if there were none."""
+    """Returns, for each stream and time, when all ops were done that were launched on the stream before this time.
+
+    The result is in ns. If there were no such ops, it is a time long before the run.
+    """
     result = np.full(len(stream), _LONG_AGO, dtype=np.int64)
     asked = dict(groups(stream))
     for number, mine in by_stream(queue.stream, queue.on):

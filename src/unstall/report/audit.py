@@ -18,8 +18,11 @@ _LEGEND = "in brackets: how often the line waits if not once, and the share of a
 
 
 def document(audit: Audit, in_repository: Mapping[str, str] | None = None) -> Document:
-    """Returns the report. `in_repository` has the names of files relative to the repository, for continuous
-    integration."""
+    """Returns the report of an audit.
+
+    `in_repository` maps the name of a file in the audit to its name in the repository. Messages for continuous
+    integration use the latter.
+    """
     name = _Names(audit.rows)
     audited = [(row, row.figures) for row in audit.rows if row.figures is not None]
     legend = Prose((words(_LEGEND),), small=True) if any(figures.waits for _, figures in audited) else None
@@ -37,7 +40,7 @@ def document(audit: Audit, in_repository: Mapping[str, str] | None = None) -> Do
 
 
 class _Names:
-    """Names of entries, without the file if all of them are of one."""
+    """The names of entries. If all entries are in one file, the names leave out the file."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         sources = {row.entry.partition(":")[0] for row in rows}
@@ -92,7 +95,10 @@ def _entries(audited: Sequence[tuple[Row, Figures]], name: _Names) -> Table | No
 
 
 def _below(figures: Figures) -> Iterator[Words]:
-    """Yields the lines that wait, file by file, the copies, and what the figures leave out."""
+    """Yields the lines of text below an entry of the table.
+
+    They say where the host waits, how much it copies, and what limits the figures.
+    """
     files: dict[str, dict[str, list[Found]]] = {}
     for wait in sorted(figures.waits, key=lambda wait: wait.where.line or 0):
         file, colon, line = _line(wait.where).rpartition(":")
@@ -107,7 +113,10 @@ def _below(figures: Figures) -> Iterator[Words]:
 
 
 def _often_and_gain(waits: Sequence[Found], step_ns: int) -> str:
-    """Returns " (2x, 0.7 %)": how often the line waits if not once per step, and what mending it gains."""
+    """Returns a text such as " (2x, 0.7 %)": how often a line waits per step, and what mending it gains.
+
+    The number is left out if the line waits once per step, and the gain if it is unknown.
+    """
     per_step = sum(wait.per_step for wait in waits)
     gains = [wait.gain_ns for wait in waits if wait.gain_ns]
     told = ["" if per_step == 1 else f"{rate(per_step)}x", _percent(_share(gains, step_ns)) if gains else ""]
@@ -129,7 +138,14 @@ def _why(failure: Failure) -> Iterator[Words]:
 
 @dataclass(slots=True)
 class _Line:
-    """A finding over all entries, and the shares of a step that mending it gains in those where that is known."""
+    """A finding at one line, for all entries together.
+
+    Attributes:
+        found: The finding in one of the entries.
+        entries: How many entries have the finding.
+        per_step: How often it occurs per step, in the entry in which it occurs most often.
+        gains: What mending it gains, as shares of a step, for the entries in which that is known.
+    """
 
     found: Found
     entries: int = 0
@@ -138,7 +154,10 @@ class _Line:
 
 
 def _lines(title: str, audited: Sequence[tuple[Row, Figures]], chosen: Callable[[Found], bool]) -> Table | None:
-    """The chosen findings of all entries by line: bugs first, then what gains most in all entries together."""
+    """Returns a table of the chosen findings of all entries, with a row for each line, or None if there are none.
+
+    Bugs come first. The other lines are sorted by what mending them gains in all entries together.
+    """
     lines: dict[tuple[object, ...], _Line] = {}
     for _, figures in audited:
         own: dict[tuple[object, ...], list[Found]] = {}
@@ -185,7 +204,7 @@ def _share(gains_ns: Sequence[int], step_ns: int) -> float:
 
 
 def _percent(part: float) -> str:
-    """Returns the share with two digits at most: "97 %", "0.7 %", "<0.1 %"."""
+    """Returns the share with at most two digits, such as "97 %", "0.7 %" or "<0.1 %"."""
     percent = 100 * part
     if 0 < percent < 0.05:
         return "<0.1 %"
@@ -193,8 +212,7 @@ def _percent(part: float) -> str:
 
 
 def _annotations(audit: Audit, in_repository: Mapping[str, str]) -> Iterator[Annotation]:
-    """Yields an error for each entry that failed and for each bug, and a warning for each other change that gains
-    something."""
+    """Yields an error for each entry that failed and for each bug, and a warning for each other finding with a gain."""
     for row in audit.rows:
         if row.failure:
             yield Annotation("error", "unstall audit", f"{row.entry}: {row.failure.reason}")

@@ -18,8 +18,11 @@ _AUTOGRAD = re.compile(r".{0,200}\bautograd\b|.{0,200}pt_autograd_\d", re.IGNORE
 
 
 def cut_by_step(timeline: Timeline, rows: I64, step_starts: I64) -> tuple[I64, I64, I64]:
-    """Returns the Python frames to draw: (host rows, starts, ends). A frame of an autograd thread is cut into one piece
-    per step, around the thread's work in that step. All other frames stay as they are."""
+    """Returns the Python frames to draw, as (host rows, starts, ends), with times in ns.
+
+    A frame of an autograd thread is cut into one part for each step, around the thread's work in that step. All other
+    frames stay as they are.
+    """
     host = timeline.host
     start, end = host.start[rows], host.end[rows]
     of_autograd = named(timeline, _AUTOGRAD, timeline.threads.name)[host.thread[rows]]

@@ -38,8 +38,11 @@ _ALONE = {
 
 
 def document(result: CheckResult, in_repository: Mapping[str, str] | None = None) -> Document:
-    """Returns the report. `in_repository` has the names of files relative to the repository, for continuous
-    integration."""
+    """Returns the report of a check.
+
+    `in_repository` maps the name of a file in the result to its name in the repository. Messages for continuous
+    integration use the latter.
+    """
     cases = tuple(_case(result, outcome, in_repository or {}) for outcome in result.outcomes)
     unknown = tuple(words(Span(each.text, "warning")) for each in result.outcomes if each.state == "unknown")
     blocks: list[Block] = [_table(result.outcomes), *_lines(result.outcomes)]
@@ -64,7 +67,7 @@ def _about(result: CheckResult) -> tuple[Words, ...]:
 
 
 def _summary(outcomes: Sequence[Outcome]) -> str:
-    """Returns "All 3 budgets hold." or "1 of 3 budgets is exceeded, 1 cannot be checked."."""
+    """Returns a sentence such as "All 3 budgets hold." or "1 of 3 budgets is exceeded, 1 cannot be checked."."""
     states = [outcome.state for outcome in outcomes]
     if len(states) == 1:
         return _ALONE[states[0]]
@@ -86,7 +89,10 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def _lines(outcomes: Sequence[Outcome]) -> Iterator[Entries]:
-    """Yields the lines of each budget that is exceeded. Advice is given once."""
+    """Yields a list of source lines for each budget that is exceeded.
+
+    If several lines have the same advice, only the first shows it, and the others refer to the first.
+    """
     given: dict[str, tuple[str, int]] = {}
     for outcome in outcomes:
         if outcome.state != "exceeded":
@@ -134,11 +140,14 @@ def _annotation(
 
 
 def _in_turn(several: Sequence[Sequence[Annotation]]) -> Iterator[Annotation]:
-    """Yields the first message of each case, then the second ones: GitHub shows only ten."""
+    """Yields the first message of each case, then the second message of each case, and so on.
+
+    GitHub shows only ten messages, so each case should have one among them.
+    """
     for number in range(max(map(len, several), default=0)):
         yield from (each[number] for each in several if number < len(each))
 
 
 def files_of_check(result: CheckResult) -> set[str]:
-    """Returns every file of source that the result names."""
+    """Returns all source files that the result names."""
     return files_at(line.where for outcome in result.outcomes for line in outcome.lines)

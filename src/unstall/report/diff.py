@@ -47,7 +47,7 @@ _ROLES: dict[Status, Role] = {"new": "warning", "gone": "same", "within noise": 
 
 
 def document(result: DiffResult, draw: Draw = no_pictures) -> Document:
-    """Returns the report of a comparison. `draw` makes the pictures of A and B."""
+    """Returns the report of a comparison of two runs, A and B. `draw` makes the pictures of both runs."""
     caveats = Bullets(words("Before you compare"), tuple(words(caveat.text) for caveat in result.caveats))
     foot = _foot(result)
     over = result.a.steps.over if result.of_whole_runs else "per step"
@@ -89,7 +89,7 @@ def _side(name: str, side: Side) -> tuple[Words, Words]:
 
 
 def _steps(side: Side) -> str:
-    """Returns the length of the steps, and how much they differ."""
+    """Returns a text with the number and length of a run's steps, and with their range."""
     steps = side.steps
     if steps.found_by == "whole":
         return f"the whole run, {duration(steps.wall_ns)}"
@@ -120,7 +120,7 @@ def _accounts(result: DiffResult) -> Table:
 
 
 def _launches(result: DiffResult, over: str) -> Table:
-    """Returns the table of launches, if the runs differ in how work gets to the device."""
+    """Returns a table of the launches. It has only the counts that differ between the two runs."""
     launches = result.launches
     counts = (
         ()
@@ -149,7 +149,10 @@ def _unchanged(result: DiffResult) -> str:
 
 
 def became(a: int, b: int, arrow: str = "→") -> str:
-    """Returns two durations with an arrow between them. If they share a unit, it is given once."""
+    """Returns two durations in ns as text, with an arrow between them.
+
+    If both have the same unit, the unit is given once.
+    """
     left, right = duration(a), duration(b)
     number, _, unit = left.partition(" ")
     alike = unit and unit == right.partition(" ")[2]
@@ -157,19 +160,19 @@ def became(a: int, b: int, arrow: str = "→") -> str:
 
 
 def signed(ns: int) -> str:
-    """A change with its sign."""
+    """Returns a change in ns as a duration with its sign."""
     return f"+{duration(ns)}" if ns > 0 else duration(ns)
 
 
 def number(value: float) -> str:
-    """Returns the text of a count per step: "8", or "0.5" if something happens in every second step."""
+    """Returns a count per step as text, such as "8", or "0.5" if something happens in every second step."""
     if value and value < 0.1:
         return "<0.1"
     return f"{value:,.1f}".removesuffix(".0")
 
 
 def _numbers(count: Count) -> str:
-    """Returns a count in both runs."""
+    """Returns a count in both runs as text, or one number if the runs do not differ."""
     return number(count.a) if count.same else f"{number(count.a)} → {number(count.b)}"
 
 
@@ -178,7 +181,10 @@ def _time(time: Time) -> str:
 
 
 def both_places(a: Where | None, b: Where | None) -> str:
-    """Returns one place for both runs; `train.py:14 (was 12) in step` if only the line differs."""
+    """Returns a place in both runs as text.
+
+    If only the line number differs, the text is like `train.py:14 (was 12) in step`.
+    """
     if a is None or b is None:
         return _named(a or b or Where())
     a, b = (msgspec.structs.replace(where, called_from=None) for where in (a, b))
@@ -195,7 +201,7 @@ def _named(where: Where) -> str:
 
 
 def _change(title: Span, status: Status, figures: Sequence[str], *details: str) -> Row:
-    """Returns the row of one change. Its status is below it, followed by the details."""
+    """Returns a table row for one change. Below the row are its status and the details."""
     said = ", ".join(detail for detail in details if detail)
     label = "noise" if status == "within noise" else status
     below = words(Span(label, _ROLES[status]), Span(f", {said}", "dim") if said else "")
@@ -217,15 +223,20 @@ def _copy(change: CopyChange) -> Row:
 
 
 def _memory(change: CopyChange) -> str:
-    """Returns the kind of host memory if it is the same in both runs."""
+    """Returns whether the copies use pageable or pinned memory, and whether they block, as text.
+
+    If they use both kinds of memory, or if the kind is unknown, the kind is left out.
+    """
     pageable, pinned = (bool(kind.a or kind.b) for kind in (change.pageable, change.pinned))
     kind = "" if pageable == pinned else "pageable" if pageable else "pinned"
     return ", ".join(part for part in (kind, "blocking" if change.blocking.a or change.blocking.b else "") if part)
 
 
 def _kernels(changes: Sequence[KernelChange]) -> Iterator[Row]:
-    """Yields a row for each kernel. Names are cut unless two would then look the same: kernels may differ in a single
-    template argument."""
+    """Yields a table row for each kernel.
+
+    Long names are cut, unless two kernels would then look the same. Kernels may differ in a single template argument.
+    """
     times = Counter(short(change.name, _LONGEST_KERNEL) for change in changes)
     for change in changes:
         longest = _LONGEST_KERNEL if times[short(change.name, _LONGEST_KERNEL)] == 1 else _LONGEST_ALIKE

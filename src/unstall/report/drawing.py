@@ -14,7 +14,7 @@ _ALL_DEVICES = -1
 
 
 def draw(run: Run) -> Picture:
-    """Returns the timeline with its steps, idle causes, queue depth and source lines."""
+    """Returns the picture of a run: its timeline with steps, idle causes, queue depth and source lines."""
     host_place, names = _places(run)
     return picture_of(
         run.timeline,
@@ -28,7 +28,10 @@ def draw(run: Run) -> Picture:
 
 
 def _idle(run: Run) -> IdleIntervals:
-    """Returns the idle intervals of a single device; of several devices those of each, and of all together."""
+    """Returns the idle intervals of each device.
+
+    If there are several devices, the intervals in which all of them are idle come first.
+    """
     each: list[tuple[int, Gaps]] = [(accounts.device, gaps) for accounts, gaps in run.by_device]
     if len(each) != 1:
         each.insert(0, (_ALL_DEVICES, run.gaps))
@@ -41,7 +44,7 @@ def _idle(run: Run) -> IdleIntervals:
 
 
 def _places(run: Run) -> tuple[I32, list[str]]:
-    """Returns the index of each host row's place (-1 if none), and the places as findings print them."""
+    """Returns (index, places): the index in `places` for each host row; the places as text."""
     known, index = np.unique(run.places.place, return_inverse=True)
     names = [place(run.places.where(int(number), -1, None)) for number in known]
     return index.reshape(-1).astype(np.int32), names

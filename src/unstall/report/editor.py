@@ -24,7 +24,10 @@ NONE = "none"
 
 
 class Editor(NamedTuple):
-    """An editor's name, and the address that opens a line in it. `{path}` is absolute, without its first slash."""
+    """An editor, and the address that opens a line in it.
+
+    In the address, `{path}` stands for the absolute path without its first slash, and `{line}` for the line number.
+    """
 
     name: str
     address: str
@@ -42,8 +45,12 @@ EDITORS: Mapping[str, Editor] = {
 
 
 def chosen() -> Editor | None:
-    """Returns the editor that the environment variable names, or None if it is "none". Raises UsageError if it is
-    unknown.
+    """Returns the editor that the environment variable `SETTING` names, or None if the variable is "none".
+
+    If the variable is not set, returns the first editor of EDITORS.
+
+    Raises:
+        UsageError: There is no such editor.
     """
     name = os.environ.get(SETTING) or next(iter(EDITORS))
     if name != NONE and name not in EDITORS:
@@ -52,9 +59,9 @@ def chosen() -> Editor | None:
 
 
 def with_links(document: Document, files: Callable[[], Iterable[str]]) -> Document:
-    """Returns the document with a page that links to these files, whose names are as in the run.
+    """Returns the document with a page that links to source files. `files` returns their names, as they are in the run.
 
-    The links exist only if the page is below the current folder, and only for files below that folder.
+    The page has links only if it is below the current folder. It links only to files below the current folder.
     """
     page = document.page
     if page is None:
@@ -80,7 +87,10 @@ def _fields(page: Path, files: Iterable[str]) -> Mapping[str, object]:
 
 
 def digest(page: Path) -> int:
-    """Returns the 32-bit FNV-1a digest of the path in the page's address, as `web/src/editor.ts` does."""
+    """Returns the 32-bit FNV-1a digest of the page's path.
+
+    `web/src/editor.ts` computes the same digest from the page's address.
+    """
     value = 0x811C9DC5
     for byte in f"/{page.as_posix().lstrip('/')}".encode(errors="replace"):
         value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF

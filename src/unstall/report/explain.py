@@ -62,7 +62,7 @@ _START = {
 
 
 def document(result: Result, draw: Draw = no_pictures) -> Document:
-    """Returns the report of a result. `draw` makes the pictures of its run."""
+    """Returns the report of a run. `draw` makes the pictures of the run."""
     has_work = result.verdict.bound_by != "none"
     sound = result.integrity.ok
     blocks = [
@@ -94,7 +94,8 @@ def _notes(result: Result) -> Bullets | None:
 
 
 def _bars(result: Result) -> Bars:
-    """The accounts of the run that the verdict is about, which its caption names."""
+    """Returns bars of the accounts of the run to which the verdict refers: as recorded, or without the recorder's
+    overhead."""
     apart = without_recorder(result)
     accounts = result.replay.accounts if apart and result.replay else result.accounts
     drawn = bars_of(accounts, result.steps, over(result))
@@ -111,7 +112,7 @@ def bugs(result: Result) -> Entries | None:
 
 
 def _devices(result: Result) -> Table | None:
-    """Each device by itself, if there are several."""
+    """Returns a table with a row for each device, or None if there is only one device."""
     rows = []
     for device in result.by_device if len(result.by_device) > 1 else ():
         idle = device.all_idle_ns
@@ -137,7 +138,11 @@ def _findings(result: Result) -> list[Block]:
 
 
 def _two_steps(result: Result) -> tuple[Prose, ...]:
-    """Says that gains refer to another step than the other figures."""
+    """Returns a paragraph on the two step times in the report.
+
+    Gains refer to a step without the recorder. All other figures refer to a step as recorded. Without a replay, the
+    result is empty.
+    """
     if result.replay is None:
         return ()
     without, recorded = duration(result.replay.undistorted_mean_step_ns), duration(result.steps.mean_ns)
@@ -147,12 +152,11 @@ def _two_steps(result: Result) -> tuple[Prose, ...]:
 
 
 def _meaning(result: Result) -> tuple[Words, ...]:
-    """Returns explanations of the terms used in findings."""
+    """Returns explanations of the terms that the findings use."""
     steps = result.steps.count
     gains = [gain_of(result, finding) for finding in result.costly]
-    guessed = result.replay is not None and result.replay.undistorted_by == "usual cost"
     error = _error(result)
-    own = f". The replay's own error is{error}" if error and guessed else f",{error}" if error else ""
+    own = f",{error}" if error else ""
     beyond = f", {IN_PLAN}: only with others" if IN_PLAN in gains else ""
     unknown = ", or - if not known" if "" in gains else ""
     said = (
@@ -184,7 +188,7 @@ def _entries(
 
 
 def heading(result: Result, finding: Finding, *, strong: bool = False) -> Words:
-    """Returns the finding's title, how often it occurred, and its confidence unless that is high."""
+    """Returns the finding's title and how often it occurred. Unless its confidence is high, the confidence follows."""
     sure = "" if finding.confidence == "high" else f"{finding.confidence} confidence"
     beside = ", ".join(part for part in (often(result, finding), sure) if part)
     title = Span(finding.title, "strong" if strong else "")
@@ -192,7 +196,10 @@ def heading(result: Result, finding: Finding, *, strong: bool = False) -> Words:
 
 
 def details(finding: Finding, same: str | None) -> Iterator[tuple[str, Words]]:
-    """Yields (label, text). `same` is the number of an earlier finding with the same advice."""
+    """Yields the finding's details as pairs (label, text).
+
+    `same` is the number of an earlier finding with the same advice, or None if no earlier finding has it.
+    """
     at, caller = ("at", place_and_operator(finding.where)), finding.where.called_from
     origin = ("from", words(Span(place(caller), "place"))) if caller else None
     # A line of another file is reached from the program's own, which its author knows.
@@ -205,15 +212,20 @@ def details(finding: Finding, same: str | None) -> Iterator[tuple[str, Words]]:
 
 
 def _same_advice(findings: Sequence[Finding]) -> list[int | None]:
-    """Returns for each finding the number, from 1 on, of the first finding before it with the same advice, or None."""
+    """Returns, for each finding, the number of the first earlier finding with the same advice, or None.
+
+    Findings are numbered from 1 on.
+    """
     first: dict[tuple[str, str], int] = {}
     numbers = [first.setdefault((finding.fix, finding.safe_if), i) for i, finding in enumerate(findings, 1)]
     return [number if number < i else None for i, number in enumerate(numbers, 1)]
 
 
 def often(result: Result, finding: Finding) -> str:
-    """Returns how often the finding occurred, such as "16x a step", "48x in 1 of 3 steps" or "once in 5 steps". Returns
-    "" if only once."""
+    """Returns how often the finding occurred, such as "16x a step", "48x in 1 of 3 steps" or "once in 5 steps".
+
+    For a bug, or in a run of one step, returns "" if the finding occurred only once.
+    """
     count, steps, seen = finding.count, result.steps.count, finding.steps_seen
     if finding.wrong:
         return f"{count:,}x in the whole run" if count > 1 else ""
@@ -227,12 +239,15 @@ def often(result: Result, finding: Finding) -> str:
 
 
 def over(result: Result) -> str:
-    """Returns the unit of the figures of findings and lines: per step, or in all."""
+    """Returns the unit of the figures, as text: per step, or in all if no steps were found."""
     return result.steps.over
 
 
 def gain_of(result: Result, finding: Finding) -> str:
-    """Returns the time that a step saves if the finding is fixed, or "" if unknown."""
+    """Returns the time that a step saves if only this finding is fixed, as text, or "" if the gain is unknown.
+
+    The text is `IN_PLAN` if the finding gains something only together with other changes.
+    """
     if finding.gain_below_ns is not None:
         return f"<{duration(finding.gain_below_ns)}"
     if finding.gain_ns is None:
@@ -246,13 +261,16 @@ def gain_of(result: Result, finding: Finding) -> str:
 
 
 def _error(result: Result) -> str:
-    """The replay's own error, which all gains have: " ± 12 µs"; empty if it is 0."""
+    """Returns the replay's error as text, such as " ± 12 µs", or "" if it is 0. All gains have this error."""
     error_ns = result.replay.error_ns if result.replay else 0
     return f" ± {duration(error_ns)}" if error_ns else ""
 
 
 def _plan(result: Result) -> Table | None:
-    """Returns the changes in order, from the step without the recorder to the floor."""
+    """Returns a table of the changes in the order in which to make them, or None if there is no plan.
+
+    The first row is the step without the recorder, the last row is the floor.
+    """
     replay = result.replay
     if not result.plan or replay is None:
         return None
@@ -275,8 +293,9 @@ def _plan(result: Result) -> Table | None:
 
 
 def unplanned(result: Result) -> list[int]:
-    """Returns the numbers, from 1 on, of findings that cost much and whose gain is unknown, if the plan ends far above
-    the floor. Otherwise returns [].
+    """Returns the numbers of costly findings with an unknown gain if the plan ends far above the floor, otherwise [].
+
+    Findings are numbered from 1 on.
     """
     if not result.plan or result.replay is None or result.floor_ns is None:
         return []
@@ -288,7 +307,7 @@ def unplanned(result: Result) -> list[int]:
 
 
 def _unknown(finding: Finding) -> bool:
-    """Returns whether nothing is known of what mending it gains."""
+    """Returns whether the gain of the finding is unknown."""
     return finding.gain_ns is None and finding.gain_below_ns is None
 
 
@@ -322,12 +341,15 @@ def _lines(result: Result) -> Table | None:
 
 
 def _rate(result: Result, count: int) -> str:
-    """Returns a count over the window as a mean per step, with enough digits to distinguish small ones."""
+    """Returns `count`, a sum over the window, as a mean per step.
+
+    Small numbers have more digits, so that they can be distinguished.
+    """
     return rate(count / max(result.steps.count, 1))
 
 
 def _brief(where: Where) -> Words:
-    """Returns the place. Its brief form has only as much of the path as distinguishes files at a glance."""
+    """Returns the place, with a brief form that shows only the end of the path."""
     if not where.file:
         return place_and_operator(where)
     number = len(f":{where.line}") if where.line is not None else 0
@@ -344,7 +366,7 @@ def _tail(path: str, most: int) -> str:
 
 
 def _annotations(result: Result) -> Iterator[Annotation]:
-    """Yields the verdict, an error for each bug, then a warning for each finding that costs something."""
+    """Yields the verdict, then an error for each bug, then a warning for each finding that costs something."""
     known = [f"{device_of(result.source)}"] if result.source.simulated else []
     yield Annotation(
         "notice", "unstall", f"{result.verdict.text} ({'; '.join([*known, *run_lines(result.source, result.steps)])})"
@@ -357,7 +379,7 @@ def _annotations(result: Result) -> Iterator[Annotation]:
 
 
 def _harm(finding: Finding) -> str:
-    """What a bug does."""
+    """Returns the harm that a bug does, as text."""
     if finding.fault is None:
         return "results may be wrong"
     return "the device's memory is full" if finding.fault.kind == "memory" else "the device computes nothing after"

@@ -10,22 +10,27 @@ from unstall.timeline.columns import I32, I64, Bool
 
 
 def depth_within(parent: I32, is_counted: Bool) -> I32:
-    """Returns for each row how many of its ancestors are counted, int32: its depth among the counted rows."""
+    """Returns, for each row, how many of its ancestors are in the mask `is_counted`.
+
+    `parent` has each row's parent, or -1.
+    """
     return depths(np.append(nearest(parent, is_counted), np.int32(-1))[parent])
 
 
 def shallowest(depth: I32, room: int) -> Bool:
-    """Returns which rows to keep, bool. Keeps whole depths, outermost first, with at most `room` rows in all."""
+    """Returns a mask of the rows to keep, at most `room` of them.
+
+    Either all rows of a depth are kept or none. Rows of small depth are kept first.
+    """
     upto = np.cumsum(np.bincount(depth)) if len(depth) else np.zeros(0, np.int64)
     return np.asarray(depth < np.searchsorted(upto, room, side="right"))
 
 
 def lane_of_overlap(group: NDArray[np.integer], start: I64, end: I64, lanes: int = 8) -> I32:
-    """Returns the lane of each event, so that events of a group do not overlap within a lane. Events must be sorted by
-    start.
+    """Returns a lane for each event, so that events of the same group do not overlap within a lane.
 
-    A stream's ops follow each other, but those of one graph launch may run side by side. If more than `lanes` events
-    overlap, the rest share the last lane.
+    Events must be sorted by start. The ops of a stream follow each other, but the ops of one graph launch may overlap.
+    If more than `lanes` events overlap, the remaining ones share the last lane.
     """
     lane = np.zeros(len(start), np.int32)
     for number in np.unique(group):

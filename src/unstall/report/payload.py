@@ -22,7 +22,7 @@ _RISING = {"event.start", "lane.first", "queue.time"}
 
 
 def pack_picture(picture: Picture, scrub: Callable[[str], str] | None = None) -> bytes:
-    """Packs a picture. `scrub` is applied to every text of it."""
+    """Returns the picture in the binary form of this module. `scrub` is applied to each of its texts."""
     events, lanes, tracks, frames = picture.events, picture.lanes, picture.tracks, picture.frames
     columns: dict[str, NDArray[np.integer[Any]]] = {
         "track.kind": tracks.kind,
@@ -56,7 +56,11 @@ def pack_picture(picture: Picture, scrub: Callable[[str], str] | None = None) ->
 
 
 def pack_column(column: NDArray[np.integer[Any]], *, rising: bool) -> tuple[tuple[int, int, int, bool], bytes]:
-    """Returns ((length, bytes per value, smallest value, whether differences), planes) of an integer column."""
+    """Packs a column of integers. With `rising`, packs the differences between successive values instead.
+
+    Returns ((length, bytes per value, smallest value, rising), planes). The planes are the bytes of all values: first
+    the lowest byte of each value, then the next byte of each value, and so on.
+    """
     values = column.astype(np.int64)
     if rising:
         values = np.diff(values, prepend=0)

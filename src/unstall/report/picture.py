@@ -26,7 +26,7 @@ EVENT_LIMIT = 2_000_000
 
 
 class TrackKind(IntEnum):
-    """The content of a track. The tracks of one device or host are drawn in the order of these numbers."""
+    """What a track shows. The tracks of a device, or of the host, are drawn in the order of these numbers."""
 
     STEPS = 0
     QUEUE = 1  # the launch queue's depth; it has no events
@@ -37,8 +37,10 @@ class TrackKind(IntEnum):
 
 
 class EventKind(IntEnum):
-    """Kinds of events in addition to `HostKind`, numbered after the kinds of `HostKind`. The last kinds are IDLE +
-    index of the cause."""
+    """Kinds of events in addition to those of `HostKind`, with larger numbers.
+
+    IDLE stands for the first cause in IDLE_CAUSES. The numbers after IDLE stand for the other causes.
+    """
 
     KERNEL = 15
     DEVICE_COPY = 16
@@ -50,7 +52,7 @@ class EventKind(IntEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tracks:
-    """The tracks, from top to bottom."""
+    """The tracks of the picture, from top to bottom. Each row is one track."""
 
     kind: I8  # TrackKind
     label: I32  # text
@@ -62,7 +64,10 @@ class Tracks:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Lanes:
-    """The lanes. Each lane holds the events from its `first` to just before the next lane's `first`."""
+    """The lanes of all tracks.
+
+    The events of a lane are those from the number `first` up to the `first` of the next lane, without the latter.
+    """
 
     track: I32
     depth: I32
@@ -74,7 +79,10 @@ class Lanes:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DrawnEvents:
-    """The events, sorted by (track, depth, start). Within a lane they overlap only if the recording is faulty."""
+    """The events of the picture, sorted by (track, depth, start).
+
+    Events of the same lane overlap only if the recording is faulty.
+    """
 
     kind: I8  # HostKind or EventKind
     start: I64
@@ -91,7 +99,7 @@ class DrawnEvents:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Frames:
-    """Call stacks as a prefix tree."""
+    """Call stacks as a tree of frames, from the outermost frames to the innermost."""
 
     parent: I32  # smaller than the row's own number; -1 at the root
     text: I32
@@ -102,7 +110,7 @@ class Frames:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Picture:
-    """A run that is ready to be drawn. Times are ns from the run's own zero."""
+    """A run that is ready to be drawn. Times are in ns since the zero of the run's timeline."""
 
     strings: tuple[str, ...]
     tracks: Tracks
@@ -117,7 +125,7 @@ class Picture:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class IdleIntervals:
-    """Times in which devices had no work; `device` is -1 for all devices together."""
+    """The times in which devices were idle. `device` is -1 for all devices together."""
 
     start: I64
     end: I64
@@ -136,11 +144,20 @@ def picture_of(
     places: Sequence[str] = (),
     limit: int = EVENT_LIMIT,
 ) -> Picture:
-    """Lay a run out for drawing.
+    """Makes the picture of a run.
 
-    `queue` is the launch queue as (times in ns, depths). `steps` is (starts, ends) in ns. `host_place` gives for each
-    host row the index of its source line in `places`. If a run has more than `limit` events, the deepest Python frames
-    are left out first, then the deepest calls, then the shortest device ops.
+    If a run has more than `limit` events, some are left out: first the deepest Python frames, then the deepest calls,
+    then the shortest device ops.
+
+    Args:
+        timeline: The run.
+        window: The time that the accounts cover, as (start, end) in ns.
+        idle: The idle intervals.
+        queue: The depth of the launch queue, as (times in ns, depths).
+        steps: The steps, as (starts, ends) in ns.
+        host_place: For each host row, the index of its source line in `places`.
+        places: The source lines as text.
+        limit: The most events to draw.
     """
     host, device = timeline.host, timeline.device
     texts = Texts(timeline.strings)
@@ -216,7 +233,10 @@ class _Layout:
         return len(self._tracks) - 1
 
     def _add(self, **columns: NDArray[np.integer] | int) -> None:
-        """Adds events. Columns have the same length, or are one number for all rows; a missing column is "none"."""
+        """Adds events. A column is an array, or one number for all events.
+
+        A missing column stands for values that are unknown.
+        """
         length = next(len(column) for column in columns.values() if isinstance(column, np.ndarray))
         part = {name: np.broadcast_to(np.asarray(column), (length,)) for name, column in columns.items()}
         for name in ("depth", "place", "detail", "stack", "launch", "host"):
@@ -335,14 +355,14 @@ class _Layout:
 
 
 def _through(column: I32, row: NDArray[np.integer]) -> I32:
-    """Returns the column's value at each row, or -1 if there is no row."""
+    """Returns the column's value at each row, or -1 where the row is -1."""
     if not len(column):
         return _none(len(row))
     return np.where(row >= 0, column[row], -1).astype(np.int32)
 
 
 def _threads_in_order(timeline: Timeline) -> I32:
-    """Returns the threads: those that launch work first, in the order in which they began."""
+    """Returns the threads in the order in which they began. Threads that launch work come before all others."""
     host = timeline.host
     is_launch = np.isin(host.kind, (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.COPY))
     launches = np.bincount(host.thread[is_launch], minlength=len(timeline.threads))
@@ -365,7 +385,7 @@ def _idle_label(device: int) -> str:
 
 
 def _frames(timeline: Timeline, stack: NDArray[np.integer], texts: Texts) -> tuple[Frames, I32]:
-    """Returns the part of the run's stacks that the events use, and each event's row in it."""
+    """Returns (frames, rows): the frames that the events use; the row in `frames` for each event, or -1."""
     stacks, lines = timeline.stacks, timeline.lines
     is_used = np.zeros(len(stacks), np.bool_)
     fresh = np.unique(stack[stack >= 0])

@@ -13,12 +13,12 @@ Draw: TypeAlias = Callable[[], Sequence[bytes]]
 
 
 def no_pictures() -> Sequence[bytes]:
-    """Returns no pictures: a result that was read back has no run."""
+    """Returns no pictures. A result that was read from a file has no run to draw."""
     return ()
 
 
 def pictures_of(runs: Sequence[Run], scrub: Scrub | None = None) -> Draw:
-    """Returns a function that draws these runs. `scrub` is applied to every text of a picture."""
+    """Returns a function that draws these runs. `scrub` is applied to each text of a picture."""
 
     def drawn() -> Sequence[bytes]:
         from unstall.report.drawing import draw

@@ -16,10 +16,10 @@ _FIRST = {"steps", "device", "devices", "software", "rank", "recorded", "integri
 
 
 def waterfall(result: DiffResult) -> Waterfall | None:
-    """Returns bars for the step times: before, after each edit of the plan, promised, and now. The last bars show what
-    bounds the step.
+    """Returns bars for the step times: before the plan, after each edit in the plan, as promised, and now.
 
-    Returns None without a plan.
+    Two more bars show the device's busy time after the plan, and the step time without the resource that limits it.
+    Returns None if the older run has no plan.
     """
     promise = result.promise
     if promise is None or promise.promised_ns is None:
@@ -52,14 +52,17 @@ def waterfall(result: DiffResult) -> Waterfall | None:
 
 
 def ending(result: DiffResult) -> Prose:
-    """Returns the edits of the plan that are still open, and the last line of a comparison."""
+    """Returns the last lines of a comparison: the edits in the plan that are still to be made, and the conclusion."""
     lines = remainder(result), sentence(result)
     return Prose(tuple(words(line) for line in lines if line))
 
 
 def promised(result: DiffResult, commands: Sequence[str] = ()) -> Document:
-    """Returns the short report of a comparison, without its last line: caveats, the waterfall, the `commands` that show
-    everything, and the edits of the plan that are still open."""
+    """Returns the short report of a comparison, without its conclusion.
+
+    It has the caveats, the waterfall, the `commands` that show all changes, and the edits in the plan that are still to
+    be made.
+    """
     codes = _FIRST | ({"simulated"} if result.a.source.simulated != result.b.source.simulated else set())
     caveats = tuple(words(caveat.text) for caveat in result.caveats if caveat.code in codes)
     shown = waterfall(result)

@@ -11,8 +11,10 @@ from unstall.result import Where
 
 
 def in_repository(files: Iterable[str]) -> dict[str, str]:
-    """Returns the name of each file that lies in the repository of the current folder, without installed packages. No
-    file is opened."""
+    """Finds the files that are in the repository of the current folder.
+
+    Returns each file's path relative to the root of the repository. Leaves out installed packages. Opens no file.
+    """
     here = Path().resolve()
     root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
     own = [file for file in files if not is_installed(file)]
@@ -21,8 +23,9 @@ def in_repository(files: Iterable[str]) -> dict[str, str]:
 
 
 def place_in_repository(where: Where, in_repository: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """Returns the file and line of a place. If the place is in a library, returns the line of the repository that
-    called it, if one is known.
+    """Returns the (file, line) of a place.
+
+    If the place is in a library, returns the line in the repository that called the library, if that is known.
     """
     caller = where.called_from
     if where.file and where.file in in_repository:

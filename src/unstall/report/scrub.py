@@ -20,12 +20,12 @@ _ABSOLUTE = re.compile(r"^(?:[A-Za-z]:)?/+")
 
 
 def scrub(result: Result, other_paths: Iterable[str] = ()) -> Result:
-    """Returns `result` with every path shortened, in texts too. A second call changes nothing more."""
+    """Returns `result` with every path shortened, also in texts. To shorten the paths twice gives the same result."""
     return map_texts(result, scrubber(result, other_paths))
 
 
 def scrub_timeline(timeline: Timeline, result: Result) -> Timeline:
-    """Returns a copy of `timeline`, in which all paths are shortened as `scrubber` shortens those of `result`."""
+    """Returns a copy of `timeline` with all paths shortened, as `scrubber` shortens the paths of `result`."""
     shorten, meta = scrubber(result, files_of(timeline)), timeline.meta
     return replace(
         timeline,
@@ -40,7 +40,7 @@ def scrub_timeline(timeline: Timeline, result: Result) -> Timeline:
 
 
 def files_of(timeline: Timeline) -> set[str]:
-    """Returns every path that the timeline names, including the framework's."""
+    """Returns all paths that the timeline names, including those of frameworks."""
     return {timeline.text(index) for index in set(timeline.lines.file.tolist())}
 
 
@@ -50,7 +50,10 @@ def scrubber(result: Result, other_paths: Iterable[str] = ()) -> Scrub:
 
 
 def scrubber_of(source: str, paths: Iterable[str]) -> Scrub:
-    """Returns a function that shortens these paths, and the path of the trace itself."""
+    """Returns a function that shortens these paths anywhere in a text.
+
+    `source` is the path of the trace, which becomes its file name.
+    """
     short = _shortened(paths)
     short[source] = re.split(r"[\\/]", source)[-1]
     changed = {path: to for path, to in short.items() if path != to}
@@ -62,7 +65,7 @@ def scrubber_of(source: str, paths: Iterable[str]) -> Scrub:
 
 
 def paths_of(result: Result) -> set[str]:
-    """Returns every path of source that the result names."""
+    """Returns all source files that the result names."""
     wheres = [finding.where for finding in result.findings] + [line.where for line in result.lines]
     wheres += [
         line.where for counted in (result.waits, result.launches, result.copies) if counted for line in counted.lines
@@ -75,14 +78,17 @@ def paths_of(result: Result) -> set[str]:
 
 
 def files_at(wheres: Iterable[Where]) -> set[str]:
-    """Returns every file of source that these places name."""
+    """Returns all source files that these places name."""
     named = (file for where in wheres for file in (where.file, where.called_from and where.called_from.file))
     return {file for file in named if file}
 
 
 def _shortened(paths: Iterable[str]) -> dict[str, str]:
-    """Returns the short form of each path. Installed files are relative to their library, the others to the deepest
-    folder that contains all of them."""
+    """Returns the short form of each path.
+
+    An installed file's short form is relative to its library. Other files' short forms are relative to the deepest
+    folder that contains all of them.
+    """
     short: dict[str, str] = {}
     own: dict[str, list[str]] = {}
     for path in paths:
@@ -98,7 +104,7 @@ def _shortened(paths: Iterable[str]) -> dict[str, str]:
 
 
 def _common_folder(paths: list[list[str]]) -> int:
-    """Returns how many leading parts all paths share, without their file names."""
+    """Returns how many leading parts all paths have in common. File names do not count."""
     depth = 0
     for parts in zip(*(path[:-1] for path in paths), strict=False):
         if len(set(parts)) > 1:
@@ -108,7 +114,7 @@ def _common_folder(paths: list[list[str]]) -> int:
 
 
 def scrub_diff(result: DiffResult, a: Result, b: Result) -> DiffResult:
-    """Returns `result` with every path shortened, in texts too; `a` and `b` are the results that it compares."""
+    """Returns `result` with every path shortened, also in texts. `a` and `b` are the results that it compares."""
     files = files_compared(result)
     for run in (a, b):
         files |= {file for line in run.lines if (file := line.where.file)}
@@ -117,7 +123,7 @@ def scrub_diff(result: DiffResult, a: Result, b: Result) -> DiffResult:
 
 
 def files_compared(result: DiffResult) -> set[str]:
-    """Returns every path that the comparison names."""
+    """Returns all source files that the comparison names."""
     changes: list[WaitChange | CopyChange | KernelChange | LineChange]
     changes = [*result.waits, *result.copies, *result.kernels, *result.lines]
     wheres = [where for change in changes for where in (change.where_a, change.where_b) if where]

@@ -16,7 +16,10 @@ SHOWN = 3
 
 
 def document(result: Result, commands: Sequence[str] = (), last: str = "") -> Document:
-    """Returns the verdict, the plan in a line, the first findings, the `commands` to type next, and the line `last`."""
+    """Returns the short report: the verdict, the plan in one line, and the first findings.
+
+    `commands` are shown as the commands to type next. `last` is the last line, or "".
+    """
     blocks: list[Block | None] = [_damage(result)]
     # A fault in full: it is what the run ended by, and its line is the answer.
     blocks += [bugs(result)] if result.faulted else [_bugs(result), _steps(result), _findings(result)]
@@ -34,11 +37,10 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "") -> Do
 
 
 def in_short(verdict: str, shortfall: str | None = None) -> str:
-    """Returns the verdict's sentence on what bounds the run, and any sentences before that one.
+    """Returns the beginning of the verdict, up to the sentence that says what limits the run.
 
-    Before it come the sentences of the `shortfall`, and the caveat.
-
-    A point within a figure or a name does not end a sentence.
+    Before this sentence come the shortfall and the caveat, if there are any. A point in a number or a name does not end
+    a sentence.
     """
     begins = len(shortfall.rstrip(".")) + 1 if shortfall else 0  # with its full stop
     sentences = verdict[begins:].split(". ")
@@ -63,7 +65,7 @@ def _bugs(result: Result) -> Table | None:
 
 
 def _steps(result: Result) -> Prose | None:
-    """The plan in a line: the step as it is, and the step with the plan."""
+    """Returns the plan in one line: the length of a step now, and with the plan."""
     replay = result.replay
     if replay is None or result.verdict.bound_by == "none":
         return None
@@ -77,7 +79,7 @@ def _steps(result: Result) -> Prose | None:
 
 
 def _whose(result: Result, plan: Sequence[PlanStep]) -> str:
-    """Returns the findings that the plan's changes mend, in the plan's order; "" if one of them mends none."""
+    """Returns the findings that the plan's changes mend, as text, or "" if a change mends none of the findings."""
     number_of: dict[str | None, str] = {}
     for number, finding in enumerate(result.costly, 1):
         number_of.setdefault(finding.edit, f"{number}")
@@ -106,7 +108,7 @@ def _row(number: str, finding: Finding, title: str, gain: str) -> Row:
 
 
 def _at(where: Where) -> Words:
-    """The line as briefly as can be, and the program's own line if another file's is reached from there."""
+    """Returns the line in its briefest form. If a line in another file called it, that line follows."""
     caller = where.called_from
     own = words(Span(_line(where), "place"))
     if caller is None or caller.file == where.file:

@@ -32,14 +32,14 @@ class FindingWithSource(msgspec.Struct, frozen=True, kw_only=True):
     """One finding with its source: schema `unstall.show/1`.
 
     Attributes:
-        schema: Name and version of this form.
+        schema: The name and version of this form.
         version: The version of unstall.
-        number: The finding's number in the report: "1", or "b1" for a bug. If the finding was asked for by its
-            line, that line.
+        number: The finding's number in the report, such as "1", or "b1" for a bug. If the user asked for a line, it is
+            that line.
         finding: The finding, as in `unstall.explain/1`.
         source: The lines around the finding's line, and around the line that called it.
-        patch: A unified diff; None if there is none.
-        patch_note: What to know about the patch, or why there is none.
+        patch: A unified diff, or None if there is no patch.
+        patch_note: What to know about the patch, or why there is no patch.
     """
 
     schema: str = SHOW_SCHEMA
@@ -52,15 +52,16 @@ class FindingWithSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def numbered(result: Result) -> dict[str, Finding]:
-    """Returns the findings by their numbers in the report: "1", "2"; bugs are "b1", "b2"."""
+    """Returns the findings by their numbers in the report, which are "1", "2", and so on, or "b1", "b2" for bugs."""
     return {f"{BEFORE_BUGS}{number}": each for number, each in enumerate(wrong(result), 1)} | {
         f"{number}": each for number, each in enumerate(result.costly, 1)
     }
 
 
 def findings_at(result: Result, place: str) -> list[Finding]:
-    """Returns the findings at a line, such as "train.py:41". Findings without a number, which are not worth a change,
-    are included.
+    """Returns the findings at a line, such as "train.py:41".
+
+    This includes findings that are not worth a change, which have no number.
     """
     found = [
         (f"{each.where.file}:{each.where.line}", each) for each in (*wrong(result), *result.costly, *harmless(result))
@@ -78,14 +79,14 @@ def document(
     apply: str,
     caveat: str = "",
 ) -> Document:
-    """Returns the document of one finding.
+    """Returns the report on one finding.
 
     Args:
-        result: The result.
-        number: The finding's number in the result, or its line.
+        result: The result that contains the finding.
+        number: The finding's number in the report, or its line.
         finding: The finding.
-        excerpts: The source, each with its role ("at", "from") and its place.
-        patch: The patch, or why there is none.
+        excerpts: Excerpts of the source, each as (role, place, excerpt). The role is "at" or "from".
+        patch: The patch, or a text that says why there is none.
         apply: The command that applies the patch.
         caveat: What to know about the source, or "".
     """
@@ -117,7 +118,7 @@ def document(
 
 
 def _figures(result: Result, finding: Finding) -> Words:
-    """The finding's figures in a line, as in the report."""
+    """Returns the finding's figures in one line, as in the report."""
     gain = gain_of(result, finding) or "not known"
     return words(
         "gain ",

@@ -30,7 +30,7 @@ _MEMORY = {HostMemory.PAGEABLE: "pageable", HostMemory.PINNED: "pinned"}
 
 
 class Texts:
-    """A table of interned texts. It starts with the timeline's texts, which keep their indices."""
+    """A table of texts in which each text has an index. The timeline's texts come first and keep their indices."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._strings = list(strings)
@@ -47,9 +47,10 @@ class Texts:
         return np.array([self.add(text) for text in texts], np.int32)
 
     def keep(self, *columns: NDArray[np.integer]) -> I32:
-        """Drops all texts that no column uses. Returns the new index of each old index, int32.
+        """Drops all texts that no column uses. Returns the new index of each old index.
 
-        A dropped text has the new index -1. The last element is -1, so that index -1 stays -1.
+        The new index of a dropped text is -1. The result has -1 as an additional last element, so that an old index of
+        -1 stays -1.
         """
         used = np.unique(np.concatenate(columns))
         used = used[used >= 0]
@@ -67,8 +68,10 @@ def _cut(text: str) -> str:
 
 
 def described_copies(texts: Texts, device: Device, rows: NDArray[np.integer]) -> I32:
-    """Returns a text index for each device op: "host → device, pageable, 1,048,576 bytes" for copies, -1 for
-    kernels."""
+    """Returns an index into `texts` for each device op: the index of a copy's description, or -1 for a kernel.
+
+    A description is a text such as "host → device, pageable, 1,048,576 bytes".
+    """
     detail = np.full(len(rows), -1, np.int32)
     at = np.flatnonzero(device.kind[rows] != DeviceKind.KERNEL)
     moved = rows[at]
@@ -90,7 +93,10 @@ def _copy_text(direction: int, memory: int, size_bytes: int) -> str:
 
 
 def described_waits(texts: Texts, timeline: Timeline) -> I32:
-    """Returns a text index for each host event: the object that a call waits for, else the operator's input shapes."""
+    """Returns an index into `texts` for each host event, or -1.
+
+    The text says for what a call waits. For an operator, it has the shapes of the inputs.
+    """
     waits, streams = timeline.waits, timeline.streams
     detail = timeline.host.shapes.copy()
     stream = np.where(waits.kind == WaitKind.STREAM_EVENT, waits.on_stream, waits.stream)

@@ -15,7 +15,7 @@ _NOTABLE = 0.001  # of the step; smaller changes of a part are not mentioned
 
 
 def document(result: WhatIf, draw: Draw = no_pictures) -> Document:
-    """Returns the report of an answer. `draw` makes the pictures of the run before and after."""
+    """Returns the report of an answer to what-if questions. `draw` makes the pictures of the run before and after."""
     bars = _bars(result)
     said = [*(f"inferred: {text}" for text in result.inferred), *result.integrity.notes]
     notes = Bullets(words("Notes"), tuple(map(words, said))) if said else None
@@ -32,7 +32,7 @@ def document(result: WhatIf, draw: Draw = no_pictures) -> Document:
 
 
 def conclusion(result: WhatIf) -> str:
-    """Returns one sentence on the step time after the edits."""
+    """Returns a sentence on the step time after the edits."""
     before, after = result.undistorted_step_ns, result.predicted_step_ns
     unit = result.steps.unit
     if abs(_replay_error(result)) > UNTRUSTED:
@@ -57,7 +57,7 @@ def conclusion(result: WhatIf) -> str:
 
 
 def _steps(result: WhatIf) -> Table:
-    """Returns the steps from the measured one, through each edit, to the floor."""
+    """Returns a table of step times: as measured, after each edit, and the floor."""
     rows = []
 
     def add(what: str, step_ns: int, *remarks: str, gain: str = "") -> None:
@@ -113,7 +113,10 @@ def _signed(part: float) -> str:
 
 
 def _bars(result: WhatIf) -> Bars | None:
-    """Returns both runs' accounts on one scale: a shorter step is a shorter bar. Without an edit there is one run."""
+    """Returns bars of the accounts before and after the edits, on one scale. Without edits, there is only one bar.
+
+    Returns None if a run has no accounts.
+    """
     before, after = parts(result.before), parts(result.after)
     if not before or not after:
         return None

@@ -22,7 +22,10 @@ _NOTHING = 0.0005  # of the step; below this a finding is harmless, and below an
 
 
 def place(where: Where | Caller) -> str:
-    """Returns `train.py:41 in step`; `train.py:41 def step` if only the function's first line is known."""
+    """Returns a place as text, such as `train.py:41 in step`.
+
+    If only the function's first line is known, it is like `train.py:41 def step`.
+    """
     function = short(where.function or "")
     if not where.file:
         return function
@@ -34,7 +37,7 @@ def place(where: Where | Caller) -> str:
 
 
 def operator(where: Where) -> str:
-    """Returns the operator if the place does not already name it."""
+    """Returns the name of the operator at a place, or "" if the text of the place already is that name."""
     op = short(where.op or "")
     return "" if op == place(where) else op
 
@@ -47,7 +50,7 @@ def place_and_operator(where: Where) -> Words:
 
 
 def origin(where: Where) -> str:
-    """Returns the place with everything known about it: operator and caller."""
+    """Returns everything that is known about a place as text: its line, operator and caller."""
     parts = [place(where), operator(where)]
     if where.called_from:
         parts.append(f"called from {place(where.called_from)}")
@@ -55,12 +58,12 @@ def origin(where: Where) -> str:
 
 
 def label_of(key: str, kind: str) -> str:
-    """Returns the label of an account: "compute + copy", "idle: sync"."""
+    """Returns the label of a part of the accounts, such as "compute + copy" or "idle: sync"."""
     return f"idle: {key}" if kind == "idle" else _BUSY_LABELS.get(key, key)
 
 
 def parts(accounts: Accounts) -> list[Part]:
-    """Returns the accounts that are not zero: busy ones, then idle ones by size."""
+    """Returns the parts of the accounts that are not zero: busy parts, then idle parts by size."""
     busy = [Part(key, label_of(key, "busy"), getattr(accounts.busy_ns, key)) for key in BUSY_PARTS]
     idle = [Part(f"idle: {key}", label_of(key, "idle"), getattr(accounts.idle_ns, key)) for key in IDLE_CAUSES]
     idle.sort(key=lambda part: -part.size)
@@ -68,14 +71,17 @@ def parts(accounts: Accounts) -> list[Part]:
 
 
 def bars_of(accounts: Accounts, steps: Steps, name: str) -> Bars:
-    """Returns one run's accounts, each as a mean per step and as a share. `name` is the heading of the times."""
+    """Returns a bar of one run's accounts, with a mean per step and a share for each part.
+
+    `name` is the heading of the times.
+    """
     shown = parts(accounts)
     legend = tuple((part, (duration(per_step(steps, part.size)), share(part.size, accounts.wall_ns))) for part in shown)
     return Bars("device", (Bar(tuple(shown)),), (name, "share"), legend)
 
 
 def wrong(result: Result) -> list[Finding]:
-    """Returns the findings that are bugs rather than costs, in their order."""
+    """Returns the findings that are bugs rather than costs, in the same order."""
     return [finding for finding in result.findings if finding.wrong]
 
 
@@ -89,39 +95,42 @@ def bugs_title(result: Result) -> str:
 
 
 def harmless(result: Result) -> list[Finding]:
-    """Returns the harmless findings, which are listed because people look for them."""
+    """Returns the harmless findings. Reports list them because people look for them."""
     return [finding for finding in result.findings if finding.harmless and not finding.wrong]
 
 
 def saved(gain_ns: int, step_ns: int, nothing: str = "nothing", *, error_ns: int = 0) -> str:
-    """Returns the time that a change saves per step: "2.00 ms", "-2.00 ms" if the step gets longer, or "<3.00 µs" if
-    the gain is within the replay's own error."""
+    """Returns the time that a change saves per step, as text.
+
+    It is like "2.00 ms", or "-2.00 ms" if the step gets longer. If the gain is within the replay's error, it is like
+    "<3.00 µs". If the gain is negligible, it is `nothing`.
+    """
     if 0 < abs(gain_ns) < error_ns:
         return f"<{duration(error_ns)}"
     return nothing if abs(gain_ns) < _NOTHING * step_ns else duration(gain_ns)
 
 
 def device_of(source: Source) -> str | None:
-    """Returns the device's name, marked if it was a virtual one."""
+    """Returns the device's name. If the run was simulated, the text says so."""
     if not source.simulated:
         return source.device
     return f"simulated for {source.device}" if source.device else "simulated"
 
 
 def about(path: str, source: Source, steps: Steps) -> tuple[Words, ...]:
-    """Returns lines on the file or the program, the recorded or simulated run, and the steps."""
+    """Returns lines that describe the file or program, the run, and the steps."""
     lines = (source_line(source), *run_lines(source, steps))
     return words(Span(path, "subject")), *(words(Span(line, "dim")) for line in lines)
 
 
 def run_lines(source: Source, steps: Steps) -> list[str]:
-    """Returns a line on the steps and, for a simulated run, one on the usual error of such times."""
+    """Returns a line on the steps. For a simulated run, a line on the known error of such runs follows."""
     known = source.known_error
     return [steps_line(source, steps), *([f"known error: {plain(known)}"] if known else [])]
 
 
 def source_line(source: Source) -> str:
-    """Returns a line on the recorded or simulated run, and on its software."""
+    """Returns a line on the run: its device, software, rank and number of events."""
     rank = None
     if source.rank is not None:
         rank = f"rank {source.rank}" + (f" of {source.world_size}" if source.world_size else "")
@@ -135,7 +144,7 @@ def source_line(source: Source) -> str:
 
 
 def software(source: Source) -> tuple[str | None, ...]:
-    """Returns the device, and the known versions."""
+    """Returns the names of the device and the versions of torch and CUDA, or None for each one that is unknown."""
     return (
         device_of(source),
         f"torch {source.torch}" if source.torch else None,
@@ -144,7 +153,7 @@ def software(source: Source) -> tuple[str | None, ...]:
 
 
 def steps_line(source: Source, steps: Steps) -> str:
-    """Returns the number of steps, their length, and how they were found."""
+    """Returns a line on the number of steps, their length, and how they were found."""
     name = f" {short(steps.plain_name)}" if steps.name else ""
     if not steps.wall_ns:
         return "nothing ran" if source.simulated else "nothing was recorded"
@@ -160,12 +169,12 @@ def steps_line(source: Source, steps: Steps) -> str:
 
 
 def without_recorder(result: Result) -> bool:
-    """Returns whether the verdict is about a run whose recorder's overhead was taken out."""
+    """Returns whether the verdict is about a run from which the recorder's overhead was removed."""
     return result.verdict.basis == "undistorted" and not result.source.simulated
 
 
 def run_is(result: Result) -> str:
-    """Returns, in brackets, which run the step time is about: as recorded, simulated, or without the recorder."""
+    """Returns, in brackets, the run to which the step time refers: as recorded, simulated, or without the recorder."""
     if result.source.simulated:
         return "(simulated)"
     by = result.replay.undistorted_by if result.replay else "nothing"
@@ -175,7 +184,7 @@ def run_is(result: Result) -> str:
 
 
 def per_step(steps: Steps, window_ns: int) -> int:
-    """Converts a sum over the window to a mean per step."""
+    """Returns a sum over the window as a mean per step."""
     return round(window_ns / max(steps.count, 1))
 
 

@@ -22,16 +22,17 @@ _CHUNK = 1 << 24  # elements that are compared at once
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What rounding explains of the difference of two results.
+    """Whether rounding explains the difference between two results.
 
     Attributes:
-        agrees: Whether it explains all.
-        first: The index of the first tensor with a difference that it does not explain. None if it explains all.
-        difference: The root mean square of the differences of the elements that decide, in that tensor. If all is
-            explained, those of the tensor that is nearest to the limit. inf if the tensors cannot be compared.
-        limit: The largest such difference that rounding explains.
-        measured: Whether each tensor that differs had errors in the runs that measure them. If not, only the rounding
-            of each element itself is known.
+        agrees: Whether rounding explains the difference.
+        first: The index of the first tensor with a difference that rounding does not explain; None if there is none.
+        difference: The root mean square of the differences of some elements: in tensor `first`, those that exceed the
+            limit most; if there is no such tensor, those that come nearest to the limit. inf if tensors cannot be
+            compared.
+        limit: The largest `difference` that rounding explains.
+        measured: Whether the runs with errors changed every tensor that differs. If not, only the rounding of each
+            element itself is known.
     """
 
     agrees: bool
@@ -47,17 +48,19 @@ class Explained:
 
 
 def explain(reference: Tensors, other: Tensors, again: Callable[[int], Tensors]) -> Explained:
-    """Returns whether rounding explains the difference.
+    """Returns whether rounding explains the difference between two lists of tensors.
 
-    Tensors that are equal bit for bit agree, and NaN equals NaN. Tensors of other shapes or types never agree, nor do
-    integers that differ. All other tensors are judged twice: elements of similar size together, and those that differ
-    most each alone. The limits are such that both together call rounding a difference at a probability of 0.1 %.
+    Tensors that are equal bit for bit agree, and NaN equals NaN. Tensors of different shapes or types never agree.
+    Integers that differ never agree. All other tensors are judged twice: elements of similar size together, and the
+    elements that differ most one by one. If all differences are rounding, the probability that either judgment says
+    otherwise is 0.1 %.
 
     Args:
-        reference: The tensors of a run.
-        other: Those that are compared with them.
-        again: Makes the run again, with errors, and returns its tensors: with `noise(number)`, or by kernels whose
-            order varies. It is called 8 times if the tensors differ, with numbers from 0 on.
+        reference: The tensors of one run.
+        other: The tensors to compare with `reference`.
+        again: Repeats the run of `reference` with errors, and returns its tensors. The errors come from
+            `noise(number)`, or from kernels whose order varies. If the tensors differ, it is called 8 times, with the
+            numbers from 0 on.
     """
     if len(reference) != len(other):
         return Explained(False, None, math.inf)
@@ -98,7 +101,10 @@ def explain(reference: Tensors, other: Tensors, again: Callable[[int], Tensors])
 
 
 def noise(number: int) -> Operators:
-    """Returns a dispatch mode. While it is entered, operators have random errors of the size of rounding errors."""
+    """Returns a dispatch mode that adds random errors to operators' results, as large as their rounding errors.
+
+    `number` is the seed of the errors.
+    """
     return Operators(call=Noise(number).call)
 
 
@@ -112,7 +118,10 @@ def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 class _Picker:
-    """Keeps elements of the tensors that differ: at places that depend on the shape, and those that differ most."""
+    """Keeps elements of the tensors that differ: a fixed sample, and the elements that differ most.
+
+    The positions of the sample depend only on the shape.
+    """
 
     def __init__(self, reference: Tensors, other: Tensors, apart: list[int]) -> None:
         self.elements = sum(each.numel() * (2 if each.is_complex() else 1) for each in reference)
@@ -145,7 +154,7 @@ def _is_judged(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _farthest(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Returns the places of the elements that differ most."""
+    """Returns the positions of the elements that differ most."""
     flat = [real_parts(each.detach()).reshape(-1) for each in (one, other)]
     gaps, places = [], []
     for start in range(0, len(flat[0]), _CHUNK):

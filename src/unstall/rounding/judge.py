@@ -19,7 +19,9 @@ CONFIDENCE = 0.999
 """The probability that no tensor of two runs is said to differ if all that differs is rounding."""
 _FACTOR_FITS = 0.02  # of a difference, what may be left of it once it is explained by a factor
 _ALWAYS = ("result", "value", "weight")  # ends that each run has, whatever it is given
-_SUM_ERRORS = 8.0  # roundoffs by which sums of the same elements may differ, relative to their root sum of squares
+_SUM_ERRORS = 32.0
+"""Roundoffs by which sums of the same elements may differ on two devices, relative to their root sum of squares. Of 25
+million elements, two ways to add them up on an H100 differed by 4 and 8. It is sqrt(n / 9) of n = 9,216 in a row."""
 _BIN = 16.0  # elements whose sizes are within this factor are judged together
 
 Floats = NDArray[np.float64]
@@ -27,16 +29,20 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A tensor in two runs, or a part of its elements: those of similar size that differ most, or the sum of all.
+    """The comparison of a tensor in two runs.
+
+    The elements are put in groups of similar size. The sum of all elements is one more group. `difference`, `rounding`
+    and `size` are root mean squares over a single group: the one whose difference exceeds rounding most.
 
     Attributes:
-        before, after: What was seen of it. Either is None if its run has no such tensor.
-        difference: The root mean square of the differences of these elements. inf if the tensors cannot be compared, or
-            only one is finite.
-        rounding: The difference that rounding explains: that of runs with random errors.
-        size: The root mean square of these elements in the first run.
-        count: How many elements these are. 0 for the sum of all.
-        typical: Difference, rounding and size of all elements that are kept, alike.
+        before: The tensor in the first run; None if this run has no such tensor.
+        after: The tensor in the second run; None if this run has no such tensor.
+        difference: The difference of the elements in the group. inf if the tensors cannot be compared, or if elements
+            are finite in only one run.
+        rounding: The typical difference that rounding causes, as measured by runs with random errors.
+        size: The size of these elements in the first run.
+        count: How many elements the group has; 0 for the sum of all.
+        typical: (difference, rounding, size) over all kept elements of the tensor.
     """
 
     before: Seen | None
@@ -49,33 +55,33 @@ class Pair:
 
     @property
     def seen(self) -> Seen:
-        """The tensor in the first run that has it."""
+        """The tensor in the first run; if this run has no such tensor, in the second."""
         found = self.before or self.after
         assert found is not None
         return found
 
     @property
     def is_end(self) -> bool:
-        """Whether it is a result, a gradient, or an argument after the run."""
+        """Whether the tensor is a result, a gradient, or an argument after the run."""
         return self.seen.kind not in ("given", "operator")
 
     @property
     def share(self) -> float:
-        """The difference by that which rounding explains."""
+        """`difference` divided by `rounding`."""
         return self.difference / self.rounding if self.rounding else math.inf if self.difference else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two runs.
+    """The comparison of two runs.
 
     Attributes:
-        pairs: Tensors of both runs, in the order of the first run. Results of only one run are among them, too.
+        pairs: The tensors of both runs, in the order of the first run. Includes results that only one run has.
         first: The first pair that differs by more than rounding. None if all results agree, even if operators differ:
-            these may compute the same in another way.
-        last: The pair before `first`. None if there is none.
+            other operators may compute the same results.
+        last: The pair before `first`; None if there is none.
         added: Operators that only the second run calls between `last` and `first`.
-        limit: The largest `share` of a pair that is still rounding.
+        limit: The largest `share` of a pair that counts as rounding.
         equal: Whether all pairs are equal bit for bit, and both runs call the same operators.
     """
 
@@ -94,13 +100,16 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """How far rounding moves what was seen in a run: root mean squares over runs with random errors.
+    """How far rounding moves the tensors of a run, as root mean squares over runs with random errors.
+
+    An end is a tensor that comes out of a run: a result, a gradient, or an argument after the run.
 
     Attributes:
-        operators: Of each operator's elements and of their sum, nan where they are never finite. None if the runs with
-            errors call other operators: then only ends can be judged.
-        ends: Of each end, None if no run with errors has it in this shape.
-        vary: Whether runs with errors have other ends: then only those that all have can be judged.
+        operators: For each operator, the errors of its kept elements and of the sum of all elements. nan where these
+            are never finite. None if the runs with errors call other operators. Then only ends can be judged.
+        ends: For each end, the same errors; None if no run with errors has the end in this shape.
+        vary: Whether the runs with errors have a different set of ends. Then only ends that all runs have can be
+            judged.
     """
 
     operators: tuple[Floats | None, ...] | None
@@ -109,7 +118,7 @@ class Errors:
 
     @staticmethod
     def of(before: Ran, noisy: Sequence[Ran]) -> Errors:
-        """Returns the errors of runs as `before`, with random errors."""
+        """Returns the errors of the run `before`, given repetitions of this run with random errors."""
         keys = [seen.key for seen in before.operators]
         follows = all([seen.key for seen in ran.operators] == keys for ran in noisy)
         operators = (
@@ -124,13 +133,14 @@ class Errors:
 
 
 class Judge:
-    """Compares runs with the first one.
+    """Compares runs with a first run.
 
     Args:
         before: The first run.
-        errors: Its errors, or runs as that one with random errors.
-        among: Of how many tensors, or elements if `alone`, those are chosen that are compared. Usually all are.
-        alone: Whether each element is judged on its own. One without finite errors is then taken to have none.
+        errors: The errors of the first run, or repetitions of it with random errors.
+        among: How many tensors there are, if `before` has only those of them that differ. If `alone`, a number of
+            elements instead. 0 if `before` has all tensors.
+        alone: Whether each element is judged on its own. An element without finite errors then counts as exact.
     """
 
     def __init__(self, before: Ran, errors: Errors | Sequence[Ran], *, among: int = 0, alone: bool = False) -> None:
@@ -141,13 +151,13 @@ class Judge:
 
     @property
     def changes_arguments(self) -> bool:
-        """Whether the function leaves an argument other than it was given."""
+        """Whether the function changes one of its arguments."""
         given, ends = self.before.given, self.before.ends
         after = ((seen, ends["after", name]) for name, seen in given.items() if ("after", name) in ends)
         return any(not np.array_equal(one.values, other.values, equal_nan=True) for one, other in after)
 
     def compare(self, after: Ran) -> Compared:
-        """Compares a run."""
+        """Compares a run with the first run."""
         ends = list(self._ends(after))
         places = list(self._matched(after.operators)) if self.errors.operators is not None else []
         inside = [self._pair(one, after.operators[other]) for one, other in places]
@@ -170,7 +180,7 @@ class Judge:
         )
 
     def _all_are_matched(self, matched: int, after: Ran) -> bool:
-        """Returns whether all operators have a counterpart, as far as both runs were seen."""
+        """Returns whether all operators have a counterpart in the other run, as far as both runs were recorded."""
         counts = len(self.before.operators), len(after.operators)
         both_are_whole = self.before.complete and after.complete
         return matched == (max(counts) if both_are_whole else min(counts))
@@ -205,8 +215,10 @@ class Judge:
 
 
 def _errors(seen: Seen, noisy: Sequence[Seen]) -> Floats | None:
-    """Returns the root mean square of each element's errors in runs with random errors, nan where none is finite, and
-    that of the sum.
+    """Returns the root mean square error, over runs with random errors, of each kept element and of the sum.
+
+    The sum is over all elements. The result is nan where no error is finite. Returns None if no run has this tensor in
+    the same shape.
     """
     alike = [_figures(each) for each in noisy if each.shape == seen.shape]
     if not alike:
@@ -244,7 +256,7 @@ def _pair(before: Seen, after: Seen, errors: Floats | None, *, alone: bool = Fal
     finer = UNIT.get(after.dtype, 0.0) <= UNIT.get(before.dtype, 0.0)
     rounding = np.hypot(known * math.sqrt(2 if finer else 1), unit * sizes)
     of_sum = max(UNIT.get(each.dtype, 0.0) for each in (before, after)) * sizes[-1]  # it may be added up in this type
-    if errors is None and abs(difference[-1]) <= _SUM_ERRORS * of_sum:
+    if not difference[:-1].any() and abs(difference[-1]) <= _SUM_ERRORS * of_sum:
         difference[-1] = 0.0
     rounding[-1] = math.hypot(rounding[-1], of_sum)
     judged = np.isfinite(known) & np.isfinite(one)
@@ -266,7 +278,10 @@ def _pair(before: Seen, after: Seen, errors: Floats | None, *, alone: bool = Fal
 
 
 def _parts(sizes: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
-    """Yields the places of elements that are judged together: those of similar size; and the sum, which is the last."""
+    """Yields the positions of elements that are judged together: each group of similar size, and the sum alone.
+
+    The sum is the last position.
+    """
     if judged[:-1].any():
         least = max(float(np.max(sizes[:-1][judged[:-1]])) * _BIN**-20, 1e-300)
         numbers = np.floor(np.log(np.maximum(sizes, least), where=judged, out=np.zeros(len(sizes))) / math.log(_BIN))
@@ -278,8 +293,10 @@ def _parts(sizes: Floats, judged: NDArray[np.bool_]) -> Iterator[NDArray[np.int6
 
 
 def factor_of(found: Compared) -> float | None:
-    """Returns the factor by which all elements of the first tensor that differs do so, or by which an added operator
-    multiplies the last one that does not; None if there is no such factor.
+    """Returns the factor that multiplies all elements of the first tensor that differs; None if there is none.
+
+    If that tensor shows no factor, compares the last tensor that agrees with operators that only the second run calls
+    after it.
     """
     if found.first is None or found.first.before is None or found.first.after is None:
         return None
@@ -313,8 +330,9 @@ def _rms(values: Floats) -> float:
 
 
 def student(probability: float, freedom: int) -> float:
-    """Returns the value that Student's distribution with an even number of degrees of freedom exceeds, in either
-    direction, with this probability. Source: Abramowitz and Stegun, 26.7.4.
+    """Returns the value that Student's distribution exceeds, in either direction, with this probability.
+
+    The number of degrees of freedom must be even. Source: Abramowitz and Stegun, 26.7.4.
     """
 
     def beyond(value: float) -> float:

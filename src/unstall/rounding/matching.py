@@ -13,21 +13,25 @@ _LARGEST = 1 << 22  # of a search: operators of one run times those of the other
 
 
 def matched(before: Sequence[Seen], after: Sequence[Seen], agree: Agree) -> Iterator[tuple[int, int]]:
-    """Yields the places of operators that both runs have, in order.
+    """Yields pairs of indices, in order, of operators that correspond to each other in two runs.
 
-    Where runs call other operators, as kernels of attention on the CPU and on a GPU are, or a product with and without
-    a sum, only results that agree are known to be the same.
+    Where the runs call different operators, two operators correspond only if their results agree. Examples are
+    attention on the CPU and on a GPU, or a product with and without a sum.
 
     Args:
-        before, after: The operators of each run.
-        agree: Whether the results at these places agree.
+        before: The operators of the first run.
+        after: The operators of the second run.
+        agree: Returns whether the results at two indices, one of `before` and one of `after`, agree.
     """
     keys = [(_with_lines(before), _with_lines(after)), ([one.key for one in before], [one.key for one in after])]
     yield from _aligned(before, after, range(len(before)), range(len(after)), keys, agree)
 
 
 def _with_lines(operators: Sequence[Seen]) -> list[tuple[object, ...]]:
-    """Returns for each operator its key, the text of its line, which may have moved, and which of its kind it is."""
+    """Returns, for each operator: its key, the text of its line, and its number among operators that have both.
+
+    The text is used instead of the line number, because the line may have moved.
+    """
     counts: Counter[tuple[object, ...]] = Counter()
     found = []
     for seen in operators:

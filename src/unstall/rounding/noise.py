@@ -87,7 +87,7 @@ def _reduced(args: tuple[Any, ...]) -> int:
 
 
 def _in_a_row(name: str, count: int) -> int:
-    """Returns how many terms in a row have the errors of this operator's sums: reductions add up a tree."""
+    """Returns how many terms this operator's sums add one after another. Reductions add long sums as a tree."""
     return count if _TERMS.get(name) is not _reduced or count <= _TREE else _TREE + math.ceil(math.log2(count / _TREE))
 
 
@@ -151,8 +151,9 @@ _FAMILIES: tuple[tuple[str, Callable[[tuple[Any, ...]], int]], ...] = (
 
 
 def terms_of(name: str, args: tuple[Any, ...]) -> int:
-    """Returns how many terms an element of this operator's result adds up, at most. For unknown operators it is the
-    largest last dimension of an argument.
+    """Returns how many terms an element of this operator's result sums up, at most.
+
+    For an unknown operator, this is the largest last dimension of its arguments.
     """
     given = [each for each in args if isinstance(each, torch.Tensor)]
     count = _TERMS.get(name) or _TERMS.get(name.removesuffix("_"))
@@ -169,18 +170,18 @@ _STATISTICS, _TRAINING = slice(3, 5), 5  # the places of these arguments
 
 
 def sums_of(name: str, args: tuple[Any, ...]) -> int:
-    """Returns how many terms an element of this operator's result adds up, 0 if it adds up none."""
+    """Returns how many terms an element of this operator's result sums up; 0 if the operator has no sums."""
     return terms_of(name, args) if adds_up(name) and not is_drawn(name) and not _only_applies(name, args) else 0
 
 
 def _only_applies(name: str, args: tuple[Any, ...]) -> bool:
-    """Returns whether an operator normalizes by statistics that it is given."""
+    """Returns whether an operator normalizes by statistics that are passed to it, and so has no sums."""
     return name in _NORMALIZES and len(args) > _TRAINING and not args[_TRAINING]
 
 
 @lru_cache(1024)
 def adds_up(name: str) -> bool:
-    """Returns whether an operator may add up in an order that varies. Operators by element and exact ones cannot."""
+    """Returns whether an operator may sum in an order that varies. Pointwise and exact operators cannot."""
     if name in _EXACT or name in _ROUNDED:
         return False
     packet = getattr(torch.ops.aten, name, None)
@@ -189,19 +190,22 @@ def adds_up(name: str) -> bool:
 
 @lru_cache(4096)
 def base_name(func: Any) -> str:
-    """Returns an operator's name without its namespace and overload: "sum" of "aten::sum.dim_IntList"."""
+    """Returns an operator's name without its namespace and overload, such as "sum" for "aten::sum.dim_IntList"."""
     return str(func.name()).partition("::")[2].partition(".")[0]
 
 
 class Noise:
-    """Calls operators as they are, but with random errors in their results. `seed` selects which."""
+    """Calls operators and adds random errors to their results, as large as their rounding errors.
+
+    `seed` determines the errors.
+    """
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Calls an operator, and returns its result with errors."""
+        """Calls an operator, and returns its result with random errors."""
         name = base_name(func)
         if (
             name in _EXACT
@@ -235,7 +239,10 @@ class Noise:
     def _of_halves(
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], of_inputs: float, of_sums: float
     ) -> Any:
-        """Calls a product of half types, which adds up in float32, with errors of such sums."""
+        """Calls a product of float16 or bfloat16 tensors, and adds the errors of its sums.
+
+        These sums are computed in float32.
+        """
         outputs = func(*args, **kwargs)
         wide, named = tree_map_only(
             torch.Tensor,
@@ -254,7 +261,13 @@ class Noise:
         return self._with_errors(given, UNIT[given.dtype] * roundings)
 
     def _of_outputs(self, outputs: Any, roundings: float, of_sums: float) -> Any:
-        """Adds errors to results: of `roundings` to their type, and of `of_sums` to that in which sums are added up."""
+        """Adds random errors to results.
+
+        Args:
+            outputs: The results.
+            roundings: Size of the errors, in roundings of the results' own type.
+            of_sums: Size of further errors, in roundings of the type in which the sums are computed.
+        """
 
         def with_errors(each: torch.Tensor) -> torch.Tensor:
             if each.dtype not in UNIT or not is_plain(each):
@@ -287,7 +300,7 @@ def _tensors(outputs: Any) -> list[torch.Tensor]:
 
 
 def _is_exact_copy(given: torch.Tensor, kwargs: Mapping[str, Any]) -> bool:
-    """Returns whether a conversion rounds nothing: of integers, or to a type that is as fine."""
+    """Returns whether a conversion rounds nothing: integers are converted, or the new type is at least as fine."""
     to = kwargs.get("dtype") or given.dtype
     return given.dtype not in UNIT or to not in UNIT or UNIT[to] <= UNIT[given.dtype]
 
@@ -298,7 +311,7 @@ def _range(dtype: torch.dtype) -> tuple[float, float]:
 
 
 def drawn_in_float32(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Calls an operator of a function in float64. If it draws random numbers, it draws them as in float32."""
+    """Calls an operator of a function that runs in float64. Random numbers are drawn as in float32."""
     if base_name(func) not in _DRAWN:
         return func(*args, **kwargs)
     narrow, named = tree_map_only(torch.Tensor, _narrowed, (args, dict(kwargs)))
@@ -316,24 +329,24 @@ def _narrowed(given: torch.Tensor) -> torch.Tensor:
 
 
 def is_plain(given: torch.Tensor) -> bool:
-    """Returns whether a tensor has elements in memory, as usual ones have: no fake, nested, sparse or other kind."""
+    """Returns whether a tensor has its elements in memory. Fake, nested, sparse and quantized tensors do not count."""
     usual = type(given) in (torch.Tensor, torch.nn.Parameter)
     return usual and given.layout == torch.strided and not (given.is_nested or given.is_meta or given.is_quantized)
 
 
 def real_parts(given: torch.Tensor) -> torch.Tensor:
-    """Returns a complex tensor's real and imaginary parts, and any other tensor as it is."""
+    """Returns a complex tensor as a view of its real and imaginary parts. Returns any other tensor unchanged."""
     return torch.view_as_real(given.resolve_conj()) if given.is_complex() else given
 
 
 @lru_cache(4096)
 def is_view(func: Any) -> bool:
-    """Returns whether an operator's result is part of its argument's memory."""
+    """Returns whether an operator's result shares memory with its argument."""
     return any(each.alias_info is not None and not each.alias_info.is_write for each in func._schema.returns)
 
 
 def written_by(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Returns those of an operator's arguments that it writes to. An operator of many tensors has lists of them."""
+    """Returns the tensors among an operator's arguments to which it writes. Includes tensors in lists."""
     name = base_name(func)
     if name in _NORMALIZES:
         given = [] if _only_applies(name, args) else list(args[_STATISTICS])

@@ -21,13 +21,15 @@ _NO_NODE = 1 << 63  # from here on, a node has no number
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The innermost line that called an operator and is neither torch's nor ours.
+    """The innermost line that called an operator and belongs neither to torch nor to unstall.
 
     Attributes:
-        file, line, function: Of the line.
-        backward: Whether the operator is of the backward pass of that line.
-        text: Of the line, if it is not to be read from the file: when the run was recorded, the file may have been
-            another.
+        file: The file of the line.
+        line: The number of the line.
+        function: The function with the line.
+        backward: Whether the operator belongs to the backward pass of the line.
+        text: The text of the line, from a recorded run; None to read it from the file. The file may have changed since
+            the run was recorded.
     """
 
     file: str
@@ -38,7 +40,7 @@ class Place:
 
     @property
     def source(self) -> str:
-        """The text of the line, "" if it is not known."""
+        """The text of the line; "" if it is not known."""
         return linecache.getline(self.file, self.line).strip() if self.text is None else self.text
 
 
@@ -50,11 +52,11 @@ Call: TypeAlias = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
 
 
 class Operators(TorchDispatchMode):
-    """While it is entered, `call` calls each operator, and `hook`, if there is one, sees what it returned. It can be
-    entered again.
+    """A dispatch mode in which `call` calls each operator, and `hook` then sees the result. It is reentrant.
 
-    Operators of a backward pass have the place of the forward operator whose gradient they compute, or their own if the
-    backward function is written in Python. They are seen in the thread of autograd that calls them.
+    An operator of a backward pass has the place of the forward operator whose gradient it computes. An operator of a
+    backward function that is written in Python has its own place. Operators of a backward pass are seen in the thread
+    of autograd that calls them.
     """
 
     supports_higher_order_operators = True  # they are called as they are
@@ -92,12 +94,15 @@ class Operators(TorchDispatchMode):
 
 
 def as_it_is(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Calls an operator."""
+    """Calls an operator without any change."""
     return func(*args, **kwargs)
 
 
 def _line_of(frame: FrameType | None, until: str = "") -> Place:
-    """Returns the innermost line that is neither torch's nor ours, among the calls within the function `until`."""
+    """Returns the innermost line that belongs neither to torch nor to unstall.
+
+    Looks at the frames from `frame` outwards, up to the function `until`.
+    """
     while frame is not None and frame.f_code.co_name != until:
         if not _is_passed_over(frame.f_code.co_filename):
             return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)

@@ -38,18 +38,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A tensor that was seen in a run.
+    """A tensor of a run, by some of its elements.
 
     Attributes:
-        kind: "given" (an input, a parameter or a buffer before the run), "operator", or an end: "result", "gradient",
-            or "after" (an input, a parameter or a buffer after the run); in a recorded program, "value" (that it read)
-            or "weight" (that it wrote).
-        name: The name of the input or the parameter, the number of the result, or the operator: "weight", "mm".
+        kind: "given" (an input, a parameter or a buffer before the run), "operator", "result", "gradient", or "after"
+            (an input, a parameter or a buffer after the run). In a recorded program also "value" (that it read) or
+            "weight" (that it wrote).
+        name: The name of the input, parameter or operator ("weight", "mm"), or the number of the result.
         place: The line that called the operator.
-        shape, dtype: Of the tensor. A complex one has one dimension more, for the real and the imaginary part.
-        values: The elements that are kept, as float64: at places that depend on the shape only.
-        total: The sum of all elements with random signs, which depend on the places only.
-        terms: How many terms an element of an operator's result adds up. 0 if the operator adds up none.
+        shape: The shape. A complex tensor has one dimension more, for the real and the imaginary part.
+        dtype: The type.
+        values: The kept elements, as float64. Their positions depend only on the shape.
+        total: The sum of all elements with random signs, which depend only on the positions.
+        terms: How many terms each element of an operator's result sums up; 0 if the operator has no sums.
     """
 
     kind: str
@@ -63,24 +64,28 @@ class Seen:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What it has in common with the same tensor of another run. Lines may have moved."""
+        """Equal for the same tensor of two runs. It has no line number, since lines may have moved."""
         return self.kind, self.name, self.place.backward, self.shape
 
     @property
     def loose_key(self) -> tuple[object, ...]:
-        """As `key`, for operators with another name, as kernels of attention on the CPU and on a GPU have."""
+        """`key` without the name, because an operator may have another name in another run.
+
+        For example, attention on the CPU and attention on a GPU are different operators.
+        """
         return self.kind, self.place.backward, self.shape
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What was seen in a run.
+    """The tensors of a run, by some of their elements.
 
     Attributes:
-        given, operators: What it was given, by name, and what its operators returned.
-        ends: What came of it, by kind and name: results, gradients, and arguments as they are after it. In a recorded
+        given: The arguments before the run, by name.
+        operators: The results of operators, in order.
+        ends: What comes out of the run, by (kind, name): results, gradients, and arguments after the run. In a recorded
             program: values that it read, and weights that it wrote.
-        complete: Whether it was seen to its end.
+        complete: Whether the run was recorded to its end.
     """
 
     given: dict[str, Seen]
@@ -94,7 +99,7 @@ class Ran:
 
 @dataclass(slots=True)
 class _Pending:
-    """A tensor whose elements are still on its device: all of them, or `most` and sums of its pieces."""
+    """A tensor whose elements are still on its device: all of them, or `most` of them and sums over all."""
 
     kind: str
     name: str
@@ -111,8 +116,8 @@ class Kept:
     """Keeps elements of tensors.
 
     Args:
-        full: Is called with each of the tensors once their elements are on the host, in order. By default they are
-            kept for `seen`.
+        full: Is called with each tensor, in order, once its elements are on the host. If None, the tensors are
+            collected for `seen`.
     """
 
     def __init__(self, full: Callable[[Seen], None] | None = None) -> None:
@@ -170,7 +175,7 @@ class Kept:
 
 
 def _on_host(tensors: Sequence[torch.Tensor]) -> list[Floats]:
-    """Returns flat tensors' values, with one copy for each device and type."""
+    """Returns the values of flat tensors. Makes one copy for each device and type."""
     groups: dict[Hashable, list[int]] = {}
     for at, each in enumerate(tensors):
         groups.setdefault((each.device, each.dtype), []).append(at)
@@ -185,10 +190,10 @@ def _on_host(tensors: Sequence[torch.Tensor]) -> list[Floats]:
 
 
 def _sums(given: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yields sums of a tensor's pieces with random signs, as flat tensors.
+    """Yields a sum, with random signs, over each chunk of `PIECE` elements of a tensor, as flat tensors.
 
-    On a GPU these are products in the tensor's type: they round less than what the tensor was computed by. On the CPU
-    the product of the same values would depend on where they are in memory.
+    On a GPU, they are computed as products in the tensor's type. These round less than the computation of the tensor
+    did. On the CPU, such a product would depend on the position of the values in memory, so it is not used.
     """
     by_product = given.is_cuda and given.dtype in _MULTIPLIED
     dtype = given.dtype if by_product else torch.int8
@@ -205,7 +210,7 @@ def _sums(given: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def _pieces(given: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yields flat pieces of a tensor, each with the place of its first sign."""
+    """Yields (index of the first sign, flat chunk) for each chunk of a tensor. A chunk has at most `PIECE` elements."""
     if given.numel() <= PIECE:
         yield 0, given.reshape(-1)
         return
@@ -227,7 +232,7 @@ def _pieces(given: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
 
 @lru_cache(1024)
 def _signs(device: torch.device, dtype: torch.dtype, start: int = 0, end: int = PIECE) -> torch.Tensor:
-    """Returns the random signs of elements of a piece: 1 or -1."""
+    """Returns the random signs, 1 or -1, for the elements from `start` to `end` of a chunk."""
     if (start, end) != (0, PIECE):
         return _signs(device, dtype)[start:end]
     return torch.from_numpy(_signs_on_host()).to(device, dtype)
@@ -245,7 +250,7 @@ def _signs_on_host() -> NDArray[np.int8]:
 
 @lru_cache(4096)
 def positions(count: int, device: torch.device, most: int) -> torch.Tensor:
-    """Returns the places of the elements that are kept of a tensor with `count` elements, at most `most`."""
+    """Returns the positions of the elements that are kept of a tensor with `count` elements, `most` or fewer."""
     return torch.from_numpy(_places(count, most)).to(device)
 
 

@@ -27,7 +27,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one test, as the baseline file has them. A figure that is not known is None."""
+    """The figures of one test, as the baseline file states them. A figure that is not known is None."""
 
     launches: int | None
     syncs: int | None
@@ -43,7 +43,8 @@ class Figures:
         return " ".join(f"{name}={value}{unit}" for name, value, unit in known if value is not None)
 
     def changes(self, now: Figures) -> list[tuple[str, int]]:
-        """Returns the figures that differ in `now`, each as (words, difference), such as ("syncs 3 -> 5", 2)."""
+        """Compares these figures with newer ones. Returns each difference as (words, newer - older), such as ("syncs 3
+        -> 5", 2)."""
         found = []
         for name, unit in (("launches", ""), ("syncs", ""), ("reserved_mib", " MiB")):
             before, after = getattr(self, name), getattr(now, name)
@@ -61,7 +62,7 @@ class Figures:
         ]
 
     def updated(self, now: Figures) -> Figures:
-        """Returns the figures of `now`. Figures that are not known in `now` keep their values from here."""
+        """Returns the figures of `now`. If `now` lacks a figure, the result has the figure of `self`."""
         return Figures(
             self.launches if now.launches is None else now.launches,
             self.syncs if now.syncs is None else now.syncs,
@@ -71,8 +72,13 @@ class Figures:
 
 @dataclass(slots=True)
 class Baseline:
-    """The baseline file: the figures of each test, by the test's id. If `fails`, tests that exceed their figures fail,
-    and the file is not written.
+    """The baseline file.
+
+    Attributes:
+        path: The path of the file.
+        fails: Whether a test fails if it exceeds its figures in the file. The file is then not written.
+        gpu: The GPU and the torch version that the figures belong to; "" if the file does not exist yet.
+        figures: The figures of each test, by the test's id.
     """
 
     path: Path
@@ -81,9 +87,8 @@ class Baseline:
     figures: dict[str, Figures] = field(default_factory=dict)
 
     def increases(self, test: str, counts: CountsOfTest, waits: Sequence[Wait]) -> list[Broken]:
-        """Returns the figures in which a test exceeds the file, and those that cannot be compared because they were not
-        counted now.
-        """
+        """Compares a test's counts with the test's figures in the file. Returns a `Broken` if some counts exceed their
+        figures, and another one if a figure in the file was not counted this time."""
         before, now = self.figures.get(written(test)), Figures.of(counts)
         if before is None:
             return []
@@ -108,9 +113,11 @@ class Baseline:
 
 
 def read(path: str | Path, *, fails: bool) -> Baseline:
-    """Reads the baseline file. Returns an empty baseline if there is no file and `fails` is false.
+    """Reads the baseline file. Returns an empty baseline if the file does not exist and `fails` is false.
 
-    Raises pytest.UsageError if a line makes no sense, or if `fails` is true and there is no file.
+    Raises:
+        pytest.UsageError: `path` is empty, the file cannot be read, a line of the file makes no sense, or `fails` is
+            true and the file does not exist.
     """
     if not path:
         raise pytest.UsageError("--fail-on-increase: say from what: --unstall-baseline FILE")
@@ -134,7 +141,7 @@ def read(path: str | Path, *, fails: bool) -> Baseline:
 
 
 def written(test: str) -> str:
-    """Returns a test's id with its line breaks escaped, as in the file."""
+    """Returns a test's id as the file states it: with escaped line breaks."""
     return test.replace("\r", "\\r").replace("\n", "\\n")
 
 

@@ -25,7 +25,8 @@ _GROWTH: frozenset[Kind] = frozenset({"malloc", "library"})
 
 
 class Call:
-    """A context manager around the call of a test. Fails the test if it does more than it may."""
+    """A context manager around the call of a test. It counts what the test does, and fails the test if that exceeds a
+    limit."""
 
     def __init__(self, item: pytest.Item, limits: Mapping[str, MarkerLimit], baseline: Baseline | None) -> None:
         self._item = item

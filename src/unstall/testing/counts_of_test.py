@@ -11,16 +11,17 @@ _PREFIX = "unstall_"
 
 @dataclass(frozen=True, slots=True)
 class CountsOfTest:
-    """What a test did, and what became of its limits.
+    """What a test did on the GPU, and which of its limits it exceeded.
 
     Attributes:
-        gpu: The GPU and the version of torch; "" if the test used none.
-        launches: How often it put work on a GPU: a kernel, a graph, a copy or a memset. None if that is not known.
-        syncs: How often the CPU waited for the GPU, without growths of torch's cache. None if not known.
-        reserved_bytes: The peak of reserved memory, of the GPU with the highest one. None if not known.
-        lines: How often each line waited, by "FILE:LINE CODE".
-        broken: The markers whose limits it exceeds.
-        unchecked: The markers whose limits cannot be checked, since there is no GPU.
+        gpu: The GPU and the version of torch; "" if the test used no GPU.
+        launches: How many kernels, graphs, copies and memsets the test launched. None if that is not known.
+        syncs: How often the CPU waited for the GPU, except when torch's cache grew or a CUDA library started. None if
+            that is not known.
+        reserved_bytes: The peak of reserved memory, on the GPU with the highest peak. None if that is not known.
+        lines: How often each source line waited. A key is "FILE:LINE CODE".
+        broken: The markers whose limits the test exceeded.
+        unchecked: The markers whose limits could not be checked because there is no GPU.
     """
 
     gpu: str = ""

@@ -24,7 +24,7 @@ MOST_LINES = 10
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A limit that a test exceeds: its marker, and what pytest shows."""
+    """A limit that a test exceeds. `limit` is the marker's text, and `text` is the message that pytest shows."""
 
     limit: str
     text: str
@@ -33,7 +33,8 @@ class Broken:
 def judge(
     limits: Mapping[str, MarkerLimit], counts: CountsOfTest, waits: Sequence[Wait], source: Source
 ) -> list[Broken]:
-    """Returns the limits that a test exceeds, and the limits that cannot be checked although there is a GPU."""
+    """Returns the limits that a test exceeds. Also returns the limits that cannot be checked although there is a
+    GPU."""
     found = []
     for limit in limits.values():
         text = _JUDGES[limit.name](limit, counts, waits, source)
@@ -43,9 +44,8 @@ def judge(
 
 
 def lines_of(waits: Sequence[Wait]) -> str:
-    """Returns the lines that wait, each with the usual way out: the most frequent first, the program's own before those
-    of packages.
-    """
+    """Returns text that lists the source lines of waits, each with advice on how to avoid the wait. Lines that wait
+    most often come first; of lines that wait equally often, the program's own come before those of packages."""
     often = Counter((wait.called_from, wait.where, wait.code or wait.operator, wait.advice) for wait in waits)
     ordered = sorted(often.items(), key=lambda line: (-line[1], bool(line[0][0])))
     shown = [
@@ -61,7 +61,8 @@ def _line(text: str, advice: str) -> str:
 
 
 def without_our_frames(error: BaseException) -> None:
-    """Ends the traceback of an error at the last line that is not ours, which is the line that waits."""
+    """Removes unstall's own frames from the end of an error's traceback. The traceback then ends at the line that
+    waits."""
     last, trace = None, error.__traceback__
     while trace is not None:
         if not trace.tb_frame.f_code.co_filename.startswith(OURS):
@@ -129,7 +130,8 @@ def _place(race: Race) -> str:
 
 
 def _of_timeline(timeline: Timeline, budget: Budget, saw: str) -> str:
-    """Returns what `unstall check` would say of the test, if the budget does not hold."""
+    """Returns what `unstall check` would say about the test; "" if the test keeps the budget. `saw` has a {} for the
+    figure."""
     [outcome] = check(explain(timeline).result, budget).outcomes
     if outcome.state == "held":
         return ""

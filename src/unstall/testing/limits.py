@@ -16,8 +16,12 @@ NO_GPU = "there is no GPU here. Use --unstall-gpu h200"
 
 @dataclass(frozen=True, slots=True)
 class MarkerLimit:
-    """One limit of a test: the marker's name, the marker's text in the test, and the limit's value (0 if the marker has
-    none).
+    """One limit of a test.
+
+    Attributes:
+        name: The name of the marker that sets the limit, such as "limit_syncs".
+        text: The marker as the test has it, such as "limit_syncs(2)".
+        value: The limit; 0 if the marker takes no argument.
     """
 
     name: str
@@ -26,10 +30,8 @@ class MarkerLimit:
 
 
 def limits_of(item: pytest.Item) -> dict[str, MarkerLimit]:
-    """Returns the limits of a test by their markers' names. A test's own marker wins over that of its class or module.
-
-    Fails the test if the argument of a marker makes no sense.
-    """
+    """Returns the limits of a test, by the names of their markers. A test's own marker overrides the marker of its
+    class or module. Fails the test if the argument of a marker makes no sense."""
     limits = {}
     for name, parse in _PARSERS.items():
         mark = item.get_closest_marker(name)

@@ -112,7 +112,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 class _Reports:
-    """The reports of tests that were counted. pytest-xdist's controller gets those of its workers."""
+    """Collects the reports of tests that have counts. The controller of pytest-xdist receives the reports of its
+    workers."""
 
     def __init__(self) -> None:
         self.of_calls: list[pytest.TestReport] = []
@@ -123,7 +124,7 @@ class _Reports:
 
 
 def _begin_gpu(config: pytest.Config, options: Any) -> None:
-    """Begins the virtual GPU. conftest.py files, which may import torch, are imported after this."""
+    """Begins the virtual GPU. pytest imports conftest.py files later, because they may import torch."""
     name = options.unstall_gpu if options.unstall_gpu is not None else config.getini("unstall_gpu")
     if not name or _GPU in config.stash or _is_controller(options):
         return
@@ -134,11 +135,11 @@ def _begin_gpu(config: pytest.Config, options: Any) -> None:
 
 
 def _is_controller(options: Any) -> bool:
-    """Returns whether pytest-xdist will run the tests in other processes.
+    """Returns whether this process is a controller of pytest-xdist, so that other processes will run the tests.
 
-    Its workers have the same options, and are not known in another way this early. Tests may start pytest in a worker's
-    environment: as a controller, it has a virtual GPU that it does not need. With --pdb or --collect-only, there are
-    no workers.
+    The workers have the same options as the controller. This early, only PYTEST_XDIST_WORKER tells them apart. A test
+    may start pytest in a worker's environment. If that pytest is a controller, it gets a virtual GPU that it does not
+    need. With --pdb or --collect-only, pytest-xdist starts no workers.
     """
     if "PYTEST_XDIST_WORKER" in os.environ or options.usepdb or options.collectonly:
         return False

@@ -12,7 +12,7 @@ from unstall.virtual.machine import current
 
 
 def begin(name: str, config: pytest.Config) -> VirtualGpu:
-    """Begins a virtual GPU. Raises pytest.UsageError if the GPU is unknown, or torch is imported already."""
+    """Begins a virtual GPU. Raises pytest.UsageError if no GPU has this name, or if torch is already imported."""
     if "torch" in sys.modules and current() is None:
         raise pytest.UsageError(
             f"--unstall-gpu {name}: {_importer(config)} imported torch before the virtual GPU was there. Begin it "
@@ -25,7 +25,8 @@ def begin(name: str, config: pytest.Config) -> VirtualGpu:
 
 
 def _importer(config: pytest.Config) -> str:
-    """Returns the plugin that uses torch, as far as that can be seen."""
+    """Returns the name of a plugin that uses torch. If no such plugin is seen, returns words for an unknown
+    importer."""
     for name, plugin in config.pluginmanager.list_name_plugin():
         if "torch" in getattr(plugin, "__dict__", ()):
             return f"the plugin {name}"

@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a source counted in a test. A count is None if the source cannot count it. `gpu` is "" if CUDA was not
-    initialized, and None without a GPU.
+    """What was counted during a test.
+
+    Attributes:
+        gpu: The GPU and the version of torch; "" if the test did not initialize CUDA, None if there is no GPU.
+        launches: How many kernels, graphs, copies and memsets the test launched. None if they could not be counted.
+        reserved_bytes: The peak of reserved device memory. None if it could not be measured.
+        sees_waits: Whether waits of the CPU for the GPU can be counted.
     """
 
     gpu: str | None
@@ -32,21 +37,28 @@ class Seen:
 
 
 class Source(Protocol):
-    """Counts what one test does on the GPU, from the creation of the object until `end`."""
+    """Counts what one test does on the GPU. Counting starts when the object is created, and stops at `end`."""
 
     def end(self) -> Seen: ...
 
     def timeline(self) -> Timeline | None:
-        """Returns the timeline of the test, races included; None on a real GPU. Call it after the test."""
+        """Returns the timeline of the test, with its races; None on a real GPU. Call it after `end`."""
 
     def races(self) -> tuple[Race, ...] | None:
-        """Returns the races of a test on a real GPU; None if they are not known. Call it after the test."""
+        """Returns the races of a test on a real GPU; None on a virtual GPU, or if races could not be looked for. Call
+        it after `end`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a source should count that takes extra time to count. Without `memory`, the peak of a virtual GPU's memory
-    depends on what earlier tests left in torch's cache.
+    """What to measure during a test. Each of these measurements takes extra time.
+
+    Attributes:
+        launches: Whether to count launches. On a virtual GPU they are always counted.
+        memory: Whether to free torch's cached memory before the test. If not, earlier tests affect the peak of memory
+            on a virtual GPU.
+        idle: Whether to predict idle time. Only a virtual GPU can do that.
+        races: Whether to look for races.
     """
 
     launches: bool = False
@@ -56,9 +68,8 @@ class Wanted:
 
 
 def source(wanted: Wanted) -> Source:
-    """Starts to count what a test does on the virtual or real GPU, including everything that is wanted. Returns the
-    source that counts.
-    """
+    """Starts to count what a test does on the virtual GPU, or on a real GPU if there is no virtual one. Returns the
+    source."""
     machines = sys.modules.get("unstall.virtual.machine")
     machine = machines.current() if machines is not None else None
     if wanted.memory:
@@ -67,7 +78,7 @@ def source(wanted: Wanted) -> Source:
 
 
 class OfVirtualGpu:
-    """Counts on the virtual GPU of this process."""
+    """Counts what a test does on the virtual GPU of this process."""
 
     def __init__(self, machine: Machine, wanted: Wanted) -> None:
         from unstall.virtual.simulation.counts import Mark
@@ -93,7 +104,7 @@ class OfVirtualGpu:
 
 
 class OfRealGpu:
-    """The counts of a test on a real GPU. There are none if no GPU is found."""
+    """Counts what a test does on a real GPU. Counts nothing if there is no GPU."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._memory = wanted.memory
@@ -178,7 +189,7 @@ def _torch_version() -> str:
 
 
 def forget_caches() -> None:
-    """Frees the device memory that earlier tests left behind, so that a test's peak does not depend on them."""
+    """Frees the device memory that earlier tests left in torch's caches, so that it does not affect a test's peak."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return

@@ -16,7 +16,7 @@ _MOST = 10
 
 
 def show(totals: Totals, terminal: pytest.TerminalReporter) -> None:
-    """Writes the section."""
+    """Writes the plugin's section of pytest's summary."""
     lines = _lines(totals)
     if lines:
         terminal.write_sep("=", f"unstall: {totals.gpu}" if totals.gpu else "unstall")
@@ -96,7 +96,7 @@ def _change(change: Change) -> str:
 
 
 def _listed(title: str, entries: list[str]) -> list[str]:
-    """Returns the first entries under a title, or nothing if there are none."""
+    """Returns at most ten of the entries, indented under a title; an empty list if there are no entries."""
     if not entries:
         return []
     left = len(entries) - _MOST

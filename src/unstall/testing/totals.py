@@ -18,7 +18,13 @@ Kind: TypeAlias = Literal["higher", "lower", "new", "not compared"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A test with figures that differ from the baseline's, or that could not be counted this time."""
+    """A test whose figures differ from the baseline file, or whose figures could not be compared with it.
+
+    Attributes:
+        test: The test's id, as the file states it.
+        kind: How the figures differ. "not compared" if a figure that the file has was not counted this time.
+        words: The figures that differ, or the names of the figures that were not counted.
+    """
 
     test: str
     kind: Kind
@@ -27,10 +33,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The counts of tests by their ids, and how they differ from the baseline, if there is one.
+    """What all tests of a run did, and how that differs from the baseline file.
 
-    `baseline` is the file as it was before the run. `problem` says why the file could not be compared or written.
-    `is_error` says whether this problem makes the test run fail.
+    Attributes:
+        tests: The counts of each test, by the test's id.
+        baseline: The baseline file as it was before the run; None if the run uses no baseline.
+        changes: The tests that differ from the baseline.
+        problem: Why the file could not be compared or written; "" if it could.
+        is_error: Whether `problem` makes the test run fail.
     """
 
     tests: Mapping[str, CountsOfTest]
@@ -45,7 +55,7 @@ class Totals:
 
 
 def total(reports: Sequence[pytest.TestReport], baseline: Baseline | None) -> Totals:
-    """Adds up the counts in the tests' reports. Writes the baseline file too, unless `baseline.fails`."""
+    """Adds up the counts in the reports of the tests. Writes the baseline file, unless `baseline.fails` is true."""
     outcomes = {report.nodeid: report.outcome for report in reports}
     tests = {report.nodeid: from_properties(report.user_properties) for report in reports}
     if baseline is None:

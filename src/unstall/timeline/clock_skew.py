@@ -14,17 +14,19 @@ _SHARE = 0.95  # of what comes too early; the rest may be joined wrongly
 
 
 def clock_skew(timeline: Timeline) -> int:
-    """Returns how far apart the clocks of host and device may be, in ns. 0 if nothing in the file is out of order.
+    """Returns how far apart the clocks of host and device may be, in ns; 0 if no event of the file shows a difference.
 
-    An op cannot start before its launch begins. A wait cannot return before the op that it waits for ends. If a file
-    has such events, these show how far apart the clocks are.
+    An op cannot start before its launch begins. A wait cannot return before the op that it waits for ends. Events that
+    break these rules show how far apart the clocks are.
     """
     return max(_edge(_starts_early(timeline)), _edge(_returns_early(timeline)), _edge(_copies_return_early(timeline)))
 
 
 def _edge(early: I64) -> int:
-    """Returns a bound, in ns, that nearly all early pairs keep. Returns 0 if few pairs are early: these are joined
-    wrongly, since a skew of the clocks would make many pairs early.
+    """Returns a bound in ns that 95 % of the positive differences do not exceed.
+
+    Returns 0 if few differences are positive. They come from pairs that are matched wrongly, since a skew of the clocks
+    would show in many pairs.
     """
     few = _FEW * len(early)
     early = early[(early > 0) & (early <= _MOST_NS)]
@@ -49,9 +51,11 @@ def _copies_return_early(timeline: Timeline) -> I64:
 
 
 def _returns_early(timeline: Timeline) -> I64:
-    """Returns, for waits for a stream or the only device, by how many ns each returns before the last op ends.
+    """Returns, for each wait for a stream or for the only device, by how many ns it returns before the last op ends.
 
-    If the op before the last ended nearer to the return, the wait was for that op, and counts as 0."""
+    The last op is the last one launched before the wait. If the end of the op before it is nearer to the time of
+    return, the wait was for that earlier op, and the result is 0.
+    """
     device, waits = timeline.device, timeline.waits
     one = len(np.unique(device.device)) == 1
     chosen = ((waits.kind == WaitKind.STREAM) & (waits.stream >= 0)) | ((waits.kind == WaitKind.DEVICE) & one)

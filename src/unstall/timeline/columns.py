@@ -26,7 +26,7 @@ StepMarks: TypeAlias = Literal["optimizer", "loader", "forward", "explicit", "ti
 
 
 class HostKind(IntEnum):
-    """What the host did in one event. LAUNCH to MEMSET put work on a stream. SYNC blocks the host."""
+    """What the host did in one event. The kinds from LAUNCH to MEMSET put work on a stream. SYNC blocks the host."""
 
     OP = 0  # an operator: aten::add, an autograd node, a compiled region
     LAUNCH = 1  # one kernel
@@ -73,7 +73,7 @@ class HostMemory(IntEnum):
 
 
 class WaitKind(IntEnum):
-    """What a wait waits for. STREAM_EVENT makes a stream wait; the others block the host."""
+    """What a wait waits for. A STREAM_EVENT wait blocks a stream; all other waits block the host."""
 
     STREAM = 0
     EVENT = 1
@@ -82,7 +82,7 @@ class WaitKind(IntEnum):
 
 
 class RaceKind(IntEnum):
-    """How two unordered accesses use the same bytes, worst first."""
+    """How two unordered accesses use the same bytes. The worst kind comes first."""
 
     READ_EARLY = 0  # read before a write has finished
     WRITTEN_TWICE = 1  # written by both
@@ -92,7 +92,7 @@ class RaceKind(IntEnum):
 
 
 class FaultKind(IntEnum):
-    """What ended a device's work: what its kernel found wrong, or that its memory was full."""
+    """Why a device's work ended: what its kernel found wrong, or that its memory was full."""
 
     INDEX = 0  # an index out of bounds
     CLASS = 1  # a class label out of bounds
@@ -105,7 +105,7 @@ class FaultKind(IntEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Host:
-    """Host events, sorted by (thread, start, -end): a caller comes before its callees."""
+    """Host events, sorted by thread, then by start, then by descending end. So a caller comes before its callees."""
 
     kind: I8  # HostKind
     thread: I32  # row of Threads
@@ -144,10 +144,12 @@ class Device:
         return len(self.start)
 
     def heads(self, *, of_unknown: bool) -> Bool:
-        """Returns which ops ran before the first op with a known launch on their stream: one bool per op.
+        """Returns a mask of the ops that precede, on their stream, the first op with a known launch.
 
-        A stream keeps the order of launches, so these ops were launched before that op. `of_unknown` also selects all
-        ops on streams that have no known launch.
+        A stream keeps the order of launches, so these ops were launched earlier than that first op.
+
+        Args:
+            of_unknown: Whether the mask also selects all ops on streams without any known launch.
         """
         known = np.flatnonzero(self.launch >= 0)
         first = np.full(int(self.stream.max(initial=-1)) + 1, len(self) if of_unknown else 0)
@@ -159,7 +161,7 @@ class Device:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Waits:
-    """One row per wait, sorted by `host`."""
+    """Waits, one row each, sorted by `host`."""
 
     host: I32  # host row of the call: SYNC, or EVENT_WAIT for STREAM_EVENT
     kind: I8  # WaitKind
@@ -174,7 +176,7 @@ class Waits:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Threads:
-    """Host threads, sorted by the text index of the process, then of the thread."""
+    """Host threads, sorted by the indices of their `process` text, then of their `thread` text."""
 
     process: I32  # text of the process id
     thread: I32  # text of the thread id
@@ -197,7 +199,7 @@ class Streams:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Lines:
-    """Places in source: distinct (file, line, function)."""
+    """Source lines: each (file, line, function) occurs once."""
 
     file: I32  # text; the path as recorded, which torch strips of its `sys.path` prefix
     line: I32  # -1 for built-in functions and modules
@@ -211,7 +213,7 @@ class Lines:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Stacks:
-    """Call stacks as a prefix tree: each row is one frame, called from its parent's stack."""
+    """Call stacks as a prefix tree. Each row is a frame, and `parent` is the frame that called it."""
 
     parent: I32  # row of Stacks, always smaller than its own; -1 at the root
     line: I32  # row of Lines
@@ -222,7 +224,7 @@ class Stacks:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Memory:
-    """Changes of the allocator's state, sorted by time; empty if they were not recorded."""
+    """Changes of the allocator's memory, sorted by time; empty if they were not recorded."""
 
     time: I64
     device: I32  # -1 for host memory
@@ -236,7 +238,7 @@ class Memory:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Races:
-    """Data races, one row each, in order of their first occurrence. Empty if the run did not record every access."""
+    """Data races, one row each, in order of first occurrence; empty if the run did not record every access."""
 
     kind: I8  # RaceKind
     earlier: I32  # host row of the call or operator that was issued first, -1 if unknown
@@ -257,7 +259,7 @@ class Races:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Faults:
-    """What ended the work of devices, in order of time. A device computes nothing after a fault of its kernels."""
+    """Faults of devices, in order of time. After a kernel's fault, a device computes nothing."""
 
     kind: I8  # FaultKind
     call: I32  # host row of the operator or call whose work failed; of captured work, where it was captured
@@ -280,7 +282,7 @@ class Faults:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Held:
-    """What held a device's memory when there was no more (a fault of the kind MEMORY). The largest part comes first."""
+    """The allocations in a device's memory when it was full (a fault of the kind MEMORY), largest part first."""
 
     call: I32  # host row of a call or operator that allocated it, one of several of the same stack; -1 if unknown
     bytes: I64
@@ -297,7 +299,7 @@ class Held:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Collectives:
-    """What the file says of calls of torch.distributed: one row per device op that such a call launched.
+    """Details of calls of torch.distributed: one row for each device op that such a call launched.
 
     A call may launch copies and checks as well as the kernel that communicates.
     """
@@ -325,7 +327,7 @@ Table: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class StepsLeftOut:
-    """Steps that do not count because `unstall.graphed` proves its graphs in them, or in steps around them."""
+    """Steps that the figures leave out because `unstall.graphed` checks its CUDA graphs in them, or in nearby steps."""
 
     proving: int  # how many steps have proofs in them
     apart: int  # how many others are not in the longest stretch of steps without proofs
@@ -335,7 +337,7 @@ class StepsLeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """The source of a timeline, and what was wrong with it."""
+    """Facts about the file of a timeline and the recorded program, and problems of the recording."""
 
     path: str
     reader: str
@@ -374,14 +376,14 @@ class Timeline:
         waits: What each wait of the host or of a stream waited for.
         threads: The host's threads.
         streams: The streams of all devices.
-        lines: Distinct places in source.
+        lines: Source lines, each once.
         stacks: Call stacks, as a prefix tree of frames.
-        memory: Changes of the allocator's state, if they were recorded.
+        memory: Changes of the allocator's memory, if they were recorded.
         races: Data races, if the run recorded every access.
-        faults: Faults of devices, if what failed is known.
-        held: What held the memory of a device, if the program ended because that memory was full.
+        faults: Faults of devices, if it is known what failed.
+        held: The allocations in a device's memory, if the program ended because that memory was full.
         collectives: What the calls of torch.distributed sent, and to which group, if that was recorded.
-        meta: The source of the run, and what was wrong with it.
+        meta: Facts about the file and the recorded program.
     """
 
     strings: tuple[str, ...]
@@ -408,7 +410,7 @@ class Timeline:
         return self.strings[index] if index >= 0 else ""
 
     def line_digests(self) -> dict[str, dict[int, int]]:
-        """Returns the known digests of source lines, by file and line."""
+        """Returns the known digests of source lines: a dict from file to a dict from line number to digest."""
         lines = self.lines
         found: dict[str, dict[int, int]] = {}
         for row in np.flatnonzero(lines.digest >= 0).tolist():
@@ -417,14 +419,15 @@ class Timeline:
 
     @property
     def queued_before(self) -> Bool:
-        """Returns which device ops were launched before the recording began, as far as known: one bool per op.
+        """A mask of the device ops that were launched before the recording began, as far as this is known.
 
-        If the run is not sound, leaves out the streams without a known launch: their calls may have been lost.
+        If `meta.sound` is false, the mask omits streams without a known launch: the recording may have lost their
+        calls.
         """
         return self.device.heads(of_unknown=self.meta.sound)
 
     def save(self, path: str | Path) -> None:
-        """Write the timeline to a compact file, which `unstall.load` reads far faster than the trace.
+        """Writes the timeline to a compact file. `unstall.load` reads this file far faster than the trace.
 
         Args:
             path: The file to write. An existing file is replaced only when the new file is complete.
@@ -439,5 +442,5 @@ class Timeline:
 
     @property
     def tables(self) -> dict[str, Table]:
-        """Maps names to tables: all fields except `strings` and `meta`."""
+        """All tables by name: the fields of the timeline except `strings` and `meta`."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("strings", "meta")}

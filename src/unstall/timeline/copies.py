@@ -9,9 +9,9 @@ from unstall.timeline.grouping import by_text
 
 
 def is_synchronous(timeline: Timeline, calls: I64 | I32) -> Bool:
-    """Returns which of these host rows are calls whose names say that they return only when their copy is done.
+    """Returns whether each call returns only when its copy is done, judged by its name. `calls` are rows of `Host`.
 
-    A call with `Async` in its name is not among them. It may return only then, too, if it has to stage pageable memory.
+    A call with `Async` in its name does not count, although it returns as late when it stages pageable memory.
     """
     named = by_text(timeline.host.name[calls], lambda index: index >= 0 and "Async" not in timeline.strings[index])
     return named.astype(np.bool_)

@@ -8,7 +8,7 @@ _LONGEST = 1 << 16  # bytes of JSON
 
 
 class FaultInput(msgspec.Struct, frozen=True):
-    """A tensor that the failed operator was given. Tensors of a list are named indices[0], indices[1], …"""
+    """A tensor that was an input of the failed operator. The tensors of a list are named indices[0], indices[1], …"""
 
     name: str
     dtype: str
@@ -16,9 +16,16 @@ class FaultInput(msgspec.Struct, frozen=True):
 
 
 class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
-    """The first wrong value of an input. "nan", "inf" and "-inf" stand for values that JSON lacks.
+    """The first wrong value of an input.
 
-    Values from `least` on and below `bound` are right. Both are None if the value is wrong for another reason.
+    Attributes:
+        argument: The name of the input.
+        value: The value; "nan", "inf" or "-inf" for values that JSON lacks.
+        position: The index of the value in the input.
+        least: The smallest valid value; None if the value is wrong for another reason than its size.
+        bound: The first value that is too large; None if `least` is None.
+        count: How many values of the input are wrong.
+        of: How many values the input has.
     """
 
     argument: str
@@ -31,7 +38,7 @@ class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FaultDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The details of one fault. Details that are not known are left out of the text that `packed` makes."""
+    """The details of one fault. The JSON text contains only the details that are known."""
 
     check: str  # in the words of the kernel
     kernel: str | None = None
@@ -40,12 +47,15 @@ class FaultDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 def packed(details: FaultDetails) -> str:
-    """Returns the details as JSON, which is how a `Timeline` keeps them."""
+    """Returns the details as JSON text, the form in which a `Timeline` stores them."""
     return msgspec.json.encode(details).decode()
 
 
 def unpacked(text: str) -> FaultDetails | None:
-    """Returns the details, or None if the text, which may be of an untrusted file, is something else."""
+    """Parses the JSON text that `packed` returns. Returns None for any other text.
+
+    The text may come from an untrusted file.
+    """
     if len(text) > _LONGEST:
         return None
     try:

@@ -12,7 +12,7 @@ _SPARSE, _SMALL = 4, 1 << 16  # a table up to this much larger than the column i
 
 
 def groups(values: I64 | I32) -> Iterator[tuple[int, I64]]:
-    """Yields (value, its rows ascending) for each distinct value, ascending."""
+    """Yields (value, rows) for each distinct value, ascending. `rows` are the indices of the value, ascending."""
     order = np.argsort(values, kind="stable")
     cuts = np.flatnonzero(np.diff(values[order])) + 1
     for rows in np.split(order, cuts):
@@ -21,7 +21,7 @@ def groups(values: I64 | I32) -> Iterator[tuple[int, I64]]:
 
 
 def members(sorted_values: I64 | I32, wanted: I64 | I32) -> I64:
-    """Returns the positions in `sorted_values` of values equal to each of `wanted`, in the order of `wanted`."""
+    """Returns the positions in `sorted_values` of all values that equal one of `wanted`, in the order of `wanted`."""
     first = np.searchsorted(sorted_values, wanted, side="left")
     count = np.searchsorted(sorted_values, wanted, side="right") - first
     offset = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
@@ -30,7 +30,10 @@ def members(sorted_values: I64 | I32, wanted: I64 | I32) -> I64:
 
 
 def distinct(values: I64 | I32) -> tuple[I64, I64]:
-    """Returns (distinct values ascending, each row's index into them), like `np.unique`; does not sort small values."""
+    """Returns the distinct values, and for each row the index of its value among them, like `np.unique`.
+
+    The distinct values are ascending. If their range is small, a table is used instead of a sort.
+    """
     if not len(values):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     low, high = int(values.min()), int(values.max())
@@ -43,13 +46,13 @@ def distinct(values: I64 | I32) -> tuple[I64, I64]:
 
 
 def by_text(texts: I32, meaning: Callable[[int], int]) -> I64:
-    """Returns `meaning` of each text index. Calls `meaning` once per distinct index."""
+    """Returns `meaning(index)` for each text index in `texts`. Calls `meaning` once per distinct index."""
     indices, which = distinct(texts)
     return np.array([meaning(index) for index in indices.tolist()], dtype=np.int64)[which]
 
 
 def union(start: I64, end: I64) -> tuple[I64, I64]:
-    """Returns starts and ends of the union of the intervals, as disjoint intervals, ascending."""
+    """Returns the union of the intervals as (starts, ends) of disjoint intervals, ascending."""
     order = np.argsort(start, kind="stable")
     start, end = start[order], np.maximum.accumulate(end[order]) if len(end) else end
     first = np.append(True, start[1:] > end[:-1])[: len(start)]

@@ -11,7 +11,7 @@ from unstall.timeline.columns import I64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Intervals:
-    """Disjoint half-open intervals [start, end) in ascending order, none empty; int64 ns."""
+    """A set of times: disjoint half-open intervals [start, end) in int64 ns, in ascending order, none empty."""
 
     start: I64
     end: I64
@@ -21,12 +21,12 @@ class Intervals:
 
     @classmethod
     def none(cls) -> Intervals:
-        """Returns the empty set."""
+        """Returns a set without intervals."""
         return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
     @classmethod
     def union(cls, start: I64, end: I64) -> Intervals:
-        """Returns the union of any intervals. Empty ones are dropped; overlapping and touching ones are merged."""
+        """Returns the union of the given intervals. Drops empty intervals, and merges those that overlap or touch."""
         real = end > start
         start, end = start[real], end[real]
         order = np.argsort(start, kind="stable")
@@ -42,11 +42,11 @@ class Intervals:
         return Intervals.union(np.concatenate((self.start, other.start)), np.concatenate((self.end, other.end)))
 
     def clip(self, low: int, high: int) -> Intervals:
-        """Returns the part within [low, high)."""
+        """Returns the part of the set within [low, high)."""
         return Intervals.union(np.clip(self.start, low, high), np.clip(self.end, low, high))
 
     def gaps(self, low: int, high: int) -> Intervals:
-        """Returns the part of [low, high) that is not covered."""
+        """Returns the part of [low, high) that the set does not cover."""
         inside = self.clip(low, high)
         return Intervals.union(np.append(low, inside.end), np.append(inside.start, high))
 
@@ -71,21 +71,21 @@ class Intervals:
         )
 
     def longer_than(self, least: int) -> Intervals:
-        """Returns the intervals that are at least this long."""
+        """Returns the intervals whose length is at least `least` ns."""
         chosen = self.end - self.start >= least
         return Intervals(self.start[chosen], self.end[chosen])
 
     @property
     def total(self) -> int:
-        """Returns the total length, ns."""
+        """The sum of the lengths of all intervals, in ns."""
         return int((self.end - self.start).sum())
 
     def covered(self, low: I64, high: I64) -> I64:
-        """Returns the length covered in each window [low, high), int64 ns; 0 if high <= low."""
+        """Returns how much of each window [low, high) the set covers, in int64 ns; 0 if high <= low."""
         return np.where(high > low, self._until(high) - self._until(low), 0)
 
     def _until(self, time: I64) -> I64:
-        """Returns the length covered before each time."""
+        """Returns, for each of the given times, how much of the time before it the set covers, in ns."""
         if not len(self):
             return np.zeros(len(time), dtype=np.int64)
         whole = np.append(0, np.cumsum(self.end - self.start))

@@ -131,7 +131,7 @@ class _Header(msgspec.Struct):
 
 
 def is_timeline(path: Path) -> bool:
-    """Returns whether the file begins like a zip file, as saved timelines do."""
+    """Returns whether the file begins like a zip file. Saved timelines are zip files."""
     try:
         with path.open("rb") as file:
             return file.read(4) == b"PK\x03\x04"
@@ -140,7 +140,7 @@ def is_timeline(path: Path) -> bool:
 
 
 def save(timeline: Timeline, path: Path) -> None:
-    """Write a timeline atomically. Raises UsageError if it cannot be written."""
+    """Writes a timeline atomically. Raises UsageError if the file cannot be written."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr(_HEADER, msgspec.json.encode(_Header(SCHEMA, list(timeline.strings), timeline.meta)))
@@ -153,7 +153,7 @@ def save(timeline: Timeline, path: Path) -> None:
 
 
 def load(path: Path) -> Timeline:
-    """Read a saved timeline. Raises TraceError for anything that `save` did not write."""
+    """Reads a saved timeline. Raises TraceError for a file that `save` did not write."""
     try:
         with zipfile.ZipFile(path) as archive:
             _check_size(archive, path)

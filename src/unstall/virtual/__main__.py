@@ -21,7 +21,7 @@ def main() -> None:
     try:
         from unstall.virtual.entry import virtual_gpu
 
-        gpu = virtual_gpu(args.gpu, numerics=args.numerics, host=args.host).start()
+        gpu = virtual_gpu(args.gpu, numerics=args.numerics, host=args.host, warm=args.warm).start()
     except UnstallError as error:
         sys.exit(f"unstall: {error}")
     sys.argv[:] = words
@@ -52,6 +52,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         help="real: compute all tensors; skip: compute only small tensors",
     )
     parser.add_argument("--host", choices=HOST_CLOCKS, default="modelled", help="how long the host's own work takes")
+    parser.add_argument(
+        "--warm", action="store_true", help="leave out what the first uses of CUDA and of each operator cost"
+    )
     parser.add_argument("--trace", metavar="FILE", help="write the trace of the run to FILE")
     parser.add_argument("--explain", action="store_true", help="explain the run on stderr once it has ended")
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")

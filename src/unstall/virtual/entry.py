@@ -110,7 +110,9 @@ class VirtualGpu:
         return self._watch
 
 
-def virtual_gpu(gpu: str = "h200", *, numerics: Numerics = "real", host: HostClock = "modelled") -> VirtualGpu:
+def virtual_gpu(
+    gpu: str = "h200", *, numerics: Numerics = "real", host: HostClock = "modelled", warm: bool = False
+) -> VirtualGpu:
     """Run a `with` block on a virtual GPU.
 
     The first block must begin before torch is imported. In a block, `time.perf_counter` and `time.time` are virtual,
@@ -123,6 +125,7 @@ def virtual_gpu(gpu: str = "h200", *, numerics: Numerics = "real", host: HostClo
         host: "modelled" charges the time that host work takes on the host of the modelled GPU, as far as a model knows
             it. "mixed" also measures all other work here, and scales it to that host. "measured" charges the time that
             host work takes on this machine.
+        warm: Whether to leave out what the first uses of CUDA and of each operator cost.
 
     Returns:
         A context manager that gives the timeline, the report and the trace of its block.
@@ -131,4 +134,4 @@ def virtual_gpu(gpu: str = "h200", *, numerics: Numerics = "real", host: HostClo
         UsageError: The GPU is unknown, torch was imported without a virtual GPU, or this process has another virtual
             GPU.
     """
-    return VirtualGpu(machine(parse(gpu, numerics, host)))
+    return VirtualGpu(machine(parse(gpu, numerics, host, warm)))

@@ -29,19 +29,22 @@ class MachineOptions:
         numerics: "real" computes all values, "skip" computes no values of large tensors.
         host: Where times of work on the CPU come from: "modelled" from the GPU's file, "measured" from this machine,
             "mixed" from the GPU's file as far as that knows them, and scaled from this machine.
+        warm: Whether to leave out what the first uses of CUDA and of each operator cost.
     """
 
     gpu: str = "h200"
     devices: int = 1
     numerics: Numerics = "real"
     host: HostClock = "modelled"
+    warm: bool = False
 
     def metadata(self) -> dict[str, object]:
         """Returns the options as an entry of a trace's metadata."""
         return {"virtual": asdict(self)}
 
     def __str__(self) -> str:
-        return f"{self.gpu}:{self.devices}, numerics {self.numerics}, host {self.host}"
+        warm = ", warm" if self.warm else ""
+        return f"{self.gpu}:{self.devices}, numerics {self.numerics}, host {self.host}{warm}"
 
     def to_json(self) -> str:
         """Returns the options as one line of ASCII, for an environment variable."""
@@ -53,7 +56,7 @@ class MachineOptions:
         return cls(**json.loads(text))
 
 
-def parse(gpu: str, numerics: str = "real", host: str = "modelled") -> MachineOptions:
+def parse(gpu: str, numerics: str = "real", host: str = "modelled", warm: bool = False) -> MachineOptions:
     """Parses a user's options. `gpu` is "h200", "h200:2" for two devices, or a .json file. Raises UsageError if an
     option is invalid.
     """
@@ -65,4 +68,4 @@ def parse(gpu: str, numerics: str = "real", host: str = "modelled") -> MachineOp
             raise UsageError(f"{what}: {value!r} is none of {', '.join(known)}")
     own = name.endswith(".json")  # absolute, so that child processes find the file from any folder
     name = str(Path(name).absolute()) if own else name.lower()
-    return MachineOptions(name, int(count or 1), numerics, host)  # type: ignore[arg-type]
+    return MachineOptions(name, int(count or 1), numerics, host, warm)  # type: ignore[arg-type]

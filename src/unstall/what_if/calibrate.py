@@ -42,12 +42,12 @@ def by_overhead(
 
     Args:
         program: The program as recorded.
-        plain_step_ns: The time of a step without the recorder.
-        elastic: Which ops may change, bool by op; all if None.
-        cost: The recorder's usual overhead, which is scaled.
+        plain_step_ns: The time of a step without the recorder, in ns.
+        elastic: A mask of the ops whose length may change. None stands for all ops.
+        cost: The recorder's usual overhead. The function scales it to fit `plain_step_ns`.
 
     Returns:
-        The program, and the factor by which its elastic ops are longer.
+        The program, and the factor by which the length of its elastic ops was multiplied.
     """
     near_ns = _NEAR_ENOUGH * plain_step_ns
 
@@ -77,17 +77,18 @@ def by_overhead(
 def by_speed(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) -> tuple[Program, float]:
     """Changes the speed of the host or of the device so that the program's steps take `plain_step_ns`.
 
-    This is for the recorder `cupti`: its overhead is small and known, so the rest is a change of speed.
+    This is for the recorder `cupti`. Its overhead is small and known, so any remaining difference is a change of speed.
 
     Args:
         program: The program without the recorder's overhead.
-        plain_step_ns: The time of a step without the recorder.
-        elastic: Which ops may change, bool by op.
-        kept: Instructions whose work keeps its length, such as data loading; bool by instruction.
+        plain_step_ns: The time of a step without the recorder, in ns.
+        elastic: A mask of the ops whose length may change.
+        kept: A mask of the instructions whose work keeps its length, such as data loading.
 
     Returns:
-        The program with the more likely of the two changes, and the factor by which its elastic ops are longer. If no
-        change closes at least half of the difference, the program is unchanged.
+        The program with the more likely of the two changes, and the factor by which the length of its elastic ops was
+            multiplied. If neither change brings the step time at least half way to `plain_step_ns`, the program is
+            unchanged.
     """
     before_ns = steady_step_ns(program)
     off_ns = plain_step_ns - before_ns
@@ -96,10 +97,10 @@ def by_speed(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) 
     slower = off_ns > 0
 
     def found(change: Callable[[float], Program], ends: tuple[float, float], strays: float) -> tuple[float, float]:
-        """Returns (how unlikely the change is, its factor) for the factor with which `change` comes closest to the
-        plain step time.
+        """Finds the factor with which `change` brings the step time closest to the plain step time.
 
-        Returns (infinity, 1) if that closes less than half of the difference.
+        Returns (score, factor). A higher score means that a change by this factor is less likely. If the change brings
+        the step time less than half way to the plain step time, it returns (infinity, 1).
         """
 
         @cache
@@ -130,7 +131,7 @@ def _to_one(end: float) -> tuple[float, float]:
 
 
 def _slower(program: Program, share: float, kept: Bool) -> Program:
-    """Scales the host's time by this factor, except for work that is kept."""
+    """Multiplies the host's time by `share`. Work before the instructions in `kept` keeps its length."""
     do = program.instructions
     work, call = (np.rint(share * times).astype(np.int64) for times in (do.work, do.call))
     return replace(program, instructions=replace(do, work=np.where(kept, do.work, work), call=call))
@@ -142,8 +143,11 @@ def _stretched(program: Program, factor: float, which: Bool) -> Program:
 
 
 def _root(excess: Callable[[float], float], low: float, high: float, close: float) -> float:
-    """Returns where a falling function comes within `close` of 0, or the end closest to that, by Anderson-Björck
-    secants."""
+    """Returns where a falling function comes within `close` of 0.
+
+    If the function has no zero between `low` and `high`, returns the end at which it is nearer to 0. The method is the
+    secant method of Anderson and Björck.
+    """
     at_low, at_high = excess(low), excess(high)
     if at_low <= 0 or at_high >= 0:
         return low if at_low <= 0 else high

@@ -18,8 +18,9 @@ def launching(program: Program, ops: Bool) -> Bool:
 
 
 def waits_in_call(program: Program, launches: Bool) -> Bool:
-    """Returns which instructions are the waits of launching calls themselves. `launches` says which instructions
-    launch.
+    """Returns a mask of the instructions that wait within a call that launches, as a blocking copy does.
+
+    `launches` is a mask of the instructions that launch.
     """
     do = program.instructions
     chosen: Bool = np.append(False, launches[:-1]) & do.goes_on & np.isin(do.code, SYNCS)
@@ -27,13 +28,13 @@ def waits_in_call(program: Program, launches: Bool) -> Bool:
 
 
 def with_wait_in_call(program: Program, launches: Bool) -> Bool:
-    """Returns which of the instructions in `launches` have a wait in the same call, as a copy that blocks has."""
+    """Returns a mask of the instructions in `launches` whose call also waits, as a blocking copy does."""
     chosen: Bool = np.append(waits_in_call(program, launches)[1:], False)
     return chosen
 
 
 def waits_in_operation(subject: Subject, launches: Bool) -> Bool:
-    """Returns which instructions are waits in the same operations as the instructions in `launches`."""
+    """Returns a mask of the waits that are in the same operations as the instructions in `launches`."""
     own = operation_of(subject)
     waits = np.isin(subject.program.instructions.code, SYNCS)
     chosen: Bool = waits & (own >= 0) & np.isin(own, own[launches & (own >= 0)])
@@ -41,14 +42,14 @@ def waits_in_operation(subject: Subject, launches: Bool) -> Bool:
 
 
 def with_wait_in_operation(subject: Subject, launches: Bool) -> Bool:
-    """Returns which of the instructions in `launches` are in an operation that also waits."""
+    """Returns a mask of the instructions in `launches` whose operation also waits."""
     own, waits = operation_of(subject), waits_in_operation(subject, launches)
     chosen: Bool = launches & (own >= 0) & np.isin(own, own[waits])
     return chosen
 
 
 def operation_of(subject: Subject) -> I64:
-    """By instruction: the operation that its call is part of, or -1."""
+    """Returns the number of the operation that contains each instruction, or -1. See `locate.operations`."""
     timeline, do = subject.timeline, subject.program.instructions
     operation = operations(timeline, timeline.host.op)
     own = np.full(len(do), -1, dtype=np.int64)

@@ -22,7 +22,7 @@ _MOST_EDITS = 24  # findings with the highest cost
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """The gains of all findings."""
+    """The findings of a run with their gains, and the plan."""
 
     findings: tuple[Finding, ...]
     plan: tuple[PlanStep, ...]
@@ -39,9 +39,15 @@ _NOTHING = 0.0005
 
 
 def _harmless(finding: Finding, gain: float, planned: Container[str], *, elsewhere: bool) -> bool:
-    """Returns whether there is nothing to change. `gain` is a share of the step.
+    """Returns whether the finding needs no change, because its edit gains next to nothing.
 
-    An edit that gains only together with others is in the plan, and not harmless. `elsewhere`: see `_is_elsewhere`.
+    An edit that gains only together with other edits is in the plan, so the finding is not harmless.
+
+    Args:
+        finding: The finding.
+        gain: What its edit gains alone, as a share of the step.
+        planned: The edits in the plan, as text.
+        elsewhere: The result of `_is_elsewhere`.
     """
     if finding.edit in planned or elsewhere:
         return False
@@ -49,8 +55,11 @@ def _harmless(finding: Finding, gain: float, planned: Container[str], *, elsewhe
 
 
 def _is_elsewhere(finding: Finding, gain: float, planned: Container[str], much_ns: float) -> bool:
-    """Returns whether the device idles for `much_ns` or more, though the finding's edit does not mend it: what mending
-    it gains is unknown. `gain` is a share of the step."""
+    """Returns whether the device idles for at least `much_ns` because of the finding, although its edit gains nothing.
+
+    The gain of mending such a finding is unknown. For other edits than "graph", the result is False. `gain` is what the
+    edit gains alone, as a share of the step.
+    """
     idles = finding.exposed_ns >= much_ns and (finding.edit or "").startswith("graph")
     return idles and 0 <= gain < _NOTHING and finding.edit not in planned
 
@@ -58,9 +67,18 @@ def _is_elsewhere(finding: Finding, gain: float, planned: Container[str], much_n
 def _saw(
     finding: Finding, gain: float, harmless: bool, planned: dict[str, tuple[int, int]], mends: int, error_ns: float
 ) -> str:
-    """The evidence, how many findings the edit fixes if several, and its gain in the plan if it gains only there.
+    """Returns the finding's evidence as text, with what else there is to say about the gain of its edit.
 
-    `gain` is a share of the step. `planned` has each edit's number in the plan and its gain there in ns.
+    If several findings share the edit, the text says how many. If the edit gains something only in the plan, the text
+    says how much.
+
+    Args:
+        finding: The finding.
+        gain: What its edit gains alone, as a share of the step.
+        harmless: Whether the finding needs no change.
+        planned: For each edit in the plan, (its number in the plan, what it gains in the plan in ns).
+        mends: How many findings share the edit.
+        error_ns: The model's error. A smaller gain is not given as a number.
     """
     if harmless:
         return finding.saw
@@ -76,7 +94,7 @@ def _saw(
 
 
 def _beyond(gain_ns: float, alone_ns: float, base_ns: float, error_ns: float) -> list[str]:
-    """Returns why a step of the plan gains more than its finding does alone."""
+    """Returns a note, in a list, that an edit gains far more in the plan than alone. Otherwise the list is empty."""
     if gain_ns - alone_ns < max(WORTH * base_ns, alone_ns):
         return []
     alone = duration(round(alone_ns)) if alone_ns >= max(_NOTHING * base_ns, error_ns) else "next to nothing"
@@ -84,11 +102,11 @@ def _beyond(gain_ns: float, alone_ns: float, base_ns: float, error_ns: float) ->
 
 
 def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
-    """Replay each finding's edit, and search for the best order of all edits.
+    """Replays the edit of each finding, and searches for the best order of all edits.
 
-    A finding may cost no idle time, such as a slow copy that keeps the device busy. It is not harmless if fixing it
-    gains something. If several findings share an edit, only the finding that exposes most has the gain. Without stacks,
-    all findings that a graph fixes share one edit.
+    A finding that costs no idle time, such as a slow copy that keeps the device busy, may still gain something if it is
+    fixed. Then it is not harmless. If several findings share an edit, only the one with the most exposed time gets the
+    gain. Without stacks, all findings that a graph fixes share one edit.
     """
     base = model.undistorted_step_ns
     # Between equal findings, neither the order of the file nor names decide.

@@ -26,7 +26,7 @@ UndistortedBy = Literal["plain step time", "usual cost", "nothing"]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Model:
-    """A run's program and its step times. Times are ns per step."""
+    """A run's program and its step times. Times are in ns per step."""
 
     subject: Subject  # without the recorder's overhead: edits apply to this
     recorded: Subject  # with it
@@ -40,12 +40,12 @@ class Model:
 
     @property
     def error(self) -> float:
-        """Error of the replayed step time, as a share of the measured step time."""
+        """The error of the replayed step time, as a share of the measured step time."""
         return self.replayed_step_ns / max(self.measured_step_ns, 1) - 1
 
     @property
     def error_ns(self) -> float:
-        """The error of the model, in ns per step without the recorder. Smaller gains cannot be told from 0."""
+        """The error of the model, in ns per step without the recorder. Smaller gains cannot be distinguished from 0."""
         return abs(self.error) * self.undistorted_step_ns
 
 
@@ -57,9 +57,12 @@ def model(
     plain_step_ns: int | None = None,
     as_recorded: bool = False,
 ) -> Model:
-    """Build and check a program. `plain_step_ns` defaults to the file's value.
+    """Builds a run's program without the recorder's overhead, and replays it to find out how accurate it is.
 
-    Raises UsageError if `plain_step_ns` is given and is not a valid time, or is given for a simulated run.
+    `plain_step_ns` defaults to the value in the file. With `as_recorded`, the overhead stays in the program.
+
+    Raises:
+        UsageError: `plain_step_ns` is not a valid time, or is given for a simulated run.
     """
     if plain_step_ns is not None and not _is_time(plain_step_ns):
         raise UsageError(f"plain_step_ns: {plain_step_ns!r} is no time: give nanoseconds, such as 28_900_000")
@@ -101,7 +104,11 @@ def model(
 
 
 def as_a_rule(recorded: Subject) -> tuple[Program, int]:
-    """Returns (the program without the recorder's interruptions and without pauses, ns of these pauses)."""
+    """Removes pauses and the recorder's interruptions from a run's program.
+
+    A pause is work that took far longer in one step than in all others. Returns (program, ns): the changed program; the
+    total length of the pauses.
+    """
     host, at_work = recorded.timeline.host, is_recorder_at_work(recorded.timeline, amid=True)
     own = own_work(
         recorded.program, recorded.since, recorded.recorded_span[0], (host.start[at_work], host.end[at_work])
@@ -115,10 +122,10 @@ def _is_time(ns: float) -> bool:
 
 
 def _elastic(timeline: Timeline, program: Program) -> Bool:
-    """Returns which ops may change their length without the recorder.
+    """Returns a mask of the ops whose length may differ without the recorder: kernels, and copies of pageable memory.
 
-    Copies over the link and ops that wait for other devices keep their length; pageable copies change, as the host
-    stages them.
+    The length of these copies may differ because the host stages them. Other copies keep their length, and so do ops
+    that wait for other devices.
     """
     device = timeline.device
     kernels = (device.kind == DeviceKind.KERNEL) & ~is_communication(timeline)

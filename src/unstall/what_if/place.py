@@ -21,9 +21,10 @@ _FUNCTION = re.compile(r"(?P<file>.+):(?P<function>[^:]+)")
 
 @dataclass(frozen=True, slots=True)
 class EditPlace:
-    """What an edit changes: a line, or one operator at that line, or a function with all that it calls.
+    """The place in the source that an edit changes.
 
-    Without recorded stacks there is no file, and the operator alone is the place.
+    It is a line, one operator at a line, or a function with everything that it calls. Without recorded stacks, the file
+    is unknown, and the operator alone is the place.
     """
 
     file: str | None
@@ -32,17 +33,21 @@ class EditPlace:
     function: str | None = None
 
     def chosen(self, places: Places) -> Bool:
-        """Returns which host events are at this place, bool by host row. Raises UsageError if there are none."""
+        """Returns a mask of the host events at this place.
+
+        Raises:
+            UsageError: No host event is at this place.
+        """
         chosen = self._in_function(places) if self.function is not None else self._on_line(places)
         if not chosen.any():
             raise UsageError(f"nothing was recorded at {self}{self._instead(places)}")
         return chosen
 
     def _instead(self, places: Places) -> str:
-        """Suggests a place that may have been meant.
+        """Returns a text that suggests another place, which the user may have meant, or "".
 
-        In the file with the most similar name, it is the closest line at which something was recorded, or the function
-        with the most similar name.
+        The file of that place is the one with the most similar name. In that file, it is the nearest line at which
+        something was recorded, or the function with the most similar name.
         """
         timeline, lines = places.timeline, places.timeline.lines
         if self.file is None:
@@ -75,7 +80,7 @@ class EditPlace:
         return chosen
 
     def while_it_runs(self, places: Places) -> Bool:
-        """Returns which host events happen while the place's function runs, bool by host row.
+        """Returns a mask of the host events that happen while the place's function runs.
 
         The backward pass of the function's operators is included only if it runs before the function returns.
         """
@@ -85,7 +90,7 @@ class EditPlace:
         return chosen
 
     def _itself(self, places: Places) -> Bool:
-        """Returns which rows of Stacks are frames of the function."""
+        """Returns a mask of the rows of `timeline.stacks` that are frames of the function."""
         timeline, lines = places.timeline, places.timeline.lines
         wanted = (lines.file == _index(timeline, self.file)) & (lines.function == _index(timeline, self.function))
         itself: Bool = wanted[timeline.stacks.line]
@@ -111,7 +116,10 @@ class EditPlace:
 
 
 def _index(timeline: Timeline, text: str | None) -> int:
-    """Returns the index of a text; one that no row has if the run does not know it."""
+    """Returns the index of a text in `timeline.strings`.
+
+    If the run does not contain the text, returns -2, which no row has as an index.
+    """
     try:
         return timeline.strings.index(text)
     except ValueError:
@@ -119,8 +127,11 @@ def _index(timeline: Timeline, text: str | None) -> int:
 
 
 def parse_line(text: str) -> EditPlace:
-    """Parses FILE:LINE or FILE:LINE:OP; `-` stands for an unknown file or line. OP alone is also allowed. Raises
-    UsageError."""
+    """Parses FILE:LINE, FILE:LINE:OP or OP. A `-` stands for an unknown file or line.
+
+    Raises:
+        UsageError: The text has none of these forms.
+    """
     if _OPERATOR.fullmatch(text) and not _LINE.fullmatch(text):
         return EditPlace(file=None, op=text)
     if (match := _LINE.fullmatch(text)) is None:
@@ -130,9 +141,10 @@ def parse_line(text: str) -> EditPlace:
 
 
 def graph_of(file: str | None, function: str | None) -> str | None:
-    """Returns the edit "graph:FILE:FUNCTION", or None if the edit's text would be parsed as another file or function.
+    """Returns the edit "graph:FILE:FUNCTION" as text, or None if `parse_function` would split the text into other
+    names.
 
-    The names come from a trace, and may be forged.
+    The names come from a trace, which may be forged.
     """
     text = f"{file}:{function}"
     match = _FUNCTION.fullmatch(text) if file and function and not function.isdecimal() else None
@@ -140,7 +152,11 @@ def graph_of(file: str | None, function: str | None) -> str | None:
 
 
 def parse_function(text: str) -> EditPlace:
-    """Parses FILE:FUNCTION. Raises UsageError."""
+    """Parses FILE:FUNCTION.
+
+    Raises:
+        UsageError: The text does not have this form, or names a line.
+    """
     if (match := _FUNCTION.fullmatch(text)) is None:
         raise UsageError(f"{text!r} is no place: write FILE:FUNCTION, as in the findings")
     if match["function"].isdecimal():

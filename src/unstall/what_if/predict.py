@@ -13,7 +13,7 @@ from unstall.what_if.subject import Subject
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Prediction:
-    """The result of one edit after all edits before it. Times are ns per step."""
+    """What one edit gains after all edits before it. Times are in ns per step."""
 
     edit: Edit
     subject: Subject
@@ -23,7 +23,11 @@ class Prediction:
 
 
 def predict(model: Model, edits: Iterable[Edit]) -> list[Prediction]:
-    """Make one edit after the other. Raises UsageError if nothing was recorded at an edit's place."""
+    """Makes one edit after the other, and predicts the step time after each.
+
+    Raises:
+        UsageError: Nothing was recorded at the place of an edit.
+    """
     return _chain(list(edits), model.subject, model.undistorted_step_ns)
 
 
@@ -35,12 +39,16 @@ _AFTER_OTHERS = ("overlap-copies", "graph")
 
 
 def plan(model: Model, edits: Sequence[Edit], alone: Mapping[str, float] | None = None) -> list[Prediction]:
-    """Returns the edits in the order to make them: at each point the edit that gains most comes next.
+    """Returns the edits in the order in which to make them.
 
-    `alone`: the gain of each edit by itself in ns per step, by the edit's text, if known.
+    At each point, the next edit is the one that gains most after all edits before it. Some edits gain something only
+    together. For example, if a path has two waits, removing only one of them gains nothing. So when no single edit
+    gains anything, the remaining edits are tried together: first all edits of one kind, then all edits.
 
-    Removing only one of two waits on a path gains nothing, nor does mending only a copy that blocks before a wait. So
-    if no single edit gains any more, the remaining edits are tried together: first the edits of each kind, then all.
+    Args:
+        model: The run.
+        edits: The edits to choose from.
+        alone: The gain of each edit alone, in ns per step, by the edit's text. If None, the gains are worked out.
     """
     chosen: list[Prediction] = []
     subject, step = model.subject, model.undistorted_step_ns
@@ -69,7 +77,11 @@ def plan(model: Model, edits: Sequence[Edit], alone: Mapping[str, float] | None 
 
 
 def _together(edits: Sequence[Edit], subject: Subject, step: float, worth: float, most: int) -> list[Prediction]:
-    """Returns edits, one after the other, that gain only together; without those that do not help."""
+    """Returns predictions for edits that gain something only together, in the order in which to make them.
+
+    Leaves out edits that do not help. Returns an empty list if the edits together gain less than `worth` ns, or if more
+    than `most` of them are needed.
+    """
     if most < 2 or len(edits) < 2:
         return []
     names = [edit.text.partition(":")[0] for edit in edits]
@@ -84,7 +96,8 @@ def _together(edits: Sequence[Edit], subject: Subject, step: float, worth: float
 
 
 def _needed(edits: Sequence[Edit], subject: Subject, worth: float) -> list[Edit]:
-    """Returns the edits without those that the others gain as much without: one replay for each."""
+    """Returns only those of the edits that contribute to what all of them gain together. Needs one replay for each
+    edit."""
     needed, least = [], _step_ns(edits, subject)
     for number, edit in enumerate(edits):
         # `subject` has the edits before this one that are needed.

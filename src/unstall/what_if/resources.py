@@ -30,14 +30,14 @@ EDIT_OF: Mapping[str, str] = MappingProxyType(
 
 
 def if_free(subject: Subject, step_ns: float) -> dict[str, float]:
-    """Replays a run once for each resource, with that resource alone made free.
+    """Replays a run once for each resource, with only that resource made free.
 
     Args:
         subject: The run.
-        step_ns: Its step time in the replay, in ns.
+        step_ns: The step time of the unedited run in the replay, in ns.
 
     Returns:
-        By resource: ns that a step would be shorter; below 0 if it would be longer.
+        By resource: how many ns shorter a step would be, or a number below 0 if the step would be longer.
     """
     gains = {}
     for name, edit in EDIT_OF.items():
@@ -47,7 +47,7 @@ def if_free(subject: Subject, step_ns: float) -> dict[str, float]:
 
 
 def _same(a: Program, b: Program) -> bool:
-    """Whether a replay of both takes the same time: an edit that found nothing changes nothing."""
+    """Returns whether two programs have equal columns, so that a replay of both takes the same time."""
     tables = ((a.instructions, b.instructions), (a.ops, b.ops))
     columns = [(getattr(one, field.name), getattr(other, field.name)) for one, other in tables for field in fields(one)]
     return all(one is other or np.array_equal(one, other) for one, other in columns)

@@ -12,8 +12,14 @@ from unstall.timeline.grouping import groups
 
 
 def on_streams(program: Program, stream: I32 | I64, after: I32 | I64, lag: I64, device_of_stream: list[int]) -> Program:
-    """Returns the program with each op moved to its row of `stream`, and made to depend on its row of `after` with its
-    `lag`. Streams may be new ones.
+    """Returns the program with its ops moved to other streams and with other dependencies. Streams may be new ones.
+
+    Args:
+        program: The program.
+        stream: For each op, its stream.
+        after: For each op, an earlier op that it waits for, or -1.
+        lag: For each op, the time from the end of that earlier op to its own start, in ns.
+        device_of_stream: For each stream, its device.
     """
     # A graph follows the stream of the call that launches it; a single op follows its own stream.
     do = program.instructions
@@ -29,7 +35,8 @@ def on_streams(program: Program, stream: I32 | I64, after: I32 | I64, lag: I64, 
 
 
 def neutral(program: Program, chosen: Bool) -> Program:
-    """Returns the program with these instructions and their ops changed to take no time and delay nothing."""
+    """Returns the program with the chosen instructions and their ops changed so that they take no time and delay
+    nothing."""
     gone, after = chosen[program.launcher], program.ops.after
     if gone.any():
         # On a stream of their own they take no room in a launch queue.
@@ -55,7 +62,15 @@ def neutral(program: Program, chosen: Bool) -> Program:
 
 
 def _without(after: I32, stream: I32, gone: Bool) -> I64:
-    """Returns which ops the others follow: instead of one that is gone, the last one left before it on its stream."""
+    """Returns, for each op, the op that it waits for, or -1.
+
+    If that op is gone, the result is the last op before it on the same stream that is not gone.
+
+    Args:
+        after: For each op, the op that it waits for, or -1.
+        stream: For each op, its stream.
+        gone: A mask of the ops that are gone.
+    """
     left = np.full(len(stream) + 1, -1, dtype=np.int64)  # -1 of an op that follows none
     for _, mine in groups(stream):
         left[mine] = np.maximum.accumulate(np.where(gone[mine], -1, mine))

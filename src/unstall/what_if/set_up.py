@@ -10,24 +10,22 @@ _SEVERAL = 3  # steps; of two in a row, something may happen in each other one
 
 
 def is_set_up(finding: Finding, timeline: Timeline, steps: Steps) -> bool:
-    """Returns whether the finding happens only in the first of several steps, so that there is nothing to mend in later
-    steps.
-    """
+    """Returns whether the finding happens only in the first of several steps, so that later steps need no change."""
     several = len(steps) >= (2 if begins_with_program(timeline) else _SEVERAL)
     return several and bool(finding.spans) and max(finding.spans)[0] < int(steps.start[1])
 
 
 def was_set_up(finding: Finding, timeline: Timeline, steps: Steps) -> bool:
-    """Returns whether the finding is about set-up at the beginning of the program, which cannot come again.
+    """Returns whether the finding is about set-up at the start of the program, which does not happen again.
 
-    If the run begins later in the program, what happens only in its first step may come again.
+    If the recording starts later in the program, set-up in its first step may happen again, so the result is False.
     """
     return begins_with_program(timeline) and is_set_up(finding, timeline, steps)
 
 
 def begins_with_program(timeline: Timeline) -> bool:
-    """Returns whether the recording begins where the program begins.
+    """Returns whether the recording starts where the program starts.
 
-    Programs that end before the recorder is ready are recorded from their first step (`meta.shortfall` is set).
+    A program that ends before the recorder is ready is recorded from its first step. Then `meta.shortfall` is set.
     """
     return timeline.meta.shortfall is not None

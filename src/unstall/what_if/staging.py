@@ -22,9 +22,9 @@ OPERATORS = 4
 
 
 def staging_ns(subject: Subject, copies: Bool) -> I64:
-    """Returns, for each instruction, the most host time in ns that staging the ops that it launches can take.
+    """Returns, for each instruction, how much host time staging its copies can take at most, in ns.
 
-    `copies` says which ops count.
+    Staging is copying into pinned memory. `copies` is a mask of the ops that count as copies.
     """
     program = subject.program
     count, launcher = len(program.instructions), program.launcher[copies]
@@ -34,10 +34,11 @@ def staging_ns(subject: Subject, copies: Bool) -> I64:
 
 
 def unexplained_ns(subject: Subject, copies: Bool, usual_ns: int = 0) -> I64:
-    """Returns, for each instruction, the host time in ns within these ops' calls that their copying does not explain.
+    """Returns, for each instruction, how much host time of its copying call is not due to the copy, in ns.
 
-    This is the time that exceeds the usual length of a call and the staging. The part before the copy is at the
-    instruction that launches the copy. The part after the copy is at the wait in the same call.
+    This is the time beyond staging and the usual length of a call, `usual_ns`. The part before the copy is given for
+    the instruction that launches the copy. The part after the copy is given for the wait in the same call. `copies` is
+    a mask of the ops that count as copies.
     """
     do, staging = subject.program.instructions, staging_ns(subject, copies)
     launching = staging > 0
@@ -49,17 +50,18 @@ def unexplained_ns(subject: Subject, copies: Bool, usual_ns: int = 0) -> I64:
 
 
 def limited(subject: Subject, removed: I64, copying: I64, most: I64) -> I64:
-    """Limits the work that is removed with each copy.
+    """Limits how much of the host's work is removed with each copy.
 
     Args:
-        subject: Before the edit.
-        removed: Work to remove before each instruction, ns.
+        subject: The run before the edit.
+        removed: The work to remove before each instruction, in ns.
         copying: The instructions that copy, ascending.
-        most: The most to remove with each instruction's copy, ns.
+        most: The most work to remove with the copy of each instruction, in ns.
 
     Returns:
-        The work to remove before each instruction, ns. Work directly before a copying instruction goes with its copy.
-        Other work goes with the last copy before it on its thread, or with the first if there is none before.
+        The work to remove before each instruction, in ns. Work directly before a copying instruction counts for that
+            copy. Other work counts for the last copy before it on its thread, or for the thread's first copy if none is
+            before it.
     """
     owner = np.full(len(removed), -1, dtype=np.int64)
     copies = np.zeros(len(removed), dtype=np.bool_)
@@ -77,7 +79,10 @@ def limited(subject: Subject, removed: I64, copying: I64, most: I64) -> I64:
 
 
 def usual_launch(subject: Subject) -> tuple[int, int]:
-    """Returns two usual host times in ns: of an operator that launches one kernel, and of its launching call."""
+    """Returns two median host times in ns: of an operator that launches one kernel, and of its launching call.
+
+    Returns (0, 0) if the run has no launches.
+    """
     host, do = subject.timeline.host, subject.program.instructions
     launching = np.flatnonzero((do.code == Code.LAUNCH) & (do.host >= 0))
     launching = launching[host.kind[do.host[launching]] == HostKind.LAUNCH]

@@ -25,8 +25,11 @@ SYNCS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT)
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A run and its program. Edits return a new Subject. They neutralise instructions and ops but never remove any, so
-    rows keep their meaning."""
+    """A run and its program, which edits change.
+
+    Edits return a new Subject. They make instructions and ops take no time instead of removing them, so row numbers
+    stay valid.
+    """
 
     timeline: Timeline
     places: Places
@@ -36,21 +39,22 @@ class Subject:
     graphs: I32 = field(default_factory=lambda: np.zeros(0, dtype=np.int32))  # host rows that became graphs
 
     def with_program(self, program: Program, *notes: str) -> Subject:
-        """Returns the same run with an edited program and further notes."""
+        """Returns the same run with another program. `notes` are added to the notes of earlier edits."""
         return replace(self, program=program, notes=(*self.notes, *notes))
 
     def host_rows(self, place: EditPlace | None) -> Bool:
-        """Returns which host events are at a place. If `place` is None, all are."""
+        """Returns a mask of the host events at a place. If `place` is None, all host events are selected."""
         if place is None:
             return np.ones(len(self.timeline.host), dtype=np.bool_)
         return place.chosen(self.places)
 
     def at(self, place: EditPlace | None) -> Bool:
-        """Returns which instructions belong to host events at a place."""
+        """Returns a mask of the instructions whose host events are at a place. If `place` is None, these are all host
+        events."""
         return self.instructions_of(self.host_rows(place))
 
     def instructions_of(self, rows: Bool) -> Bool:
-        """Returns which instructions belong to these host events."""
+        """Returns a mask of the instructions that belong to the host events in the mask `rows`."""
         host = self.program.instructions.host
         chosen = host >= 0
         chosen[chosen] = rows[host[chosen]]
@@ -58,10 +62,10 @@ class Subject:
 
     @cached_property
     def recorded_span(self) -> tuple[I64, I64]:
-        """For each instruction, the recorded (start, end) of its call, int64 ns. A second instruction of the same call
-        has (end, end).
+        """The recorded (start, end) of each instruction's call, as two arrays in ns.
 
-        A thread that waits for another thread (`Code.JOIN`) does so from the end of its last call, or from 0.
+        A call may have several instructions. All but the first have (end, end). For a thread that waits for another
+        thread (`Code.JOIN`), the span starts at the end of the thread's last call, or at 0 if it has none.
         """
         host, do = self.timeline.host, self.program.instructions
         start, end = np.zeros(len(do), dtype=np.int64), np.zeros(len(do), dtype=np.int64)
@@ -81,7 +85,7 @@ class Subject:
 
     @cached_property
     def since(self) -> I64:
-        """For each instruction, the end of the call before it on its thread, int64 ns."""
+        """For each instruction, the end of the previous call on its thread, in ns."""
         do = self.program.instructions
         start, end = self.recorded_span
         since = np.zeros(len(do), dtype=np.int64)
@@ -91,12 +95,13 @@ class Subject:
 
     @cached_property
     def loads_data(self) -> Bool:
-        """For each instruction, whether any work before it is a DataLoader's."""
+        """A mask of the instructions before which a DataLoader does some of the work."""
         loads: Bool = self.share_of_work(is_data_loading(self.timeline)) > 0
         return loads
 
     def share_of_work(self, chosen: Bool) -> NDArray[np.float64]:
-        """Returns, for each instruction, the share of the recorded work before it that is within these host events."""
+        """Returns, for each instruction, which share of the recorded work before it is within the chosen host
+        events."""
         do = self.program.instructions
         share = np.zeros(len(do), dtype=np.float64)
         for mine, begun, done in self._spans_by_thread(chosen):
@@ -106,7 +111,7 @@ class Subject:
         return share
 
     def share_of_call(self, chosen: Bool) -> NDArray[np.float64]:
-        """Returns, for each instruction, the share of its recorded call that is within these host events.
+        """Returns, for each instruction, which share of its recorded call is within the chosen host events.
 
         A second instruction of the same call has the share of the whole call.
         """
@@ -122,8 +127,13 @@ class Subject:
         return share
 
     def faster(self, factor: float, work: NDArray[np.float64], call: NDArray[np.float64]) -> Subject:
-        """Returns the run with parts of the host's time `factor` times as fast. `work` and `call`: for each
-        instruction, the share of the work before it and of its call that becomes faster."""
+        """Returns the run with parts of the host's time `factor` times as fast.
+
+        Args:
+            factor: The factor.
+            work: For each instruction, the share of the work before it that becomes faster.
+            call: For each instruction, the share of its call that becomes faster.
+        """
         do = self.program.instructions
         less = 1 - 1 / factor
         do = replace(
@@ -135,13 +145,13 @@ class Subject:
 
     @cached_property
     def communication(self) -> Bool:
-        """Which ops of the program communicate with other GPUs, bool by op."""
+        """A mask of the program's ops that communicate with other GPUs."""
         chosen: Bool = is_communication(self.timeline)[self.program.ops.device]
         return chosen
 
     @cached_property
     def startup(self) -> Bool:
-        """Which host events are first use, bool by host row."""
+        """A mask of the host events that are first uses, such as module loading. See `startup_rows`."""
         timeline, steps = self.timeline, self.steps
         ours = np.isin(timeline.host.thread, dispatch_threads(timeline, timeline.device.launch))
         chosen = np.zeros(len(timeline.host), dtype=np.bool_)
@@ -149,10 +159,12 @@ class Subject:
         return chosen
 
     def cut(self, chosen: Bool, *, keep: Bool | None = None, spare: Bool | None = None) -> Program:
-        """Returns the program without these host events and everything they do.
+        """Returns the program without the chosen host events and everything they do.
 
-        Instructions in `keep` (bool by instruction) stay. Host events in `spare` (bool by host row) stay, too, with
-        their time, even within a chosen event.
+        Args:
+            chosen: A mask of the host events to remove.
+            keep: A mask of instructions that stay.
+            spare: A mask of host events that stay, with their time, even if they are within a chosen event.
         """
         do = self.program.instructions
         known = np.flatnonzero(do.host >= 0)
@@ -172,9 +184,11 @@ class Subject:
         return replace(program, instructions=replace(program.instructions, work=work))
 
     def within(self, rows: I64 | I32, chosen: Bool) -> Bool:
-        """Returns, for each of `rows`, whether that host row is chosen, or begins within a chosen event of its thread.
+        """Returns, for each of `rows`, whether that host event is chosen, or begins within a chosen event on its
+        thread.
 
-        The begin of a call decides for all of its instructions: also for its wait, and for those after the wait.
+        If a call has several instructions, such as a launch and a wait, the beginning of the call decides for all of
+        them.
         """
         host = self.timeline.host
         result: Bool = chosen[rows]
@@ -192,7 +206,11 @@ class Subject:
         return result
 
     def _spans_by_thread(self, chosen: Bool) -> Iterator[tuple[I64, I64, I64]]:
-        """Yields per thread (its instructions, starts and ends of the time that these host events cover there)."""
+        """Yields (instructions, starts, ends) for each thread of the program.
+
+        The instructions are the thread's instructions. The starts and ends are those of the intervals that the chosen
+        host events cover on this thread, in ns.
+        """
         host = self.timeline.host
         part = self.program.thread_of[host.thread]
         rows = np.flatnonzero(chosen & (part >= 0))
@@ -204,7 +222,7 @@ class Subject:
 
 
 def _covered(start: I64, end: I64, until: I64) -> I64:
-    """Returns how much of these disjoint intervals lies before each time."""
+    """Returns, for each time in `until`, how much of these disjoint intervals is before that time."""
     total = np.append(0, np.cumsum(end - start))
     at = np.searchsorted(start, until, side="right")
     last = np.maximum(at - 1, 0)

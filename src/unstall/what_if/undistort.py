@@ -13,7 +13,8 @@ from unstall.timeline.grouping import groups, union
 
 @dataclass(frozen=True, slots=True)
 class RecorderCost:
-    """Overhead of recording one event, ns: on the host for each kind of event, on the device for each op."""
+    """The overhead of recording one event, in ns. `op` is overhead on the device, all other fields are overhead on the
+    host."""
 
     operator: int
     frame: int
@@ -56,7 +57,8 @@ _LEAST_WORK, _LEAST_CALL = 0.15, 0.25  # of the recorded time
 
 
 def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) -> Program:
-    """Returns the program without `scale` times the recorder's usual overhead."""
+    """Returns the program without the recorder's usual overhead. The overhead removed is `cost` multiplied by
+    `scale`."""
     do, ops = program.instructions, program.ops
     events = do.recorded.astype(np.float64)
     on_work = scale * (
@@ -80,13 +82,17 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
 
 
 def own_work(program: Program, since: I64, called: I64, own: tuple[I64, I64]) -> I64:
-    """Returns, for each instruction, the ns of the work before it in which the recorder itself was at work, as when it
-    makes room for events.
+    """Returns, for each instruction, how much of the work before it is the recorder's own, in ns.
 
-    All times are in ns. `since`: the recorded end of the previous call on each instruction's thread. `called`: the
-    recorded start of its own call. `own`: (starts, ends) of the recorder's work, which is on no thread. Such work
-    counts for a thread that was between two calls all the while. If there are several, it counts for the thread whose
+    The recorder works, for example, when it makes room for events. Such work is on no thread. It counts for a thread
+    that was between two calls throughout the work. If there are several such threads, it counts for the thread whose
     next call begins first.
+
+    Args:
+        program: The program.
+        since: For each instruction, the recorded end of the previous call on its thread, in ns.
+        called: For each instruction, the recorded start of its call, in ns.
+        own: The starts and ends of the recorder's work, in ns.
     """
     do = program.instructions
     begun, done = union(*own)
@@ -103,11 +109,19 @@ def own_work(program: Program, since: I64, called: I64, own: tuple[I64, I64]) ->
 
 
 def without_pauses(program: Program, own: I64 | None = None, kept: Bool | None = None) -> tuple[Program, int]:
-    """Removes the recorder's `own` work, and pauses: work that took far longer in one step than in all others.
+    """Removes the recorder's own work, and pauses.
 
-    Returns the program, and the total ns of pauses, such as a first use or a garbage collection. Only steps with the
-    same instructions are compared. If there are only two such steps, only the first can have had a pause, because
-    recording started there. Work marked in `kept`, such as data loading, keeps its length.
+    A pause is work that took far longer in one step than in all others, such as a first use or a garbage collection.
+    Only steps with the same instructions are compared. If there are only two such steps, only the first can have had a
+    pause, because the recording started there.
+
+    Args:
+        program: The program.
+        own: For each instruction, how much of the work before it is the recorder's own, in ns.
+        kept: A mask of the instructions before which work keeps its length, such as data loading.
+
+    Returns:
+        The program, and the total length of the pauses in ns.
     """
     do = program.instructions
     work, call, left_out = do.work - (0 if own is None else own), do.call.copy(), 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost
+from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost, Startup
 from unstall.virtual.log import CPU_PREFIX, ON_HOST, RECORD, USE, CopyFlag, LogCode, RawFault, Stack, Within
 
 if TYPE_CHECKING:
@@ -207,6 +207,7 @@ class Fixed:
         self.device = DeviceFacts("Round GPU", total_bytes, 0)
         self.host = HOST
         self.limits = LIMITS
+        self.startup = Startup()
         self.known_error = "exact"
 
     def cost(self, signature: Signature) -> OperatorCost:

@@ -23,7 +23,10 @@ _WITHOUT_MEMORY = (  # from this version of CUDA on, as cuDriverGetVersion tells
 
 
 def arm(folder: str | None) -> None:
-    """Writes the process id to `folder`: the name of the core dump contains it. The environment asks for the dump."""
+    """Writes the process id to `folder`, because the name of the core dump contains it.
+
+    The environment variables that ask for the dump are set before the process starts (`variables`).
+    """
     (Path(folder or ".") / PROCESS).write_text(str(os.getpid()))
 
 
@@ -33,11 +36,15 @@ def is_armed(environment: Mapping[str, str]) -> bool:
 
 
 def variables(environment: Mapping[str, str], folder: Path, driver: Any = None) -> tuple[dict[str, str], str]:
-    """Returns (variables, reason). A process that gets the variables writes its core dump to `folder`.
+    """Returns (variables, reason): the environment variables for a core dump, and why no dump will be written.
 
-    The variables are {} if the user has set variables for core dumps, or if the driver cannot write a small dump. The
-    reason says why no dump will be written; it is "" if one will be. `driver`: the driver's library, by default this
-    machine's.
+    A process that gets the variables writes its core dump to `folder`. The variables are {} if the user has set
+    variables for core dumps, or if the driver cannot write a small dump. The reason is "" if a dump will be written.
+
+    Args:
+        environment: The environment of this process.
+        folder: Where the core dump goes.
+        driver: The CUDA driver's library; this machine's if None.
     """
     if any(name.startswith("CUDA_") and "COREDUMP" in name for name in environment):
         why = f"{ENABLE} is not 1 in your environment, which has other variables of CUDA's core dumps"

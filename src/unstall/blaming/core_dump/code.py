@@ -26,27 +26,38 @@ _LONGEST_TABLE = 1 << 28
 
 @dataclass(frozen=True)
 class Function:
-    """A GPU function. `linked` is its linker symbol. `at` is its first address."""
+    """A GPU function.
+
+    Attributes:
+        module: The module of machine code that contains the function.
+        linked: The function's linker symbol.
+        at: The function's first address on the device.
+    """
 
     module: Module
     linked: str
     at: int
 
     def instruction(self, address: int, warps: int = 0) -> Instruction:
-        """Returns the instruction at `address`, which must be in this function. `warps` is copied into the result."""
+        """Returns the instruction at `address`, which must be in this function.
+
+        `warps` is stored in the result: how many warps were at this address.
+        """
         source = self.module.lines.lines_at(self.at, address)
         name, offset = demangled(self.linked), address - self.at
         return Instruction(function=name, offset=offset, address=address, source=source, warps=warps)
 
 
 class Module:
-    """One module of machine code, as it was loaded on the device. Its addresses are addresses on the device."""
+    """A module of machine code, as it was loaded on the device. All addresses are addresses on the device."""
 
     def __init__(self, content: Bytes, what: str, steps: Steps) -> None:
         self._elf, self._steps = Elf(content, what), steps
 
     def functions(self) -> Iterator[tuple[NDArray[Any], Bytes]]:
-        """Yields pairs: the symbols of loaded functions, and the table of strings that has their names."""
+        """Yields (symbols, strings) for each symbol table: the symbols of loaded functions, and the table with their
+        names.
+        """
         for number in self._elf.filled(SYMBOLS):
             data, link = self._elf.data(number), int(self._elf.sections[number]["link"])
             symbols = data[: len(data) // _SYMBOL.itemsize * _SYMBOL.itemsize].view(_SYMBOL)
@@ -64,7 +75,7 @@ class Module:
 
 
 class Code:
-    """The functions of all modules. Broken modules are left out."""
+    """The functions of all modules of a dump, except modules that cannot be read."""
 
     def __init__(self, modules: Iterable[tuple[Bytes, str]]) -> None:
         tables: list[NDArray[Any]] = [np.zeros(0, _SYMBOL)]
@@ -82,7 +93,7 @@ class Code:
         self._owner = np.repeat(np.arange(len(tables)) - 1, [len(table) for table in tables])[order]
 
     def function(self, address: int) -> Function | None:
-        """Returns the function that contains this address, or None."""
+        """Returns the function that contains this address; None if no function does."""
         at = int(np.searchsorted(self._symbols["value"], np.uint64(address), side="right")) - 1
         if at < 0 or address - int(self._symbols[at]["value"]) >= int(self._symbols[at]["size"]):
             return None

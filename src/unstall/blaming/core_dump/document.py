@@ -38,7 +38,7 @@ class ShownCoreDump(Shown):
 
 
 def facts(dump: CoreDump) -> Iterator[Words]:
-    """Yields lines on the dump's exception, for the report of the run that wrote the dump."""
+    """Yields lines about the dump's exception, for the report of the run that wrote the dump."""
     if dump.failed is not None:
         yield from _of_grid(dump.failed)
     for exception in dump.elsewhere if dump.failed is None else ():

@@ -32,10 +32,27 @@ _BIG_COUNT = 0xFFFF
 
 
 class Elf:
-    """A 64-bit ELF file. `sections` has a row for each section. A section's number is the index of its row."""
+    """A 64-bit ELF file.
+
+    Attributes:
+        content: The bytes of the file.
+        what: A name for the file in errors.
+        sections: The section table. The number of a section is the index of its row.
+        abi: The EI_OSABI field of the header.
+        kind: The e_type field of the header.
+        machine: The e_machine field of the header.
+    """
 
     def __init__(self, content: Bytes, what: str) -> None:
-        """`what` is the file's name in errors. Raises TraceError if `content` is no 64-bit ELF file, or is cut off."""
+        """Reads the header and the section table.
+
+        Args:
+            content: The bytes of the file.
+            what: A name for the file in errors.
+
+        Raises:
+            TraceError: `content` is not a 64-bit ELF file, or it is cut off.
+        """
         self.content, self.what = content, what
         if len(content) < _HEADER.size or bytes(content[:6]) != b"\x7fELF\x02\x01":
             raise TraceError(f"{what}: no ELF file of 64 bits")
@@ -65,8 +82,9 @@ class Elf:
     def filled(self, kind: int) -> list[int]:
         """Returns the numbers of the non-empty sections of type `kind`.
 
-        Raises TraceError if these sections together are larger than the file: then they overlap, and it would take too
-        long to read each of them.
+        Raises:
+            TraceError: These sections together are larger than the file. So they overlap, and reading each of them
+                would take too long.
         """
         numbers = self.of_type(kind)
         numbers = numbers[self.sections["size"][numbers] > 0]
@@ -86,7 +104,7 @@ class Elf:
         return self.content[at : at + size]
 
     def named(self, name: str) -> Bytes:
-        """Returns the bytes of the first section with this name, or an empty array if there is none."""
+        """Returns the bytes of the first section with this name; an empty array if no section has it."""
         if not 0 < self._names < len(self.sections):
             return self.content[:0]
         names = self.data(self._names)
@@ -99,6 +117,6 @@ class Elf:
 
 
 def text(strings: Bytes, at: int) -> str:
-    """Returns the text at offset `at` of a table of strings, or "" if the offset is outside of the table."""
+    """Returns the string at offset `at` of the string table `strings`; "" if the offset is outside of the table."""
     piece = bytes(strings[at : at + _LONGEST_TEXT]) if 0 <= at < len(strings) else b""
     return piece.partition(b"\0")[0].decode(errors="replace")

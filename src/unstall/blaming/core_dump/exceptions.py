@@ -6,7 +6,13 @@ from typing import NamedTuple
 
 
 class Meaning(NamedTuple):
-    """An exception: NVIDIA's name for it, what it means, and the CUresult that CUDA calls return after it."""
+    """A kind of GPU exception.
+
+    Attributes:
+        name: NVIDIA's name for the exception.
+        words: What the exception means.
+        error: The CUresult that CUDA calls return after the exception.
+    """
 
     name: str
     words: str

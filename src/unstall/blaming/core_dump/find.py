@@ -20,7 +20,13 @@ _CLOCKS_DIFFER_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The core dump of a process, if one was found. If it could not be read, `dump` is None, and `why` says why not."""
+    """What was found of a process's core dump.
+
+    Attributes:
+        file: The core dump; None if no file was found.
+        dump: The contents of the file; None if it was not read.
+        why: Why `dump` is None; "" if there is no reason to give.
+    """
 
     file: Path | None = None
     dump: CoreDump | None = None
@@ -28,10 +34,15 @@ class Found:
 
 
 def find(environment: Mapping[str, str], process: int, since_s: float) -> Found:
-    """Finds and reads the core dump that a process has written since `since_s`, given its `environment`.
+    """Finds and reads the core dump that a process has written.
 
-    Child processes inherit the environment, and may write dumps too. A dump of a child is not read, because it may be
-    of another fault.
+    Child processes inherit the environment, and may write dumps too. A child's dump is not read, because it may be of
+    another fault.
+
+    Args:
+        environment: The environment of the process.
+        process: The process id.
+        since_s: The earliest time at which the dump may have been written, as `time.time` gives it.
     """
     if not is_armed(environment):
         return Found()

@@ -12,7 +12,10 @@ from unstall.blaming.ring import name_in_results
 
 
 def launched_by(dump: CoreDump, result: BlameResult) -> CoreDump:
-    """Returns a copy of the dump. Each kernel gets the lines of `result` whose unfinished work contains it."""
+    """Returns a copy of the dump in which each kernel has the lines that launched it.
+
+    A line of `result` counts if its unfinished work contains the kernel.
+    """
     lines = list(_lines(result))
 
     def joined(grid: Grid) -> Grid:

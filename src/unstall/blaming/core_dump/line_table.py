@@ -34,7 +34,7 @@ class _Row(NamedTuple):
 
 
 class _Cursor:
-    """Reads the numbers of a unit one after another. Raises ValueError at the end of the unit."""
+    """Reads numbers from a unit of the line table. Raises ValueError at the end of the unit."""
 
     def __init__(self, content: bytes, at: int, end: int) -> None:
         self.content, self.at, self.end = content, at, min(end, len(content))
@@ -78,7 +78,10 @@ class _Cursor:
 
 @dataclass(frozen=True)
 class _Unit:
-    """The header of a unit. The first file has number 1 up to version 4, and number 0 in version 5."""
+    """The header of a unit (a part of the line table).
+
+    The first file has number 1 in DWARF versions up to 4, and number 0 in version 5.
+    """
 
     shortest: int
     line_base: int
@@ -89,13 +92,13 @@ class _Unit:
 
 
 class Steps:
-    """Limits the work on the line tables of one dump, because untrusted tables could otherwise take forever to read."""
+    """Limits the work on the line tables of one dump, since an untrusted table could take forever to read."""
 
     def __init__(self, left: int = _MOST_STEPS) -> None:
         self._left = left
 
     def take(self, count: int) -> None:
-        """Subtracts `count` steps of work from those left. Raises ValueError if fewer are left."""
+        """Subtracts `count` from the remaining steps of work. Raises ValueError if too few steps remain."""
         self._left -= count
         if self._left < 0:
             raise ValueError("the line tables are too long")
@@ -103,7 +106,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class _Sequence:
-    """The rows of a function. `addresses` has the address of each row."""
+    """The rows of one function. `addresses` has the address of each row."""
 
     unit: _Unit
     rows: list[_Row]
@@ -111,19 +114,28 @@ class _Sequence:
 
 
 class LineTable:
-    """Finds the source lines of a module's instructions. The rows of a function are read once and kept."""
+    """Finds the source lines of a module's instructions. The rows of a function are decoded once and kept."""
 
     def __init__(self, content: bytes, strings: bytes = b"", steps: Steps | None = None) -> None:
-        """`content` is the `.debug_line` section, and `strings` the `.debug_line_str` section of the same module."""
+        """Takes the sections of one module.
+
+        Args:
+            content: The `.debug_line` section.
+            strings: The `.debug_line_str` section.
+            steps: Limits the work; a new limit if None.
+        """
         self._content, self._strings, self._steps = content, strings, steps or Steps()
         self._heads: dict[int, _Unit] = {}
         self._sequences: dict[int, _Sequence | None] = {}
 
     def lines_at(self, function: int, address: int) -> tuple[SourceLine, ...]:
-        """Returns the source line of the instruction at `address`, then the calls at which this line was inlined.
+        """Returns the source line of the instruction at `address`, then the call sites through which it was inlined.
 
-        `function` is the first address of the instruction's function. Returns () if the table has no row for the
-        instruction, or is broken.
+        Returns () if the table is broken, or has no row for the instruction.
+
+        Args:
+            function: The first address of the function that contains the instruction.
+            address: The address of the instruction.
         """
         if function not in self._sequences:
             try:
@@ -189,7 +201,10 @@ def _head(cursor: _Cursor, strings: bytes, offset_bytes: int, steps: Steps) -> _
 
 
 def _old_files(cursor: _Cursor, steps: Steps) -> tuple[str, ...]:
-    """Returns the files of a table up to version 4. Folder 0 is the compiler's, which the table does not name."""
+    """Returns the files of a table of DWARF version 4 or earlier.
+
+    The table does not name folder 0, which is the compiler's own.
+    """
     folders = [""]
     while folder := cursor.string():
         steps.take(1)
@@ -209,7 +224,7 @@ def _files(cursor: _Cursor, strings: bytes, offset_bytes: int, steps: Steps) -> 
 
 
 def _entries(cursor: _Cursor, strings: bytes, offset_bytes: int, steps: Steps) -> Iterator[tuple[str, int]]:
-    """Yields (name, number of the folder) for each folder or file of a table of version 5."""
+    """Yields (name, folder number) for each folder or file in a table of version 5."""
     form_of = [(cursor.leb(), cursor.leb()) for _ in range(cursor.byte())]
     for _ in range(cursor.leb()):
         steps.take(1 + len(form_of))
@@ -244,7 +259,10 @@ def _path(folder: str, name: str, steps: Steps) -> str:
 
 
 def _rows(cursor: _Cursor, unit: _Unit, left: Steps) -> Iterator[_Row]:
-    """Yields the rows of a sequence. The last row is the sequence's end and has no line."""
+    """Yields the rows of a sequence, which are the rows of one function.
+
+    The last row marks the end of the sequence, and has no line.
+    """
     address, file, line, inlined_at = 0, 1, 1, 0
     while True:
         left.take(1)

@@ -42,7 +42,7 @@ def read_core_dump(path: Path) -> CoreDump:
 
 
 class _Reader:
-    """The tables of one dump, joined from threads to warps, blocks, multiprocessors and devices."""
+    """Joins the tables of one dump: threads to warps, blocks, multiprocessors and devices."""
 
     def __init__(self, elf: Elf) -> None:
         self._elf = elf
@@ -103,7 +103,7 @@ class _Reader:
         )
 
     def _exception(self, threads: NDArray[np.intp]) -> DeviceException | None:
-        """Returns the exception that most of these threads had."""
+        """Returns the exception that most of these threads had; None if no thread had one."""
         codes = self._threads.rows["exception"][threads]
         if not codes.any():
             return None
@@ -127,20 +127,24 @@ class _Reader:
         )
 
     def _of_processors(self) -> Iterator[DeviceException]:
-        """Yields the exceptions that multiprocessors report after the warps that caused them have ended."""
+        """Yields the exceptions that only multiprocessors report, because the warps that caused them have ended."""
         rows = self._processors.rows
         for code in np.unique(rows["exception"][rows["exception"] > 0])[:_MOST_PLACES]:
             known = rows["pc"][(rows["exception"] == code) & (rows["knows_pc"] > 0)]
             yield _exception(int(code), at=next(iter(self._most(known)), None))
 
     def _pcs(self, threads: NDArray[np.intp]) -> NDArray[np.uint64]:
-        """Returns for each warp the program counter of the first of these threads."""
+        """Returns one program counter per warp: that of the first of these threads in the warp."""
         _, first = np.unique(self._threads.parent[threads], return_index=True)
         pcs: NDArray[np.uint64] = self._threads.rows["pc"][threads[first]]
         return pcs
 
     def _most(self, pcs: NDArray[np.uint64]) -> tuple[Instruction, ...]:
-        """Returns the most frequent instructions, given a program counter per warp. The most frequent comes first."""
+        """Returns the instructions at which most warps were, the most frequent first.
+
+        Args:
+            pcs: One program counter per warp.
+        """
         most = Counter(map(int, pcs)).most_common(_MOST_PLACES)
         found = ((self._code.function(address), address, warps) for address, warps in most)
         return tuple(function.instruction(address, warps) for function, address, warps in found if function)

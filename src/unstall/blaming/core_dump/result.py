@@ -18,10 +18,15 @@ class SourceLine(msgspec.Struct, frozen=True):
 
 
 class Instruction(msgspec.Struct, frozen=True, kw_only=True):
-    """An instruction of a GPU function. `address`: its address on the device.
+    """An instruction of a GPU function.
 
-    `source`: the source line of the instruction, then the calls at which this line was inlined; empty if the kernel was
-    compiled without line information. `warps`: how many warps were at this instruction.
+    Attributes:
+        function: Name of the function.
+        offset: Offset of the instruction from the start of the function, in bytes.
+        address: Address of the instruction on the device.
+        source: The source line of the instruction, then the call sites through which it was inlined. Empty if the
+            kernel was compiled without line information.
+        warps: How many warps were at this instruction.
     """
 
     function: str
@@ -32,11 +37,19 @@ class Instruction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceException(msgspec.Struct, frozen=True, kw_only=True):
-    """An exception that the device reported. `name` is NVIDIA's name for it. `error` is the CUresult that CUDA returns.
+    """An exception that the device reported.
 
-    `at`: the instruction that caused the exception, if the device knows it. `block` and `thread`: the first block and
-    thread that had the exception. `blocks`, `warps` and `threads`: how many had it. If the warps had already ended,
-    `block` and `thread` are None, and the counts are 0.
+    Attributes:
+        code: NVIDIA's number of the exception.
+        name: NVIDIA's name for the exception.
+        words: What the exception means.
+        error: The CUresult that CUDA calls return after the exception.
+        at: The instruction that caused the exception; None if the device does not know it.
+        block: The first block that had the exception; None if its warps had already ended.
+        thread: The first thread of that block that had the exception; None if its warp had already ended.
+        blocks: How many blocks had the exception; 0 if their warps had already ended.
+        warps: How many warps had the exception; 0 if they had already ended.
+        threads: How many threads had the exception; 0 if their warps had already ended.
     """
 
     code: int
@@ -52,11 +65,21 @@ class DeviceException(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
-    """A launch of a kernel that was running. `linked` is the kernel's linker symbol.
+    """A launch of a kernel that was running.
 
-    `number`: the driver's number of the launch. `resident_blocks`, `resident_warps`: how many were on the device; the
-    others had ended or had not begun. `standing`: the instructions at which most warps were. `launched_by`: the lines
-    of a saved result that launched this kernel and whose work had not finished, as FILE:LINE.
+    Attributes:
+        kernel: Name of the kernel; "" if the dump lacks it.
+        linked: The kernel's linker symbol.
+        number: The driver's number of the launch.
+        device: Index of the device.
+        blocks: Size of the grid, in blocks.
+        threads: Size of a block, in threads.
+        resident_blocks: How many blocks were on the device. All other blocks had ended or had not begun.
+        resident_warps: How many warps were on the device.
+        multiprocessors: How many multiprocessors ran blocks of this launch.
+        exception: The exception of this launch; None if it had none.
+        standing: The instructions at which most warps were.
+        launched_by: Lines, as FILE:LINE, that may have launched this kernel. They are taken from a saved result.
     """
 
     kernel: str
@@ -84,8 +107,15 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 class CoreDump(msgspec.Struct, frozen=True, kw_only=True):
     """What ran on the device when the dump was written.
 
-    `grids`: the running kernels; those with an exception come first. `elsewhere`: exceptions of unknown kernels. The
-    dumps of drivers before 565 lack `driver`, `cuda` and `written_s`.
+    Attributes:
+        schema: Name and version of the JSON form.
+        file: The dump.
+        driver: Version of the driver; "" in dumps of drivers before 565.
+        cuda: Version of CUDA; "" in dumps of drivers before 565.
+        written_s: When the dump was written, in s since 1970; 0 in dumps of drivers before 565.
+        devices: The GPUs that the program saw.
+        grids: The running kernels. Those with an exception come first.
+        elsewhere: Exceptions whose kernel is not known.
     """
 
     schema: Literal["unstall.core-dump/1"] = "unstall.core-dump/1"
@@ -99,10 +129,10 @@ class CoreDump(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> Grid | None:
-        """The first grid that had an exception, or None."""
+        """The first grid that had an exception; None if no grid had one."""
         return next((grid for grid in self.grids if grid.exception), None)
 
     @property
     def exception(self) -> DeviceException | None:
-        """The exception of `failed`, or else the first one of `elsewhere`."""
+        """The exception of `failed`, or else the first one of `elsewhere`; None if the dump has no exception."""
         return self.failed.exception if self.failed else next(iter(self.elsewhere), None)

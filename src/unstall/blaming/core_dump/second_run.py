@@ -36,9 +36,14 @@ def run_for_dump(
     *,
     stdout_to_stderr: bool = False,
 ) -> Found:
-    """Runs the program with these environment variables (`arming.variables`), and reads the core dump that it writes.
+    """Runs the program with these environment variables, and reads the core dump that it writes.
 
-    The dump is written to `folder`, unless the user's variables name another place. `first`: how the first run ended.
+    Args:
+        program: The program and its arguments.
+        folder: Where the dump goes, unless the user's own environment variables name another place.
+        variables: The environment variables of `arming.variables`.
+        first: How the first run ended.
+        stdout_to_stderr: Whether the program's stdout goes to stderr.
 
     Raises:
         UsageError: The program cannot be started.
@@ -67,7 +72,11 @@ def run_for_dump(
 
 
 def joined(first: Ended, found: Found) -> BlameResult | None:
-    """Returns the first run's result with the dump, but only with the suspects that launched the failed kernel."""
+    """Returns the first run's result, to which the second run's core dump is added.
+
+    The result keeps only the suspects that launched the failed kernel. If the second run wrote no dump of this fault,
+    the reason is added instead.
+    """
     result, dump = first.result, found.dump
     if result is None or first.ring is None:
         return result
@@ -83,7 +92,7 @@ def joined(first: Ended, found: Found) -> BlameResult | None:
 
 
 def _is_another(result: BlameResult, dump: CoreDump) -> str:
-    """Returns why this dump is not of the result's fault, or ""."""
+    """Returns why this dump is not of the fault in `result`; "" if it is."""
     exception = dump.exception
     if exception is None:
         return "that of the second run has no exception: the fault did not come back"

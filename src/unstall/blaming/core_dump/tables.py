@@ -61,7 +61,14 @@ _ROWS: dict[int, tuple[np.dtype[Any], str]] = {  # the fields that are read, and
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of all sections of a type. `parent`: for each row, the index of the row in the parent table."""
+    """The rows of all sections of one type.
+
+    Attributes:
+        rows: The rows.
+        parent: For each row, the index of the row of the parent table to which it belongs.
+        first_row: Maps the number of a section to the index of its first row in `rows`.
+        counts: Maps the number of a section to its number of rows.
+    """
 
     rows: NDArray[Any]
     parent: NDArray[np.intp]
@@ -72,7 +79,11 @@ class Table:
 def table(elf: Elf, kind: int, parent: Table | None = None) -> Table:
     """Reads all sections of type `kind` as one table.
 
-    `parent` is the table whose rows these rows belong to. Without it, `parent` of the result has each section's `info`.
+    Args:
+        elf: The core dump.
+        kind: The type of the sections.
+        parent: The table to whose rows these rows belong. If it is None, `Table.parent` of the result has the `info`
+            field of each row's section.
 
     Raises:
         TraceError: A section is cut off, has rows of another size, or belongs to a row that does not exist.
@@ -99,7 +110,7 @@ def table(elf: Elf, kind: int, parent: Table | None = None) -> Table:
 
 
 def _rows(elf: Elf, number: int, wanted_bytes: int, least_bytes: int) -> Bytes:
-    """Returns the first `wanted_bytes` bytes of each row of a section. Shorter rows are filled with zeros."""
+    """Returns the first `wanted_bytes` bytes of each row of a section. Pads shorter rows with zeros."""
     data = elf.data(number)
     row_bytes = int(elf.sections[number]["row_bytes"]) or len(data)
     if row_bytes < least_bytes or len(data) % row_bytes:

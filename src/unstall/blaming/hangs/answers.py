@@ -20,10 +20,14 @@ _MOST_STACKS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of one process. `results` and `last` have a value for each row of the ring's table of streams.
+    """The answer of one process: how far its streams are, and where its Python threads are.
 
-    `results`: the driver's answer whether the stream is done, as a CUresult, or NOT_ASKED. `last`: the number of the
-    stream's last work at that time. `stacks`: the text that faulthandler wrote.
+    The streams are in the order of the table `streams` in the ring file of the process.
+
+    Attributes:
+        results: For each stream, the driver's answer whether the stream is done: a CUresult, or NOT_ASKED.
+        last: For each stream, the number of its last work at the time of the answer.
+        stacks: The Python stacks that faulthandler wrote.
     """
 
     results: tuple[int, ...] = ()
@@ -32,7 +36,12 @@ class Answer:
 
 
 def ask(folders: Sequence[Path], wait_s: float = 2.0) -> list[Answer | None]:
-    """Asks the processes of these folders at the same time. Returns None for a process that does not answer in time."""
+    """Asks several processes at the same time. Returns their answers; None for a process that does not answer in time.
+
+    Args:
+        folders: The folder of each process.
+        wait_s: How long to wait for the answers, in s.
+    """
     questions = {folder: _question(folder) for folder in folders}
     until = time.monotonic() + wait_s
     open_ones = {folder: number for folder, number in questions.items() if number is not None}
@@ -42,7 +51,7 @@ def ask(folders: Sequence[Path], wait_s: float = 2.0) -> list[Answer | None]:
 
 
 def _question(folder: Path) -> int | None:
-    """Asks the process of this folder. Returns the number of the question, or None if the process has no agent."""
+    """Asks the process of this folder. Returns the number of the question; None if the process has no agent."""
     try:
         with (folder / ANSWERS).open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
             asked = (struct.unpack_from("<I", memory, _ASKED_AT)[0] + 1) % 2**32

@@ -18,7 +18,7 @@ FOLDER = "UNSTALL_BLAME_FOLDER"
 
 
 def arm(settings: str | None) -> None:
-    """Starts the agent of this child process, which tells where the process is. Does nothing if the run has ended."""
+    """Starts the agent of this child process, which answers where the process is. Does nothing if the run has ended."""
     del settings  # a child is given none
     above = Path(os.environ.get(FOLDER, ""))
     if not os.environ.get(FOLDER) or not above.is_dir() or not can_attend():
@@ -30,7 +30,7 @@ def arm(settings: str | None) -> None:
 
 
 def _take(folder: Path) -> None:
-    """Makes a folder, or empties it if it is from before an `execv` of this process."""
+    """Makes a folder. If it exists, this process made it before an `execv`, and it is emptied."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
@@ -39,7 +39,7 @@ def _take(folder: Path) -> None:
 
 
 def _follow_work(folder: Path) -> None:
-    """Notes the work of this process from the time that CUDA is initialised, not earlier: the tables take 22 MiB."""
+    """Notes the work of this process once CUDA is initialised. Until then, it saves the 22 MiB that the tables take."""
     from unstall.guest.device import when_initialised
 
     process = os.getpid()

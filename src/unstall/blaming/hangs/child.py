@@ -29,12 +29,15 @@ _GROUP = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
 
 
 def can_attend() -> bool:
-    """Returns whether an agent can run in this process."""
+    """Returns whether `attend` can start an agent in this process."""
     return _blame is not None and _blame.frames_supported()
 
 
 def attend(folder: Path) -> Callable[[], None]:
-    """Starts the agent of this process, and describes the process in `folder`. Returns a function that ends this."""
+    """Starts an agent that answers where this process is, and describes the process in `folder`.
+
+    Returns a function that undoes both.
+    """
     undo = ExitStack()
     process = os.getpid()
     stacks = os.open(folder / STACKS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -51,7 +54,7 @@ def attend(folder: Path) -> Callable[[], None]:
 
 
 def _free_signal() -> int:
-    """Returns a real-time signal that nothing handles; the agent raises it in its own threads only."""
+    """Returns a real-time signal that has no handler. The agent raises it only in its own thread."""
     for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1):
         if signal.getsignal(number) is signal.SIG_DFL:
             return number

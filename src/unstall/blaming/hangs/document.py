@@ -45,7 +45,7 @@ class HangReport(Shown):
 
 
 def _first(hang: Hang) -> Process:
-    """Returns the process that explains the hang best: if possible, one that waits for its device."""
+    """Returns the process that explains the hang best: one that waits for its device, if there is such a process."""
     return min(hang.processes, key=lambda each: (not _sure(each), not each.collective, each.state != "waits"))
 
 
@@ -77,7 +77,7 @@ def _of_end(hang: Hang) -> Iterator[str]:
 
 
 def _of_ranks(within: Sequence[Process], without: Sequence[Process], unseen: Sequence[int]) -> Iterator[str]:
-    """Says which ranks wait in a collective, and which do not join it."""
+    """Yields sentences on which ranks wait in a collective, and which do not join it."""
     by_call: dict[tuple[str, str], list[int]] = {}
     for each in within:
         line = _line_of(each)
@@ -109,7 +109,7 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def _of_process(process: Process) -> str:
-    """Says where a process is, in one sentence."""
+    """Returns a sentence on where a process is."""
     if process.state in ("ended", "stopped", "silent"):
         return f"Process {process.pid} {_STATES[process.state]}."
     circular = [each for each in process.streams if each.circular]
@@ -133,7 +133,7 @@ def _of_host(process: Process) -> str:
 
 
 def _is_idle(hang: Hang) -> bool:
-    """Returns whether the program may be well: the device has nothing to do, and no rank waits for others."""
+    """Returns whether the program may be well: the device has nothing to do, and no rank waits for another rank."""
     alive = [each for each in hang.processes if each.state != "ended"]
     is_unsure = any(each.streams or each.collective or each.state in ("silent", "stopped") for each in alive)
     return any(each.worked for each in alive) and not is_unsure

@@ -28,8 +28,16 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 class Who(msgspec.Struct, frozen=True):
     """What a process writes about itself (`child.py`).
 
-    `started`: its start in clock ticks after the machine's start, because a later process may get the same `pid`.
-    `group`: a text that is the same for all ranks that were started together.
+    Attributes:
+        pid: The process id.
+        parent: The process id of the parent.
+        main_thread: The identifier of Python's main thread.
+        started: When the process started, in clock ticks after the machine's start. It tells this process from a later
+            one with the same `pid`.
+        program: The program's name.
+        rank: The rank in a distributed run; None if there is none.
+        world_size: The number of ranks; None if there are none.
+        group: A text that is the same for all ranks that were started together; "" if there are no ranks.
     """
 
     pid: int
@@ -44,7 +52,13 @@ class Who(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A process, and its folder. `main`: whether `unstall run` started it. If not, the program started it."""
+    """A process that runs with `unstall run --blame`.
+
+    Attributes:
+        folder: The folder of the process.
+        who: What the process writes about itself.
+        main: Whether `unstall run` started the process. If false, the program started it.
+    """
 
     folder: Path
     who: Who
@@ -52,7 +66,7 @@ class Found:
 
 
 def processes_in(folder: Path) -> list[Found]:
-    """Returns the processes that described themselves in this folder of an `unstall run`, even if they have ended."""
+    """Returns the processes that described themselves in the folder of an `unstall run`, even if they have ended."""
     found = [Found(folder, who, main=True)] if (who := _who(folder)) else []
     try:
         inner = sorted(path for path in folder.iterdir() if path.name.isdecimal())
@@ -62,8 +76,10 @@ def processes_in(folder: Path) -> list[Found]:
 
 
 def group_of(folder: Path) -> list[Found]:
-    """Returns the processes of this folder, and the other ranks of the program, also if another `unstall run` started
-    them."""
+    """Returns the processes of this folder, and the other ranks of the same program.
+
+    The other ranks may belong to another `unstall run`, for example if torchrun starts one for each rank.
+    """
     found = processes_in(folder)
     groups = {each.who.group for each in found if each.who.group}
     for other in _folders() if groups else ():
@@ -73,7 +89,11 @@ def group_of(folder: Path) -> list[Found]:
 
 
 def folder_of(pid: int) -> Path | None:
-    """Returns the folder of an `unstall run`, given the pid of the `unstall run` or of one of its processes."""
+    """Returns the folder of an `unstall run`; None if no folder fits.
+
+    Args:
+        pid: The process id of the `unstall run`, or of one of its processes.
+    """
     for folder in _folders():
         for each in processes_in(folder):
             if state_of(each.who.pid, each.who.started) and pid in (each.who.pid, each.who.parent if each.main else 0):
@@ -82,14 +102,24 @@ def folder_of(pid: int) -> Path | None:
 
 
 def state_of(pid: int, started: int = 0) -> str:
-    """Returns the letter that ps shows for a process's state; "" if the process that began at `started` has ended."""
+    """Returns the letter that ps shows for the state of a process; "" if the process has ended.
+
+    Args:
+        pid: The process id.
+        started: When the process started, in clock ticks after the machine's start. If not 0, a later process with the
+            same `pid` does not count.
+    """
     fields = _stat(pid)
     is_it = len(fields) > _STARTED and (not started or fields[_STARTED] == str(started))
     return fields[0] if is_it and fields[0] not in "ZX" else ""
 
 
 def effort_of(pid: int) -> tuple[float, int, int]:
-    """Returns for a process: CPU time in seconds, pages read from disk, and blocks of 64 KiB read from files."""
+    """Returns how much a process has computed and read since its start.
+
+    Returns:
+        (CPU time in seconds, pages read from disk, blocks of 64 KiB read from files).
+    """
     fields = _stat(pid)
     if len(fields) <= _STARTED:
         return 0.0, 0, 0
@@ -124,7 +154,7 @@ def _who(folder: Path) -> Who | None:
 
 
 def _stat(pid: int) -> list[str]:
-    """Returns the fields of /proc/PID/stat behind the name, which may hold spaces."""
+    """Returns the fields of /proc/PID/stat after the process's name. The name itself may contain spaces."""
     return _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 

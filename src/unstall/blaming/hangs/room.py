@@ -29,7 +29,10 @@ def spare_room(folder: Path) -> Iterator[None]:
 
 
 def place_for_ring(folder: Path) -> Path:
-    """Returns where to make the ring of this folder's process. If that is not in the folder, makes a link in it."""
+    """Returns where to create the ring file of the process that has this folder.
+
+    If shared memory is short, this is a place outside of `folder`, and `folder` gets a symbolic link to it.
+    """
     about = os.statvfs(folder)
     spare = folder.parent / _SPARE
     if about.f_bavail * about.f_frsize >= _SHARE * RING_BYTES or not spare.is_dir():
@@ -41,7 +44,7 @@ def place_for_ring(folder: Path) -> Path:
 
 
 def remove_ring(folder: Path) -> None:
-    """Removes the ring file of this folder, if any. Of a symbolic link, the file that it points to is removed, too."""
+    """Removes the ring file of this folder, if there is one. If it is a symbolic link, removes its target too."""
     ring = folder / RING
     ring.resolve().unlink(missing_ok=True)
     ring.unlink(missing_ok=True)

@@ -16,10 +16,12 @@ from unstall.errors import TraceError
 
 
 def snapshot(processes: Sequence[Found], quiet_s: Mapping[int, float], stuck: frozenset[int]) -> tuple[Process, ...]:
-    """Asks all processes at the same time where they are, and returns what each one is doing.
+    """Asks all processes at the same time where they are, and returns what each of them is doing.
 
-    `quiet_s`: by pid, the seconds without progress, as far as known. `stuck`: the pids of processes that count as
-    hanging.
+    Args:
+        processes: The processes to ask.
+        quiet_s: Maps a process id to the time in s since the process last made progress, if this is known.
+        stuck: The ids of the processes that count as hanging.
     """
     states = {each.who.pid: state_of(each.who.pid, each.who.started) for each in processes}
     alive = [each for each in processes if states[each.who.pid] not in ("", "T", "t")]
@@ -33,7 +35,7 @@ def snapshot(processes: Sequence[Found], quiet_s: Mapping[int, float], stuck: fr
 
 
 def _is_of_interest(process: Process) -> bool:
-    """Returns whether a child is more than a helper of Python's own, such as the one of multiprocessing."""
+    """Returns whether a child process is more than a helper of Python, such as multiprocessing's resource tracker."""
     return process.rank is not None or process.worked or process.at is not None
 
 
@@ -48,7 +50,7 @@ def _process(found: Found, state: str, answer: Answer | None, quiet_s: float | N
 
 
 def ring_in(folder: Path) -> Ring | None:
-    """Returns the ring of the process of this folder, or None if it has none that can be read."""
+    """Returns the ring of the process that has this folder; None if there is no readable ring."""
     try:
         return read_ring(folder / RING)
     except (OSError, TraceError):

@@ -18,14 +18,14 @@ _DISTRIBUTED = "torch/distributed/distributed_c10d.py"
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """The frames of a thread, innermost first."""
+    """The stack of one thread. `thread` is the thread's identifier. `frames` begins with the innermost frame."""
 
     thread: int
     frames: tuple[Line, ...]
 
 
 def parse(text: str) -> list[Stack]:
-    """Returns the stacks of the threads in a text that faulthandler wrote."""
+    """Parses the stacks of threads from a text that faulthandler wrote."""
     found: list[tuple[int, list[Line]]] = []
     for line in text.splitlines():
         if thread := _THREAD.match(line):
@@ -39,12 +39,12 @@ def parse(text: str) -> list[Stack]:
 
 
 def users_line(frames: Sequence[Line]) -> Line | None:
-    """Returns the innermost of these frames that is in the user's code, or None."""
+    """Returns the innermost frame in the user's code; None if no frame is in the user's code."""
     return next((frame for frame in frames if is_users(frame.file)), None)
 
 
 def collective_in(frames: Sequence[Line]) -> str:
-    """Returns the function of `torch.distributed` in which the thread may wait for other ranks; "" if there is none."""
+    """Returns the function of `torch.distributed` in which a thread waits for other ranks; "" if it is in none."""
     for frame in frames:
         if frame.file.endswith(_DISTRIBUTED) and not frame.function.startswith("_") and frame.function != "wrapper":
             return frame.function

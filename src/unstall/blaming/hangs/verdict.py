@@ -28,7 +28,10 @@ _MOST_FRAMES, _MOST_THREADS = 60, 16
 
 
 def standing(ring: Ring, answer: Answer) -> tuple[Standing, ...]:
-    """Returns what each unfinished stream is doing. Streams that the driver says are not done come first."""
+    """Returns what each stream with unfinished work is doing.
+
+    Streams that the driver calls unfinished come first. All other streams may have finished unnoticed.
+    """
     pending = _Pending(_with_answers(ring, answer))
     results = [*answer.results, *[NOT_ASKED] * len(ring.tables["streams"])]
     found = {row: each for row in range(len(ring.tables["streams"])) if (each := _on(pending, row, results[row]))}
@@ -45,7 +48,14 @@ def standing(ring: Ring, answer: Answer) -> tuple[Standing, ...]:
 
 
 def described(process: Process, answer: Answer, main_thread: int, ring: Ring | None) -> Process:
-    """Returns a copy of `process` with its stacks, and with what its streams are doing."""
+    """Returns a copy of `process` with its stacks, and with what its streams are doing.
+
+    Args:
+        process: The process.
+        answer: The answer of the process's agent.
+        main_thread: The identifier of Python's main thread.
+        ring: The ring of the process; None if it has none.
+    """
     streams = standing(ring, answer) if ring is not None else ()
     main: tuple[Any, ...] = ()
     threads: list[Thread] = []
@@ -70,7 +80,7 @@ def described(process: Process, answer: Answer, main_thread: int, ring: Ring | N
 
 
 def _with_answers(ring: Ring, answer: Answer) -> Ring:
-    """Returns a copy of the ring in which the work that the driver says is done counts as done."""
+    """Returns a copy of the ring in which work counts as done if the driver says so."""
     streams = ring.tables["streams"].copy()
     for row, (result, last) in enumerate(zip(answer.results, answer.last, strict=True)):
         if row < len(streams) and result == DONE:
@@ -79,16 +89,18 @@ def _with_answers(ring: Ring, answer: Answer) -> Ring:
 
 
 class _Pending:
-    """Finds the work that streams have not done."""
+    """Finds the entries of streams that are not done."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         self._held: dict[int, bool] = {}
 
     def rows(self, stream: int, before: int | None = None) -> Rows:
-        """Returns the entries of a stream that are not known to be done, from the first one that can block the stream.
+        """Returns the entries of a stream that may not be done, from the first one that can block the stream on.
 
-        If `before` is given, returns only entries with lower numbers.
+        Args:
+            stream: The row of the stream.
+            before: If not None, only entries with lower numbers are returned.
         """
         rows = self.ring.of_stream(stream)
         until = len(rows) if before is None else int(np.searchsorted(rows["number"], np.uint64(before)))
@@ -98,14 +110,20 @@ class _Pending:
         return held
 
     def window(self, stream: int) -> Rows:
-        """Returns the entries before the next mark at which the stream may be: working, or waiting."""
+        """Returns the entries at which the stream may be, working or waiting.
+
+        The device has reached the last mark before these entries, and not the first mark after them.
+        """
         rows = self.rows(stream)
         rows = rows[: next_mark(rows, 0)]
         window: Rows = rows[np.array([self._holds_up(each) for each in rows], bool)]
         return window
 
     def write_of(self, wait: Any) -> Any | None:
-        """Returns an unfinished write to the address at which `wait` waits for a value, or None."""
+        """Returns the unfinished write of a value for which the entry `wait` waits; None if there is none.
+
+        If several writes go to the address, prefers a write of the awaited value.
+        """
         entries = self.ring.entries
         writes = entries[(entries["kind"] == WRITE_VALUE) & (entries["event"] == wait["event"])]
         held = [each for each in writes if len(self.rows(int(each["stream"]), int(each["number"])))]
@@ -123,7 +141,11 @@ class _Pending:
 
 
 def _on(pending: _Pending, stream: int, result: int) -> tuple[Standing, int | None] | None:
-    """Returns what a stream is doing, and the row of the stream that it waits for. Returns None if it is done."""
+    """Returns what a stream is doing, or None if it is done.
+
+    Returns:
+        (what the stream is doing, the row of the stream for which it waits or None).
+    """
     if result not in (NOT_READY, NOT_ASKED):
         return None
     ring, rows = pending.ring, pending.window(stream)
@@ -155,7 +177,7 @@ def _work(ring: Ring, stream: int, rows: Rows) -> Suspect:
 
 
 def _likeliest_first(ring: Ring, rows: Rows) -> Rows:
-    """Sorts the entries: kernels of unknown origin come first, because torch's and NVIDIA's kernels always end."""
+    """Sorts the entries so that kernels of unknown origin come first. Kernels of torch and NVIDIA are known to end."""
     if rows["kind"][0] >= RECORD:
         return rows
     ends = [bool(_ENDS.search(ring.kernel(int(each["kernel"])))) or each["kind"] != KERNEL for each in rows]
@@ -164,9 +186,10 @@ def _likeliest_first(ring: Ring, rows: Rows) -> Rows:
 
 
 def _may_be_of_others(ring: Ring, stream: int, found: Mapping[int, tuple[Standing, int | None]]) -> bool:
-    """Returns whether this stream may only be waiting for the work of other streams, as the legacy default stream does.
+    """Returns whether this stream may only be waiting for work of other streams.
 
-    If another stream waits for an event of this stream, this stream has work of its own.
+    Only the legacy default stream waits in this way. If another stream waits for an event of this stream, this stream
+    has work of its own.
     """
     row = ring.tables["streams"][stream]
     is_legacy = not row["handle"] and not row["thread"]
@@ -186,7 +209,7 @@ def _leads_to_itself(row: int, waits_for: dict[int, int | None]) -> bool:
 
 
 def _of_nccl(streams: Sequence[Standing]) -> str:
-    """Returns the name of the collective of the first NCCL kernel that one of these streams is at, or ""."""
+    """Returns the collective whose NCCL kernel one of these streams is running, such as "AllReduce", or ""."""
     for stream in streams:
         for name in stream.work.work if stream.work and stream.is_sure else ():
             if found := _NCCL.search(name):

@@ -36,8 +36,10 @@ _TOLD = "told"
 class Wanted:
     """The user's settings for hangs.
 
-    `after_s`: the time-out in seconds. If infinity, nobody looks for hangs. If None, the time-out is derived from the
-    program's pauses. `end`: whether to end a program that hangs.
+    Attributes:
+        after_s: The time-out in seconds. Infinity turns the search for hangs off. If None, the time-out is derived from
+            the program's pauses.
+        end: Whether to end a program that hangs.
     """
 
     after_s: float | None = None
@@ -50,16 +52,30 @@ class Wanted:
 
 
 def time_out_s(after_s: float | None, longest_s: float) -> float:
-    """Returns the user's time-out `after_s` or, if that is None, one derived from the program's longest pause."""
+    """Returns the time-out after which a program counts as hanging, in s.
+
+    Args:
+        after_s: The user's time-out; None if the time-out is to be derived from `longest_s`.
+        longest_s: The program's longest pause.
+    """
     return after_s if after_s is not None else min(max(LEAST_S, PAUSES * longest_s), MOST_S)
 
 
 @dataclass(slots=True)
 class _Watched:
-    """A process that is watched. `own`: whether this `unstall run` started it. If not, it is another rank.
+    """A process that is watched for hangs.
 
-    `quiet_s`: the time since any watched process made progress. `idle_s`: the time since this process computed.
-    `paused_s`: its last pause. `longest_s`: its longest pause after it first put work on a device.
+    Attributes:
+        found: The process and its folder.
+        own: Whether this `unstall run` started the process. If false, the process is another rank of the program.
+        pulse: Bytes of the process's ring file at the last look. They change while the process makes progress.
+        effort: What the process had computed and read at the last look (`effort_of`).
+        worked: Whether the process has put work on a device.
+        failed: Whether a call of the process has returned an error of the device.
+        quiet_s: Time since any watched process made progress.
+        idle_s: Time since this process computed.
+        paused_s: Length of its last pause.
+        longest_s: Length of its longest pause after it first put work on a device.
     """
 
     found: Found
@@ -74,11 +90,10 @@ class _Watched:
     longest_s: float = 0.0
 
     def runs(self) -> bool:
-        """Returns whether the process is still running."""
         return _runs(self.found)
 
     def moved(self, passed_s: float) -> bool:
-        """Returns whether the process has made progress since the last call, which was `passed_s` ago."""
+        """Returns whether the process has made progress since the previous call, `passed_s` seconds ago."""
         before, had_worked = self.pulse, self.worked
         used, self.effort = self.effort, effort_of(self.found.who.pid)
         self.pulse, self.worked, self.failed = _pulse(self.found.folder)
@@ -91,12 +106,15 @@ class _Watched:
         return computed or self.effort[1:] != used[1:]  # a program that still starts computes or reads
 
     def go_on(self) -> None:
-        """Ends the pause of the process, because something has made progress."""
+        """Ends the current pause, because this process or another one has made progress."""
         self.paused_s, self.quiet_s = self.quiet_s, 0.0
         self.longest_s = max(self.longest_s, self.paused_s) if self.worked else 0.0
 
     def limit_s(self, wanted: Wanted) -> float | None:
-        """Returns the time-out of this process. None if it cannot hang, or if a hang cannot be told from a pause."""
+        """Returns the time-out of this process in s.
+
+        Returns None if the process cannot hang, or if a hang would look like a pause.
+        """
         who = self.found.who
         if self.failed or not (self.worked or self.found.main or who.rank is not None):
             return None
@@ -107,8 +125,14 @@ class _Watched:
 class Watcher:
     """A context manager that watches the processes of a folder for hangs, in a thread of its own.
 
-    Calls `tell(hang)` when it finds a hang, and `say(sentence)` if the program continues after it. `hang` is the last
-    hang that was found. The thread lets signals reach the program while a report is made.
+    Because of this thread, signals reach the program while a report is made.
+
+    Attributes:
+        folder: The folder of an `unstall run`.
+        wanted: The user's settings.
+        tell: Is called with each hang that is found.
+        say: Is called with a sentence, for example if the program continues after a hang.
+        hang: The last hang that was found; None if there was none.
     """
 
     folder: Path
@@ -131,7 +155,7 @@ class Watcher:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Ends the thread, after it has reported the hang that it has found, if any."""
+        """Ends the thread. If the thread is reporting a hang, waits until the report is complete."""
         self._ends.set()
         self._thread.join()
 
@@ -180,7 +204,10 @@ class Watcher:
                 each.quiet_s += passed_s
 
     def _computes(self, within_s: float) -> bool:
-        """Returns whether any process has computed within this time, and has no unfinished work on the device."""
+        """Returns whether some process has computed in the last `within_s` seconds.
+
+        A process with unfinished work on the device does not count.
+        """
         idle = {pid: each.idle_s for pid, each in self._watched.items() if each.worked and each.idle_s < within_s}
         if not idle:
             return False
@@ -191,7 +218,10 @@ class Watcher:
         return bool(computed)
 
     def _forget(self, pid: int) -> None:
-        """Removes the files of a process that has ended. Keeps the folder of a rank, for which others may wait."""
+        """Removes the files of a process that has ended.
+
+        Keeps the folder of a rank, because other ranks may wait for this rank.
+        """
         gone = self._watched.pop(pid)
         if gone.own:
             remove_ring(gone.found.folder)
@@ -230,7 +260,10 @@ class Watcher:
                 self._kill_at = time.monotonic() + _GRACE_S
 
     def _is_first_to_tell(self, group: Sequence[Found]) -> bool:
-        """Returns whether no other `unstall run` has reported this hang: torchrun may start one for each rank."""
+        """Returns whether no other `unstall run` has reported this hang.
+
+        torchrun may start one `unstall run` for each rank.
+        """
         self._told = next((each.folder for each in group if each.main and _runs(each)), self.folder) / _TOLD
         with suppress(OSError, ValueError):
             if not state_of(int(self._told.read_text())):
@@ -264,14 +297,14 @@ class Watcher:
 
 
 def look_now(folder: Path) -> Hang:
-    """Returns where the processes of a folder are now, and which of them make progress."""
+    """Watches the processes of a folder for a second. Returns where they are, and which of them make progress."""
     group = group_of(folder)
     quiet = _quiet(group)
     return Hang(after_ns=None, processes=snapshot(group, quiet, frozenset(quiet)))
 
 
 def _quiet(group: Sequence[Found]) -> dict[int, float]:
-    """Watches the processes for a second. Returns {pid: 1.0} for those that made no progress in this second."""
+    """Watches the processes for a second. Returns {process id: 1.0} for each one that made no progress."""
     watched = [_Watched(found) for found in group]
     for each in watched:
         each.moved(_LOOK_S)
@@ -285,7 +318,7 @@ def _runs(found: Found) -> bool:
 
 
 def _pulse(folder: Path) -> tuple[bytes, bool, bool]:
-    """Returns `ring.pulse` for the ring in this folder, or (b"", False, False) if it cannot be read."""
+    """Returns what `ring.pulse` returns for the ring file in this folder; (b"", False, False) if it cannot be read."""
     try:
         return pulse(folder / RING)
     except (OSError, ValueError):

@@ -21,7 +21,13 @@ Ordered = Callable[[Work, Work], bool]
 
 
 class Use(NamedTuple):
-    """The bytes that an operation used. `write`: whether it wrote them. If not, it only read them."""
+    """A use of memory by an operation.
+
+    Attributes:
+        span: The bytes.
+        write: Whether the operation wrote them. If false, it only read them.
+        work: The operation.
+    """
 
     span: Span
     write: bool
@@ -30,7 +36,12 @@ class Use(NamedTuple):
 
 @dataclass(slots=True)
 class _Block:
-    """A block that the caching allocator gave out. `home`: the stream that it belongs to, None if that is unknown."""
+    """A block of memory that the caching allocator gave out.
+
+    Attributes:
+        start: The block's address.
+        home: The stream that the block belongs to; None if it is not known.
+    """
 
     start: int
     home: int | None
@@ -58,19 +69,19 @@ class DeviceMemory:
         self._starts: list[int] = []  # sorted keys of the same
 
     def allocated(self, start: int, stream: int | None) -> None:
-        """Notes that torch's allocator gave out the block at `start` for work on this stream."""
+        """Notes that torch's allocator gave out the block at `start` for work on `stream`."""
         self._blocks[start] = _Block(start, stream)
 
     def record_stream(self, start: int, stream: int) -> None:
         """Notes a call of `Tensor.record_stream`.
 
-        If the block at `start` is freed, torch's allocator reuses it only after this stream's work is done.
+        After the block at `start` is freed, torch's allocator reuses it only once the work of `stream` is done.
         """
         if start in self._blocks:
             self._blocks[start].recorded.add(stream)
 
     def freed(self, start: int, stack: Stack) -> None:
-        """Notes that the block at `start` was freed, at `stack`. The block's own stream may reuse it at once."""
+        """Notes that the code at `stack` freed the block at `start`. The block's own stream may reuse it at once."""
         block = self._blocks.pop(start, None)
         if block is None or block.home is None or not block.end:
             return
@@ -84,7 +95,7 @@ class DeviceMemory:
         self._keep(_Freed(block.start, block.end, block.home, tuple(_last(uses))))
 
     def used(self, start: int, end: int, use: Use) -> None:
-        """Notes a use of the block from `start` to `end`. Compares it with earlier uses, and notes the races."""
+        """Notes a use of the block from `start` to `end`, and any race between this use and an earlier one."""
         block = self._blocks.get(start)
         if block is None:
             block = self._blocks[start] = _Block(start, None)
@@ -112,9 +123,10 @@ class DeviceMemory:
                 self._noted.note(kind, earlier.work, use.work, _shared(earlier.span, use.span), freed)
 
     def _taken(self, start: int, end: int, home: int | None) -> list[tuple[Use, Stack]]:
-        """Returns the uses of a block's memory by the tensors before it.
+        """Returns how earlier tensors used the memory of a block that torch's allocator gives out again.
 
-        A block goes to another stream only after the allocator has given it back to the driver, which waits.
+        Only blocks of the same stream count. Before memory goes to another stream, the allocator returns it to the
+        driver, which waits for all work.
         """
         return [use for freed in self._overlapping(start, end) if freed.home == home for use in freed.uses]
 
@@ -125,7 +137,7 @@ class DeviceMemory:
         return [self._freed[at] for at in self._starts[first : bisect_left(self._starts, end)]]
 
     def _keep(self, freed: _Freed) -> None:
-        """Stores a freed block. Of older freed blocks that overlap with it, only the parts outside of it are kept."""
+        """Stores a freed block. Removes the bytes of this block from older freed blocks."""
         older = self._overlapping(freed.start, freed.end)
         for each in older:
             self._remove(each.start)
@@ -149,7 +161,7 @@ class DeviceMemory:
 
 
 def _last(uses: Iterable[tuple[Use, Stack]]) -> list[tuple[Use, Stack]]:
-    """Returns only the last use by each stream, because it comes after all others by that stream."""
+    """Returns the last use by each stream. It comes after all other uses by the same stream."""
     last: dict[int | None, tuple[Use, Stack]] = {}
     for use, stack in uses:
         known = last.get(use.work.stream)
@@ -159,7 +171,7 @@ def _last(uses: Iterable[tuple[Use, Stack]]) -> list[tuple[Use, Stack]]:
 
 
 def _still_matters(earlier: Use, use: Use) -> list[Use]:
-    """Returns the parts of `earlier` that later uses must still be compared with, now that `use` has followed it."""
+    """Returns the parts of `earlier` with which later uses must still be compared, now that `use` has followed."""
     if use.work.stream != earlier.work.stream or (earlier.write and not use.write):
         return [earlier]
     return [earlier._replace(span=span) for span in earlier.span.without(use.span)]

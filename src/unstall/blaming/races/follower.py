@@ -36,7 +36,19 @@ _COPIES = {"aten::copy_", "aten::_to_copy", "aten::_foreach_copy_"}
 
 
 class _Schema(NamedTuple):
-    """Whether an operator writes each argument, by position and by name. None: it does not even read the values."""
+    """How an operator uses its arguments and results.
+
+    A bool stands for an argument or a result that the operator reads or writes. None stands for one whose values it
+    does not even read.
+
+    Attributes:
+        name: The operator that torch dispatches.
+        called: The operator that the program called, such as aten::item for aten::_local_scalar_dense.
+        works: Whether the operator reads or writes memory at all.
+        by_place: Whether the operator writes each argument, in order.
+        by_name: Whether the operator writes each argument, by name.
+        returns: Whether the operator writes each result, in order.
+    """
 
     name: str
     called: str
@@ -47,7 +59,7 @@ class _Schema(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A part of a tensor's storage that an operator used."""
+    """The part of a tensor's storage that an operator used."""
 
     start: int
     end: int
@@ -58,7 +70,7 @@ class _Part(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Call:
-    """A call of an operator that has not returned."""
+    """A call of an operator that has not returned yet."""
 
     schema: _Schema
     args: tuple[Any, ...]
@@ -71,13 +83,16 @@ class _Call:
 
 @dataclass(eq=False, slots=True)
 class Captured:
-    """The work that was captured into a CUDA graph, and that each replay repeats."""
+    """The work in a CUDA graph. Each replay of the graph repeats it."""
 
     parts: list[tuple[_Part, str, Stack]] = field(default_factory=list)
 
 
 class Follower(EventHandler):
-    """Finds the races of a program, given its operators and graphs. torch itself reports streams, events and memory."""
+    """Finds the races of a program from its operators and graphs.
+
+    torch's GPU trace reports streams, events and memory to this class.
+    """
 
     def __init__(self, noted: NotedRaces) -> None:
         super().__init__()
@@ -126,7 +141,7 @@ class Follower(EventHandler):
     # What the program does.
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call | None:
-        """Notes an operator before its call. Returns the argument for `returned`, or None if it uses no memory."""
+        """Notes an operator before it runs. Returns the argument for `returned`, or None if it uses no memory."""
         schema = _schema_of(func)
         if schema is None or not schema.works or (schema.name == "aten::copy_" and args[0] is args[1]):
             return None
@@ -140,7 +155,7 @@ class Follower(EventHandler):
         return call
 
     def returned(self, call: _Call, outputs: Any) -> None:
-        """Notes that an operator has returned. Compares the memory that it used with earlier uses to find races."""
+        """Notes that an operator has returned. Compares the memory that it used with earlier uses, to find races."""
         schema = call.schema
         values = outputs if isinstance(outputs, tuple | list) and len(schema.returns) > 1 else (outputs,)
         for write, value in zip(schema.returns, values, strict=False):
@@ -162,12 +177,12 @@ class Follower(EventHandler):
             self._copied(call, outputs, work)
 
     def reads_host(self, tensor: Any, operator: str) -> None:
-        """Notes that the host reads a tensor without a torch operator, for example by `numpy()`."""
+        """Notes that the host reads a tensor without an operator of torch, for example by `numpy()`."""
         if self.host.is_used and tensor.device.type == "cpu" and (span := span_of(tensor)):
             self.host.used(span, Work(None, 0, operator, user_stack()), write=False)
 
     def replayed(self, captured: Captured) -> None:
-        """Notes the replay of a graph, and compares its work with earlier uses of the memory."""
+        """Notes the replay of a graph. Compares the memory that it uses with earlier uses, to find races."""
         stream = self._current_stream(_device())
         number, at = self._next_number(stream), user_stack()
         for part, name, stack in captured.parts:
@@ -185,13 +200,16 @@ class Follower(EventHandler):
             self.device.record_stream(tensor.untyped_storage().data_ptr(), self._stream(stream.device_index, raw))
 
     def _stream(self, device: int, pointer: int) -> int:
-        """Returns the number of a stream: its pointer, or minus its device for a default stream (pointer 0)."""
+        """Returns the number of a stream: its pointer.
+
+        A default stream has the pointer 0. Its number is minus the index of its device.
+        """
         stream = pointer or -device
         self._device_of.setdefault(stream, device)
         return stream
 
     def _meet(self, stream: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """In a copy between devices, the current streams of both wait for each other."""
+        """Makes the current streams of two devices wait for each other, as a copy between the devices does."""
         *devices, _ = _devices_of(args, kwargs)
         for other in {self._current_stream(device) for device in devices} - {stream}:
             for waited, waits in ((stream, other), (other, stream)):
@@ -199,7 +217,7 @@ class Follower(EventHandler):
                 self.syncs.stream_wait_for_event(waits, _MEETING)
 
     def _current_stream(self, device: int) -> int:
-        """Returns the current stream of a device, ten times as fast as torch.cuda.current_stream()."""
+        """Returns the current stream of a device. Ten times as fast as `torch.cuda.current_stream()`."""
         return self._stream(device, int(torch._C._cuda_getCurrentRawStream(device)))
 
     def _next_number(self, stream: int) -> int:
@@ -218,13 +236,16 @@ class Follower(EventHandler):
                 call.hosts.append((span, write))
 
     def _work(self, work: Work, parts: list[_Part]) -> None:
-        """Compares the memory that this work uses with earlier uses. A part that is read and written counts once."""
+        """Compares the memory that `work` uses with earlier uses.
+
+        A part that `work` both reads and writes counts once, as written.
+        """
         once = {part.span: part for part in sorted(parts, key=lambda part: part.write)}
         for part in once.values():
             self.device.used(part.start, part.end, Use(part.span, part.write, work))
 
     def _copied(self, call: _Call, outputs: Any, work: Work) -> None:
-        """Notes the host memory that a copy may still use although its call has returned."""
+        """Notes the host memory that a copy may still use after its call has returned."""
         args, kwargs = call.args, call.kwargs
         into_first = call.schema.name != "aten::_to_copy"
         blocks = not (kwargs.get("non_blocking") or (into_first and len(args) > 2 and args[2]))
@@ -251,7 +272,7 @@ class Follower(EventHandler):
 
 
 class FollowingMode(TorchDispatchMode):
-    """Reports to `follower` every operator that this thread calls, and those of autograd's threads that work for it."""
+    """Reports to `follower` every operator of this thread, and of the autograd threads that work for this thread."""
 
     supports_higher_order_operators = True
 
@@ -324,7 +345,10 @@ def _device() -> int:
 
 
 def _devices_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[int]:
-    """Yields the devices of an operator: first the one on whose current stream it works."""
+    """Yields the devices of an operator's arguments, and then the current device.
+
+    The first one is the device on whose current stream the operator runs.
+    """
     wanted = kwargs.get("device")
     if isinstance(wanted, torch.device) and wanted.type == "cuda" and wanted.index is not None:
         yield wanted.index

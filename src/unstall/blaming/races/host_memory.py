@@ -19,10 +19,17 @@ class _Copy(NamedTuple):
 
 
 class HostMemory:
-    """Compares uses of host memory with copies that may still be running, and notes the races."""
+    """Compares uses of host memory with copies that may still be running, and notes the races between them."""
 
     def __init__(self, ordered: Ordered, has_ended: Callable[[Work], bool], noted: NotedRaces) -> None:
-        """`ordered` must also take work of the host. `has_ended(work)`: whether the host has waited for this work."""
+        """Makes an empty history of copies.
+
+        Args:
+            ordered: Returns whether a first operation has surely ended before a second one begins. Either may be the
+                host's.
+            has_ended: Returns whether the host has waited for an operation.
+            noted: Collects the races.
+        """
         self._ordered, self._has_ended, self._noted = ordered, has_ended, noted
         self._copies: list[_Copy] = []
 
@@ -32,9 +39,13 @@ class HostMemory:
         return bool(self._copies)
 
     def copies(self, span: Span, work: Work, storage: Any, *, write: bool) -> None:
-        """Notes a copy that was put on a stream. `write`: whether it writes the host's memory.
+        """Notes a copy that was put on a stream.
 
-        `storage` is a weak reference to the storage of the host's tensor.
+        Args:
+            span: The bytes of host memory that the copy uses.
+            work: The copy.
+            storage: A weak reference to the storage of the host's tensor.
+            write: Whether the copy writes the host memory. If false, it only reads it.
         """
         self._drop_ended()
         left = []
@@ -44,7 +55,7 @@ class HostMemory:
         self._copies = [*left, _Copy(span, write, work, storage)]
 
     def used(self, span: Span, work: Work, *, write: bool) -> None:
-        """Compares a use, by the host or by another copy, with the copies that may still be running."""
+        """Compares a use of host memory, by the host or by a copy, with the copies that may still be running."""
         self._drop_ended()
         for copy in self._copies:
             if not (write or copy.write) or not copy.span.touches(span) or self._ordered(copy.work, work):

@@ -20,10 +20,10 @@ class Work:
     """One operation, on a stream or by the host.
 
     Attributes:
-        stream: The stream's handle. -N for the default stream of device N, which has no handle. None for the host.
+        stream: The stream's handle. For the default stream of device N, which has no handle: -N. For the host: None.
         number: How many operations came before this one, on all streams.
         operator: The operator's name.
-        stack: The line that launched the operation. For one in a graph, the line that captured it.
+        stack: The line that launched the operation. For an operation in a graph, the line that captured it.
         backward: Whether the operation belongs to a backward pass.
         replayed: For an operation in a graph, the line that launched the graph.
     """
@@ -48,14 +48,22 @@ class _Pair:
 
 
 class NotedRaces:
-    """Collects races. Calls `changed` whenever it gets the first race of a pair of lines."""
+    """Collects races. Calls `changed` at the first race between two lines."""
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self._pairs: dict[tuple[object, object], _Pair] = {}
         self._changed = changed
 
     def note(self, kind: RaceKind, earlier: Work, later: Work, size_bytes: int, freed: Stack = ()) -> None:
-        """Adds a race: two operations that nothing orders. `freed`: the line that freed the memory in between."""
+        """Adds a race between two operations.
+
+        Args:
+            kind: How the operations use the same memory.
+            earlier: The operation that was issued first.
+            later: The operation that was issued second.
+            size_bytes: How many bytes both use.
+            freed: The line that freed the memory between the two operations; () if it was not freed.
+        """
         key = earlier.stack[:1] or earlier.operator, later.stack[:1] or later.operator
         pair = self._pairs.get(key)
         if pair is None:

@@ -19,7 +19,7 @@ _MODEL = (
 
 
 def why_not() -> str | None:
-    """Returns the reason why races cannot be found with this version of torch, or None if they can."""
+    """Returns why races cannot be found with this version of torch; None if they can be found."""
     torch = sys.modules["torch"]
     for name in ("_activate_gpu_trace", "_cuda_getCurrentRawStream", "_current_graph_task_id"):
         if not hasattr(getattr(torch, "_C", None), name):
@@ -41,8 +41,13 @@ def why_not() -> str | None:
 def listen(callback: Callable[[str], Callable[..., object]]) -> Callable[[], None]:
     """Registers handlers for torch's reports of streams, events, waits and memory.
 
-    Calls `callback(name)` once for the name of each handler method of torch's sanitizer. The function that `callback`
-    returns is then called at each report of this kind. Returns a function that removes all handlers.
+    Each kind of report has a handler method in torch's sanitizer.
+
+    Args:
+        callback: Takes the name of a handler method, and returns the function to call at each report of this kind.
+
+    Returns:
+        A function that removes all handlers.
     """
     sanitizer, trace = _import()
     put_back = _set_aside(sanitizer, trace)
@@ -61,7 +66,7 @@ def listen(callback: Callable[[str], Callable[..., object]]) -> Callable[[], Non
 
 
 def _import() -> tuple[ModuleType, ModuleType]:
-    """Imports torch's sanitizer. If the program has not imported it, keeps the sanitizer's own handler switched off."""
+    """Imports torch's sanitizer. If the program has not done so, keeps the sanitizer's own handler switched off."""
     is_new = "torch.cuda._sanitizer" not in sys.modules
     trace = importlib.import_module("torch.cuda._gpu_trace")
     sanitizer = importlib.import_module("torch.cuda._sanitizer")
@@ -71,9 +76,10 @@ def _import() -> tuple[ModuleType, ModuleType]:
 
 
 def _set_aside(sanitizer: ModuleType, trace: ModuleType) -> Callable[[], None]:
-    """Removes the sanitizer's own handler from torch's callbacks if it is not enabled: it keeps a stack per allocation.
+    """Removes the sanitizer's own handler from torch's callbacks, unless the sanitizer is enabled.
 
-    If the program enables the sanitizer later, the handler is put back. Returns a function that puts it back, too.
+    This handler stores a stack for each allocation. If the program enables the sanitizer later, the handler is put
+    back. Returns a function that puts the handler back.
     """
     whole: Any = getattr(sanitizer, "cuda_sanitizer", None)
     own = getattr(getattr(whole, "dispatch", None), "event_handler", None)

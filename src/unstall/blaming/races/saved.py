@@ -18,17 +18,22 @@ FILE = "races.json"
 
 
 class RacesSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The races that were found. `missing`: the reason why some or all races may be missing."""
+    """The races that were found, as they are saved to a file.
+
+    Attributes:
+        races: The races.
+        missing: Why some or all races may be missing; "" if none should be.
+    """
 
     races: tuple[Race, ...] = ()
     missing: str = ""
 
 
 def keep_races(folder: Path) -> Callable[[], None]:
-    """Looks for races from the time that torch is imported, and saves the races to `folder`.
+    """Looks for races from the time that torch is imported, and saves them to `folder`.
 
-    Returns a function that ends the search. The counts of the races are final after this function was called, or after
-    the process has ended.
+    Returns a function that ends the search. The saved counts are final once this function has been called, or once the
+    process has ended.
     """
     process = os.getpid()
     ends: list[Callable[[], None]] = []

@@ -6,10 +6,14 @@ from typing import Any, NamedTuple
 
 
 class Span(NamedTuple):
-    """The bytes of a tensor: contiguous runs of `run` bytes each, between the addresses `start` and `end` (excluded).
+    """The bytes of a tensor, as contiguous runs of equal size.
 
-    `steps` has for each dimension (number of runs, bytes from one run to the next), outermost first. It is empty if
-    there is only one run.
+    Attributes:
+        start: Address of the first byte.
+        end: Address after the last byte.
+        run: Size of a run, in bytes.
+        steps: For each dimension, (number of runs, bytes from one run to the next), outermost first. Empty if there is
+            only one run.
     """
 
     start: int
@@ -18,8 +22,10 @@ class Span(NamedTuple):
     steps: tuple[tuple[int, int], ...] = ()
 
     def touches(self, other: Span) -> bool:
-        """Returns whether the two spans share bytes. Returns False if that is not known, for example because both have
-        several runs, at different distances."""
+        """Returns whether the two spans share bytes.
+
+        Returns False if this is not known, for example if both spans have several runs with different distances.
+        """
         if self.start >= other.end or other.start >= self.end:
             return False
         if self.start == other.start:
@@ -34,7 +40,10 @@ class Span(NamedTuple):
         return False
 
     def without(self, other: Span) -> list[Span]:
-        """Returns this span without the bytes of `other`. If this span has several runs, returns all of it or none."""
+        """Returns this span without the bytes of `other`, as up to two spans.
+
+        If this span has several runs, returns all of it, or nothing if `other` covers all of it.
+        """
         if self == other:
             return []
         if other.steps or self.start >= other.end or other.start >= self.end:
@@ -46,7 +55,7 @@ class Span(NamedTuple):
 
 
 def span_of(tensor: Any) -> Span | None:
-    """Returns the bytes that a tensor covers, or None if it has no memory."""
+    """Returns the bytes that a tensor covers; None if the tensor has no memory."""
     count = tensor.numel()
     start = tensor.data_ptr() if count else 0
     if not start:
@@ -69,7 +78,7 @@ def span_of(tensor: Any) -> Span | None:
 
 
 def _has_bytes(span: Span, low: int, high: int) -> bool:
-    """Returns whether the span has bytes from `low` up to `high`, counted from its start."""
+    """Returns whether the span has bytes between the offsets `low` and `high` from its start."""
     for length, step in span.steps:
         if low <= 0:
             return high > 0

@@ -19,7 +19,7 @@ _DEPTH = 3
 
 
 def user_stack() -> Stack:
-    """Returns the innermost lines of the user's code in the stack of the calling thread, at most three."""
+    """Returns the three innermost lines of the user's code in the stack of the calling thread, or fewer."""
     found: list[Place] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(found) < _DEPTH:
@@ -31,5 +31,5 @@ def user_stack() -> Stack:
 
 
 def lines_of(stack: Stack) -> tuple[Line, ...]:
-    """Returns the places of a stack as `Line` objects, with their source text."""
+    """Converts the lines of a stack to `Line` objects, and adds their source text."""
     return tuple(Line(file, line, function, linecache.getline(file, line).strip()) for file, line, function in stack)

@@ -19,10 +19,20 @@ from unstall.guest.patching import wrap
 
 
 class RaceWatch:
-    """Finds races until `stop` is called. torch must be imported. Sees only operators of the thread that creates it."""
+    """Finds races until `stop` is called. torch must be imported.
+
+    It sees only operators of the thread that creates it.
+    """
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
-        """Calls `changed` when it finds a race. Raises UnstallError if this version of torch does not fit."""
+        """Begins the search.
+
+        Args:
+            changed: Is called when a race is found.
+
+        Raises:
+            UnstallError: This version of torch is not supported.
+        """
         if why := sanitizer.why_not():
             raise UnstallError(why)
         from unstall.blaming.races.follower import Captured, Follower, FollowingMode
@@ -51,7 +61,7 @@ class RaceWatch:
         self._undo.close()
 
     def _patches(self, torch: Any) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-        """Yields (owner, name, replacement) for the functions of torch that nothing else reports."""
+        """Yields (owner, name, replacement) for each function of torch whose calls torch does not report."""
         cuda = torch.cuda
         yield cuda.Event, "query", self._if_true(self._follower.event_has_ended)
         yield cuda.Event, "elapsed_time", self._elapsed
@@ -70,13 +80,14 @@ class RaceWatch:
         return lambda *args: self._guarded(act, *args)
 
     def turn_off(self) -> None:
-        """Notes no more races from now on. The patches stay."""
+        """Ends the search for races. The patches of torch stay in place."""
         self._on = False
 
     def _guarded(self, act: Callable[..., Any], *args: Any) -> Any:
-        """Calls `act(*args)`, a function of ours. If it raises, hides the error, and notes no more races.
+        """Calls `act(*args)`. If that raises, hides the error from the program, and ends the search for races.
 
-        If another function of ours is running, for example because a tensor was freed in it, `act` is called after it.
+        If such a call is already running, `act` is called after it. This happens, for example, when a tensor is freed
+        during the call.
         """
         if not self._on:
             return None
@@ -148,7 +159,7 @@ class RaceWatch:
 
 
 def _function(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a method as a function, because torch.compile can mark only functions."""
+    """Wraps a method as a function, because torch.compile can only mark functions."""
     return lambda *args, **kwargs: call(*args, **kwargs)
 
 

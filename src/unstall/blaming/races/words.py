@@ -16,7 +16,7 @@ NO_RACE = "no race was seen"
 
 
 def sentence(races: Sequence[Race]) -> str:
-    """Returns a sentence on how many races there are, and between which lines the first one is."""
+    """Returns a sentence with the number of races and the two lines of the first race."""
     first = races[0]
     sides = f"{_at(first.earlier.where)} and {_at(first.later.where)}"
     return (
@@ -25,13 +25,13 @@ def sentence(races: Sequence[Race]) -> str:
 
 
 def blocks_of(races: Sequence[Race]) -> Iterator[Block]:
-    """Yields the part of the report on races, with an entry for each race. Yields nothing without races."""
+    """Yields the part of the report that lists the races, one entry each. Yields nothing if there are no races."""
     if races:
         yield Entries(words(f"Races: {WRONG}"), (), tuple(_entry(race) for race in races))
 
 
 def annotations_of(races: Sequence[Race]) -> Iterator[Annotation]:
-    """Yields a message for each race, at the line of the race's later operation."""
+    """Yields a message for each race, at the line of its later operation."""
     for race in races:
         where = race.later.where
         yield Annotation(
@@ -52,7 +52,7 @@ def _entry(race: Race) -> Entry:
 
 
 def saw_of(race: Race) -> str:
-    """Returns a sentence that names the two operations of a race, and the memory that both use."""
+    """Returns a sentence that names the two operations of a race, and the amount of memory that both use."""
     first, second = (
         f"{short(each.operator)} at {_at(each.where)} on {_on(each)}" for each in (race.earlier, race.later)
     )

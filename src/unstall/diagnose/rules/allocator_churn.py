@@ -29,7 +29,10 @@ _GROWS = (
 
 
 def allocator_churn(run: Run) -> list[Finding]:
-    """Returns one finding per line and kind of memory."""
+    """Returns one finding for each line that gets memory from the driver, or gives it back, in the steady state.
+
+    If a line does so for both device memory and pinned memory, it has two findings.
+    """
     rows = churning(run)
     lost = run.lost_to("allocator")
     of_device = calls_for_device_memory(run)
@@ -44,13 +47,13 @@ def allocator_churn(run: Run) -> list[Finding]:
 
 
 def calls_for_device_memory(run: Run) -> I64:
-    """Returns host rows of the calls that take device memory from the driver, or give it back, in the steady state."""
+    """Returns the host rows of calls that get device memory from the driver, or give it back, in the steady state."""
     rows = churning(run)
     return rows[~named(run.timeline, _PINNED, run.timeline.host.name[rows])]
 
 
 def _fix(run: Run, rows: I64) -> str:
-    """Returns the advice, which depends on who frees the memory. `rows` are calls for device memory."""
+    """Returns the advice, which depends on who frees the memory. `rows` has the calls for device memory."""
     freed = run.timeline.host.kind[rows] == HostKind.FREE
     if not freed.any():
         return _GROWS
@@ -69,7 +72,10 @@ def _calls_empty_cache(run: Run) -> bool:
 
 
 def _for_each_tensor(run: Run, taken: I64, freed: I64) -> bool:
-    """Returns whether memory is taken for many launches, one by one, and mostly given back one by one."""
+    """Returns whether the program allocates memory for many launches one by one, and frees most of it one by one.
+
+    `taken` and `freed` have the host rows of the calls that allocate and free.
+    """
     host = run.timeline.host
     launches = np.sort(host.start[(host.kind == HostKind.LAUNCH) & run.inside])
     before = np.unique(np.searchsorted(launches, host.start[taken]))

@@ -12,7 +12,10 @@ from unstall.timeline.columns import HostMemory
 
 
 def blocking_copy(run: Run) -> list[Finding]:
-    """Returns one finding per line that waited for uploads from unknown memory. Copies without a wait get none."""
+    """Returns one finding for each line that waited for copies to the device from host memory of unknown kind.
+
+    Copies without a wait get no finding.
+    """
     copies = uploads(run, HostMemory.UNKNOWN)
     findings = []
     for group in run.groups(with_waits(run, copies)):

@@ -19,7 +19,7 @@ _AT_MOST = "; the gain is the most there is: if each batch is then ready in time
 
 
 def data_loading(run: Run) -> list[Finding]:
-    """Returns one finding per line that asks a DataLoader for its next batch."""
+    """Returns one finding for each line that asks a DataLoader for its next batch while the device is idle."""
     rows = run.activity.input_rows[run.inside[run.activity.input_rows]]
     gaps = run.gaps_by("input")
     rows = np.union1d(rows, run.gaps.culprit[gaps][run.gaps.culprit[gaps] >= 0]).astype(np.int64)
@@ -55,10 +55,13 @@ def data_loading(run: Run) -> list[Finding]:
 
 
 def _remedy(*, single: bool, ahead: bool, prefetched: bool, elsewhere: bool) -> tuple[str, str]:
-    """Returns (why batches come late, the advice).
+    """Returns (why, fix): why batches come late; the advice.
 
-    `ahead`: a thread already fetches these batches in advance, as `unstall.prefetch` does if it gains time.
-    `prefetched`: unstall.prefetch is known to fetch them. `elsewhere`: a thread fetches other batches in advance.
+    Args:
+        single: Whether the DataLoader makes batches in the main process.
+        ahead: Whether a thread already fetches these batches in advance. `unstall.prefetch` does so if it saves time.
+        prefetched: Whether `unstall.prefetch` is known to fetch these batches.
+        elsewhere: Whether a thread fetches other batches in advance.
     """
     if single and ahead:
         return (
@@ -97,16 +100,16 @@ def _ahead(run: Run, group: Group) -> bool:
 
 
 def _is_short_in_prefetch(run: Run, group: Group) -> bool:
-    """Returns whether these are waits for `unstall.prefetch`, too short to show that workers would gain anything.
+    """Returns whether these are waits for `unstall.prefetch` that are too short for workers to gain anything.
 
-    A wait is too short if it takes no longer than fetching a batch that workers have ready.
+    A wait is too short if it takes no longer than fetching a batch that a worker has ready.
     """
     waits = bool(is_prefetch_wait(run.timeline)[group.rows].all())
     return waits and int(run.host_length[group.rows].mean()) <= FETCH_NS
 
 
 def _by_prefetch(run: Run, group: Group) -> bool:
-    """Returns whether unstall.prefetch asks for the batches; known only if its frames were recorded."""
+    """Returns whether unstall.prefetch asks for the batches. This is known only if its frames were recorded."""
     return bool(run.within(group.rows[:1], _PREFETCH).any())
 
 

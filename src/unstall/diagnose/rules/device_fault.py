@@ -12,7 +12,7 @@ _MOST_INPUTS = 6
 
 
 def device_fault(run: Run) -> list[Finding]:
-    """Returns one finding for each fault, at the line whose work failed."""
+    """Returns one finding for each fault of a device, at the line whose work failed."""
     return [
         finding_of(run, row, fault, "device-fault", title(fault), _saw(run, fault), advice(fault))
         for row, fault in faults_of(run, memory=False)

@@ -43,9 +43,15 @@ _OPTIMIZER_FILE = re.compile(r"(?:.*/)?torch/optim/")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One change to try: the texts of its finding, and `ops`, the kernels that suggest the change.
+    """A change to try, with the texts of its finding.
 
-    If `saw` is "", the finding says how many kernels there are, and their share of the time.
+    Attributes:
+        rule: The rule of the finding.
+        title: The title of the finding.
+        fix: What to try.
+        safe_if: The condition under which the change keeps the program correct.
+        ops: The device rows of the kernels that suggest the change.
+        saw: The evidence. If "", the finding says how many kernels there are, and their share of the time.
     """
 
     rule: str
@@ -57,10 +63,10 @@ class Trial:
 
 
 def device_work(run: Run) -> list[Finding]:
-    """Returns one finding for each thing to try, at the line whose kernels take longest.
+    """Returns one finding for each change to try, at the line whose kernels take longest.
 
-    `exposed` is the time in which these kernels run and nothing else does: no trial gains more. Returns no findings if
-    the device computes for less than half of the time.
+    The finding's exposed time is the time in which only these kernels run, so no change gains more. Returns no findings
+    if the device computes for less than half of the time.
     """
     if run.accounts.busy_ns.compute + run.accounts.busy_ns.both < _BUSY * run.wall:
         return []
@@ -119,10 +125,10 @@ def _trials(run: Run) -> Iterator[Trial]:
 
 
 def _larger_batch(run: Run, kernels: Bool) -> Iterator[Trial]:
-    """Yields a trial if kernels that leave half of the SMs without a block take most of the busy time.
+    """Yields a trial if most of the busy time goes to kernels that leave at least half of the SMs without a block.
 
-    A kernel with only a few blocks less than there are SMs may still fill the device: matrix products that loop over
-    their tiles have about one block per SM at any size. If half of the SMs have no block, twice the batch fits at once.
+    Then twice the batch fits on the device at once. A kernel that leaves fewer SMs without a block may still fill the
+    device. For example, matrix products that loop over their tiles have about one block per SM at any size.
     """
     device = run.timeline.device
     sms = _multiprocessors(run)
@@ -148,7 +154,7 @@ def _larger_batch(run: Run, kernels: Bool) -> Iterator[Trial]:
 
 
 def _multiprocessors(run: Run) -> I64:
-    """Returns the number of SMs of each op's device; 0 if it is not known."""
+    """Returns, for each device op, the number of SMs of its device, or 0 if that is unknown."""
     known = np.array((*run.timeline.meta.multiprocessors, 0), np.int64)
     device = run.timeline.device.device
     of_ops: I64 = known[np.where((device >= 0) & (device < len(known)), device, -1)]
@@ -156,7 +162,7 @@ def _multiprocessors(run: Run) -> I64:
 
 
 def _alone(run: Run, ops: I64) -> int:
-    """Returns the ns of the window in which these device rows run and no other device row does."""
+    """Returns how long these device ops run in the window while no other device op runs, in ns."""
     others = run.ops_inside.copy()
     others[ops] = False
     return run.alone(ops, run.work(others))
@@ -181,14 +187,14 @@ def _finding(run: Run, trial: Trial) -> Finding:
 
 
 def _taken(run: Run, ops: I64) -> int:
-    """Returns ns of the window in which these device rows run."""
+    """Returns how long these device ops run in the window, in ns."""
     chosen = np.zeros(len(run.timeline.device), dtype=np.bool_)
     chosen[ops] = True
     return sum(work.clip(*run.window).total for work in run.work(chosen).values())
 
 
 def _costliest(run: Run, ops: I64) -> Group:
-    """Returns the launches of these device rows, at the place whose kernels take longest."""
+    """Returns the launches of these device ops as one group. Its place is the one whose kernels take longest."""
     device = run.timeline.device
     known = ops[device.launch[ops] >= 0]
     if not len(known):
@@ -199,7 +205,8 @@ def _costliest(run: Run, ops: I64) -> Group:
 
 
 def _mostly(run: Run, ops: I64) -> str:
-    """Returns the name of the kernel in these device rows that takes longest, and its time in a step or in the run."""
+    """Returns a text that names the kernel that takes longest among these device ops, with its time in a step or in the
+    run."""
     device = run.timeline.device
     names, which = np.unique(device.name[ops], return_inverse=True)
     taken = np.bincount(which, (device.end - device.start)[ops])
@@ -210,7 +217,10 @@ def _mostly(run: Run, ops: I64) -> str:
 
 
 def _of_optimizer(run: Run) -> Bool:
-    """Returns which device ops an optimizer's step launched, by torch's annotation or by frames of torch.optim."""
+    """Returns a mask of the device ops that an optimizer's step launched.
+
+    Torch's annotations and the frames of torch.optim show which ops these are.
+    """
     timeline, host, stacks = run.timeline, run.timeline.host, run.timeline.stacks
     steps = (host.kind == HostKind.ANNOTATION) & named(timeline, OPTIMIZER_STEP, host.name)
     stepping = nearest(host.parent, steps) >= 0
@@ -220,8 +230,10 @@ def _of_optimizer(run: Run) -> Bool:
 
 
 def _rows(run: Run, chosen: Bool, kernels: Bool) -> I64:
-    """Returns the chosen device rows that follow each other on a stream, with no other kernel between, in rows of
-    _ROW."""
+    """Returns the device rows of chosen kernels that run in series of at least _ROW.
+
+    The kernels of a series follow each other on a stream, with no other kernel between them.
+    """
     device = run.timeline.device
     order = np.flatnonzero(kernels)
     order = order[np.argsort(device.stream[order], kind="stable")]

@@ -21,8 +21,10 @@ _NAMES = {Kind.SEND_RECEIVE: "send/receive", Kind.OTHER: "collective"}
 
 
 def exposed_comm(run: Run) -> list[Finding]:
-    """Returns one finding per line that starts collectives. `exposed` is the time with a collective and no other
-    work."""
+    """Returns one finding for each line that starts collectives.
+
+    The finding's exposed time is the time in which a collective runs and its device does no other work.
+    """
     device = run.timeline.device
     beside = run.work(run.ops_inside & ~run.comm)
     collectives = np.flatnonzero(run.comm & run.ops_inside & (device.launch >= 0))
@@ -53,7 +55,10 @@ def exposed_comm(run: Run) -> list[Finding]:
 
 
 def _kinds(run: Run, ops: I64, beside: dict[int, Intervals]) -> str:
-    """Returns a text on these collectives by kind and group. Those that run alone for longest come first."""
+    """Returns a text that describes these collectives by kind and process group.
+
+    Collectives that run alone for longest come first. `beside` has the intervals of each device's other work.
+    """
     found = sorted(
         ((run.alone(part.ops, beside), part) for part in alike(run.timeline, ops)), key=lambda pair: -pair[0]
     )
@@ -65,7 +70,10 @@ def _kinds(run: Run, ops: I64, beside: dict[int, Intervals]) -> str:
 
 
 def _described(run: Run, part: Alike, alone: int) -> str:
-    """Returns count, kind, group, bytes, bandwidth and times; what is not known is left out."""
+    """Returns a text with the collectives' count, kind, group, bytes, bandwidth and times.
+
+    What is unknown is left out. `alone` is how long they run with nothing beside them, in ns.
+    """
     text = counted(len(part.ops), _NAMES.get(part.kind, part.kind.value))
     if part.ranks > 0:
         text += f" among {counted(part.ranks, 'rank')}"

@@ -13,7 +13,10 @@ _WORTH = 0.005  # of the window
 
 
 def first_use(run: Run) -> list[Finding]:
-    """Returns one finding per line. `exposed` is the idle time during first use, without the recorder's part."""
+    """Returns one finding for each line that makes the device idle because it uses something for the first time.
+
+    The finding's exposed time is the idle time during first uses, without the part that is due to the recorder.
+    """
     host, gaps = run.timeline.host, run.gaps
     allocating = run.gaps_by("allocator")
     idle = np.union1d(run.gaps_by("startup"), allocating[np.isin(gaps.culprit[allocating], growing(run))])

@@ -27,13 +27,18 @@ _READS: tuple[Read, ...] = ("", "value", "data")
 
 
 def host_wait(run: Run) -> list[Finding]:
-    """Returns one finding per line, operator and way of waiting. Waits for uploads belong to the copy rules."""
+    """Returns one finding for each line, operator and kind of wait.
+
+    Waits for copies to the device belong to the rules on copies.
+    """
     return [_finding(run, way, group) for way, group in waits_by_way(run)]
 
 
 def waits_by_way(run: Run) -> Iterator[tuple[Way, Group]]:
-    """Yields (way of waiting, waits), grouped by line and operator. Leaves out the waits of the recorder, of
-    `empty_cache` and of unstall's helpers."""
+    """Yields (way, waits): a kind of wait in `WAYS`; the waits of this kind at one line and in one operator.
+
+    Leaves out the waits of the recorder, of `empty_cache` and of unstall's helpers.
+    """
     rows = other_waits(run)
     rows = rows[run.inside[rows]]
     ways = _ways(run, rows)
@@ -73,7 +78,7 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
 
 
 def _in_library(run: Run, group: Group) -> str:
-    """Returns the most common places in libraries where these waits are; empty if none is in a library."""
+    """Returns the places in libraries at which most of these waits are, as text, or "" if no wait is in a library."""
     keys = np.stack([run.timeline.host.stack[group.rows], run.places.frame[group.rows]])
     found: Counter[str] = Counter()
     for (stack, user), count in zip(*_distinct(keys), strict=True):
@@ -94,8 +99,11 @@ def _distinct(keys: NDArray[np.integer]) -> tuple[list[list[int]], list[int]]:
 
 
 def _library_line(run: Run, stack: int, user: int) -> str:
-    """Returns the innermost frame between a wait and the user's line that is not a tensor method; empty if there is
-    none."""
+    """Returns the innermost library frame between a wait and the user's line, as text, or "" if there is none.
+
+    Methods of tensors do not count. `stack` and `user` are rows of `timeline.stacks`: the frame of the wait, and the
+    frame of the user's line.
+    """
     timeline = run.timeline
     while stack >= 0 and stack != user:
         line = int(timeline.stacks.line[stack])
@@ -115,13 +123,16 @@ def _edit(run: Run, way: Way, group: Group) -> str:
 
 
 def _reads_data(run: Run, way: Way, group: Group) -> bool:
-    """Returns whether the advice is to copy data into pinned memory without waiting; a single value stays on the
-    device."""
+    """Returns whether the host waits for data that is larger than a single value.
+
+    If so, the advice is to copy the data into pinned memory without waiting. A single value can stay on the device
+    instead.
+    """
     return way.rule == "sync-cpu" and bool((_bytes_read(run, group.rows) > READ_BACK_BYTES).any())
 
 
 def _for_what(run: Run, way: Way, group: Group) -> str:
-    """Returns words for what the host reads, if the way of waiting was recognised by what the host reads."""
+    """Returns a text that says how much the host reads, or "" if the kind of wait does not depend on that."""
     if way.read is None:
         return ""
     sizes = np.unique(_bytes_read(run, group.rows))
@@ -134,8 +145,10 @@ def _for_what(run: Run, way: Way, group: Group) -> str:
 
 
 def _ways(run: Run, rows: I64) -> I64:
-    """Returns an index into WAYS for each wait, or -1 for waits of the recorder, `empty_cache` and unstall's
-    helpers."""
+    """Returns the kind of each wait, as an index into WAYS.
+
+    Returns -1 for waits of the recorder, of `empty_cache` and of unstall's helpers.
+    """
     host, timeline = run.timeline.host, run.timeline
     top = run.places.top_op[rows]
     op = np.where(top >= 0, host.name[np.maximum(top, 0)], -1)
@@ -150,8 +163,18 @@ def _ways(run: Run, rows: I64) -> I64:
 
 
 def _way(run: Run, op: int, call: int, stack: int, user: int, read: int, kernel: int, *, bare: bool) -> int:
-    """Returns an index into WAYS. The arguments are text indices and rows of Stacks; `read` is 1 for a value, 2 for
-    more."""
+    """Returns the kind of a wait as an index into WAYS, or -1 if the recorder, `empty_cache` or unstall's helpers wait.
+
+    Args:
+        run: The run.
+        op: The name of the operator around the wait, as an index into `timeline.strings`, or -1.
+        call: The name of the call that waits, as an index into `timeline.strings`.
+        stack: The innermost frame of the wait, as a row of `timeline.stacks`, or -1.
+        user: The user's innermost frame, as a row of `timeline.stacks`, or -1.
+        read: What the host reads: 0 for nothing, 1 for a value, 2 for more data.
+        kernel: The name of the last op before the copy, as an index into `timeline.strings`, or -1.
+        bare: Whether no operators were recorded. Then the operator is found from the frames instead of `op`.
+    """
     text = run.timeline.text
     frames = _frames(run, stack, user)
     if _RECORDER.search(frames) or _ALLOCATOR.search(frames) or is_ours(frames):
@@ -162,7 +185,7 @@ def _way(run: Run, op: int, call: int, stack: int, user: int, read: int, kernel:
 
 
 def _bytes_read(run: Run, rows: I64) -> I64:
-    """Returns how many bytes are copied to the host in the copy call of each wait; 0 if none."""
+    """Returns how many bytes each wait's copy call copies to the host, or 0 for a wait without a copy to the host."""
     host, device = run.timeline.host, run.timeline.device
     down = np.flatnonzero((device.direction == CopyDirection.DEVICE_TO_HOST) & (device.launch >= 0))
     total = np.zeros(len(host) + 1, dtype=np.int64)
@@ -175,7 +198,11 @@ def _copy_call(run: Run, rows: I64) -> I64:
 
 
 def _last_kernel(run: Run, rows: I64) -> I32:
-    """Returns the name of the op that the same thread launched last before the wait's copy, on the same line, or -1."""
+    """Returns, for each wait, the name of the last op that was launched before the copy for which the host waits, or
+    -1.
+
+    The name is an index into `timeline.strings`. Only a launch by the same thread at the same line counts.
+    """
     host, device = run.timeline.host, run.timeline.device
     launched = np.flatnonzero(device.launch >= 0)
     name = np.full(len(host), -1, dtype=np.int32)
@@ -190,7 +217,7 @@ def _last_kernel(run: Run, rows: I64) -> I32:
 
 
 def _frames(run: Run, stack: int, user: int) -> str:
-    """Returns the frames from the innermost one out to the user's, one per line of text."""
+    """Returns the frames from `stack` outward until `user`, the user's frame, as text with one frame per line."""
     timeline = run.timeline
     parent: I32 = timeline.stacks.parent
     frames = []

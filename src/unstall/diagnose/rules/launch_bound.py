@@ -18,11 +18,14 @@ _FAR_AHEAD = 2  # ops queued: fewer are not worth mentioning
 
 
 def launch_bound(run: Run, function: int | None = None) -> list[Finding]:
-    """Returns one finding, at the innermost function with most of the idle time, or at `function`, a row of Stacks.
+    """Returns one finding for a function whose launches come too late, so that the device idles.
 
-    A graph would capture this function. If the host is late only after pauses, the finding is harmless, unless a graph
-    gains something there. Without stacks, there is one finding for each of the costliest places. A place with
-    little else than tiny kernels gets a finding of tiny_kernels instead.
+    It is the innermost function with most of the idle time, or `function` (a row of `timeline.stacks`). A graph would
+    capture this function. If the host is late only after pauses, the finding is harmless, unless a graph gains
+    something there.
+
+    Without stacks, each of the costliest places has a finding. A place with little else than tiny kernels gets a
+    finding of the rule tiny_kernels instead.
     """
     lost = run.lost_to("launch")
     return [_finding(run, late, lost) for late in divide(run, function)[0]]
@@ -50,7 +53,10 @@ def _finding(run: Run, late: Late, lost: I64) -> Finding:
 
 
 def _how_late(run: Run, group: Group, lost: I64) -> str:
-    """Returns how many launches came after the device had run dry, and how far ahead the host was at the others."""
+    """Returns a text that says how many launches came after the device had run out of work.
+
+    If the other launches had several ops queued before them, the text says how many.
+    """
     calls, depth = run.launch_depth
     others = depth[np.isin(calls, group.rows[lost[group.rows] == 0])]
     late = len(group.rows) - len(others)
@@ -60,10 +66,11 @@ def _how_late(run: Run, group: Group, lost: I64) -> str:
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
-    """Returns the lines at which most of the idle time ends, except the finding's own line, and the functions that are
-    called there.
+    """Returns texts that name the lines with most of the idle time before their launches, and the functions called
+    there.
 
-    Two functions with the same name in a file can be told apart only if exact lines are known.
+    The finding's own line is left out. Two functions with the same name in a file can be distinguished only if the
+    recorder knew which lines ran.
     """
     exposed, own = int(lost[group.rows].sum()), run.where(group)
     parts = sorted(
@@ -80,7 +87,10 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
-    """Returns (the advice, when it is safe, the edit that models it)."""
+    """Returns (fix, safe_if, edit): the advice; the condition under which it is safe; the edit that models it.
+
+    The edit is None if most of the group's launches are graph launches.
+    """
     replayed = run.timeline.host.kind[group.rows] == HostKind.GRAPH_LAUNCH
     if replayed.mean() > _MOSTLY:
         return (
@@ -107,8 +117,10 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
 
 
 def _cut_out(run: Run, group: Group, *, maybe: bool) -> str:
-    """Returns the advice for a function that cannot be captured as it is, because it holds the loop over the steps, or
-    may hold it."""
+    """Returns the advice for a function that contains the loop over the steps, and so cannot be captured as it is.
+
+    With `maybe`, it is not certain that the function contains the loop.
+    """
     lines = lines_of(run, group)
     what = f"put what each step does here{f' ({lines})' if lines else ''} into a function"
     if maybe:

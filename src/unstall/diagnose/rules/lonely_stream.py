@@ -15,8 +15,10 @@ _ADDS_GRADIENTS = "torch::autograd::AccumulateGrad"  # autograd chooses its stre
 
 
 def lonely_stream(run: Run) -> list[Finding]:
-    """Returns one finding per line. `exposed` is the time that the stream ran alone. Collectives have their own
-    rule."""
+    """Returns one finding for each line whose work on another stream overlaps with hardly anything.
+
+    The finding's exposed time is the time in which this work ran alone. Collectives belong to another rule.
+    """
     device = run.timeline.device
     findings = []
     for number in np.unique(device.device):
@@ -50,9 +52,9 @@ def lonely_stream(run: Run) -> list[Finding]:
 
 
 def _lonely(run: Run, number: int, here: Bool) -> dict[int, tuple[int, int]]:
-    """Returns the streams of the device that hardly overlap with any other, with (ns at work, ns of overlap).
+    """Returns the streams of a device that hardly overlap with any other stream of the device.
 
-    The stream with the most ops is left out.
+    For each stream, the result has (ns at work, ns of overlap). The stream with the most ops is left out.
     """
     device = run.timeline.device
     counts = np.bincount(device.stream[here], minlength=1)
@@ -67,7 +69,7 @@ def _lonely(run: Run, number: int, here: Bool) -> dict[int, tuple[int, int]]:
 
 
 def _names(run: Run, streams: list[int]) -> str:
-    """ "stream 20", "streams 20 and 24", "5 streams"."""
+    """Returns the streams as text, such as "stream 20", "streams 20 and 24" or "5 streams"."""
     names = [str(int(run.timeline.streams.stream[stream])) for stream in streams]
     if len(names) > 2:
         return f"{len(names)} streams"

@@ -16,7 +16,10 @@ _SMALL_BYTES = 64 << 10  # per copy; up to this size the driver stages the data 
 
 
 def pageable_copy(run: Run) -> list[Finding]:
-    """Returns one finding per line. `wait` is the time in the copy calls and in the syncs that wait for the copies."""
+    """Returns one finding for each line that copies from pageable memory to the device.
+
+    The finding's wait is the time in the copy calls and in the synchronisations that wait for the copies.
+    """
     device = run.timeline.device
     copies = uploads(run, HostMemory.PAGEABLE)
     findings = []
@@ -54,7 +57,7 @@ def pageable_copy(run: Run) -> list[Finding]:
 
 
 def _remedy(source: CopySource, *, small: bool, once: bool) -> tuple[str, str, str]:
-    """Returns (the advice, when it is safe, the edit that models it)."""
+    """Returns (fix, safe_if, edit): the advice; the condition under which it is safe; the edit that models it."""
     if source == "made" and small and once:
         return (
             "make the tensor on the device (torch.full, torch.arange with device=…)",

@@ -15,9 +15,10 @@ _WORTH = 0.05  # of the window
 
 
 def partial_overlap(run: Run) -> list[Finding]:
-    """Returns one finding per line. `exposed` is the time in which these copies ran and nothing computed.
+    """Returns one finding for each line whose copies overlap with computation only in part.
 
-    Copies on a stream that overlaps with nothing belong to lonely_stream.
+    The finding's exposed time is the time in which these copies ran and nothing computed. Copies on a stream that
+    overlaps with nothing belong to the rule lonely_stream.
     """
     device = run.timeline.device
     kernels = (device.kind != DeviceKind.COPY) & run.ops_inside

@@ -34,8 +34,10 @@ _WORK_ELSEWHERE = (
 
 
 def python_bound(run: Run) -> list[Finding]:
-    """Returns a finding for each line of Python that ran while the device waited. If no line is known, the next launch
-    gets the finding."""
+    """Returns one finding for each line of Python that ran while the device waited.
+
+    If that line is unknown, the finding is at the line of the next launch.
+    """
     lost, of_threads = run.lost_to("python"), is_waiting_for_thread(run.timeline)
     idle = run.accounts.idle_ns
     findings = []
@@ -86,11 +88,12 @@ def _within(run: Run, group: Group) -> str:
 
 
 def _after(run: Run, group: Group) -> str:
-    """Returns the line of these threads' previous call, if it is the same for most of the group and not the group's
-    own.
+    """Returns a text that names the line of the call before these events, or "".
 
-    For calls on autograd's threads, the previous call of any thread counts, because backward() on another thread starts
-    them. Without recorded operators, autograd's threads cannot be identified.
+    The text is "" unless most of the events have the same line before them, and it is not the group's own line.
+    Usually, only calls on the event's thread count. For events on autograd's threads, calls on any thread count,
+    because backward() on another thread starts these events. If no operators were recorded, calls on any thread count
+    for all events, because autograd's threads cannot be identified.
     """
     host = run.timeline.host
     operation = run.places.operation[group.rows]

@@ -20,20 +20,21 @@ _SAFE_IF = "always: the program then computes what its code says"
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One of the two accesses of a race, with all streams on which its line makes this access."""
+    """One of the two accesses of a race, with all streams on which the access is made."""
 
     place: int
     op: str
     streams: tuple[int, ...]  # rows of Streams; none for the host
 
     def told(self, run: Run) -> str:
-        """Returns "aten::sum at train.py:12 on stream 7", without the line if it is unknown."""
+        """Returns the access as text, such as "aten::sum at train.py:12 on stream 7", or without the line if it is
+        unknown."""
         where = run.places.where(self.place, -1, None)
         line = f" at {where.file}:{where.line}" if where.file else ""
         return f"{self.op}{line} on {self.named(run) or 'the host'}"
 
     def named(self, run: Run) -> str | None:
-        """Returns the names of the streams, or None for the host."""
+        """Returns the names of the streams as text, or None if the host makes the access."""
         if not self.streams:
             return None
         table = run.timeline.streams
@@ -49,8 +50,10 @@ class _Side:
 
 
 def race(run: Run) -> list[Finding]:
-    """Returns one finding for each kind of race and pair of places, at the later access. Races are searched in the
-    whole run, not only in its steps."""
+    """Returns one finding for each kind of race and pair of places, at the place of the later access.
+
+    This covers the whole run, not only its steps.
+    """
     races = run.timeline.races
     by_pair: dict[tuple[int, _Line, _Line], list[int]] = {}
     for row, kind in enumerate(races.kind.tolist()):
@@ -83,7 +86,10 @@ def race(run: Run) -> list[Finding]:
 
 
 def _line(run: Run, row: int, stream: int) -> _Line:
-    """Returns the place and the operator of an access, and whether it is the device's."""
+    """Returns (place, operator, device): where an access is; its operator; whether the device makes it.
+
+    `row` is the host row of the access, or -1. `stream` is its stream, or below 0 for an access by the host.
+    """
     if row < 0:
         return -1, "an operation", stream >= 0
     name = run.places.op_name(row) or run.timeline.text(int(run.timeline.host.name[row]))

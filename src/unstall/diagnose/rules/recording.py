@@ -25,7 +25,7 @@ _FIXES: dict[Recorder | None, str] = {
 
 
 def recording(run: Run) -> list[Finding]:
-    """Returns at most one finding: the recorder's own events, if they took a notable time."""
+    """Returns at most one finding, on the recorder's own events, if recording took a notable time."""
     host, gaps = run.timeline.host, run.gaps
     overheads = np.flatnonzero((host.kind == HostKind.OVERHEAD) & run.inside)
     during = run.activity.recorder.covered(host.start[overheads], host.end[overheads])

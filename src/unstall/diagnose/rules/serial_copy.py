@@ -13,9 +13,10 @@ _WORTH = 0.01  # of the window
 
 
 def serial_copy(run: Run) -> list[Finding]:
-    """Returns one finding per line. `exposed` is the time in which these copies ran and nothing computed.
+    """Returns one finding for each line whose copies run on the stream of the computation.
 
-    Waits for these copies belong to the rules on pageable and pinned copies.
+    The finding's exposed time is the time in which these copies ran and nothing computed. Waits for these copies belong
+    to the rules on pageable and pinned copies.
     """
     device = run.timeline.device
     kernels = (device.kind != DeviceKind.COPY) & run.ops_inside

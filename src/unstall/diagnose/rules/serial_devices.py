@@ -13,9 +13,10 @@ _WORTH = 0.05  # of the window
 
 
 def serial_devices(run: Run) -> list[Finding]:
-    """Returns one finding per line whose launches were held by an event.
+    """Returns one finding for each line whose launches waited for an event on an idle device while another device
+    worked.
 
-    `exposed` is the idle time in which another device was busy, as a mean over the devices.
+    The finding's exposed time is the idle time in which another device was busy, as a mean over the devices.
     """
     turns = waits_for_others(run)
     if not turns:

@@ -11,7 +11,8 @@ _WORTH = 0.005  # of the window
 
 
 def stream_wait(run: Run) -> list[Finding]:
-    """Returns one finding per line whose launches were held by an event."""
+    """Returns one finding for each line whose launches had to wait for another stream's event while the device was
+    idle."""
     lost = run.lost_to("event")
     findings = []
     for group in run.lines(np.flatnonzero(lost)):

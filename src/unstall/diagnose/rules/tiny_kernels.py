@@ -8,10 +8,10 @@ from unstall.result import Finding
 
 
 def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
-    """Returns one finding per line of tiny kernels, except lines in the stretch that launch_bound reports.
+    """Returns one finding for each line that launches many tiny kernels, except for lines that launch_bound reports.
 
-    `function`, if given, is the function of that stretch. `exposed` is the idle time between these kernels: launches
-    and latency.
+    `function` is the function that launch_bound reports, as a row of `timeline.stacks`. If None, launch_bound finds it.
+    The exposed time is the idle time between these kernels, which is due to launches and latency.
     """
     between = run.lost_to("launch", "latency")
     return [

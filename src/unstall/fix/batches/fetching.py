@@ -24,7 +24,7 @@ _ROOM = 16  # batches that the device has not reached yet may take 1/16 of its m
 
 
 class NoRoomAheadError(Exception):
-    """The device has no memory for more batches until the program has finished with earlier ones."""
+    """The device has no memory for further batches until the program has finished with earlier batches."""
 
 
 class StatefulLoader(Protocol):
@@ -37,7 +37,8 @@ class StatefulLoader(Protocol):
 
 @dataclass(slots=True)
 class FetchedBatch:
-    """A batch that was fetched and, usually, sent to the device. Times in ns."""
+    """A batch that was fetched from the loader. Unless the device had no memory for it, it was also sent to the
+    device. Times are in ns."""
 
     value: object  # the loader's batch, if it is not sent yet
     sent: Sent[object] | None  # None: the device had no memory for it, or it was handed on
@@ -50,10 +51,8 @@ class FetchedBatch:
 
 
 class Room:
-    """Limits how far batches run ahead of the device.
-
-    Adds up the bytes of all batches that the program got and that the device has not finished with.
-    """
+    """Limits the device memory of batches in use. A batch is in use from the moment at which the program receives it
+    until the device has finished with it."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self._limit = accelerator.total_bytes() // _ROOM
@@ -65,7 +64,7 @@ class Room:
             self._out.append((done, size_bytes))
 
     def wait_for(self, size_bytes: int) -> None:
-        """Waits until a batch of `size_bytes` may be copied to the device."""
+        """Waits until the device has room for one more batch, of `size_bytes`."""
         while True:
             with self._lock:
                 while self._out and self._out[0][0].query():
@@ -76,21 +75,22 @@ class Room:
             oldest.synchronize()
 
     def shrink(self) -> None:
-        """Waits until the device has finished with all batches. Afterwards, `wait_for` always waits for all of them."""
+        """Waits until the device has finished with all batches that the program received. From now on, each call of
+        `wait_for` waits for that, too."""
         self._limit = 0
         self.wait_for(1)
 
 
 def pins_by_itself(loader: object) -> bool:
-    """Returns whether the loader itself fetches ahead (by workers) and pins batches (by a thread).
+    """Returns whether the loader fetches batches ahead in worker processes, and pins them in a thread of its own.
 
-    If so, only that thread writes to the pinned memory.
+    If so, only the pinning thread writes to the pinned memory.
     """
     return isinstance(loader, DataLoader) and loader.num_workers > 0 and loader.pin_memory
 
 
 class Batches:
-    """A loader's batches, sent to the device one by one. Used by one thread at a time."""
+    """Fetches a loader's batches and sends each to the device. Only one thread may use this object at a time."""
 
     def __init__(self, loader: Iterable[object], accelerator: Accelerator, sender: Sender, room: Room) -> None:
         self._loader = loader
@@ -105,15 +105,16 @@ class Batches:
         self.has_state = hasattr(loader, "state_dict")
 
     def state(self) -> Mapping[str, object]:
-        """Returns the loader's state after the last batch that was fetched."""
+        """Returns the loader's `state_dict()` after the batch that was fetched last."""
         return copy.deepcopy(cast(StatefulLoader, self._loader).state_dict())
 
     def next(self, before: dict[str, object] | None = None) -> FetchedBatch:
-        """Fetches and sends the next batch. `before`: the current states of the random generators, if known.
+        """Fetches the next batch and sends it to the device. `before` has the current states of the random generators,
+        if the caller knows them.
 
         Raises:
             StopIteration: The loader has no more batches.
-            NoRoomAheadError: The previous batch was fetched, but did not fit into the device's memory.
+            NoRoomAheadError: Batches are fetched ahead, and the previous batch did not fit into the device's memory.
         """
         if self.ahead and self._full:
             raise NoRoomAheadError
@@ -143,7 +144,8 @@ class Batches:
         return FetchedBatch(held, sent, fetch_ns, stage_ns, frozenset(drawn), on_device, state, after)
 
     def send(self, value: object) -> Sent[object]:
-        """Copies a batch to the device. If memory runs out, waits for earlier batches and tries once more."""
+        """Begins to copy a batch to the device. If device memory runs out, waits until the device has finished with
+        earlier batches, and tries once more."""
         try:
             return self._sender.send(value, self._stream, self._room.wait_for, patient=self.ahead)
         except torch.OutOfMemoryError:

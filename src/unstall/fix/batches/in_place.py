@@ -28,15 +28,22 @@ News = Literal["starved", "fed", "not at hand"]
 
 
 class InPlace:
-    """A plain loop over batches that adds almost no work and measures few batches.
+    """Fetches batches on the program's own thread, and copies them to the device on the program's own stream. Adds
+    almost no work to a plain loop, and measures few batches.
 
     Used if the loop is limited by the host, or by the loader's pinning thread, which needs the GIL.
     """
 
     def __init__(self, accelerator: Accelerator, counters: PrefetchCounters, of_workers: int | None) -> None:
-        """`of_workers` is the number of batches that the loader's workers may have ready at the start. These batches do
-        not show how fast the workers are. None: the loader has no workers, and its batches are small and ready at
-        once."""
+        """Prepares the loop.
+
+        Args:
+            accelerator: The device.
+            counters: The statistics to add to.
+            of_workers: How many batches the loader's workers may have ready at the start. These batches do not show
+                how fast the workers are. None if the loader has no workers; the loop then expects small batches that
+                are ready at once.
+        """
         self._accelerator, self._counters = accelerator, counters
         self._device = accelerator.device
         self._from_workers = of_workers is not None
@@ -46,7 +53,8 @@ class InPlace:
         self.news: News | None = None  # result of the last measurement; the caller clears it
 
     def batch(self, batches: Batches, entered: int) -> object:
-        """Returns the next batch, on the device, or ENDED. `entered`: the time in ns when the program asked for it."""
+        """Returns the next batch with its tensors on the device. Returns ENDED if the loader has no more batches.
+        `entered` is the time in ns when the program asked for the batch."""
         self._unseen += 1
         looks = self._unseen >= self._apart
         asked = self._asked_now() if looks and self._from_workers else None
@@ -67,17 +75,19 @@ class InPlace:
     def note_dry(self, asked: torch.Event) -> None:
         """Notes whether the device had run out of work when the program asked for a batch.
 
-        `asked` is an event that the program recorded at that time, after all the work that it had queued.
+        `asked` is an event that was recorded on the program's stream at that time.
         """
         dry = self._counters.dry
         self._counters.dry = max(1, dry + 1) if asked.query() else min(-1, dry - 1)
 
     def is_starved(self) -> bool:
-        """Returns whether the device had no work left when the program asked for each of the last `_STEADY` batches."""
+        """Returns whether the device had no work left at each of the last four measurements, when the program asked
+        for a batch."""
         return self._counters.dry >= _STEADY
 
     def is_fed(self) -> bool:
-        """Returns whether the device had work left when the program asked for each of the last `_STEADY` batches."""
+        """Returns whether the device had work left at each of the last four measurements, when the program asked for a
+        batch."""
         return self._counters.dry <= -_STEADY
 
     def _sent_from_pinned(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -87,7 +97,8 @@ class InPlace:
         return tensor.to(self._device, non_blocking=not tensor.is_pinned())
 
     def _asked_now(self) -> torch.Event:
-        """Records an event now. Called for few batches: recording releases the GIL to the loader's pinning thread."""
+        """Records an event on the program's stream. Called for few batches only, because recording releases the GIL,
+        and the loader's pinning thread then takes it."""
         asked = self._accelerator.event()
         asked.record(self._accelerator.current())
         return asked

@@ -40,9 +40,10 @@ _JITTER = 2.0  # fetches are uneven if the longest takes more than 2 times the m
 
 
 class Iteration:
-    """An iterator over batches on the device.
+    """An iterator over a loader's batches that yields them with their tensors on the device.
 
-    Its thread stops when the loader ends, or when the iterator is closed or dropped.
+    If batches are fetched ahead on another thread, the thread stops when the loader ends, or when the iterator is
+    closed or dropped.
     """
 
     def __init__(
@@ -132,9 +133,10 @@ class Iteration:
             self._passes.leave(producer)
 
     def step_aside(self) -> None:
-        """Stops fetching ahead. From now on, fetches a batch when the program asks for it and none is ready.
+        """Stops fetching ahead. From now on, the program's own thread fetches a batch if none is ready.
 
-        Called when another iteration of the loader begins, since no two threads may use the loader.
+        Called when another iteration of the same loader begins, because two threads must not use the loader at the
+        same time.
         """
         if self._producer is not None or (self._batches is not None and self._batches.watch_rng):
             self._held = self._held or _ANOTHER
@@ -148,8 +150,8 @@ class Iteration:
         self.close()
 
     def _sender(self) -> Sender:
-        """Returns the sender of earlier passes, which knows how the loader uses memory. If another pass is using it,
-        returns a new one."""
+        """Returns the `Sender` of earlier passes over the loader, which has learned whether the loader reuses its
+        memory. Returns a new `Sender` if another pass is using that one, or if there is none for this device."""
         kept, loader = self._passes.sender, self._loader
         others = self._passes.others_are_open(self)
         if kept is not None and kept.accelerator is self._accelerator and not others:
@@ -181,7 +183,8 @@ class Iteration:
             raise
 
     def _from_producer(self) -> FetchedBatch | None:
-        """Returns the producer's next batch, or None if the producer ended before the loader did."""
+        """Returns the next batch that the producer's thread fetched. Returns None if that thread stopped before the
+        loader's end."""
         assert self._producer is not None
         made = batch_waits.waited_for(self._taken)
         if isinstance(made, FetchedBatch):
@@ -197,7 +200,7 @@ class Iteration:
         return None
 
     def _taken(self) -> object:
-        """Waits for the producer's next result."""
+        """Waits for the next result of the producer's thread, and returns it."""
         assert self._producer is not None
         made = self._producer.take()
         if isinstance(made, FetchedBatch) and made.sent is not None:
@@ -214,7 +217,7 @@ class Iteration:
             self._change("beside")
 
     def _chosen(self) -> _Mode:
-        """Decides how batches are fetched from here on."""
+        """Decides how the next batches are fetched, and returns that mode."""
         if self._mode == "look":
             enough = _LOOKED_AT if self._depth == "auto" and not self._passes.depth else 2
             if self._depth != "auto" and self._batches is not None and not self._batches.watch_rng:
@@ -281,7 +284,8 @@ class Iteration:
         self._go_ahead(min(fitting, _DEEP if uneven else _DEPTH), "fetched ahead by a thread")
 
     def _fitting(self, size_bytes: int) -> int:
-        """Returns how many batches ahead fit in half of the memory that the program has not needed so far."""
+        """Returns how many batches of `size_bytes` fit into half of the spare device memory. Spare is what was free
+        even at the peak of the program's use of memory."""
         return int(_ROOM_AHEAD * self._accelerator.unneeded_bytes()) // max(size_bytes, 1)
 
     def _go_ahead(self, depth: int, why: str) -> None:
@@ -292,7 +296,8 @@ class Iteration:
         self._producer = Producer(self._batches.next, depth, self._accelerator.enter)
 
     def _stop_ahead(self, mode: Literal["again", "beside"], why: str) -> None:
-        """Stops the producer. The batches that it has fetched are returned before any others."""
+        """Makes the producer's thread fetch no more batches. The batches that it has already fetched are yielded
+        first."""
         assert self._producer is not None
         self._producer.stop()
         self._change(mode, why)
@@ -364,7 +369,8 @@ class Iteration:
 
 
 def _raise(ended: ProducerEnded) -> NoReturn:
-    """Raises the loader's error. No frame of its traceback refers to the error, since that would be a cycle."""
+    """Raises the error that ended the producer's thread. Removes all references to the error from the frames of its
+    traceback, because they would form reference cycles."""
     error, ended.error = ended.error, StopIteration()
     try:
         raise error
@@ -373,8 +379,8 @@ def _raise(ended: ProducerEnded) -> NoReturn:
 
 
 def _held_ready(loader: DataLoader[object]) -> int:
-    """Returns how many batches the workers may have ready before the first is asked for. At most half of all batches,
-    so that the rest of a short loop can still be measured."""
+    """Returns how many batches the loader's workers may have ready before the program asks for the first one. The
+    result is at most half of all batches, so that a short loop can still be measured."""
     ready = int(loader.num_workers * (getattr(loader, "prefetch_factor", None) or 1))
     try:
         return min(ready, len(loader) // 2)
@@ -383,7 +389,7 @@ def _held_ready(loader: DataLoader[object]) -> int:
 
 
 def _why_beside(loader: object, depth: int | Literal["auto"]) -> str | None:
-    """Returns why fetching on another thread could change the program's results. None if it could not."""
+    """Returns a reason why fetching on another thread could change the program's results; None if it could not."""
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         return "a torch mode is on in the program's thread"
     if depth == "auto" and isinstance(loader, DataLoader) and loader.num_workers == 0:

@@ -15,7 +15,8 @@ HANDING_OVER_NS = 20_000  # least time to pass a batch between threads
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBatch:
-    """Measurements of a batch. They hold no reference to its tensors, so only the program keeps the tensors alive."""
+    """Measurements of a batch. They hold no reference to the batch's tensors, so that the program can free the
+    tensors."""
 
     batch: FetchedBatch
     pinned: bool
@@ -29,7 +30,8 @@ class MeasuredBatch:
         return self.batch.stage_ns + int(milliseconds(self.start, self.end) * 1e6)
 
     def is_small(self) -> bool:
-        """Returns whether all tensors are small and pageable. The driver copies such tensors without a wait."""
+        """Returns whether all tensors of the batch are small and in pageable memory. The driver copies such tensors to
+        the device without waiting for the device."""
         return self.largest_bytes <= SMALL_BYTES and not self.pinned
 
     def is_at_hand(self) -> bool:
@@ -37,5 +39,6 @@ class MeasuredBatch:
 
 
 def at_hand(largest_bytes: int, fetch_ns: int) -> bool:
-    """Returns whether a batch is so small and so fast to fetch that prefetching gains nothing, even for short steps."""
+    """Returns whether a batch is so small and so fast to fetch that prefetching gains nothing, however short a step
+    is."""
     return largest_bytes <= SMALL_BYTES and fetch_ns < HANDING_OVER_NS

@@ -12,7 +12,7 @@ from unstall.fix.tensors.staging import Sender
 
 
 class Pass(Protocol):
-    """The methods of a pass that the other passes of the same prefetch call."""
+    """One pass of a `prefetch` over its loader, with the methods that other passes of the same `prefetch` call."""
 
     def is_open(self) -> bool: ...
 
@@ -20,7 +20,8 @@ class Pass(Protocol):
 
 
 class Passes:
-    """State of all passes of one prefetch. It has weak references to the passes, so that each can be collected."""
+    """State that all passes of one `prefetch` over its loader share. It refers to the passes weakly, so that a pass
+    ends when the program drops it."""
 
     def __init__(self) -> None:
         self.counters = PrefetchCounters()
@@ -32,11 +33,11 @@ class Passes:
 
     @property
     def depth(self) -> int:
-        """The maximum number of batches that are fetched ahead. 0: none."""
+        """The maximum number of batches that are fetched ahead. 0 if none are."""
         return self._decided[0] if self._decided else 0
 
     def make_room(self) -> None:
-        """Makes all earlier passes stop using the loader in threads. Called before a new pass begins."""
+        """Makes all earlier passes stop fetching on other threads. Called before a new pass begins."""
         for other in list(self._begun):
             other.step_aside()
         if self._left is not None:
@@ -52,11 +53,12 @@ class Passes:
         return any(other is not one and other.is_open() for other in self._begun)
 
     def leave(self, producer: Producer) -> None:
-        """Keeps a closed producer whose thread still uses the loader. The next pass waits for the thread's end."""
+        """Keeps a closed producer whose thread still uses the loader. The next pass waits until this thread has
+        ended."""
         self._left = producer
 
     def fetch_ahead(self, depth: int, why: str) -> None:
-        """Sets how many batches are fetched ahead from now on. `why`: the reason, for the statistics."""
+        """Sets how many batches are fetched ahead from now on. `why` is the reason, as the statistics show it."""
         self._decided = depth, why
 
     def stats(self) -> PrefetchStats:

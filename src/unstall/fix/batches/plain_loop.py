@@ -13,8 +13,8 @@ from unstall.guest.steps import HandedOn, item_handed_on
 
 
 class PlainLoop:
-    """An iterator that fetches on demand, on the calling thread. If the loader's iterator can continue after an error,
-    this iterator can too. Tensors are moved to `device` if torch has that device."""
+    """An iterator that fetches batches when the program asks for them, on the program's own thread. Tensors are moved
+    to `device` if torch has that device. The iterator can continue after an error if the loader's iterator can."""
 
     def __init__(self, loader: Iterable[object], device: torch.device, counters: PrefetchCounters) -> None:
         self._loader = loader

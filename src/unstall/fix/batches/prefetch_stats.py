@@ -16,7 +16,7 @@ _LATE = 4  # pending copies that are kept before their events are queried
 
 @dataclass(frozen=True, slots=True)
 class PrefetchStats(Printed):
-    """Sums over all batches so far. Times in ns."""
+    """Statistics of a `prefetch`: sums over all batches so far. Times are in ns."""
 
     batches: int
     bytes: int  # copied to the device
@@ -30,12 +30,13 @@ class PrefetchStats(Printed):
 
     @property
     def hidden_ns(self) -> int:
-        """The time of fetching, staging and copying, less the time that the program and its stream waited."""
+        """The time of fetching, staging and copying, minus the time during which the program or its stream waited."""
         return max(0, self.fetch_ns + self.stage_ns + self.copy_ns - self.waited_ns - self.stalled_ns)
 
     @property
     def overlap(self) -> float:
-        """`hidden_ns`, divided by the time of fetching, staging and copying. 1 if nothing waited."""
+        """`hidden_ns`, divided by the time of fetching, staging and copying. 1 if neither the program nor its stream
+        waited."""
         whole = self.fetch_ns + self.stage_ns + self.copy_ns
         return self.hidden_ns / whole if whole else 1.0
 
@@ -56,8 +57,8 @@ class PrefetchStats(Printed):
 
 @dataclass(slots=True)
 class PrefetchCounters:
-    """Sums over batches. Only the thread that iterates changes these sums. A producer's thread leaves its times in
-    each batch."""
+    """Adds up the figures of batches. Only the thread that iterates changes the sums. A thread that fetches ahead
+    stores its times in each batch instead."""
 
     batches: int = 0
     bytes: int = 0
@@ -74,17 +75,20 @@ class PrefetchCounters:
     _copies: deque[tuple[torch.Event | None, torch.Event, torch.Event]] = field(default_factory=deque)
 
     def note_copy(self, needed: torch.Event | None, start: torch.Event, end: torch.Event) -> None:
-        """Notes the events of a batch's copy, so that the copy can be timed later.
+        """Keeps the events of a batch's copy, so that the copy can be timed later.
 
-        `start` and `end` are recorded around the copy. `needed` is recorded on the program's stream when the program
-        gets the batch. From then on, that stream waits for the copy. If the copy had ended before, `needed` is None.
+        Args:
+            needed: Recorded on the program's stream when the program receives the batch. That stream then waits for
+                the copy. None if the copy had already ended.
+            start: Recorded before the copy, on the stream of the copy.
+            end: Recorded after the copy, on the stream of the copy.
         """
         self._copies.append((needed, start, end))
         if len(self._copies) > _LATE:
             self.add_copies(2)
 
     def add_copies(self, at_most: int | None = None) -> None:
-        """Adds the times of copies that have ended to the sums. Adds at most `at_most` copies (None: no limit)."""
+        """Adds the times of copies that have ended to the sums, for at most `at_most` copies (None: no limit)."""
         while self._copies and at_most != 0:
             needed, start, end = self._copies[0]
             if not (end.query() and (needed is None or needed.query())):

@@ -18,19 +18,22 @@ PATIENCE_S = 5.0  # how long closing waits for a running fetch; after that the t
 
 
 class ProducerEnded:
-    """The last result of a producer. `error` is StopIteration, or the error that stopped the producer's thread."""
+    """The last result of a producer's thread. `error` is the exception that ended the thread; StopIteration if the
+    loader ended."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
 class Producer:
-    """Calls `make` on a separate thread until `make` raises. The thread stays at most `depth` results ahead.
+    """Calls `make` on a separate thread until `make` raises an exception. At most `depth` results wait to be taken.
 
-    The thread inherits the context variables, the device and the modes of autograd and autocast from the thread that
-    starts it. It holds no reference to the producer. It stops if the producer is closed or collected, or if the
-    interpreter exits. A forked process does not have the thread, and the lock may be held forever in it. So in a forked
-    process, `take` raises RuntimeError, and `stop` and `close` do nothing.
+    The thread inherits context variables, autograd mode and autocast modes from the thread that creates the producer.
+    It calls `enter` first. It holds no reference to the producer. It stops if the producer is closed or collected, or
+    when the interpreter exits.
+
+    A forked process does not have the thread, and the lock may be held forever there. So in a forked process, `take`
+    raises RuntimeError, and `stop` and `close` do nothing.
     """
 
     def __init__(self, make: Callable[[], object], depth: int, enter: Callable[[], None]) -> None:
@@ -54,8 +57,8 @@ class Producer:
         _live.add(self)
 
     def take(self) -> object:
-        """Waits for the next result, or for a ProducerEnded, and returns it. After `stop`, returns the remaining
-        results, then None. Raises RuntimeError in a forked process."""
+        """Waits for the next result and returns it. Returns a ProducerEnded if `make` raised an exception. After
+        `stop`, returns the remaining results and then None. Raises RuntimeError in a forked process."""
         if self._is_forked():
             raise RuntimeError(
                 "batches are fetched in the process that began to iterate, and this one was forked off it"
@@ -71,7 +74,7 @@ class Producer:
             return made
 
     def stop(self) -> None:
-        """Makes the thread compute no further results."""
+        """Makes the thread compute no more results."""
         if self._is_forked():
             return
         with self._shared.changed:
@@ -79,7 +82,8 @@ class Producer:
             self._shared.changed.notify_all()
 
     def close(self, patience_s: float | None = PATIENCE_S) -> bool:
-        """Stops the thread and waits for its end, at most `patience_s` (None: no limit). Returns whether it ended."""
+        """Stops the thread and waits until it has ended, at most `patience_s` seconds (None: no limit). Returns
+        whether it has ended."""
         if self._is_forked():
             return True
         self.stop()
@@ -90,7 +94,7 @@ class Producer:
         return not self._thread.is_alive()
 
     def ready(self) -> int:
-        """Returns the number of results that are ready."""
+        """Returns how many results wait to be taken."""
         return len(self._shared.made)
 
     def _is_forked(self) -> bool:
@@ -130,7 +134,7 @@ def _produce(shared: _Shared, make: Callable[[], object]) -> None:
 
 
 def _autocasts() -> list[torch.autocast]:
-    """Returns the calling thread's autocast modes, to be entered on another thread."""
+    """Returns context managers that enter the calling thread's autocast modes on another thread."""
     cached = torch.is_autocast_cache_enabled()
     return [
         torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), cache_enabled=cached)
@@ -144,7 +148,8 @@ _live: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Stops all threads before the interpreter exits: a thread killed inside torch's C++ would abort the process."""
+    """Stops all producers' threads before the interpreter exits, because a thread that is killed inside torch's C++
+    aborts the process."""
     for producer in list(_live):
         producer.stop()
     until = time.monotonic() + PATIENCE_S

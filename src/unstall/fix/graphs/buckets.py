@@ -48,12 +48,13 @@ Dim = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes to pad to, in ascending order. If empty, pads to powers of two."""
+    """The sizes that inputs are padded to, in ascending order. If there are none, inputs are padded to powers of
+    two."""
 
     given: tuple[int, ...] = ()
 
     def above(self, size: int) -> int:
-        """Returns the size to pad to, or `size` itself if no given size is large enough."""
+        """Returns the size that `size` is padded to. Returns `size` itself if it exceeds all given sizes."""
         if self.given:
             return next((each for each in self.given if each >= size), size)
         return 1 << max(0, size - 1).bit_length()
@@ -66,7 +67,7 @@ class _Bucket:
 
 @dataclass(slots=True)
 class _Family:
-    """Calls that differ only in the sizes of their inputs."""
+    """What is known about all calls that differ only in the sizes of their inputs."""
 
     others: list[object]  # kept alive, so that no id in the family's key is used twice
     first: list[torch.Size]
@@ -81,14 +82,16 @@ class _Family:
     uncertain_runs: int = 0  # observed calls in a row whose RNG use may be another thread's
 
     def enlarged(self, tensor: torch.Tensor, place: int, target: dict[Dim, int]) -> torch.Tensor:
-        """Returns the input number `place`, padded to `target` with zeros or, for integers, with one of its values."""
+        """Returns an input padded to the sizes in `target`. The padding is zero for floating-point tensors. For
+        tensors of integers it is one of the tensor's values, or zero if `zeros` is set. `place` is the index of the
+        input."""
         own = tensor.dtype in _WHOLE and tensor.numel() and not self.zeros
         return _padded(tensor, place, target, tensor[(0,) * tensor.dim()] if own else None)
 
     def proof(self, tensor: torch.Tensor, place: int, target: dict[Dim, int], *, largest: bool) -> torch.Tensor:
-        """Returns the input number `place`, padded to `target` for a proof. A floating-point tensor is padded with
-        numbers above and below all its values. A tensor of integers is padded with its largest value if `largest`,
-        otherwise with its smallest."""
+        """Returns an input padded for a test of whether padding changes the result. The padding of a floating-point
+        tensor has numbers above and below all its values. The padding of a tensor of integers is its largest value if
+        `largest`, else its smallest. `place` is the index of the input."""
         larger = self.enlarged(tensor, place, target)
         if larger is tensor or not tensor.numel():
             return larger
@@ -101,7 +104,17 @@ class _Family:
 
 @dataclass(frozen=True, slots=True)
 class Padded:
-    """A call with padded inputs. `real` and `target`: sizes of the varying dimensions before and after padding."""
+    """A call with padded inputs.
+
+    Attributes:
+        family: The calls that differ from this one only in sizes.
+        call: The call with padded inputs.
+        given: The call as the program made it.
+        real: The sizes of the varying dimensions before padding.
+        target: The sizes of the varying dimensions after padding.
+        padding: How many elements the padding has.
+        elements: How many elements the padded inputs have.
+    """
 
     family: _Family
     call: CallArguments  # with the padded inputs
@@ -117,7 +130,8 @@ class Padded:
 
     @property
     def proved(self) -> bool:
-        """Whether this padding is proved to give the same bits. False if a size is below all sizes tried."""
+        """Whether tests have shown that this padding does not change any bit of the result. Tests with larger sizes
+        show nothing about a smaller size."""
         sizes = tuple(self.real.values())
         proved = self.bucket.proved
         if any(len({self.real[at] for at in fits}) > 1 for fits in self.family.sources.values()):
@@ -127,17 +141,18 @@ class Padded:
         return len(proved) >= _PROOFS and all(map(operator.ge, sizes, map(min, zip(*proved, strict=True))))
 
     def trial(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns the arguments for a proof. Their padding differs from the padding that a graph would read."""
+        """Returns (args, kwargs) of the padded call, to test whether padding changes its result. The padding has other
+        values than a graph would get."""
         largest = len(self.bucket.proved) % 2 == 0
         given = enumerate(self.given.tensors)
         tensors = [self.family.proof(tensor, place, self.target, largest=largest) for place, tensor in given]
         return self.given.exchanged(tensors)
 
     def may_be_zeros(self) -> bool:
-        """Pads integers with zeros from now on.
+        """Makes integers be padded with zeros from now on.
 
-        Returns whether this changes the padding of this call. It does not if the call's integers were padded with zeros
-        already, or if no integers are padded.
+        Returns whether this changes the padding of this call. It does not if integers were already padded with zeros,
+        or if the call has no integers to pad.
         """
         family = self.family
         pairs = zip(self.given.tensors, self.call.tensors, strict=True)
@@ -149,7 +164,7 @@ class Padded:
         return True
 
     def cut(self, result: Any) -> Any:
-        """Returns the result of the padded call, cut back to the sizes of the original call."""
+        """Returns the result of the padded call, cut to the sizes that it would have without padding."""
         places = iter(range(len(tensors_in(result))))
 
         def cut(tensor: torch.Tensor) -> torch.Tensor:
@@ -166,15 +181,16 @@ class Padded:
 
 
 class Buckets:
-    """The calls of one function, in families. Calls of one family differ only in the sizes of their inputs."""
+    """Pads the inputs of one function's calls. Keeps one `_Family` for all calls that differ only in the sizes of
+    their inputs."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
         self._families: OrderedDict[Key, _Family] = OrderedDict()
 
     def padded(self, call: CallArguments) -> Padded | None:
-        """Returns the call padded to its bucket. None if no size has varied yet, or if padding was refused or cannot be
-        proved."""
+        """Returns the call with its inputs padded. Returns None if only calls of the same sizes were made so far, or
+        if padding was refused or cannot be tested."""
         family = self._family(call)
         if family.off:
             return None
@@ -192,7 +208,8 @@ class Buckets:
         return Padded(family, larger, call, real, target, padding, elements)
 
     def progress(self) -> str:
-        """Returns a phrase that says how many proofs a bucket needs, and how many the bucket with the most has."""
+        """Returns a phrase about the tests of padding: how many sizes must give the same bits before padding is used,
+        and how many have."""
         proved = (len(bucket.proved) for family in self._families.values() for bucket in family.buckets.values())
         most = max(proved, default=0)
         return f"before that a bucket must give the same bits for {_PROOFS} sizes, and did so for {most}"
@@ -210,10 +227,10 @@ class Buckets:
 def proved_run(
     device: CaptureDevice, function: Callable[..., Any], padded: Padded, call: CallArguments
 ) -> tuple[Any, Refusal | None]:
-    """Runs a call eagerly. If it only returns a result, also runs the padded call, and compares the two results.
+    """Runs a call eagerly. If its only effect is its result, also runs it padded, and compares the two results.
 
-    Returns the unpadded result and, if padding is refused, the reason. After a refusal, calls that differ from this
-    call only in sizes are never padded.
+    Returns (result, refusal): the result of the unpadded call; and the reason why padding is refused, or None. After a
+    refusal, calls that differ from this one only in sizes are never padded.
     """
     result, found = examined(device, function, call)
     args, kwargs = padded.trial()
@@ -227,7 +244,8 @@ def proved_run(
 
 
 def _prove(padded: Padded, exact: object, found: Examined, run: Callable[[], object]) -> None:
-    """Compares a call's result with the padded call's, which `run` returns. Raises `Refused` if they differ."""
+    """Compares the result of a call with that of the padded call, which `run` returns. Notes the sizes as proved if
+    all bits are equal. Raises `Refused` if padding must not be used."""
     seen, family = found.seen, padded.family
     if seen.refusals:
         raise Refused(seen.refusals[0])
@@ -272,7 +290,8 @@ def _larger(run: Callable[[], object]) -> object:
 
 
 def _find_sources(padded: Padded, exact: list[torch.Tensor], larger: list[torch.Tensor]) -> None:
-    """Finds, for each dimension of the results that grew, the inputs' dimensions it may come from. Raises `Refused`."""
+    """Finds, for each result dimension that padding enlarges, the input dimensions that its size may come from. Raises
+    `Refused` if there is none."""
     odd = Refusal("padded, its result has a size that is no input's", None, _ONE_A_SHAPE)
     if len(exact) != len(larger):
         raise Refused(odd)
@@ -295,8 +314,8 @@ def _nothing(_: torch.Tensor) -> None:
 
 
 def _padded(tensor: torch.Tensor, place: int, target: dict[Dim, int], fill: torch.Tensor | None = None) -> torch.Tensor:
-    """Returns the tensor padded to the target sizes. The padding comes from `fill` (one value, or a tensor of the
-    padded shape), or is zero."""
+    """Returns the tensor padded to the sizes in `target`. The padding has the values of `fill`, which is a scalar or a
+    tensor of the padded shape; zeros if `fill` is None. `place` is the index of the tensor among the inputs."""
     shape = [target.get((place, dim), size) for dim, size in enumerate(tensor.shape)]
     if shape == list(tensor.shape):
         return tensor

@@ -91,12 +91,18 @@ class CacheEntry:
 
     @property
     def busy(self) -> bool:
-        """Whether a later backward may still need a graph's memory."""
+        """Whether a backward that still needs a graph's memory may follow."""
         return any(graph.busy for graph in self.graphs)
 
     def note_run(self, found: Examined, calls: int) -> Refusal | None:
-        """Changes the state after an observed call. `calls`: the number of the function's calls so far. If calls run
-        eagerly from now on, returns the reason."""
+        """Changes the state after a call was observed.
+
+        If calls run eagerly from now on, returns the reason, otherwise None.
+
+        Args:
+            found: What was observed.
+            calls: How many calls the function has had.
+        """
         seen = found.seen
         self.refusal = None
         if seen.refusals:
@@ -119,7 +125,7 @@ class CacheEntry:
         return None
 
     def retry(self) -> None:
-        """Leaves DEFERRED: the next call is observed again."""
+        """Leaves the state DEFERRED, so that the next call is observed again."""
         self._move(Trigger.CALLS_DOUBLED)
 
     def note_captured(self, graph: GuardedGraph) -> None:
@@ -133,8 +139,9 @@ class CacheEntry:
         self._changing_runs = 0
 
     def note_guards_failed(self, what: Callable[[], str]) -> Refusal | None:
-        """Changes the state after guards failed. If guards failed too soon after each of the last captures, returns why
-        calls run eagerly from now on. `what` returns a description of the change."""
+        """Changes the state after guards failed. If guards have failed soon after each of the last three captures,
+        returns the reason why calls run eagerly from now on. Otherwise returns None. `what` returns a description of
+        what changed."""
         wasted = self.state is State.OBSERVED or self.graphs[0].hits < _FEW_HITS
         self._failed_attempts = self._failed_attempts + 1 if wasted else 0
         if self._failed_attempts >= _MOST_ATTEMPTS:
@@ -145,7 +152,7 @@ class CacheEntry:
         return None
 
     def evict_one(self) -> None:
-        """Drops the least recently used graph."""
+        """Drops the graph that was used least recently."""
         self.graphs.pop()
         if not self.graphs:
             self._move(Trigger.EVICTED)

@@ -44,11 +44,14 @@ Key = tuple[Hashable, ...]
 
 @dataclasses.dataclass(slots=True)
 class CallArguments:
-    """The arguments of one call, taken apart.
+    """The arguments of one call, and what `graphed` needs to know about them.
 
-    `key` is equal for calls that one graph may serve. `tensors` are the input tensors in order. They exclude
-    parameters, which a graph reads in place. `others` are objects that are not plain values: the key contains their
-    ids, and guards check their contents.
+    Attributes:
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+        key: A hashable key. Only calls with equal keys may be served by the same graph.
+        tensors: The input tensors, in order. Parameters are not among them, because a graph reads parameters in place.
+        others: The objects that are not plain values. `key` contains their ids, and guards check their contents.
     """
 
     args: tuple[Any, ...]
@@ -58,7 +61,7 @@ class CallArguments:
     others: list[object]
 
     def exchanged(self, tensors: list[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns the same arguments with `tensors` in place of the call's inputs."""
+        """Returns (args, kwargs) of the call, with its input tensors replaced by `tensors`."""
         rest = iter(tensors)
 
         def other(tensor: torch.Tensor) -> torch.Tensor:
@@ -69,7 +72,8 @@ class CallArguments:
 
 
 def arguments_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
-    """Takes a call's arguments apart. Raises `Refused` for types of tensors that cannot be a graph's static inputs."""
+    """Finds the key and the input tensors of a call. Raises `Refused` for tensor types that a graph cannot have as
+    inputs."""
     parts: list[Hashable] = []
     tensors: list[torch.Tensor] = []
     others: list[object] = []
@@ -124,7 +128,8 @@ def _take(value: object, parts: list[Hashable], tensors: list[torch.Tensor], oth
 
 
 def _take_attributes(value: object, items: set[object], parts: list[Hashable], others: list[object]) -> None:
-    """Adds a container's attributes to the key, because `exchanged` does not replace tensors in attributes."""
+    """Adds a container's attributes to the key. `exchanged` does not replace tensors in attributes, so they must be
+    the same objects in each call."""
     for name, held in getattr(value, "__dict__", {}).items():
         if name in items or (name == "data" and isinstance(value, UserDict)):
             continue
@@ -143,7 +148,7 @@ def tensor_key(tensor: torch.Tensor) -> Key:
 
 
 def modes() -> Key:
-    """Returns the global state of torch that decides which kernels run."""
+    """Returns torch's global settings that affect which kernels run, as a hashable key."""
     return (
         *[torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) for kind in _AUTOCAST],
         torch.is_autocast_cache_enabled(),
@@ -157,7 +162,8 @@ def modes() -> Key:
 
 @contextmanager
 def as_in(earlier: Key) -> Iterator[None]:
-    """Sets autograd and autocast as in `earlier`, a result of `modes`. A backward itself runs in other modes."""
+    """Sets autograd and autocast during the block, as they were when `modes` returned `earlier`. A backward needs this
+    because autograd runs it with other settings."""
     cached, grad = earlier[len(_AUTOCAST) :][:2]
     with ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(bool(grad)))
@@ -179,6 +185,7 @@ def _autocast_cache(enabled: bool) -> Iterator[None]:
 
 
 def _function_modes() -> Key:
-    """Returns the active function modes. A mode of `with torch.device(…)` is returned as its device's name."""
+    """Returns the active function modes of torch. For a mode of `with torch.device(…)`, returns the name of its device
+    instead."""
     stack = [torch._C._get_function_stack_at(place) for place in range(torch._C._len_torch_function_stack())]
     return tuple(str(mode.device) if isinstance(mode, DeviceContext) else mode for mode in stack)

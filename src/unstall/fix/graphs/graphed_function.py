@@ -28,7 +28,7 @@ _turn = threading.RLock()
 
 
 class GraphedFunction:
-    """A function whose calls run as CUDA graphs, if the graphs are proved to give the same results and are faster."""
+    """A function whose calls run as CUDA graphs, if graphs were proved to give the same results and are faster."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class GraphedFunction:
         return done, padded.cut(result) if done else None
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Binds a method to an object. The object is an argument of the call, so each object has its own graphs."""
+        """Binds a method to an object. The object is an argument of each call, so each object has its own graphs."""
         return self if instance is None else BoundGraphedFunction(self, instance)
 
     def __repr__(self) -> str:
@@ -108,12 +108,13 @@ class GraphedFunction:
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphedFunction:
-        """Returns itself for a function. A method is copied together with its object."""
+        """Returns itself if it wraps a plain function. A bound method is copied together with its object."""
         function = copy.deepcopy(self._function, memo)
         return self if function is self._function else self.anew(function)
 
     def __reduce__(self) -> Any:
-        """Pickles as the qualified name if that refers to this object. Otherwise pickles as the wrapped function."""
+        """Pickles as the qualified name if that name refers to this object. Otherwise pickles as the wrapped
+        function."""
         name = str(getattr(self, "__qualname__", ""))
         try:
             if operator.attrgetter(name)(sys.modules[self.__module__]) is self:
@@ -147,11 +148,12 @@ class GraphedFunction:
 
 
 class BoundGraphedFunction(functools.partial[Any]):
-    """A graphed method bound to an object. A `partial`, since calls of a `partial` are implemented in C."""
+    """A graphed method that is bound to an object. It is a `partial` because calls of a `partial` are implemented in
+    C."""
 
     __slots__ = ()
 
     def stats(self) -> GraphedStats:
-        """Returns the statistics of this graphed method, over all objects that have it."""
+        """Returns the statistics of the graphed method. They cover all objects of the class, not only this one."""
         graphed: GraphedFunction = self.func  # type: ignore[assignment]
         return graphed.stats()

@@ -13,8 +13,9 @@ from unstall.fix.graphs.graphed_stats import GraphedStats
 
 
 class GraphedModule(torch.nn.Module):
-    """A module whose calls are served by graphs. It shares the wrapped module's `__dict__`: parameters, buffers,
-    submodules, hooks, `training`. So names in `state_dict` are the same, and a change to one module changes both."""
+    """A module whose calls are served by CUDA graphs. It shares the `__dict__` of the wrapped module: parameters,
+    buffers, submodules, hooks, `training`. So its `state_dict` has the same names, and a change to one of the two
+    modules changes both."""
 
     __slots__ = ("_unstall_graphed", "_unstall_module")
     _unstall_graphed: GraphedFunction
@@ -26,14 +27,14 @@ class GraphedModule(torch.nn.Module):
         object.__setattr__(self, "_unstall_graphed", graphed)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Serves the call. The module's hooks run during the capture, and their device work is part of the graph."""
+        """Calls the module. Its hooks run during the capture, so their device work is part of the graph."""
         return self._unstall_graphed(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"graphed({self._unstall_module!r})"
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        """Pickles as the wrapped module, so that loading it does not need this package."""
+        """Pickles as the wrapped module, so that loading the module does not need unstall."""
         return operator.getitem, ([self._unstall_module], 0)
 
     def __copy__(self) -> torch.nn.Module:
@@ -43,7 +44,7 @@ class GraphedModule(torch.nn.Module):
         return self._unstall_anew(copy.deepcopy(self._unstall_module, memo))
 
     def _unstall_anew(self, module: torch.nn.Module) -> torch.nn.Module:
-        """Wraps another module, with its own graphs."""
+        """Wraps `module`, a copy of the wrapped module, with the same options. The copy has its own graphs."""
         return graphed_module(module, self._unstall_graphed.anew(module))
 
     def stats(self) -> GraphedStats:
@@ -53,8 +54,8 @@ class GraphedModule(torch.nn.Module):
 
 
 def graphed_module(module: torch.nn.Module, graphed: GraphedFunction) -> torch.nn.Module:
-    """Makes a GraphedModule that also inherits from the module's class, so that overridden methods, such as `train`,
-    are kept."""
+    """Returns a GraphedModule whose class also inherits from the class of `module`. So methods that this class
+    overrides, such as `train`, are kept."""
     kind = type(module)
     try:
         both = type(kind.__name__, (GraphedModule, kind), {"__slots__": ()})

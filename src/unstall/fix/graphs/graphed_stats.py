@@ -11,7 +11,8 @@ from unstall.fix.wrapped import Printed
 
 @dataclass(frozen=True, slots=True)
 class GraphStats:
-    """Statistics of one captured graph. Times in s are medians of interleaved runs, measured at the capture."""
+    """Statistics of one captured graph. Times are in s. They are medians of runs that took turns, measured at the
+    capture."""
 
     shapes: tuple[tuple[int, ...], ...]
     kind: str
@@ -32,13 +33,13 @@ class GraphStats:
 
     @property
     def gain(self) -> float:
-        """The speedup over eager: 2.0 is twice as fast."""
+        """How many times faster the graph is than eager execution: 2.0 is twice as fast."""
         return self.eager_seconds / self.graph_seconds if self.graph_seconds else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class GraphedStats(Printed):
-    """Statistics of one graphed function over all its calls."""
+    """Statistics of one graphed function: sums over all its calls."""
 
     calls: int = 0
     hits: int = 0  # calls that a graph served
@@ -85,7 +86,8 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 @dataclass(slots=True)
 class GraphedCounters:
-    """Counters over all calls. For padded calls, `padded` counts the padding elements and `worked_on` all elements."""
+    """Counts what happens in all calls of a graphed function. Of the inputs of padded calls, `worked_on` counts all
+    elements, and `padded` counts the elements that are padding."""
 
     calls: int = 0
     captures: int = 0

@@ -24,15 +24,19 @@ _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 class PendingBackward:
-    """Exists as long as a backward may follow a forward, because the forward's autograd node holds this object. A
-    replay before the backward would overwrite tensors saved for the backward, which are in the graph's memory."""
+    """Shows that a backward may still follow a forward. The autograd node of the forward holds this object, so the
+    object lives as long as the node.
+
+    The tensors that were saved for the backward are in the memory of the graph. A replay before the backward would
+    overwrite them.
+    """
 
     def __init__(self) -> None:
         self.done = False
 
 
 class GuardedGraph:
-    """One graph that serves calls. It keeps alive the memory that the graph reads."""
+    """A captured graph that serves calls, with its guards. It keeps alive the memory that the graph reads."""
 
     def __init__(
         self,
@@ -94,7 +98,7 @@ class GuardedGraph:
 
     @property
     def busy(self) -> bool:
-        """Whether a later backward may still need the graph's memory."""
+        """Whether a backward that still needs the graph's memory may follow."""
         pending = self.pending() if self.pending is not None else None
         return pending is not None and not pending.done
 
@@ -103,7 +107,7 @@ class GuardedGraph:
         return self._guards.hold() and self.reachable.guards_hold()
 
     def failed_guard(self) -> str:
-        """Describes the first guard that fails."""
+        """Returns a description of the first guard that fails."""
         return next(iter(self._failed_guards()), "a tensor that it reads")
 
     def _failed_guards(self) -> list[str]:
@@ -126,21 +130,22 @@ class GuardedGraph:
         return found
 
     def versions(self, inputs: list[torch.Tensor]) -> list[int]:
-        """Returns the autograd version of each tensor that the graph reads: the number of writes so far."""
+        """Returns the version counter of each tensor that the graph reads. Autograd increments the counter at each
+        write to the tensor."""
         return list(map(_version, chain(inputs, self._externals)))
 
     def fill(self, inputs: list[torch.Tensor]) -> None:
-        """Copies a call's inputs into the static inputs, on the current stream. It has no other effect."""
+        """Copies the inputs of a call into the static inputs, on the current stream. This has no other effect."""
         self.static_call.device.order()
         self.static_call.inputs.fill(inputs)
 
     def replay(self) -> None:
-        """Replays the forward on the static inputs, on the current stream."""
+        """Replays the graph of the forward, on the current stream. It reads the static inputs."""
         self.captured.graphs[0].replay()
         self.hits += 1
 
     def leave(self, inputs: list[torch.Tensor]) -> None:
-        """Applies the call's side effects: its writes to arguments and to `.grad`."""
+        """Applies the side effects of the function: writes to arguments, and sets `.grad`."""
         if self._noticed:  # autograd sees writes of operators, not of a replay
             torch.autograd.graph.increment_version(self._noticed)
         if self.static_call.written_inputs:
@@ -152,7 +157,8 @@ class GuardedGraph:
                 leaf.grad = grad
 
     def replayed(self, inputs: list[torch.Tensor]) -> Any:
-        """Replays the graph without autograd and returns the call's result. The static inputs must be filled."""
+        """Replays the graph for a call without autograd. Returns the call's result. The static inputs must be filled
+        before."""
         self.replay()
         self.leave(inputs)
         return self.outputs.copies(inputs)
@@ -179,7 +185,7 @@ class GuardedGraph:
 
     @property
     def launches(self) -> int:
-        """How many launches one replay saves."""
+        """How many launches of the host one replay saves."""
         return max(0, (self.captured.nodes or self.static_call.seen.launches) - len(self.captured.graphs))
 
     @property

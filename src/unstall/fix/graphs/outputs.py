@@ -17,11 +17,11 @@ from unstall.fix.tensors.storages import storage_of
 
 
 class Outputs:
-    """Makes the caller's result from a graph's result.
+    """Makes the result for the caller from the result of a graph.
 
-    Tensors in the graph's memory are copied. Arguments, and tensors from outside, are returned themselves. If results
-    share memory with each other, their copies do too. Containers are new, except those in `known` (id → object), which
-    existed before the call.
+    Tensors in the graph's memory are copied. Arguments, and tensors from outside the function, are returned
+    themselves. If results share memory with each other, so do their copies. Containers are new, except those in
+    `known` (id → object), which existed before the call.
     """
 
     def __init__(
@@ -45,8 +45,12 @@ class Outputs:
         )
 
     def copies(self, inputs: list[torch.Tensor], through: dict[int, torch.Tensor] | None = None) -> Any:
-        """Returns the result of a call with these inputs, which have been replayed: copies of the graph's own tensors.
-        `through` has what replaces some of these: tensor id → replacement."""
+        """Returns the result of a call that was replayed.
+
+        Args:
+            inputs: The inputs of the call.
+            through: Tensors to return in place of copies, by the id of the result tensor that they replace.
+        """
         if self._single is not None and not through:
             return copy_of(self._single)
         made: dict[int, torch.Tensor] = {}
@@ -67,8 +71,8 @@ class Outputs:
         return copy.deepcopy(self.result, memo | self._kept)
 
     def _apart(self, tensor: torch.Tensor, known: dict[int, torch.Tensor]) -> torch.Tensor:
-        """Returns the tensor without its autograd node, but still requiring gradients. The program's own tensors are
-        returned unchanged."""
+        """Returns the tensor detached from its autograd node, but still requiring gradients. The program's own
+        tensors, and tensors without a node, are returned unchanged."""
         if node_of(tensor) is None or self._is_the_programs(tensor):
             return tensor
         if id(tensor) not in known:
@@ -98,8 +102,12 @@ class Outputs:
         return _view_like(tensor, base.untyped_storage())
 
     def _of_argument(self, tensor: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
-        """Returns an argument, or a view that was made of an argument with autograd off. The view may have its
-        conjugate or negative bit set. In the graph's memory, such bits of arguments were resolved."""
+        """Returns what the caller gets for a result tensor that is a static input or a view of one: the argument
+        `given`, or a view of it.
+
+        The function made the view with autograd off. The view may have its conjugate or negative bit set. Static
+        inputs never have these bits set, because their values were resolved.
+        """
         if id(tensor) in self._places:
             return given
         base = given if tensor.requires_grad else given.detach()
@@ -108,14 +116,16 @@ class Outputs:
             return _read_like(tensor, view)
 
     def copy_for_autograd(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns a copy of one result tensor, for the argument `through` of `copies`."""
+        """Returns a copy of one result tensor, from which autograd makes a tensor for the argument `through` of
+        `copies`."""
         if storage_of(tensor) in self._shared:
             return _view_like(tensor, _bytes_of(tensor).clone().untyped_storage())
         return copy_of(tensor)
 
 
 def _another_view(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a new tensor on the same memory, which the caller may transpose or reshape in place."""
+    """Returns a new tensor on the same memory. The caller may transpose or reshape it in place without changing
+    `tensor`."""
     with torch.no_grad():
         alias: torch.Tensor = torch.ops.aten.alias(tensor)
         return alias
@@ -133,7 +143,7 @@ def _view_like(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Ten
 
 
 def _read_like(tensor: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
-    """Returns the view with the conjugate and negative bits of `tensor`."""
+    """Returns the view with the conjugate and negative bits of `tensor` set."""
     view = view.conj() if tensor.is_conj() else view
     return torch._neg_view(view) if tensor.is_neg() else view
 
@@ -143,8 +153,10 @@ def _unique(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _has_others(value: object, known: dict[int, object], kept: dict[int, object]) -> bool:
-    """Returns whether there are mutable containers without tensors, which `map_tensors` would not copy. Those in
-    `known` are to stay the same objects, and are added to `kept`."""
+    """Returns whether a result has mutable containers without tensors. `map_tensors` does not copy those.
+
+    Containers in `known` (id → object) must stay the same objects. They do not count, and are added to `kept`.
+    """
     if isinstance(value, torch.Tensor):
         return False
     items: list[object] = []

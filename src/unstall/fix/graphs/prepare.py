@@ -27,8 +27,13 @@ _ANOTHER_WAY = "it asks whether it is captured: results agree with eager's to ro
 
 @dataclass(frozen=True, slots=True)
 class CaptureOptions:
-    """Options of a capture. `lanes`: the numbers of streams to try. If None, the numbers that are predicted to be
-    faster. If empty, only one stream. `verify`: whether results are compared with eager."""
+    """Options of a capture.
+
+    Attributes:
+        lanes: The numbers of streams to try. () for one stream only. None for the numbers that are predicted to be
+            faster.
+        verify: Whether to compare results of a graph with those of eager execution.
+    """
 
     lanes: tuple[int, ...] | None
     verify: bool
@@ -36,7 +41,7 @@ class CaptureOptions:
 
 @dataclass(frozen=True, slots=True)
 class CaptureRequest:
-    """A function call that is to be captured in a graph."""
+    """A function call that is to be captured as a graph."""
 
     function: Callable[..., Any]
     call: CallArguments
@@ -44,8 +49,11 @@ class CaptureRequest:
 
 
 def prepared(device: CaptureDevice, pool: Pool, request: CaptureRequest, options: CaptureOptions) -> GuardedGraph:
-    """Captures, proves and measures a call. Restores the program's state. Raises `Refused` if there is no graph or no
-    gain, and any error of the function or the capture."""
+    """Captures a call as a graph, proves its results, and measures its gain. Restores the program's state.
+
+    Raises `Refused` if there can be no graph, or if the graph is not faster. Errors of the function and of the capture
+    are raised unchanged.
+    """
     begun = time.perf_counter()
     seen, reachable = request.examined.seen, request.examined.reachable
     inputs = request.call.tensors
@@ -91,7 +99,8 @@ def _parallel(
     options: CaptureOptions,
     repeatable: bool,
 ) -> tuple[list[Captured], str]:
-    """Returns captures on several streams that give the same bits as the serial one, and a note on them."""
+    """Returns (captures, note): the captures on several streams that give the same bits as `serial`, and a note for
+    the statistics."""
     if options.lanes == ():
         return [], ""
     if static_call.seen.bytes_made > _KEEPS_AT_MOST * device.free_bytes():

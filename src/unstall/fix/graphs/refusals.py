@@ -16,8 +16,15 @@ Shapes = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class UserLine:
-    """A line of the user's program, in `function`. If the line called into another package than torch, `library` is the
-    innermost line in that package, such as "transformers/masking_utils.py:812"."""
+    """A line of the user's program.
+
+    Attributes:
+        file: The file.
+        line: The line number.
+        function: The name of the function that contains the line.
+        library: The innermost line of an installed package that the user's line called, such as
+            "transformers/masking_utils.py:812". Frameworks such as torch do not count. "" if there is none.
+    """
 
     file: str
     line: int
@@ -34,9 +41,12 @@ class Refusal:
     """A reason why a function cannot, or should not, become a graph.
 
     Attributes:
-        place: The line of the function. None if no Python line was running, as in a backward pass.
-        waits: Whether the reason is a wait of the host. Some functions do not wait while they are captured.
-        gainless: Whether a graph is possible but gains nothing.
+        reason: The reason, as a clause.
+        place: The line of the user's program. None if no Python line was running, as in a backward pass.
+        remedy: What the user can do; "" if nothing is known.
+        waits: Whether the reason is a wait of the host for the device. Some functions do not wait while they are
+            captured.
+        gainless: Whether a graph is possible but not faster.
     """
 
     reason: str
@@ -51,7 +61,8 @@ class Refusal:
 
 
 def changing(what: str) -> Refusal:
-    """Returns the refusal for state that changes with each call. `what`: a guard's description of that state."""
+    """Returns a Refusal for a function that relies on changing state. `what` describes what has changed between two
+    calls."""
     remedy = "pass it in as a tensor, or write into the same one; keep gradients with zero_grad(set_to_none=False)"
     if "param_groups" in what:
         remedy = "make it a tensor, as by lr=torch.tensor(0.001, device='cuda'): schedulers write into that"
@@ -59,8 +70,13 @@ def changing(what: str) -> Refusal:
 
 
 def always_new(calls: int, before: Shapes, now: Shapes) -> Refusal:
-    """Returns the refusal for a function whose last calls (`calls` is their number) all had different arguments.
-    `before` and `now`: the shapes of the tensors in the last two calls."""
+    """Returns a Refusal which says that each of the function's last calls had new arguments.
+
+    Args:
+        calls: The number of these calls.
+        before: The shapes of the tensors in the last call but one.
+        now: The shapes of the tensors in the last call.
+    """
     pairs = zip(before, now, strict=False)
     differing = next(((one, other) for one, other in pairs if one != other), None)
     if differing is None:
@@ -80,7 +96,7 @@ def _sizes(shape: tuple[int, ...]) -> str:
 
 
 class Refused(Exception):  # noqa: N818 - it never leaves fix/graphs
-    """Ends an observation, a capture or a proof. `refusals` give the reasons."""
+    """Ends an observation, a capture or a proof. `refusals` has the reasons."""
 
     def __init__(self, *refusals: Refusal) -> None:
         super().__init__("; ".join(map(str, refusals)))
@@ -88,10 +104,8 @@ class Refused(Exception):  # noqa: N818 - it never leaves fix/graphs
 
 
 class ReportedRefusals:
-    """The reasons why calls of a function run eagerly. Each reason is shown once as a warning, or raised if `strict`.
-
-    `name` is the function's name in messages.
-    """
+    """Reports the reasons why calls of a function run eagerly. Each reason is shown once as a warning, or raised if
+    `strict`. `name` is the name of the function in these messages."""
 
     def __init__(self, name: str, *, strict: bool) -> None:
         self.reasons: list[Refusal] = []
@@ -99,10 +113,10 @@ class ReportedRefusals:
         self._strict = strict
 
     def report(self, refusal: Refusal, cause: Exception | None = None) -> None:
-        """Warns that a graph is refused, once for each reason.
+        """Warns that no graph is used. Warns only once for each reason.
 
         Raises:
-            GraphedError: `strict` is set. A graph that is possible but gains nothing is only warned of.
+            GraphedError: `strict` was set. If a graph is possible but not faster, this is a warning even then.
         """
         known = refusal in self.reasons
         if not known:
@@ -116,18 +130,18 @@ class ReportedRefusals:
             warnings.warn_explicit(message, RuntimeWarning, file, line)
 
     def repeat(self, refusal: Refusal) -> None:
-        """Reports a known reason for another call. Raises GraphedError if `strict`."""
+        """Reports a reason again, for another call. Raises GraphedError if `strict` was set."""
         if self._strict:
             self.report(refusal)
 
     def withdraw(self, refusal: Refusal) -> None:
-        """Removes a reason that turned out to be wrong."""
+        """Removes a reason that has turned out to be wrong."""
         if refusal in self.reasons:
             self.reasons.remove(refusal)
 
 
 def calling_place() -> UserLine | None:
-    """Returns the user's innermost line on this thread's stack, or None."""
+    """Returns the innermost line of the user's code on the stack of this thread; None if there is none."""
     frame: FrameType | None = sys._getframe(1)
     library = ""
     while frame is not None:
@@ -141,7 +155,8 @@ def calling_place() -> UserLine | None:
 
 
 def raising_place(error: BaseException) -> UserLine | None:
-    """Returns the user's innermost line in an error's traceback, with the innermost library line that it called."""
+    """Returns the innermost line of the user's code in the traceback of an error; None if there is none. Its `library`
+    is the innermost library line that it called."""
     found: UserLine | None = None
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
@@ -155,7 +170,7 @@ def raising_place(error: BaseException) -> UserLine | None:
 
 
 def calls_through(*parts: str) -> bool:
-    """Returns whether this thread's stack has a function from a file whose path contains one of `parts`."""
+    """Returns whether the stack of this thread has a frame from a file whose path contains one of `parts`."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if any(part in frame.f_code.co_filename for part in parts):

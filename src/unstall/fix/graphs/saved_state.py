@@ -8,7 +8,8 @@ from unstall.fix.tensors.storages import storage_of
 
 
 class SavedState:
-    """Copies of whole storages and of RNG states, and references to the tensors in `.grad`."""
+    """Saves what a function changes besides its result: the contents of storages, the states of random generators, and
+    which tensors are in `.grad`."""
 
     def __init__(
         self, tensors: list[torch.Tensor], generators: list[torch.Generator], leaves: list[torch.Tensor]
@@ -32,7 +33,7 @@ class SavedState:
                 leaf.grad = grad
 
     def now(self) -> list[torch.Tensor]:
-        """Returns copies of the saved storages' current contents."""
+        """Returns copies of the present contents of the saved storages."""
         return [memory.clone() for memory, _ in self._memory]
 
     def memory(self) -> list[torch.Tensor]:
@@ -40,8 +41,8 @@ class SavedState:
 
 
 def whole_storage(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor's whole storage as a flat tensor of the same dtype, or of bytes if the storage's size is no
-    multiple of the element size."""
+    """Returns the whole storage of a tensor as a flat tensor. It has the tensor's dtype, or uint8 if the size of the
+    storage is not a multiple of the element size."""
     storage = tensor.untyped_storage()
     size, rest = divmod(storage.nbytes(), tensor.element_size())
     dtype, size = (torch.uint8, storage.nbytes()) if rest else (tensor.dtype, size)

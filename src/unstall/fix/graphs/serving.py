@@ -35,7 +35,7 @@ Answer = tuple[bool, Any]
 
 
 class GraphServer:
-    """Serves the calls of one function."""
+    """Answers the calls of one function: by a replay, or by an eager run that it observes."""
 
     def __init__(
         self,
@@ -81,7 +81,8 @@ class GraphServer:
         return self._capture(device, entry, call)
 
     def _is_new_again(self, entry: CacheEntry) -> bool:
-        """Returns whether these arguments are new, and many earlier calls in a row had new arguments too."""
+        """Returns whether these arguments are new, and the arguments of at least eight calls in a row before were new
+        as well."""
         before, self._shapes = self._shapes, entry.shapes
         entry.calls += 1
         self._new_in_a_row = self._new_in_a_row + 1 if entry.calls == 1 else 0
@@ -121,7 +122,8 @@ class GraphServer:
         return True, result
 
     def _checked(self, entry: CacheEntry, graph: GuardedGraph, call: CallArguments) -> bool:
-        """Returns whether the graph and eager agree on this call's inputs. Restores the program's state."""
+        """Returns whether the graph and an eager run give the same results for this call. Restores the program's
+        state."""
         saved = graph.static_call.saved()
         try:
             with proving(), graphs_disabled(), silent_proof(), allow_sync("the graph is checked"):
@@ -134,8 +136,8 @@ class GraphServer:
         return True
 
     def _observe(self, device: CaptureDevice, entry: CacheEntry, call: CallArguments) -> Any:
-        """Runs a call eagerly and observes it. The function's first call only warms up: it may create state that later
-        calls reuse."""
+        """Runs a call eagerly and observes it. The observation of a function's first call is not used, because that
+        call may create state that later calls reuse."""
         with proving():
             result, found = examined(device, self._function, call)
         if not self._warm:
@@ -189,8 +191,9 @@ class GraphServer:
         return served, result
 
     def _pool_for(self, device: CaptureDevice, kind: FunctionKind) -> Pool:
-        """Returns a memory pool. Graphs whose results are copied before another replay share one pool. Graphs with
-        tensors saved for a backward, or with gradients left in `.grad`, have separate pools."""
+        """Returns the memory pool for a new graph. Graphs share one pool if their results are copied before another
+        graph is replayed. A graph that keeps tensors for a backward, or leaves gradients in `.grad`, has a pool of its
+        own."""
         pool = device.shared_pool() if kind is FunctionKind.PURE else device.new_pool()
         if pool not in self.pools:
             self.pools.append(pool)

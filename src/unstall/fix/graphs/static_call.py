@@ -27,7 +27,8 @@ class FunctionKind(Enum):
 
 
 class StaticCall:
-    """One call. Its inputs are copied into static inputs; everything else is read and written in place."""
+    """One call of a function, which can run eagerly or by graphs. Its inputs are copied into static inputs. Everything
+    else is read and written in place."""
 
     def __init__(
         self,
@@ -73,7 +74,8 @@ class StaticCall:
 
     @property
     def wanted(self) -> list[torch.Tensor]:
-        """Tensors that gradients flow to: inputs that require gradients, and parameters that the function uses."""
+        """The tensors that gradients flow to: static inputs that require gradients, and parameters that the function
+        uses."""
         return self.wanted_of(self.inputs.tensors)
 
     def wanted_of(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -86,8 +88,8 @@ class StaticCall:
         return (result, [leaf.grad for leaf in self.leaves])
 
     def eager(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Runs eagerly. Returns copies of the results, the gradients and the inputs written to. `inputs` are copies
-        that the call may write to."""
+        """Runs the call eagerly. Returns copies of its results, of the gradients, and of the inputs that it writes to.
+        The call may write to `inputs`, so pass copies of the program's tensors."""
         with self.device.capture_stream():
             result = self._called(inputs)
             given = tensors_in(result)
@@ -97,7 +99,7 @@ class StaticCall:
             return [tensor.detach().clone() for tensor in (*given, *(inputs[i] for i in self.written_inputs))]
 
     def replayed(self, captured: Captured, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Replays the graphs and returns the same tensors as `eager`."""
+        """Replays the graphs for these inputs. Returns the same tensors as `eager`."""
         probes = list(map(_probe, captured.results[1][0])) if self.kind is FunctionKind.DIFFERENTIABLE else []
         return self._replayed(captured, inputs, probes)
 
@@ -118,7 +120,8 @@ class StaticCall:
     def gradients(
         self, inputs: list[torch.Tensor], grads: tuple[torch.Tensor | None, ...], *, create_graph: bool
     ) -> tuple[torch.Tensor | None, ...]:
-        """Runs the function eagerly and returns the gradients of `wanted`. `grads`: gradients of its results."""
+        """Runs the function eagerly. Returns the gradients of the tensors in `wanted_of(inputs)`, given the gradients
+        `grads` of its results."""
         with graphs_disabled():
             result, _ = self._called(inputs)
         given = [pair for pair in zip(differentiable(result), grads, strict=True) if pair[1] is not None]
@@ -130,8 +133,8 @@ class StaticCall:
         return found
 
     def timed_eager(self, inputs: list[torch.Tensor], saved: SavedState) -> float:
-        """Returns the time of one eager run in s. The run starts from the saved state. Otherwise a function that counts
-        its calls could index out of bounds."""
+        """Returns the time in s of one eager run that starts from the saved state. From another state, a function that
+        counts its calls could index out of bounds."""
         copies = copies_of(inputs)
 
         def run() -> None:
@@ -160,10 +163,9 @@ def differentiable(result: object) -> list[torch.Tensor]:
 
 
 def reached_from(outputs: list[torch.Tensor], wanted: list[torch.Tensor]) -> list[set[int]]:
-    """Returns, for each output, the indices of the wanted tensors that it depends on.
+    """Returns, for each output, the indices of the tensors in `wanted` that it depends on.
 
-    Some outputs are wanted tensors themselves, and leaves. Their sets are empty, since none of their gradients flows
-    through the graph.
+    An output that is itself a leaf in `wanted` has no indices, because its gradient does not flow through the graph.
     """
     leaves = {id(tensor): place for place, tensor in enumerate(wanted) if is_leaf(tensor)}
     nodes = {node_of(tensor): place for place, tensor in enumerate(wanted) if not is_leaf(tensor)}
@@ -182,11 +184,12 @@ def reached_from(outputs: list[torch.Tensor], wanted: list[torch.Tensor]) -> lis
 
 @contextmanager
 def own_autocast_cache() -> Iterator[None]:
-    """Clears autocast's cache before and after a call.
+    """Clears autocast's cache before and after the block.
 
-    Autocast caches casts of weights until its context ends. Without clearing, a graph would reuse the casts of one step
-    for new weights, and eager would find the casts of a capture. Within the call the cache works as in eager, so that
-    gradients of all uses are added up in the lower precision.
+    Autocast keeps casts of weights until its context ends. Without clearing, a graph would reuse the casts of an
+    earlier step although the weights have changed, and an eager run would find the casts of a capture. Within the
+    block the cache works as in eager execution, so that the gradients of all uses of a weight are added up in the
+    lower precision.
     """
     torch.clear_autocast_cache()
     try:
@@ -208,7 +211,8 @@ def _grads(
 
 
 def _probe(output: torch.Tensor) -> torch.Tensor:
-    """Returns a trial gradient for an output. Its elements differ, and it uses no RNG."""
+    """Returns a gradient with which a trial backward starts at `output`. Its elements differ, and no random generator
+    is used."""
     steps = torch.arange(output.numel(), device=output.device, dtype=torch.float32)
     return ((steps % 7 - 3) / 4 + 0.5).to(output.dtype).reshape(output.shape)
 

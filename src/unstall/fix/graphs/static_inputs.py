@@ -14,7 +14,7 @@ _COPIED_TOGETHER = frozenset((*_FLOATS, *_INTEGERS))  # torch has a kernel that 
 
 
 class StaticInputs:
-    """Tensors like the inputs of one call, with the same strides."""
+    """The tensors that a graph reads as inputs. They have the shapes, strides and dtypes of the inputs of one call."""
 
     def __init__(self, inputs: list[torch.Tensor]) -> None:
         self.tensors = [_buffer_like(tensor) for tensor in inputs]
@@ -25,7 +25,7 @@ class StaticInputs:
         self._differentiable = any(tensor.requires_grad for tensor in inputs)
 
     def fill(self, inputs: list[torch.Tensor]) -> None:
-        """Copies values in, on the current stream."""
+        """Copies the inputs of a call into the static inputs, on the current stream."""
         if not self._differentiable:
             self._fill(inputs)
             return
@@ -33,8 +33,8 @@ class StaticInputs:
             self._fill(inputs)
 
     def give_back(self, place: int, tensor: torch.Tensor) -> None:
-        """Copies the static input at index `place` to the call's argument `tensor`, on the current stream. Call it with
-        autograd off."""
+        """Copies the static input with index `place` to `tensor`, the argument of the call, on the current stream.
+        Call this with autograd off."""
         buffer = self.tensors[place]
         if self._overlaps[place]:  # expanded: torch does not write to tensors with overlapping elements
             buffer, tensor = _each_once(buffer), _each_once(tensor)
@@ -71,7 +71,7 @@ def _overlaps(tensor: torch.Tensor) -> bool:
 
 
 def _each_once(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a view that has each element of an expanded tensor once."""
+    """Returns a view of an expanded tensor in which each element of its memory occurs once."""
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:
             tensor = tensor.narrow(dim, 0, 1)
@@ -79,9 +79,9 @@ def _each_once(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def copies_of(tensors: list[torch.Tensor], *, changed: bool = False) -> list[torch.Tensor]:
-    """Returns copies with the same strides. If `changed`, floating-point values are rolled by one element and scaled by
-    0.9375. Integers are never changed: they may be indices or offsets, and could get out of bounds.
-    """
+    """Returns copies of the tensors, with the same strides. If `changed`, floating-point values are rolled by one
+    element and multiplied by 0.9375. Values of 8-bit floats are only rolled. Integers are never changed, because they
+    may be indices or offsets and could get out of bounds."""
     copies: list[torch.Tensor] = []
     with torch.no_grad():
         for tensor in tensors:
@@ -97,8 +97,8 @@ def copies_of(tensors: list[torch.Tensor], *, changed: bool = False) -> list[tor
 
 
 def copy_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a copy without autograd and with the same strides (`clone` changes them if there are gaps or overlaps).
-    The copy of an inference tensor is an inference tensor."""
+    """Returns a copy that is detached from autograd and has the same strides. (`clone` changes the strides of tensors
+    with gaps or overlaps.) The copy of an inference tensor is an inference tensor."""
     if tensor.is_inference() != torch.is_inference_mode_enabled():
         with torch.inference_mode(tensor.is_inference()):
             return copy_of(tensor)
@@ -117,7 +117,7 @@ def copy_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Clones:
-    """Clones tensors of a graph's memory, many of them by one kernel."""
+    """Clones tensors that are in the memory of a graph, many of them with one kernel."""
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self.tensors = [tensor.detach() for tensor in tensors]
@@ -132,7 +132,7 @@ class Clones:
         self._alone = [place for place in range(len(tensors)) if place not in together]
 
     def made(self) -> list[torch.Tensor]:
-        """Returns clones without autograd, on the current stream."""
+        """Returns clones of all tensors, made on the current stream. They are detached from autograd."""
         clones = list(self.tensors)
         with torch.no_grad():
             for places, tensors in self._together:
@@ -148,8 +148,8 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 class Sharing:
-    """Checks for arguments that share memory. Each argument has its own static input, so a write to one argument would
-    not reach the others."""
+    """Detects arguments that share memory in a way that a graph cannot follow. Each argument has its own static input,
+    so a write to one argument would not reach the others."""
 
     def __init__(self, seen: ObservedCall) -> None:
         self._places = sorted(seen.written_inputs)
@@ -157,7 +157,8 @@ class Sharing:
         self._read = set(map(storage_of, seen.externals)) if self._places else set()
 
     def is_safe(self, inputs: list[torch.Tensor]) -> bool:
-        """Returns whether arguments share no memory that the call writes, with each other or with outside tensors."""
+        """Returns False if two arguments, or an argument and a tensor from outside, share memory that the call writes
+        to."""
         if not self._places and not self._written:
             return True
         found = list(map(storage_of, inputs))

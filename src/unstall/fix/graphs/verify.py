@@ -32,7 +32,8 @@ _ASKS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Copies of a run's results (`given`) and of the memory that the run may have written."""
+    """The outcome of a run: copies of its results (`given`), and of the memory that the function may have written
+    to."""
 
     given: list[torch.Tensor]
     memory: list[torch.Tensor]
@@ -43,7 +44,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Median times of eager and of captures, which were measured in turn, in seconds."""
+    """Median times in s of an eager run and of replays, which were measured in turn."""
 
     eager: float
     serial: float
@@ -52,14 +53,16 @@ class Times:
 
 
 def check(static_call: StaticCall, captured: Captured, inputs: list[torch.Tensor], saved: SavedState) -> bool:
-    """Compares a replay with eager. Raises `Refused` if the values differ. Does not restore the program's state.
+    """Compares a replay with an eager run. Raises `Refused` if their values differ. Does not restore the program's
+    state.
 
-    Returns whether replays from one state give the same bits. All differences are refused, except for two:
+    Returns whether replays from the same state give the same bits. Two kinds of differences are accepted:
 
-    - Kernels that add up in varying order give other bits in each run, eager or replayed. How much other, replays say.
-    - If the function asks whether it is being captured, it may compute the same otherwise. How much that explains is
-      measured by eager runs with random errors. Their errors would be too large if values of the host changed between
-      eager runs, so these runs must agree, too.
+    - Kernels that add up in varying order give other bits in each run, eager or replayed. Replays show how large such
+      differences are.
+    - If the function asks whether it is being captured, it may compute the same values in another way. Eager runs with
+      random errors show how large such differences may be. If values of the host changed between eager runs, these
+      errors would appear too large, so eager runs must agree with each other, too.
     """
     eager, replayed = _eager(static_call, inputs, saved), _replayed(static_call, captured, inputs, saved)
     if _same(eager, replayed):
@@ -82,9 +85,10 @@ def check(static_call: StaticCall, captured: Captured, inputs: list[torch.Tensor
 def _by_order(
     eager: Outcome, replayed: Outcome, replay_again: Callable[[], Outcome], eager_again: Callable[[], Outcome]
 ) -> Explained:
-    """Returns whether replays differ from each other as much as eager differs from one of them.
+    """Returns whether eager runs differ from a replay by no more than replays differ from each other.
 
-    Each element counts as it is in the eager run in which it comes nearest: a few elements may be far in one run.
+    Three eager runs are compared with the replay. For each element, only the value that is nearest to the replay
+    counts, because a few elements may be far off in one run.
     """
     nearest = eager.tensors()
     for _ in range(_EAGER - 1):
@@ -93,7 +97,7 @@ def _by_order(
 
 
 def _nearer(to: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Returns those elements of two tensors that are nearer to those of a third one."""
+    """Returns, element by element, the value of `one` or of `other` that is nearer to the value of `to`."""
     if not to.is_floating_point() or not to.shape == one.shape == other.shape:
         return one
     near = (other.double() - to.double()).abs() < (one.double() - to.double()).abs()
@@ -103,7 +107,7 @@ def _nearer(to: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.T
 def _steady(
     eager: Outcome, replayed: Outcome, replay_again: Callable[[], Outcome], eager_again: Callable[[], Outcome]
 ) -> Explained:
-    """Returns whether two eager runs differ by no more than replays do."""
+    """Returns whether two eager runs differ by no more than two replays do."""
 
     def moved(_: int) -> list[torch.Tensor]:
         replays = zip(replayed.tensors(), replay_again().tensors(), strict=False)
@@ -113,17 +117,18 @@ def _steady(
 
 
 def _moved(tensor: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor with the difference of two others added."""
+    """Returns `tensor + (other - one)`; `tensor` itself if it does not have floating-point values, or if the shapes
+    differ."""
     if not tensor.is_floating_point() or not tensor.shape == one.shape == other.shape:
         return tensor
     return (tensor.double() + (other.double() - one.double())).to(tensor.dtype)
 
 
 def _by_rounding(eager: Outcome, replayed: Outcome, eager_again: Callable[[], Outcome]) -> Explained:
-    """Returns whether rounding explains the difference.
+    """Returns whether rounding explains the difference between an eager run and a replay.
 
     Raises:
-        Refused: the function cannot run with random errors, so that is not known.
+        Refused: The function fails when it runs with random errors, so this cannot be known.
     """
 
     def noisy(number: int) -> list[torch.Tensor]:
@@ -156,7 +161,8 @@ def _pairs(one: Outcome, other: Outcome) -> list[tuple[torch.Tensor, torch.Tenso
 
 
 def _varies(one: Outcome, again: Callable[[], Outcome]) -> bool:
-    """Returns whether any of several more runs gives other bits. Some kernels give other bits only in some runs."""
+    """Returns whether any of ten more runs gives other bits than the outcome `one`. Some kernels give other bits only
+    in some runs."""
     return any(not _same(one, again()) for _ in range(_TRIES))
 
 
@@ -165,7 +171,8 @@ def _same(one: Outcome, other: Outcome) -> bool:
 
 
 def _names(static_call: StaticCall, captured: Captured, outcome: Outcome) -> list[str]:
-    """Describes each tensor of an outcome: results, gradients, arguments written to, then other memory."""
+    """Returns words for each tensor of an outcome: results, gradients, arguments that the function writes to, other
+    memory."""
     results, written = len(tensors_in(captured.results[0][0])), len(static_call.written_inputs)
     return [
         *(["its result"] if results == 1 else [f"tensor {place} of its result" for place in range(results)]),
@@ -176,9 +183,14 @@ def _names(static_call: StaticCall, captured: Captured, outcome: Outcome) -> lis
 
 
 def _mismatch(eager: Outcome, replayed: Outcome, found: Explained | None, names: list[str], *, asks: bool) -> Refusal:
-    """Returns the refusal of a graph that gives other values than eager.
+    """Returns a Refusal which says that a replay of the graph gives other values than an eager run.
 
-    `found`: what rounding explains, if that was asked. `asks`: the function asks whether it is captured.
+    Args:
+        eager: The outcome of the eager run.
+        replayed: The outcome of the replay.
+        found: Which differences rounding explains; None if that was not examined.
+        names: Words for each tensor of an outcome.
+        asks: Whether the function checks if it is being captured.
     """
     what = "another number of tensors"
     pairs = _pairs(eager, replayed)
@@ -196,15 +208,15 @@ def _mismatch(eager: Outcome, replayed: Outcome, found: Explained | None, names:
 def agree(
     static_call: StaticCall, one: Captured, other: Captured, inputs: list[torch.Tensor], saved: SavedState
 ) -> bool:
-    """Returns whether replays of two captures, from the same state and on the same inputs, give the same bits."""
+    """Returns whether two captures give the same bits when they are replayed from the same state on the same inputs."""
     return _same(_replayed(static_call, one, inputs, saved), _replayed(static_call, other, inputs, saved))
 
 
 def fastest(
     static_call: StaticCall, serial: Captured, parallel: list[Captured], inputs: list[torch.Tensor], saved: SavedState
 ) -> tuple[Captured, Times]:
-    """Measures eager and all captures in turn, each from the saved state. Returns the fastest capture and the times.
-    The caller restores the state."""
+    """Times an eager run and all captures in turn, each from the saved state. Returns (the fastest capture, the
+    times). Does not restore the program's state."""
 
     def timed_eager() -> float:
         return static_call.timed_eager(inputs, saved)
@@ -235,7 +247,7 @@ def fastest(
 
 
 def _alike(times: list[float]) -> bool:
-    """Returns whether the times are so close that more of them add no information."""
+    """Returns whether the times are so close together that further measurements would add no information."""
     return max(times) - min(times) <= _NOISELESS * max(times)
 
 

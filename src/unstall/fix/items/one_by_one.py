@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 
 @dataclass(slots=True)
 class StreamMapCounters:
-    """Counters of a `stream_map`."""
+    """Counts the items of a `stream_map`, and the bytes that are copied to the device and back."""
 
     items: int = 0
     bytes_in: int = 0
@@ -31,10 +31,16 @@ class StreamMapCounters:
 def on_and_back(
     fn: Callable[..., Any], accelerator: Accelerator, counters: StreamMapCounters, *, refills: bool, pinned: bool
 ) -> Callable[[object], Any]:
-    """Wraps `fn` to take items on the host and return results on the host. `pinned`: results are in pinned memory.
+    """Wraps `fn` in a function that takes an item on the host, calls `fn` with the item on the device, and returns the
+    result on the host. The copy of the result waits until the device has finished the item.
 
-    The copy back waits for all work of an item. `refills`: the program may write to an item's pinned memory right after
-    the call. In that case, a call that copies no result back waits for the device.
+    Args:
+        fn: The function.
+        accelerator: The device.
+        counters: The statistics to add to.
+        refills: Whether the program may write to an item's pinned memory right after the call. If so, a call without a
+            result to copy waits for the device too.
+        pinned: Whether results are in pinned memory.
     """
     device, plain = accelerator.device, torch.Tensor
     waited = exposed = False
@@ -70,10 +76,10 @@ def on_and_back(
 def without_streams(
     fn: Callable[[Item], Nest], device: torch.device, counters: StreamMapCounters, *, back: bool
 ) -> Callable[[Item], Nest]:
-    """Wraps `fn` for a device without streams. If the device does not exist, items are passed through unchanged.
+    """Wraps `fn` for a device without streams. Moves items to the device if the device exists.
 
-    Results are copies, since the function may keep the originals and write to them later. If `back`, results are copied
-    to the host and detached from autograd.
+    Results are copies, because the function may keep the originals and write to them later. If `back` is true, results
+    are copied to the host and detached from autograd.
     """
     there = is_there(device)
 

@@ -14,7 +14,7 @@ from unstall.fix.tensors.parts import is_simple
 
 @dataclass(slots=True)
 class Flight(Generic[Nest]):
-    """An item that was sent to the device, and its result."""
+    """An item that was sent to the device, with its result, which may not be complete yet."""
 
     number: int
     result: Nest
@@ -25,14 +25,17 @@ class Flight(Generic[Nest]):
 
 @dataclass(slots=True)
 class Calls:
-    """What is known about the calls of the function for items of the same shapes."""
+    """Counts the calls of the mapped function with items of the same shapes. `keeps` says whether results of these
+    calls share memory that outlives a call."""
 
     count: int = 0
     keeps: bool = False  # whether results share memory that outlives a call
 
 
 def to_pinned(accelerator: Accelerator, tensor: torch.Tensor, *, wait: bool) -> torch.Tensor:
-    """Copies a device tensor to pinned memory on the current stream. Returns a tensor on another device unchanged."""
+    """Copies a tensor from the accelerator to pinned host memory, on the current stream. If `wait` is false, the copy
+    may still be running on return. A tensor on another device is returned unchanged. A tensor that is not a plain
+    dense one is copied to pageable memory."""
     if tensor.device != accelerator.device:
         return tensor
     if not is_simple(tensor):
@@ -45,7 +48,7 @@ def to_pinned(accelerator: Accelerator, tensor: torch.Tensor, *, wait: bool) -> 
 
 
 def unpinned(result: Nest) -> Nest:
-    """Returns the result with its pinned tensors copied to pageable memory."""
+    """Returns the result with all tensors in pinned memory replaced by copies in pageable memory."""
 
     def unpin(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.clone() if tensor.is_pinned() else tensor
@@ -54,7 +57,7 @@ def unpinned(result: Nest) -> Nest:
 
 
 def cloned(result: Nest) -> Nest:
-    """Returns the result with its device tensors cloned."""
+    """Returns the result with all tensors on the device replaced by clones."""
 
     def clone(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.clone() if tensor.device.type != "cpu" else tensor
@@ -63,7 +66,7 @@ def cloned(result: Nest) -> Nest:
 
 
 def shapes_of(item: object) -> tuple[object, ...]:
-    """Returns a key of the shapes and dtypes of an item's tensors."""
+    """Returns the shapes and dtypes of all tensors in an item, as a hashable key."""
     if type(item) is torch.Tensor:
         return item.shape, item.dtype
     return tuple((tensor.shape, tensor.dtype) for tensor in tensors_in(item))

@@ -10,7 +10,7 @@ from unstall.fix.wrapped import Printed
 
 @dataclass(frozen=True, slots=True)
 class StreamMapStats(Printed):
-    """Sums over all items so far. Times in ns."""
+    """Statistics of a `stream_map`: sums over all items so far. Times are in ns."""
 
     items: int
     bytes_in: int
@@ -24,7 +24,8 @@ class StreamMapStats(Printed):
 
     @property
     def gain(self) -> float | None:
-        """The speedup over copying, computing and copying back one after the other. None: not measured."""
+        """The speedup: the sum of the times of an item's copy in, computation and copy out, divided by the measured
+        time of an item. None if that was not measured."""
         mine = self.item_ns.get(self.strategy)
         return self.apart_ns / mine if self.apart_ns and mine else None
 

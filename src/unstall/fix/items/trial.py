@@ -10,12 +10,14 @@ _BETTER = 0.03  # least relative gain over "engines", which keeps calls in order
 
 
 class Trial:
-    """Measures the strategies one after the other, "streams" last. Each strategy handles two windows of items.
+    """Measures the strategies of a `stream_map` one after the other, "streams" last. Each strategy handles two windows
+    of items. A window is as many items as may be in flight.
 
-    The time is measured from the end of the first window's first item to the end of the second window's first item.
-    When the measurement starts, only the strategy's own items are in flight, and memory on its streams is allocated.
-    Items of "streams" end in bunches. So for "streams", the time is measured from the end of the first window's last
-    item to the end of the second window's last item.
+    The time of a strategy runs from the end of the first item of the first window to the end of the first item of the
+    second window. When it starts, all items in flight belong to the strategy, and memory for its streams is allocated.
+
+    With "streams", items end in bunches. So its time runs from the end of the last item of the first window to the end
+    of the last item of the second window.
     """
 
     def __init__(self, strategies: list[str], begun: int, window: int) -> None:
@@ -30,12 +32,13 @@ class Trial:
         self.item_ns: dict[str, int] = {}
 
     def strategy_of(self, number: int) -> str:
-        """Returns the strategy for the item with this number."""
+        """Returns the name of the strategy that handles the item with this number."""
         turn = (number - self._begun) // (2 * self._window)
         return self.strategies[min(turn, len(self.strategies) - 1)]
 
     def ended(self, number: int, end: torch.Event) -> str | None:
-        """Notes the end event of item `number`. If this completes a strategy's measurement, returns the strategy."""
+        """Notes the event that marks the end of item `number`. If this completes the measurement of a strategy,
+        returns the strategy's name, otherwise None."""
         if number not in self._marked:
             return None
         self._ends[number] = end
@@ -52,7 +55,8 @@ class Trial:
 
 
 def best_of(item_ns: dict[str, int]) -> str:
-    """Returns the fastest strategy. If none is clearly faster than "engines", returns "engines"."""
+    """Returns the fastest strategy, given the time of an item with each. Returns "engines" unless another one is more
+    than 3 % faster."""
     best = "engines"
     for other, took in item_ns.items():
         if took < (1 - _BETTER) * item_ns[best]:
@@ -61,7 +65,7 @@ def best_of(item_ns: dict[str, int]) -> str:
 
 
 def why(best: str, item_ns: dict[str, int]) -> str:
-    """Returns a phrase that explains, with the measured times, why `best` was chosen."""
+    """Returns words that say why the strategy `best` was chosen, by the time of an item with each strategy."""
     if best != "engines":
         return f"{item_ns['engines'] / item_ns[best]:.2f} times as fast as engines"
     others = [name for name in item_ns if name != "engines"]

@@ -18,7 +18,7 @@ _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
 class Accelerator:
-    """One device with streams. Each device has one object, whose streams last as long as the process."""
+    """One device with streams. Each device has one such object, which keeps its streams until the process ends."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -29,7 +29,7 @@ class Accelerator:
         self._last: tuple[int, torch.Stream | None] = (-1, None)
 
     def stream(self, name: str) -> torch.Stream:
-        """Returns the stream with this name. The first use creates it."""
+        """Returns the stream with this name, which the first call creates."""
         if name not in self._streams:
             self._streams[name] = self._module.Stream(self.device)
         return self._streams[name]
@@ -47,15 +47,17 @@ class Accelerator:
         return stream
 
     def on(self, stream: torch.Stream) -> AbstractContextManager[object]:
-        """Makes the stream the current one for a `with` block."""
+        """Returns a context manager that makes `stream` the current stream."""
         context: AbstractContextManager[object] = self._module.stream(stream)
         return context
 
     def enter(self) -> None:
-        """Makes this the current device of the calling thread, and keeps it from breaking captures of other threads.
+        """Makes this device the current one of the calling thread. Also keeps this thread from breaking captures of
+        CUDA graphs in other threads.
 
-        While a thread captures a CUDA graph in torch's default mode, an allocation or a query of an event by another
-        thread fails, and so does the capture. The relaxed mode exempts a thread that never captures itself.
+        While a thread captures a CUDA graph in torch's default mode, an allocation or event query in another thread
+        fails and makes the capture fail. The relaxed mode, which is set here, exempts a thread that captures nothing
+        itself.
         """
         self._module.set_device(self.device)
         if self.device.type == "cuda" and torch.version.cuda is not None:
@@ -64,7 +66,8 @@ class Accelerator:
                 ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
 
     def event(self, *, timed: bool = False, blocking: bool = False) -> torch.Event:
-        """Makes an event. `blocking`: a host that waits for it sleeps instead of spinning (CUDA only)."""
+        """Returns a new event. If `timed`, the event can be used to measure times. If `blocking`, a host thread that
+        waits for the event sleeps instead of spinning (CUDA only)."""
         event: torch.Event
         if self.device.type == "cuda":
             event = self._module.Event(enable_timing=timed, blocking=blocking)
@@ -73,13 +76,13 @@ class Accelerator:
         return event
 
     def memory_bytes(self) -> tuple[int, int]:
-        """Returns free and total bytes. Unused memory of the caching allocator counts as free."""
+        """Returns (free, total) in bytes. Unused memory of torch's caching allocator counts as free."""
         free, total = self._module.mem_get_info(self.device)
         unused = self._module.memory_reserved(self.device) - self._module.memory_allocated(self.device)
         return int(free + max(0, unused)), int(total)
 
     def unneeded_bytes(self) -> int:
-        """Returns the bytes that are still free if the program holds as much memory as at its peak so far."""
+        """Returns how many bytes of device memory are free when the program's tensors take their peak memory."""
         free, total = self._module.mem_get_info(self.device)
         asked = getattr(self._module, "get_per_process_memory_fraction", None)
         allowed = min(free + self._module.memory_reserved(self.device), total * (asked(self.device) if asked else 1.0))
@@ -97,10 +100,11 @@ class Accelerator:
 
 
 def device_of(device: torch.device | str | int) -> torch.device:
-    """Returns the device as torch names it. The device need not exist.
+    """Converts the name or number of a device to a `torch.device`. The device need not exist on this machine.
 
     Raises:
-        UsageError: torch has no such type of device, or fewer devices of that type.
+        UsageError: torch does not know this type of device, or the machine has devices of this type but not this
+            number.
     """
     try:
         wanted = torch.device(device)
@@ -113,7 +117,8 @@ def device_of(device: torch.device | str | int) -> torch.device:
 
 
 def accelerator_for(device: torch.device | str | int) -> Accelerator | None:
-    """Returns the accelerator. None if torch has no such device, or if the device has no streams (CPU, MPS)."""
+    """Returns the `Accelerator` of a device. Returns None if torch has no such device, or if the device has no streams
+    (CPU, MPS)."""
     wanted = torch.device(device)
     try:
         module = torch.get_device_module(wanted)
@@ -129,8 +134,8 @@ _known: dict[torch.device, Accelerator] = {}
 
 
 def accelerator_of(device: torch.device) -> Accelerator | None:
-    """Returns the same as `accelerator_for`, but asks the driver only once for each device. Used for the devices of
-    tensors, which always exist."""
+    """Does the same as `accelerator_for`, but faster, because it remembers the result for each device. Only for
+    devices of tensors, which always exist."""
     known = _known.get(device)
     if known is None and device.type != "cpu":
         known = accelerator_for(device)
@@ -140,7 +145,7 @@ def accelerator_of(device: torch.device) -> Accelerator | None:
 
 
 def is_there(device: torch.device) -> bool:
-    """Returns whether torch can put tensors on the device, with or without streams."""
+    """Returns whether tensors can be put on the device. The device need not have streams."""
     if device.type == "cpu":
         return True
     try:
@@ -150,7 +155,8 @@ def is_there(device: torch.device) -> bool:
 
 
 def none_of(device: torch.device) -> str:
-    """Returns an error message which says that the device is missing, and which other device exists."""
+    """Returns a message which says that the device is missing or has no streams. If torch has another accelerator, the
+    message names it."""
     other = torch.accelerator.current_accelerator(check_available=True) if hasattr(torch, "accelerator") else None
     hint = (
         f" (torch has {other.type}: device={other.type!r})" if other is not None and other.type != device.type else ""
@@ -164,5 +170,5 @@ def _of(kind: str, index: int) -> Accelerator:
 
 
 def milliseconds(start: torch.Event, end: torch.Event) -> float:
-    """Returns the time between two completed timed events, in ms."""
+    """Returns the time between two timed events in ms. The device must have reached both events."""
     return float(start.elapsed_time(end))

@@ -24,10 +24,11 @@ def map_tensors(value: Nest, change: Callable[[torch.Tensor], torch.Tensor]) -> 
 @overload
 def map_tensors(value: object, change: Callable[[torch.Tensor], object]) -> Any: ...
 def map_tensors(value: object, change: Callable[[torch.Tensor], Any]) -> object:
-    """Replaces each tensor of a nest by `change(tensor)`, in order.
+    """Replaces each tensor in nested containers by `change(tensor)`, in order.
 
-    Containers with tensors are replaced by copies of the same type. Constructors are not called, because a constructor
-    may do anything. Everything else is returned as it is. The lengths in a `PackedSequence` stay on the CPU.
+    A container with changed tensors is replaced by a copy of the same type. No constructor is called, because a
+    constructor may do anything. Everything else is returned as it is. The lengths in a `PackedSequence` stay on the
+    CPU.
     """
     if isinstance(value, torch.Tensor):
         return change(value)
@@ -48,7 +49,7 @@ def map_tensors(value: object, change: Callable[[torch.Tensor], Any]) -> object:
 
 
 def tensors_in(value: object) -> list[torch.Tensor]:
-    """Returns all tensors of a nest, in order."""
+    """Returns all tensors in nested containers, in order."""
     found: list[torch.Tensor] = []
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -97,8 +98,8 @@ def _mapping(value: Mapping[object, object], items: dict[object, object]) -> obj
 
 
 def _shallow(value: Mapping[object, object]) -> Any:
-    """Returns a copy of a mapping. Changing items of the copy does not change the original, even if the items are in an
-    inner mapping."""
+    """Returns a copy of a mapping. The copy can be changed without changing the original, even if the mapping keeps
+    its items in an inner mapping."""
     other = copy.copy(value)
     if isinstance(value, dict) or not hasattr(other, "__dict__"):
         return other

@@ -10,19 +10,20 @@ _STRIDED = torch.strided
 
 
 def is_simple(tensor: torch.Tensor) -> bool:
-    """Returns whether the tensor has torch's own type and one storage that its shape and strides describe."""
+    """Returns whether the tensor has torch's own type, and its shape and strides describe one storage. False for
+    sparse, quantized and nested tensors."""
     return type(tensor) in _PLAIN and tensor.layout is _STRIDED and not (tensor.is_quantized or tensor.is_nested)
 
 
 def bytes_of(tensor: torch.Tensor) -> int:
-    """Returns the size of the tensor's elements in bytes."""
+    """Returns the size of all elements of the tensor in bytes."""
     if is_simple(tensor):
         return int(tensor.nbytes)
     return sum(int(part.numel() * part.element_size()) for part in parts_of(tensor))
 
 
 def record(tensors: list[torch.Tensor], stream: torch.Stream) -> None:
-    """Keeps the allocator from reusing the tensors' memory until the stream's current work is done."""
+    """Keeps the allocator from reusing the memory of the tensors before `stream` has finished its current work."""
     for tensor in tensors:
         for part in parts_of(tensor):
             if part.device == tensor.device:
@@ -30,7 +31,8 @@ def record(tensors: list[torch.Tensor], stream: torch.Stream) -> None:
 
 
 def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Returns dense tensors that cover all storages of the tensor."""
+    """Returns the dense tensors that the tensor consists of, such as the indices and values of a sparse tensor.
+    Together they cover all its storages."""
     if is_simple(tensor):
         return [tensor]
     if is_traceable_wrapper_subclass(tensor):

@@ -23,7 +23,8 @@ _RING = 8  # most pinned buffers that a loader may refill in turn; beyond that, 
 
 @dataclass(slots=True)
 class Sent(Generic[Nest]):
-    """A nest on its way to the device. Its tensors may be used after waiting for `end`."""
+    """A value whose tensors are being copied to the device. They may be used on a stream that has waited for the event
+    `end`. `value` is a tensor, or nested containers of tensors."""
 
     value: Nest
     tensors: list[torch.Tensor]  # device tensors allocated on the copy's stream
@@ -36,19 +37,20 @@ class Sent(Generic[Nest]):
     late: torch.Event  # like `end`, but a waiting host may sleep
 
     def hand_over(self, stream: torch.Stream) -> None:
-        """Makes the stream wait for the copy, and keeps the tensors' memory until the stream's work is done."""
+        """Makes the stream wait for the copy. Keeps the memory of the copied tensors from being reused before the
+        stream has finished with it."""
         stream.wait_event(self.end)
         record(self.tensors, stream)
 
     def lend(self, stream: torch.Stream) -> None:
-        """Like `hand_over`, but for a stream other than the program's. So it also keeps the memory of tensors that were
-        on the device before, since the program may free them."""
+        """Does what `hand_over` does, for a stream that is not the program's. It also protects the memory of tensors
+        that were on the device before, because the program may free them while the stream uses them."""
         self.hand_over(stream)
         record(self.there, stream)
 
 
 class Slot:
-    """Pinned buffers for one nest. They are reused after the copy from them has ended."""
+    """Pinned buffers for the tensors of one value. They are used again once the copy from them has ended."""
 
     def __init__(self) -> None:
         self._buffers: list[torch.Tensor] = []  # uint8 buffers, one for each tensor of a nest
@@ -58,7 +60,7 @@ class Slot:
         self.sources: list[torch.Tensor] = []  # pinned tensors of the loader that the copy reads
 
     def begin(self) -> None:
-        """Prepares the slot for another nest: waits until the previous copy from this slot has ended."""
+        """Waits until the previous copy from these buffers has ended. Then prepares them for another value."""
         if self._end is not None:
             self._end.synchronize()
         self._end, self._places, self.sources = None, 0, []
@@ -67,11 +69,12 @@ class Slot:
         self._end = event
 
     def is_read(self) -> bool:
-        """Returns whether the device has finished reading this slot."""
+        """Returns whether the device has finished copying from these buffers."""
         return self._end is None or bool(self._end.query())
 
     def stage(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns a pinned copy with the tensor's shape and dtype. If the tensor is dense, its strides are kept too."""
+        """Returns a pinned copy of the tensor with the same shape and dtype. The copy of a dense tensor has the same
+        strides too."""
         place, self._places = self._places, self._places + 1
         if place == len(self._buffers):
             self._buffers.append(pinned(0))
@@ -92,11 +95,15 @@ class Slot:
 
 
 class Sender:
-    """Sends nests (tensors in containers) to a device, at most `slots` at a time. Used by one thread at a time.
+    """Copies values (nested containers of tensors) from the host to a device, at most `slots` of them at a time. Only
+    one thread may use this object at a time.
 
-    `refills`: whether asking for the next nest runs code, such as a generator, that may write to the pinned memory of
-    earlier nests. Such code assumes that its memory has been read. So the sender waits for the copies of the first
-    nests. If nests reuse memory, the sender also waits for all later copies.
+    Args:
+        accelerator: The device.
+        slots: How many values may be on their way.
+        refills: Whether code that produces the next value, such as a generator, may write to the pinned memory of
+            earlier values. Such code assumes that its memory has been read. So the sender waits for the copies of the
+            first values. If values turn out to reuse memory, the sender waits for all copies.
     """
 
     def __init__(self, accelerator: Accelerator, slots: int, *, refills: bool = True) -> None:
@@ -109,7 +116,8 @@ class Sender:
         self._spare = _Spare()
 
     def wait_until_read(self) -> None:
-        """Waits until the device has read pinned memory that may be rewritten. Called before the next nest is made."""
+        """Waits until the device has read pinned memory that the program may overwrite. Call this before the next
+        value is produced."""
         exposed, self._exposed = self._exposed, None
         if exposed is not None:
             self._spare.prepare(
@@ -118,16 +126,19 @@ class Sender:
             exposed.synchronize()
 
     def wait_for_slot(self) -> None:
-        """Waits until pinned buffers are free, so that the next `send` does not wait for them."""
+        """Waits until pinned buffers are free, so that the next `send` need not wait for them."""
         self._slots[self._next].begin()
 
     def send(
         self, value: Nest, stream: torch.Stream, allocate: Callable[[int], None] | None = None, *, patient: bool = True
     ) -> Sent[Nest]:
-        """Begins to copy a nest on `stream`.
+        """Begins to copy a value to the device.
 
-        `allocate` is first called with the nest's size in bytes. `patient`: the end is not needed at once, so a waiting
-        host may sleep (and wake up about 0.1 ms late).
+        Args:
+            value: A tensor, or nested containers of tensors.
+            stream: The stream to copy on.
+            allocate: Called with the size of the value in bytes, before device memory is allocated.
+            patient: Whether a host thread that waits for the copy may sleep. It then continues about 0.1 ms late.
         """
         slot = self._slots[self._next]
         self._next = (self._next + 1) % len(self._slots)
@@ -187,7 +198,8 @@ class Sender:
         return target
 
     def _is_exposed(self, slot: Slot) -> bool:
-        """Returns whether the program may at once write to memory that is being read. True until reuse is decided."""
+        """Returns whether the program may write to pinned memory that the device is still reading. True until the
+        sender knows whether the program reuses memory."""
         ranges = [_range_of(tensor) for tensor in slot.sources]
         others = self._held or []
         others = [*others, *(other.sources for other in self._slots if other is not slot and not other.is_read())]
@@ -207,7 +219,8 @@ class Sender:
 
 
 class _Spare:
-    """Device tensors with the shapes and dtypes of the previous nest, allocated while the host would otherwise wait."""
+    """Device tensors with the shapes and dtypes of the previous value. They are allocated while the host would
+    otherwise wait."""
 
     def __init__(self) -> None:
         self._like: list[tuple[torch.Size, torch.dtype]] = []
@@ -230,7 +243,8 @@ class _Spare:
         self._made = made[::-1]
 
     def take(self, tensor: torch.Tensor, stream: torch.Stream) -> torch.Tensor | None:
-        """Returns the next spare tensor if it has this tensor's shape and dtype, or None."""
+        """Returns the next spare tensor if it has the shape and dtype of `tensor` and was allocated on `stream`,
+        otherwise None."""
         if not self._made or stream != self._stream:
             return None
         spare = self._made[-1]
@@ -243,7 +257,7 @@ class _Spare:
 
 
 def pinned(size_bytes: int) -> torch.Tensor:
-    """Returns a pinned uint8 tensor that can be written in any autograd mode. Ignores the default device."""
+    """Returns a pinned uint8 tensor that can be written to in every autograd mode. Ignores the default device."""
     with torch.inference_mode(False):
         return torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=size_bytes > 0)
 

@@ -28,7 +28,16 @@ _NO_WORK = {"profiler", "c10_functional_nowork"}
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Addresses of the storages that an operator touched. `fresh`: the storages that it made."""
+    """The storages that one call of an operator used, by their addresses.
+
+    Attributes:
+        reads: The storages of all its arguments.
+        writes: The storages that it wrote to or made.
+        fresh: The storages that it made.
+        launches: Whether it put work on a stream.
+        barrier: Whether the operator is of a library with unchecked schemas. Such an operator may write to any tensor.
+        noticed: Whether the operator's schema declares what it writes. autograd relies on the schema.
+    """
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -48,7 +57,8 @@ class _OperatorSchema:
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """Returns the address of a tensor's storage. All its views share that address, which is unique while they live."""
+    """Returns the address of the tensor's storage. All views of a tensor have the same address. No other storage has
+    this address while one of the views is alive."""
     return int(tensor.untyped_storage()._cdata)
 
 
@@ -57,7 +67,7 @@ def tensors_of(value: object) -> list[torch.Tensor]:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Returns whether the tensor has one storage. A sparse tensor has several, and no address."""
+    """Returns whether the tensor has exactly one storage. A sparse tensor has several."""
     return bool(tensor.layout == torch.strided)
 
 
@@ -87,7 +97,7 @@ def _schema_of(operator: OpOverload) -> _OperatorSchema:
 
 
 def touched_by(operator: OpOverload, args: Sequence[object], kwargs: dict[str, object], result: object) -> Touched:
-    """Returns the storages that one call of an operator read and wrote."""
+    """Returns which storages one call of an operator read and wrote."""
     schema = _schema_of(operator)
     given = tensors_of((args, kwargs))
     returned = tensors_of(result)
@@ -112,7 +122,8 @@ def touched_by(operator: OpOverload, args: Sequence[object], kwargs: dict[str, o
 
 
 class OutsideWrites(TorchDispatchMode):
-    """Watches one call. `writes`: whether the call wrote to tensors that existed before it and are not its inputs."""
+    """A dispatch mode around one call. `writes` says whether the call wrote to tensors other than its inputs and those
+    that it made."""
 
     def __init__(self, inputs: list[torch.Tensor]) -> None:
         TorchDispatchMode.__init__(self)
@@ -133,17 +144,19 @@ class OutsideWrites(TorchDispatchMode):
         return result
 
     def keeps(self, result: object) -> bool:
-        """Returns whether a result shares storage with tensors that existed before the call and are not its inputs."""
+        """Returns whether a result of the call shares storage with a tensor that existed before the call and is not an
+        input."""
         return any(storage_of(tensor) not in self._own for tensor in tensors_in(result))
 
 
 def decomposed(
     mode: TorchDispatchMode, operator: OpOverload, args: Sequence[object], kwargs: dict[str, object]
 ) -> object:
-    """In inference mode, runs the parts of a composite operator under `mode`. Otherwise returns NotImplemented.
+    """In inference mode, runs the parts of a composite operator under `mode`, and returns the result. Otherwise
+    returns NotImplemented.
 
-    In inference mode, a dispatch mode sees a composite operator as one call, and the operator's schema does not declare
-    the writes of its parts.
+    In inference mode, a dispatch mode sees a composite operator as one call. The schema of that operator does not
+    declare the writes of its parts.
     """
     if not torch.is_inference_mode_enabled() or torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CUDA"):
         return NotImplemented

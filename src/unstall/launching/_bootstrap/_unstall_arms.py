@@ -17,10 +17,12 @@ import sys
 
 
 def _restore() -> tuple[str | None, str | None, str | None, int, str]:
-    """Undo what `unstall run` changed in the environment and the path.
+    """Undoes what `unstall run` changed in the environment and in `sys.path`.
 
-    Returns the module that arms this process, the module that arms its children too, the settings, the supervisor's
-    process id, and the folder that will be first on the path.
+    Returns (own, everyones, settings, supervisor, first): `own` is the module whose `arm` is called in this process
+    only, or None; `everyones` is the module whose `arm` is called in this process and in its children, or None;
+    `settings` is the argument for `arm`; `supervisor` is the process id of `unstall run`, or 0; `first` is the folder
+    that will be first on `sys.path`, or "".
     """
     own = os.environ.pop("UNSTALL_ARM", None)
     everyones = os.environ.get("UNSTALL_ARM_ALL")
@@ -39,7 +41,8 @@ def _restore() -> tuple[str | None, str | None, str | None, int, str]:
 
 
 def _arm(module: str, settings: str | None) -> None:
-    """Arms this process. If that fails, the program runs anyway."""
+    """Calls `arm(settings)` of the module, by which unstall records this process. If that fails, prints a message and
+    lets the program run."""
     try:
         _arm_by(module, settings)
     except Exception as error:
@@ -47,7 +50,8 @@ def _arm(module: str, settings: str | None) -> None:
 
 
 def _arm_all(module: str, settings: str | None) -> None:
-    """Arms this process like its parent. If that fails, ends the program, because it must not run without it."""
+    """Calls `arm(settings)` of the module, as in the parent process. If that fails, ends this process, because the
+    program must not run without a virtual GPU."""
     try:
         _arm_by(module, settings)
     except Exception as error:
@@ -57,7 +61,8 @@ def _arm_all(module: str, settings: str | None) -> None:
 
 
 def _arm_child(module: str, before: set[str]) -> None:
-    """Arms a child process of the program. If that fails, the child runs without being armed, and without a message."""
+    """Calls `arm(None)` of the module, in a child process of the program. If that fails, lets the child run and prints
+    no message."""
     try:
         _arm_by(module, None)
         _hand_over(before, _first_on_path())
@@ -75,7 +80,7 @@ def _arm_by(module: str, settings: str | None) -> None:
 
 
 def _import_own_unstall() -> None:
-    """Imports the unstall that this file belongs to, even if the program could not import it."""
+    """Imports the package `unstall` that contains this file, even if it is not on `sys.path`."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     package = os.path.abspath(os.path.join(__file__, "..", "..", ".."))  # noqa: PTH100, PTH118
@@ -86,9 +91,10 @@ def _import_own_unstall() -> None:
 
 
 def _hand_over(before: set[str], folder: str | None) -> None:
-    """Removes our modules from `sys.modules` if the program has modules of the same names, which it must import.
+    """Lets the program import its own modules if they have the names of modules that unstall has already imported.
 
-    Our modules were imported before the program's folder was on the path. Our code still refers to them.
+    Removes these modules of unstall from `sys.modules`. The code of unstall keeps its references to them. `before` has
+    the names of the modules that were imported before unstall, and `folder` will be first on `sys.path`.
     """
     if folder is None or sys.flags.safe_path:
         return
@@ -100,9 +106,8 @@ def _hand_over(before: set[str], folder: str | None) -> None:
 
 
 def _first_on_path() -> str | None:
-    """Returns the folder that will be first on the path, if it was not passed in the environment. None if that folder
-    was deleted.
-    """
+    """Finds in this process's command line which folder will be first on `sys.path`. Returns None if that is the
+    current folder and it was deleted."""
     from unstall.launching.launch import first_on_path, interpreter_flags
 
     words = sys.orig_argv[1 + len(interpreter_flags(sys.orig_argv)) :]
@@ -113,7 +118,8 @@ def _first_on_path() -> str | None:
 
 
 def _die_with(supervisor: int) -> None:
-    """Makes Linux kill this process if the supervisor is killed, because then nothing forwards signals to it."""
+    """Makes Linux kill this process when the process `supervisor` is killed, because then nothing forwards signals to
+    this process."""
     try:
         import ctypes
         import signal
@@ -130,7 +136,8 @@ def _die_with(supervisor: int) -> None:
 
 
 def _interrupted() -> None:
-    """Ends by Ctrl-C as plain Python would in the program. Otherwise Python would report a fatal error in `site`."""
+    """Ends this process by SIGINT, as Ctrl-C ends plain Python. Otherwise Python would report a fatal error in
+    `site`."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -138,7 +145,8 @@ def _interrupted() -> None:
 
 
 def arm_this_process() -> None:
-    """Arms this process as the environment says, and removes from it what the program must not find."""
+    """Calls `arm` of the module that environment variables name for this process. Removes the variables that the
+    program must not see."""
     own, everyones, settings, supervisor, first = _restore()
     childrens = os.environ.get("UNSTALL_ARM_CHILDREN")
     before = set(sys.modules)

@@ -12,8 +12,8 @@ __all__ = ["Adapter", "Array", "adapter_for", "copied", "on_the_host"]
 
 
 def adapter_for(values: Iterable[object]) -> Adapter:
-    """Returns the adapter for the framework and device of these values. If some arrays are on a device, ignores host
-    arrays.
+    """Returns the adapter for the framework and the device of these values. If some arrays are on a device, ignores
+    arrays on the host.
 
     If torch has initialized CUDA, and no array is on a device or belongs to JAX, returns the adapter for torch on CUDA.
     The measurement then finds out whether the function uses the device.
@@ -45,7 +45,7 @@ def adapter_for(values: Iterable[object]) -> Adapter:
 
 
 def copied(value: Any) -> Any:
-    """Returns the value with copies of all arrays in its lists, tuples and dicts."""
+    """Returns a copy of the value: its lists, tuples and dicts are new, and so are all arrays in them."""
     if type(value) is dict:
         return {key: copied(each) for key, each in value.items()}
     if type(value) in (list, tuple):
@@ -55,7 +55,9 @@ def copied(value: Any) -> Any:
 
 
 def on_the_host(torch: bool) -> Adapter:
-    """Returns the adapter for a function that does not use a device. `torch`: whether its arrays are tensors."""
+    """Returns the adapter for a function that uses no device: torch's if `torch` is set, otherwise plain Python's and
+    NumPy's.
+    """
     if torch:
         from unstall.measuring.adapters.torch_cpu import TorchCpu
 

@@ -19,7 +19,7 @@ SAMPLED = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array, its name and its device."""
+    """An array of any framework, with its name and its device."""
 
     name: str
     value: Any
@@ -29,8 +29,13 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCounters:
-    """Counters of a caching allocator. `in_use` and `peak` are in bytes. `from_driver` is the number of driver
-    allocations and frees."""
+    """Counters of a caching allocator.
+
+    Attributes:
+        in_use: The bytes that are allocated now.
+        peak: The most bytes that were allocated at once.
+        from_driver: How often the allocator got memory from the driver, or gave memory back to it.
+    """
 
     in_use: int
     peak: int
@@ -38,14 +43,16 @@ class MemoryCounters:
 
 
 class Gradient(NamedTuple):
-    """The gradient of an array: the gradient's id, and its version (the number of writes to it)."""
+    """Identifies the state of an array's gradient: its `id()`, and its version, which counts the writes to it."""
 
     id: int
     version: int
 
 
 class Adapter:
-    """One framework on one device. The base class is for plain Python and NumPy."""
+    """The functions that measurements need of one framework on one device. The base class is for plain Python and
+    NumPy.
+    """
 
     name = "Python"
     framework = "Python"
@@ -65,32 +72,35 @@ class Adapter:
 
     @property
     def cache_bytes(self) -> int:
-        """Size of the last-level cache in bytes, or 0 if not known."""
+        """The size of the last-level cache in bytes, or 0 if it is not known."""
         from unstall.measuring.adapters.processor import cache_bytes
 
         return cache_bytes()
 
     @property
     def computes(self) -> bool:
-        """Whether values are computed. A virtual GPU may skip the computation."""
+        """Whether calls compute values. A virtual GPU may skip the computation."""
         machine = simulator() if self.virtual else None
         return machine is None or machine.options.numerics != "skip"
 
     @property
     def clock(self) -> Callable[[], int]:
-        """Returns a function that reads the program's clock, in ns. If a virtual GPU is active but this adapter does
-        not use the GPU, the function reads the machine's clock: the virtual clock stands still during host work."""
+        """A function that reads the program's clock in ns.
+
+        On a virtual GPU that is the virtual clock. It stands still while the host works. So a function that does not
+        use the virtual GPU gets the machine's real clock.
+        """
         return time.monotonic_ns if is_clock_virtual() and not self.virtual else time.perf_counter_ns
 
     def synchronize(self) -> None:
-        """Waits for all work of the device."""
+        """Waits until the device has done all its work."""
 
     def wait(self, result: object) -> None:
-        """Waits for a call's result and all other work that the call began."""
+        """Waits for `result`, which a call returned, and for all other work that the call began."""
         self.synchronize()
 
     def until_done(self, run: Callable[[], object]) -> Callable[[], object]:
-        """Returns a function that calls `run` and waits for the CPU work of `run`."""
+        """Returns a function that calls `run`, and returns once the work of `run` on the CPU is done."""
         return run
 
     def holds(self, value: object) -> bool:
@@ -101,25 +111,28 @@ class Adapter:
         return Array(name, value, "cpu", int(value.nbytes))
 
     def sample(self, array: Array, most: int = SAMPLED) -> NDArray[np.generic]:
-        """Returns up to `most` evenly spaced values of the array, flat, as a NumPy array."""
+        """Returns up to `most` evenly spaced elements of the array, as a flat NumPy array."""
         flat = array.value.reshape(-1)
         return np.array(flat[:: max(1, flat.size // most)][:most])
 
     def version(self, array: Array) -> int | None:
-        """Returns a number that changes if the array is written to. None if the framework has no such number."""
+        """Returns a number that changes whenever the array is written to, or None if the framework has no such
+        number.
+        """
         return None
 
     def gradient(self, array: Array) -> Gradient | None:
-        """Returns the array's gradient, or None if the array has none."""
+        """Returns the gradient of the array, or None if the array has no gradient."""
         return None
 
     def copied(self, value: Any) -> Any:
-        """Returns a copy with the same strides and type."""
+        """Returns a copy of an array, with the same strides and type."""
         return value.copy(order="K")
 
     def flusher(self) -> Callable[[], None] | None:
-        """Returns a function that flushes the cache by writing twice the cache's size, or None if the size is not
-        known."""
+        """Returns a function that flushes the cache by writing twice the cache's size, or None if that size is not
+        known.
+        """
         size = self.cache_bytes
         if not size:
             return None
@@ -131,63 +144,72 @@ class Adapter:
         return flush
 
     def event(self) -> Any | None:
-        """Records a timed event on the current stream and returns the event. Returns None if the device has no timed
-        events."""
+        """Records a timed event on the current stream and returns it, or returns None if the device has no timed
+        events.
+        """
         return None
 
     def between_ns(self, first: Any, last: Any) -> float:
-        """Returns the time between two completed events, in ns."""
+        """Returns the time in ns from event `first` to event `last`. Both must be completed."""
         raise NotImplementedError
 
     def stream(self) -> int | None:
-        """Returns the driver's handle of the current CUDA stream, or None."""
+        """Returns the CUDA driver's handle of the current stream, or None if there is no CUDA stream."""
         return None
 
     def spin(self, ns: int) -> bool:
-        """Keeps the device busy for about `ns`. Returns False if the device cannot do that."""
+        """Keeps the device busy for about `ns` nanoseconds. Returns False if the device cannot do that."""
         return False
 
     def mark(self) -> None:
-        """Launches a tiny op on the current stream. The record of this op identifies the stream."""
+        """Launches a tiny op on the current stream, so that the recording of the op identifies the stream."""
 
     def graph(self, run: Callable[[], object]) -> Callable[[], object] | None:
-        """Returns a function that launches all work of `run` as one graph. The function may be called repeatedly. The
-        graph always uses the same memory.
+        """Captures `run` as a graph. Returns a function that launches all work of `run` at once, and may be called
+        repeatedly.
 
-        Returns None if there can be no graph, or if `run` keeps or frees memory. Calls `run` once or twice. The device
-        also executes the work of each of these calls.
+        Returns None if the device has no graphs, or if `run` keeps new memory or frees old memory. Calls `run` once or
+        twice, and the device executes the work of each of these calls. Each launch of the graph uses the same memory.
         """
         return None
 
     def ops_in_a_row(self, run: Callable[[], object]) -> int | None:
         """Returns the number of kernels, copies and memsets that `run` launches, if they all run one after another.
 
-        Returns None if some ops could overlap, or if the number is not known. Calls `run` once. If the ops can be
-        counted, the device executes them once.
+        Returns None if some of these ops could overlap, or if their number is not known. Calls `run` once. If the
+        number is known, the device has executed the ops once.
         """
         return None
 
     def memory(self) -> MemoryCounters | None:
-        """Returns the caching allocator's counters and resets the peak. Returns None if there is no such allocator."""
+        """Returns the counters of the caching allocator, and resets its peak. Returns None if the framework has no such
+        allocator.
+        """
         return None
 
     def bus_id(self) -> str | None:
-        """Returns the PCI bus id of an NVIDIA GPU, or None."""
+        """Returns the PCI bus id of an NVIDIA GPU, or None for any other device."""
         return None
 
     def copying(self) -> tuple[Callable[[], object], int] | None:
-        """Returns a function that makes a memory-bound copy, and the number of bytes that the copy reads and writes."""
+        """Returns (copy, bytes): a function that makes a memory-bound copy, and the number of bytes that one copy reads
+        and writes.
+        """
         size = max(64 << 20, 4 * self.cache_bytes)
         source, target = np.ones(size // 8), np.zeros(size // 8)
         return lambda: np.copyto(target, source), 2 * source.nbytes
 
     def multiplying(self, kind: str) -> tuple[Callable[[], object], int] | None:
-        """Returns a function that multiplies matrices of dtype `kind`, and its number of floating-point operations."""
+        """Returns (multiply, flops): a function that multiplies matrices of dtype `kind`, and the number of
+        floating-point operations of one product.
+        """
         one = np.ones((1024, 1024), kind)
         return lambda: one @ one, 2 * 1024**3
 
     def threads(self, count: int | None) -> AbstractContextManager[object]:
-        """Limits CPU threads to `count` during a `with` block. None: no limit."""
+        """Returns a context manager that limits the number of CPU threads to `count`. If `count` is None, it does
+        nothing.
+        """
         if count is None:
             return nullcontext()
         limited = getattr(sys.modules.get("threadpoolctl"), "threadpool_limits", None)
@@ -206,5 +228,5 @@ class Adapter:
         return {name: str(version) for name, version in found.items() if version}
 
     def modules(self) -> tuple[str, ...]:
-        """Returns the modules whose versions a report names."""
+        """Returns the names of the modules whose versions a report lists."""
         return ("numpy",)

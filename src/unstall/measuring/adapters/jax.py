@@ -16,8 +16,10 @@ _CACHE_BYTES = 128 << 20  # XLA does not report the size: this is larger than an
 
 
 class Jax(Adapter):
-    """JAX on one platform. Calls return after passing their work to XLA's threads, even on the CPU. Only results can be
-    waited for."""
+    """JAX on one platform. Calls return before their work is done, even on the CPU, where XLA's threads do it.
+
+    JAX can wait only for results.
+    """
 
     framework = "JAX"
     has_current_stream = False

@@ -23,7 +23,7 @@ def name() -> str:
 
 @lru_cache(maxsize=1)
 def cache_bytes() -> int:
-    """Returns the size of the largest cache in bytes, or 0 if not known."""
+    """Returns the size of the processor's largest cache in bytes, or 0 if it is not known."""
     sizes = [_size(path) for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
     if not sizes and hasattr(os, "sysconf") and "SC_LEVEL3_CACHE_SIZE" in os.sysconf_names:
         sizes = [os.sysconf("SC_LEVEL3_CACHE_SIZE")]

@@ -21,7 +21,7 @@ _KERNEL, _COPY, _SET = 0, 1, 2  # CUgraphNodeType
 
 
 def launched(torch: ModuleType, index: int, graph: torch.cuda.CUDAGraph, run: Callable[[], object]) -> bool | None:
-    """Captures all work that `run` puts on the device `index`, and launches it once.
+    """Captures the work of `run` on the device `index` as a CUDA graph, and launches the graph once.
 
     Returns True if the graph may be launched again, because `run` kept no new memory and freed no old memory. Otherwise
     returns False. Returns None if the capture or the launch failed. If the capture failed, `run` may have stopped
@@ -54,7 +54,8 @@ def launched(torch: ModuleType, index: int, graph: torch.cuda.CUDAGraph, run: Ca
 
 
 def ops_in_a_row(graph: int) -> int | None:
-    """Returns the number of kernels, copies and memsets of a `CUgraph` whose nodes form one chain.
+    """Returns the number of kernels, copies and memsets of a `CUgraph`, if its nodes form one chain. `graph` is its
+    address.
 
     Returns None if some nodes could overlap, if there are nodes of other kinds, or if the driver lacks the functions.
     """
@@ -92,6 +93,8 @@ def _in_use(torch: ModuleType, index: int) -> int:
 
 @lru_cache(maxsize=16)
 def _stream(index: int) -> torch.cuda.Stream:
-    """Returns a device's stream, always the same, because cuBLAS keeps a workspace for every stream it was used on."""
+    """Returns a side stream of the device, always the same, because cuBLAS keeps a workspace for every stream that it
+    was used on.
+    """
     stream: torch.cuda.Stream = own_stream(index)
     return stream

@@ -12,8 +12,11 @@ _UNKNOWN_CACHE_BYTES = 128 << 20  # larger than the cache of any of them
 
 
 class TorchOther(TorchCpu):
-    """torch on another device. Calls return after queueing their work. Device time comes from timed events, if the
-    device has them."""
+    """torch on a device that is neither the CPU nor a CUDA device. Calls return once their work is in the device's
+    queue.
+
+    Device time comes from timed events, if the device has them.
+    """
 
     asynchronous = True
 

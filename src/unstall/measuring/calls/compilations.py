@@ -10,8 +10,10 @@ _listening: list[bool] = []
 
 
 def compilations() -> int:
-    """Returns the number of compilations so far. For JAX, counts only compilations since the first call of this
-    function."""
+    """Returns how many compilations torch.compile and JAX have made in this process.
+
+    JAX's compilations are counted only from the first call of this function on.
+    """
     jax = sys.modules.get("jax")
     if jax is not None and not _listening and hasattr(jax, "monitoring"):
         jax.monitoring.register_event_duration_secs_listener(_heard)

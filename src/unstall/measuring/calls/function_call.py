@@ -26,7 +26,7 @@ CONTAINERS = (Mapping, list, tuple, set, frozenset, deque)
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """`fn(*args, **kwargs)`."""
+    """A function with the arguments that it is called with. Calling the object calls the function."""
 
     fn: Callable[..., object]
     args: tuple[object, ...] = ()
@@ -36,7 +36,7 @@ class FunctionCall:
         return self.fn(*self.args, **self.kwargs)
 
     def bare(self) -> Callable[[], object]:
-        """Returns a callable that makes the call with the least overhead in Python."""
+        """Returns a callable that calls the function with these arguments, with the least overhead in Python."""
         if not self.args and not self.kwargs:
             return self.fn
         return functools.partial(self.fn, *self.args, **self.kwargs)
@@ -53,15 +53,16 @@ class FunctionCall:
         return name
 
     def inputs(self) -> list[tuple[str, object]]:
-        """Returns the names and values that the function may read: arguments, closure, globals, defaults and `self`.
+        """Returns (name, value) for everything that the function may read: arguments, closure, globals, defaults and
+        `self`.
 
-        Includes the contents of containers and of objects of the program's own classes, and modules' parameters and
-        buffers.
+        Includes the contents of containers and of objects of the program's own classes, but not the containers. A
+        module counts as its parameters and buffers.
         """
         return [(name, value) for name, value in self.known() if not isinstance(value, CONTAINERS)]
 
     def known(self) -> list[tuple[str, object]]:
-        """Returns the names and values of `inputs`, and also of the containers that hold such values."""
+        """Returns (name, value) as `inputs` does, and also the containers."""
         opening = _Opening()
         for name, value in self._roots():
             opening.open(name, value, _DEEP)
@@ -114,13 +115,15 @@ def _captured(fn: object) -> Iterator[tuple[str, object]]:
 
 
 def _names(code: types.CodeType) -> list[str]:
-    """Returns the names that the code, or a function defined in it, may read as globals."""
+    """Returns the names that this code, or a function defined in it, may read as globals."""
     within = [each for each in code.co_consts if isinstance(each, types.CodeType)]
     return list(dict.fromkeys([*code.co_names, *(name for each in within for name in _names(each))]))
 
 
 class _Opening:
-    """Collects values with their names, each once. Stops after `_MOST_VISITS` visits."""
+    """Collects values by name, each value once, including what containers and objects hold. Stops after `_MOST_VISITS`
+    values.
+    """
 
     def __init__(self) -> None:
         self.found: list[tuple[str, object]] = []
@@ -146,7 +149,7 @@ class _Opening:
 
 
 def _within(name: str, value: Any) -> list[tuple[str, object]]:
-    """Returns the named contents of a container, or of an object of one of the program's own classes."""
+    """Returns (name, value) for the contents of a container, or of an object whose class belongs to the program."""
     if isinstance(value, Mapping):
         return [(f"{name}[{key!r}]", each) for key, each in _first(value.items())]
     if isinstance(value, CONTAINERS):
@@ -165,7 +168,7 @@ def _first(values: Iterable[_Value]) -> list[_Value]:
 
 
 def _is_users(kind: type) -> bool:
-    """Returns whether a class belongs to the program. Objects of libraries are not opened."""
+    """Returns whether a class belongs to the user's program, and not to a library or a framework."""
     if kind.__module__.partition(".")[0] in FRAMEWORKS | sys.stdlib_module_names:
         return False
     file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""

@@ -23,7 +23,7 @@ _MOST_VALUES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """Results of inspecting one call. Inputs are named as in `FunctionCall.inputs`."""
+    """The results of inspecting one call. Inputs are named as in `FunctionCall.inputs`."""
 
     inputs: tuple[Array, ...]
     changed: tuple[str, ...]  # by this call
@@ -49,12 +49,12 @@ class Inspection:
         return sum(array.bytes for array in self.inputs)
 
     def on(self, device: str) -> tuple[Array, ...]:
-        """Returns the inputs on a type of device: "cpu", or "cuda" for any GPU."""
+        """Returns the inputs that are on a type of device: "cpu", or "cuda" for any GPU."""
         return tuple(array for array in self.inputs if array.device.split(":")[0] == device)
 
 
 def sampled_inputs(call: FunctionCall, adapter: Adapter) -> dict[int, NDArray[np.generic]]:
-    """Returns samples of the inputs' current values: id of the input → flat array."""
+    """Returns samples of the current values of the inputs, as flat arrays, by the `id()` of the input."""
     return {id(value): adapter.sample(adapter.array("", value)) for _, value in call.inputs() if adapter.holds(value)}
 
 
@@ -66,12 +66,14 @@ def inspect_call(
     *,
     once: bool = False,
 ) -> Inspection:
-    """Makes a call and returns the findings about it. Makes a second call if the allocator counts memory.
+    """Makes one call, and returns what is found about it. Makes a second call if the allocator counts memory.
 
     Args:
+        call: The function with its arguments.
+        adapter: The adapter of the arrays' framework.
         at_first: Samples of the inputs, taken by `sampled_inputs` before the very first call.
         run: A function that makes the call. The default is `call`.
-        once: Whether to make no second call.
+        once: Make no second call.
     """
     run = run or call
     inputs = tuple(adapter.array(name, value) for name, value in call.inputs() if adapter.holds(value))
@@ -123,7 +125,9 @@ def inspect_call(
 
 
 def opened(result: object, deep: int = 3) -> list[tuple[str, object]]:
-    """Returns the values inside a result: in its containers, and in objects of the kind that models return."""
+    """Returns (name, value) for the values inside a result: in its containers, and in objects such as the outputs of
+    models.
+    """
     if isinstance(result, dict):
         inner = list(islice(result.values(), _MOST_VALUES))
     elif isinstance(result, list | tuple):
@@ -141,7 +145,7 @@ def _results(result: object, adapter: Adapter) -> list[Array]:
 
 
 def _kept_bytes(run: Callable[[], object], adapter: Adapter) -> int:
-    """Returns the bytes by which one more call increases the memory in use."""
+    """Makes one more call and frees its result. Returns by how many bytes the memory in use has grown."""
     before = adapter.memory()
     if before is None:
         return 0
@@ -155,7 +159,10 @@ def _same(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
 
 
 def _zeros(inputs: tuple[Array, ...], values: list[NDArray[np.generic]]) -> tuple[str, ...]:
-    """Returns the names of all-zero inputs, if they are a large part of all inputs. Biases alone are a small part."""
+    """Returns the names of the inputs that are all zero, if they make up at least a quarter of the bytes of all inputs.
+
+    Biases that are zero are less than that.
+    """
     found = [array for array, value in zip(inputs, values, strict=True) if _all_zero(value)]
     much = sum(array.bytes for array in found) >= _MUCH * sum(array.bytes for array in inputs)
     return tuple(array.name for array in found) if much else ()
@@ -171,12 +178,14 @@ def _holding(
     share: Callable[[Array, NDArray[np.generic]], float],
     most: float,
 ) -> tuple[str, ...]:
-    """Returns the names of inputs for which `share` gives more than `most`."""
+    """Returns the names of inputs for which the function `share` returns more than `most`."""
     return tuple(array.name for array, value in zip(inputs, values, strict=True) if share(array, value) > most)
 
 
 def _subnormal_share(array: Array, value: NDArray[np.generic]) -> float:
-    """Returns the share of values that are subnormal in the array's own dtype. `value` may have a wider dtype."""
+    """Returns the share of an array's values that are subnormal in its own dtype. `value` has the values, perhaps in a
+    wider dtype.
+    """
     if not value.size or value.dtype.kind != "f":
         return 0.0
     kind = str(getattr(array.value, "dtype", value.dtype)).removeprefix("torch.")

@@ -11,7 +11,14 @@ from unstall.measuring.calls.function_call import CONTAINERS, FunctionCall
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """The state at one moment. It keeps the objects alive, so that their ids stay unique."""
+    """The state of a function's inputs at one moment. It keeps the objects alive, so that their ids stay unique.
+
+    Attributes:
+        arrays: The arrays, by name.
+        sizes: Each container and its number of items, by name.
+        hits: How often the cache of each `lru_cache` function was hit, by name.
+        iterators: The names of iterators.
+    """
 
     arrays: dict[str, object]
     sizes: dict[str, tuple[object, int]]  # of containers
@@ -29,16 +36,16 @@ class KeptState:
         )
 
     def replaced(self, after: KeptState) -> tuple[str, ...]:
-        """Returns the names that refer to a different array in the later state `after`."""
+        """Returns the names that refer to another array in the later state `after`."""
         return tuple(name for name, value in self.arrays.items() if after.arrays.get(name, value) is not value)
 
     def resized(self, after: KeptState) -> tuple[str, ...]:
-        """Returns the names of containers whose number of items is different in the later state `after`."""
+        """Returns the names of containers that have another number of items in the later state `after`."""
         both = ((name, self.sizes[name], after.sizes[name]) for name in self.sizes if name in after.sizes)
         return tuple(name for name, (one, size), (other, now) in both if one is other and size != now)
 
     def found(self, after: KeptState) -> tuple[str, ...]:
-        """Returns the names of functions whose cache was hit between this state and `after`."""
+        """Returns the names of functions whose cache was hit between this state and the later state `after`."""
         return tuple(name for name, hits in after.hits.items() if hits > self.hits.get(name, hits))
 
 

@@ -12,8 +12,10 @@ _TEXT = "called a synchronizing CUDA operation"
 
 
 def sync_lines(call: FunctionCall, adapter: Adapter) -> tuple[str, ...]:
-    """Returns the `file:line` of each wait that torch warns of in a call. Torch warns of waits in operators, not of
-    `synchronize()`."""
+    """Calls the function once. Returns the `file:line` of each wait that torch warns of.
+
+    Torch warns of waits in operators, not of `synchronize()`.
+    """
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not adapter.is_cuda or adapter.virtual or not cuda.is_initialized():
         return ()

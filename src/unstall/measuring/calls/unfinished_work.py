@@ -13,7 +13,9 @@ _LAZY = (map, filter, zip)
 
 
 class PythonThreads:
-    """Finds threads that a call leaves working. Create it just before the call. Just after, use `moved` and `new`."""
+    """Finds Python threads that a call leaves working. Create it just before the call; use `moved` and `new` just
+    after.
+    """
 
     def __init__(self) -> None:
         self._there = set(threading.enumerate())
@@ -34,12 +36,12 @@ class PythonThreads:
 
 
 def unfinished_work(values: list[object], new: list[str], moved: list[str]) -> str | None:
-    """Describes the work that continues after a call. Returns None if there is none.
+    """Describes the work that continues after a call has returned. Returns None if no work does.
 
     Args:
         values: The result of the call, and the values inside the result.
-        new: Names of threads that exist after the wait for the results, and did not exist before the call.
-        moved: Names of threads that worked right after the call returned.
+        new: Names of threads that did not exist before the call, and still exist when its results are ready.
+        moved: Names of older threads that worked right after the call returned.
     """
     for value in values:
         kind = _not_begun(value)
@@ -56,7 +58,9 @@ def unfinished_work(values: list[object], new: list[str], moved: list[str]) -> s
 
 
 def _not_begun(value: object) -> str | None:
-    """Returns the kind of a value that computes nothing until it is used, such as "a generator". Else None."""
+    """Returns a description such as "a generator" for a value that computes nothing until it is used, or None for
+    others.
+    """
     if inspect.iscoroutine(value):
         value.close()  # else Python warns that nobody awaited it
         return "a coroutine"

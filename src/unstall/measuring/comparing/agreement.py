@@ -27,12 +27,18 @@ _MORE_ERROR = 2.0  # times the reference's own error against float64
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The difference between a result and the reference's result.
+    """How a function's result agrees with the result of the reference function.
 
-    `ulp` is the largest difference of any value, in units in the last place of the coarser dtype. `relative` is the
-    largest difference of any value, divided by the largest magnitude in the reference's array (by 1 if that is 0).
-    Without numbers, `ulp` and `relative` are None. `error` and `reference_error` are the relative differences of the
-    result and of the reference from the reference in float64. If that could not be computed, both errors are None.
+    Attributes:
+        agrees: Whether the results agree.
+        text: The difference, or its absence, in words.
+        ulp: The largest difference of any value, in units in the last place of the coarser dtype. None without numbers.
+        relative: The largest difference of any value, divided by the largest magnitude in the reference's array (by 1
+            if that is 0). None without numbers.
+        error: The relative difference between the function's result and the reference's result in float64. None if the
+            latter was not computed.
+        reference_error: The relative difference between the reference's result and its result in float64. None if the
+            latter was not computed.
     """
 
     agrees: bool
@@ -45,7 +51,14 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """The difference between two arrays."""
+    """The difference between two arrays.
+
+    Attributes:
+        ulp: The largest difference of any value, in units in the last place.
+        relative: The largest difference of any value, divided by the largest magnitude in the second array.
+        within: Whether the difference is within the tolerance.
+        nan: How many values are NaN in both arrays.
+    """
 
     ulp: float
     relative: float
@@ -55,7 +68,7 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """An array's values on the host, in pieces, and the precision of its own type."""
+    """An array in a result, with the precision of its dtype."""
 
     value: torch.Tensor | NDArray[np.generic]
     shape: tuple[int, ...]
@@ -64,8 +77,10 @@ class _Leaf:
     tiny: float
 
     def pieces(self) -> Iterator[NDArray[np.generic]]:
-        """Yields the values in flat pieces. Floating-point values are in float64; a complex value becomes two
-        values."""
+        """Yields the values in flat NumPy arrays of at most `_CHUNK` values. Floating-point values are in float64.
+
+        A complex value becomes two values.
+        """
         flat = _flat(self.value)
         size = int(np.prod(self.shape, dtype=np.int64)) * (2 if "complex" in self.dtype else 1)
         for start in range(0, size, _CHUNK):
@@ -73,12 +88,20 @@ class _Leaf:
 
 
 class NoNoise(Exception):  # noqa: N818 - it says why something is not known
-    """Random errors cannot be added to the reference's operators. The text says why."""
+    """The reference function cannot be called with random errors in its operators. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Apart:
-    """An array that differs from the reference's. `is_near`: whether it is as near to float64."""
+    """An array of a result that differs from the reference's array.
+
+    Attributes:
+        name: The array's name in the result, such as "result[0]".
+        one: The array.
+        other: The reference's array.
+        distance: The difference between the two.
+        is_near: Whether the array's error against float64 is at most twice the reference's own error.
+    """
 
     name: str
     one: _Leaf
@@ -92,7 +115,7 @@ class _Apart:
 
 @dataclass(frozen=True, slots=True)
 class _NoPair:
-    """The reason why a part of a result cannot be compared with the reference's."""
+    """The reason why a value of a result cannot be compared with the reference's result."""
 
     why: str
 
@@ -106,17 +129,23 @@ def agreement(
     ulp: float | None = None,
     noisy: Callable[[int], object] | None = None,
 ) -> Agreement:
-    """Compares a result with the reference's result.
+    """Compares a function's result with the result of the reference function.
 
     A floating-point value agrees if it is within `ulp` units in the last place, or within `rel_tolerance` of the
     largest magnitude in its array. All other values must be equal.
 
-    If neither tolerance is given, results agree if rounding explains the difference, by `noisy`, or if each array's
-    error is at most twice the reference's own error. Errors are differences from `exact`, the reference's result in
-    float64. If `noisy` gives no answer, arrays whose errors are larger, or not known, agree within an assumed
-    tolerance: the dtype's epsilon to the power 3/4 (6e-6 for float32). Then the text says so.
+    If neither tolerance is given, results agree in either of two cases. In the first case, rounding explains the
+    difference; `noisy` measures how far rounding moves results. In the second case, the error of each array is at most
+    twice the reference's own error. An error is the difference from `exact`. If `noisy` gives no answer, an array with
+    a larger or unknown error agrees within an assumed tolerance: the dtype's epsilon to the power 3/4 (6e-6 for
+    float32). Then the text says so.
 
     Args:
+        result: The function's result: arrays and other values in nested containers.
+        reference: The reference function's result.
+        exact: The reference function's result in float64, or None if that could not be computed.
+        rel_tolerance: Largest difference allowed, as a fraction of the largest magnitude in the array.
+        ulp: Largest difference allowed, in units in the last place.
         noisy: Calls the reference once more, with random errors of the size of rounding errors, and returns its result.
             Raises `NoNoise` if that is not possible.
     """
@@ -159,7 +188,9 @@ def agreement(
 
 
 def _judged(apart: list[_Apart], noisy: Callable[[int], object] | None) -> tuple[_Apart | None, str]:
-    """Returns the first array that does not agree, None if all do, and how that was found."""
+    """Returns (array, how): the first array that does not agree with the reference's, or None if all do; and how that
+    was found, in words.
+    """
     exact = next((each for each in apart if not each.one.epsilon and not each.other.epsilon), None)
     if exact is not None or not apart:
         return exact, ""
@@ -188,10 +219,12 @@ def _judged(apart: list[_Apart], noisy: Callable[[int], object] | None) -> tuple
 
 
 def _explained(apart: list[_Apart], noisy: Callable[[int], object]) -> Explained | None:
-    """Returns what rounding explains; None if these are not torch's tensors, or of different types.
+    """Compares the differences with those that random rounding errors cause in the reference function.
+
+    Returns None if some arrays are not torch's tensors, or have another dtype than the reference's array.
 
     Raises:
-        NoNoise: the reference cannot be called with random errors.
+        NoNoise: The reference function cannot be called with random errors.
     """
     pairs = [
         (each.one.value, each.other.value)
@@ -217,14 +250,16 @@ def _explained(apart: list[_Apart], noisy: Callable[[int], object]) -> Explained
 
 
 def tensors_of(result: object) -> list[torch.Tensor]:
-    """Returns the tensors of torch in nested containers."""
+    """Returns all tensors of torch in a result: in nested lists, tuples, mappings and dataclasses."""
     leaves = (leaf for _, leaf in _leaves("result", result))
     return [leaf.value for leaf in leaves if isinstance(leaf, _Leaf) and _is_torch(leaf.value)]
 
 
 def in_float64(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
-    """Calls the function with its floating-point arguments in float64. Returns the result, or None if there are no such
-    arguments or the call fails. Operators of torch draw random numbers as in float32.
+    """Calls the function with its floating-point arguments converted to float64, and returns the result.
+
+    Operators of torch draw the same random numbers as in float32. Returns None if there are no floating-point
+    arguments, or if the call fails.
     """
     changed = False
     drawn: AbstractContextManager[object] = nullcontext()
@@ -277,7 +312,7 @@ def _paired(name: str, one: object, other: object) -> Iterator[tuple[str, Any, A
 
 
 def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yields the arrays and plain values in nested containers, with their names."""
+    """Yields (name, value) for the arrays and the plain values in nested containers. Arrays are `_Leaf`s."""
     leaf = _leaf(value)
     if leaf is not None:
         yield name, leaf
@@ -349,7 +384,9 @@ def _on_host(flat: torch.Tensor | NDArray[np.generic], *, floating: bool) -> NDA
 
 
 def _distance(one: _Leaf, other: _Leaf, rel_tolerance: float | None, ulp: float | None) -> Distance:
-    """Returns the difference, measured by the precision of the coarser dtype."""
+    """Returns the difference between two arrays, measured by the precision of the coarser dtype. `other` is the
+    reference's array.
+    """
     epsilon, tiny = max(one.epsilon, other.epsilon), max(one.tiny, other.tiny)
     if not epsilon:
         equal = all(np.array_equal(a, b) for a, b in zip(one.pieces(), other.pieces(), strict=True))
@@ -376,7 +413,7 @@ def _distance(one: _Leaf, other: _Leaf, rel_tolerance: float | None, ulp: float 
 
 
 def _power_below(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns the largest power of two that is at most each magnitude, or 0 for 0."""
+    """Returns, for each value, the largest power of two that is at most its magnitude, or 0 for 0."""
     mantissa, exponent = np.frexp(np.where(np.isfinite(values), np.abs(values), 0.0))
     return np.where(mantissa > 0, np.ldexp(1.0, exponent - 1), 0.0)
 
@@ -391,7 +428,9 @@ def _equal(one: object, other: object) -> bool:
 
 
 def _is_plain_object(value: object) -> bool:
-    """Returns whether the object's `==` only compares identity."""
+    """Returns whether neither the object's class nor its base classes define `==`, so that `==` compares only
+    identity.
+    """
     return not any("__eq__" in vars(kind) for kind in type(value).__mro__[:-1])
 
 

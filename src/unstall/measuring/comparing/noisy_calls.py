@@ -25,14 +25,14 @@ from unstall.rounding.operators import Call, Operators, as_it_is
 
 
 class NoisyCalls:
-    """Calls of one function with random errors.
+    """Calls a function with random errors in its operators. Call the object with a number, which seeds the errors.
 
     Args:
-        call: The function. It is called with copies of its arguments.
-        copied: Makes the copies.
-        randomness: A context that restores the states of random generators.
-        is_same: Whether a result is equal to the function's usual one.
-        seconds: How long all calls may take.
+        call: The function with its arguments. Each call gets copies of these.
+        copied: Returns a copy of a value.
+        randomness: Returns a context manager that restores the states of random generators.
+        is_same: Returns whether a result is equal to the function's result without errors.
+        seconds: How long all calls together may take.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class NoisyCalls:
         self._why_not: str | None = None  # "" if there is no reason
 
     def __call__(self, number: int) -> object:
-        """Makes a call, and returns its result.
+        """Calls the function with the random errors of this number, and returns its result.
 
         Raises:
-            NoNoise: no errors can be added, or that would take too long.
+            NoNoise: Errors cannot be added, or the calls would take too long.
         """
         if self._why_not is None:
             self._why_not = self._reason()
@@ -75,7 +75,7 @@ class NoisyCalls:
         return result
 
     def _reason(self) -> str:
-        """Calls the function without errors. Returns why errors cannot be added, or "" if they can."""
+        """Calls the function without errors. Returns why errors cannot be added to it, or "" if they can."""
         with noise(0):  # the first such mode takes torch a second
             torch.zeros(1).exp()
         traces = _Traces(as_it_is, strict=False)
@@ -98,7 +98,7 @@ class NoisyCalls:
         return ""
 
     def _ran(self, traces: _Traces) -> tuple[object, object]:
-        """Returns the result, and the arguments."""
+        """Calls the function on copies of its arguments. Returns (result, copies of the arguments)."""
         given = self._call.args, dict(self._call.kwargs)
         args, kwargs = self._copied(given[0]), self._copied(given[1])
         outside = {each.untyped_storage()._cdata for each in _tensors(given)}
@@ -108,7 +108,14 @@ class NoisyCalls:
 
 
 class _Traces:
-    """Sees what a call of a function leaves behind. `strict`: it raises NoNoise before the call does so."""
+    """Runs the operators of a function, and finds out what the function leaves behind.
+
+    It may write to tensors that it did not make, or keep tensors that it made.
+
+    Args:
+        call: Calls one operator.
+        strict: Raise NoNoise before an operator that leaves something behind.
+    """
 
     def __init__(self, call: Call, *, strict: bool) -> None:
         self.own: set[int] = set()
@@ -132,7 +139,7 @@ class _Traces:
         return result
 
     def alive(self) -> bool:
-        """Returns whether a tensor that was made in the call is still held."""
+        """Returns whether the program still holds a tensor that the function made."""
         if not all(each.expired() for each in self._made):
             gc.collect()
         return not all(each.expired() for each in self._made)

@@ -37,16 +37,24 @@ _GROWTH = 1.2
 
 @dataclass(frozen=True, eq=False)
 class Rounds:
-    """Times of all turns: float64, ns per call, shape (candidates, rounds, 2). `stopped`: why the rounds ended."""
+    """The measured times of several candidates that ran in turn.
+
+    Attributes:
+        times: ns per call, float64, shape (candidates, rounds, 2). Each candidate runs twice in each round.
+        stopped: Why the rounds ended.
+        noiseless: Whether the times come from a model.
+    """
 
     times: NDArray[np.float64]
     stopped: str
     noiseless: bool = False  # times from a model
 
     def ratio(self, one: int, other: int) -> Interval:
-        """Returns the time of candidate `one`, divided by the time of candidate `other`. With fewer than 3 rounds of
-        noisy times, all pairs may agree by chance (once in 9). In that case, the interval is Student's, with at least 1
-        % noise."""
+        """Returns the time of candidate `one`, divided by the time of candidate `other`, with its 95 % interval.
+
+        With fewer than 3 rounds of noisy times, all pairs of times may agree by chance (once in 9). So the interval is
+        then Student's, with a noise of at least 1 %.
+        """
         if one == other:
             return Interval(1.0, 1.0, 1.0)
         found = ratio_interval(self.times[one], self.times[other], pairs=True, seed=len(self.times[0]))
@@ -57,17 +65,18 @@ class Rounds:
 
     @property
     def exact(self) -> bool:
-        """Whether each candidate always took the same time. Then the times come from a model, and two rounds
-        suffice."""
+        """Whether each candidate took the same time in all its turns. Then the times come from a model, and two rounds
+        suffice.
+        """
         return self.times.shape[1] > 1 and not np.ptp(self.times, axis=(1, 2)).any()
 
     def answer(self, one: int, other: int, margin: float) -> Answer:
-        """Returns the answer for candidate `one`, compared with `other`."""
+        """Returns FAST, SLOW, SAME or UNCLEAR for candidate `one`, compared with candidate `other`."""
         return answer(self.ratio(one, other), margin)
 
 
 def answer(ratio: Interval, margin: float) -> Answer:
-    """Returns the answer for a candidate, from the ratio of its time to the reference's time."""
+    """Returns FAST, SLOW, SAME or UNCLEAR for a candidate. `ratio` is its time, divided by the reference's time."""
     if is_within(ratio, margin):
         return "SAME"
     if ratio.high < 1:
@@ -76,12 +85,15 @@ def answer(ratio: Interval, margin: float) -> Answer:
 
 
 def is_within(ratio: Interval, margin: float) -> bool:
-    """Returns whether the whole interval is within the margin around 1."""
+    """Returns whether the whole interval of the ratio lies between 1 / (1 + margin) and 1 + margin."""
     return ratio.low >= 1 / (1 + margin) and ratio.high <= 1 + margin
 
 
 def is_answered(ratio: Interval, margin: float) -> bool:
-    """Returns whether no border of the margin lies in the interval, so that more rounds would not change the answer."""
+    """Returns whether neither 1 + margin nor 1 / (1 + margin) lies in the interval of the ratio.
+
+    If neither does, more rounds would not change the answer.
+    """
     return is_within(ratio, margin) or ratio.high < 1 / (1 + margin) or ratio.low > 1 + margin
 
 
@@ -95,8 +107,17 @@ def by_turns(
     noiseless: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Rounds:
-    """Runs rounds until the answer for every candidate is known, or `max_seconds` are over. If times are `noiseless`,
-    two rounds can suffice."""
+    """Runs rounds until the answer for every candidate is known, or until `max_seconds` are over.
+
+    Args:
+        take: Runs candidates in a given order and returns their times.
+        candidates: The number of candidates. The first is the reference.
+        margin: A candidate is the SAME if its time differs from the reference's time by at most this fraction.
+        max_seconds: The time limit, by `clock`.
+        seed: The seed of the random order.
+        noiseless: Whether times come from a model. If so, two rounds can suffice.
+        clock: The clock for the time limit, in s.
+    """
     rng = np.random.default_rng(seed)
     began = clock()
     rounds: list[NDArray[np.float64]] = []
@@ -133,5 +154,5 @@ def _order(candidates: int, rng: np.random.Generator) -> list[int]:
 
 
 def _by_candidate(order: list[int], times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns shape (candidates, 2)."""
+    """Sorts the times of one round by candidate. Returns shape (candidates, 2)."""
     return times[np.argsort(order, kind="stable")].reshape(-1, 2)

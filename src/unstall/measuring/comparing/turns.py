@@ -36,7 +36,9 @@ _ADDED_S = 0.2  # to find out what events add to a candidate
 def takes(
     candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Sequence[float] = (), *, brief: bool = False
 ) -> Take:
-    """Returns the function that runs candidates in turn.
+    """Returns a function that measures candidates in a given order, in which one may occur several times.
+
+    The returned function gives, for each entry of that order, the candidate's time per call in ns.
 
     Args:
         candidates: The calls that are timed.
@@ -54,8 +56,9 @@ def takes(
 
 
 def back_to_back(caching: Caching, adapter: Adapter) -> Callable[[int], int]:
-    """Returns a function that takes a number of calls, makes them back to back, waits once, and returns their time in
-    ns."""
+    """Returns a function that makes a given number of calls back to back and waits once for all. Its result is their
+    total time in ns.
+    """
     return _turn(caching, adapter, each=False)
 
 
@@ -90,8 +93,10 @@ def _on_host(candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Se
 
 
 def _turn(caching: Caching, adapter: Adapter, *, each: bool) -> Callable[[int], int]:
-    """Returns a function that makes a number of calls and returns their time in ns. If `each`, it waits for every call,
-    otherwise only for the last call."""
+    """Returns a function that makes a given number of calls. Its result is their total time in ns.
+
+    If `each` is set, the function waits for every call. Otherwise it waits only for the last call.
+    """
     clock, waits = adapter.clock, _waits(adapter)
 
     def back_to_back(calls: int) -> int:
@@ -116,13 +121,13 @@ def _turn(caching: Caching, adapter: Adapter, *, each: bool) -> Callable[[int], 
 
 
 def _waits(adapter: Adapter) -> bool:
-    """Returns whether calls may return before their work is done."""
+    """Returns whether calls may return before their work is done, so that the caller has to wait for the work."""
     kind = type(adapter)
     return kind.wait is not Adapter.wait or kind.synchronize is not Adapter.synchronize
 
 
 def _calls(turn: Callable[[int], int], ns: int) -> int:
-    """Warms up. Returns how many calls take about `ns` in all."""
+    """Warms up. Returns how many calls take about `ns` together."""
     calls = 1
     if [turn(1) for _ in range(_WARM)][-1] > _LONG * ns:
         return 1
@@ -135,8 +140,10 @@ def _calls(turn: Callable[[int], int], ns: int) -> int:
 
 
 def device_take(candidates: Sequence[Caching], adapter: Adapter) -> Take:
-    """Returns the function that runs candidates in turn and returns each turn's device time (0 without device work).
-    Raises UsageError if no device time can be measured here."""
+    """Returns a function that runs candidates in a given order. Its result is the device time in ns for each turn.
+
+    The time is 0 for a call without device work. Raises UsageError if device times cannot be measured here.
+    """
     try:
         observer, why = observer_for(adapter, "auto")
         if observer is not None:
@@ -152,7 +159,7 @@ def device_take(candidates: Sequence[Caching], adapter: Adapter) -> Take:
 
 
 def _without_places(observer: DeviceObserver) -> DeviceObserver:
-    """Returns the observer without the search for source lines, which takes time."""
+    """Returns an observer like this one that does not look for source lines, since that takes time."""
     if observer.method != "cupti":
         return observer
     from unstall.measuring.device_time.by_cupti import ByCupti
@@ -202,7 +209,10 @@ def _no_waits() -> Iterator[None]:
 
 
 def _worked(take: Take, candidates: Sequence[Caching], tries: int) -> Take:
-    """Runs `take` a few times, then returns it. Raises UsageError if a candidate has no work on the device."""
+    """Runs all candidates `tries` times. Returns a function like `take` whose times are at least 1 ns.
+
+    Raises UsageError if a candidate has no work on the device.
+    """
     for _ in range(tries):
         times = np.asarray(take(range(len(candidates))))
     idle = np.flatnonzero(times <= 0)

@@ -33,7 +33,13 @@ _TRIED = 3
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A quick measurement of a function, in ns: the device's own time, and the time per call back to back."""
+    """A quick measurement of one function.
+
+    Attributes:
+        name: The function's name.
+        device_ns: The device's own time for one call, in ns.
+        call_ns: The time per call of calls back to back, in ns.
+    """
 
     name: str
     device_ns: float
@@ -46,8 +52,13 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class TimeChoice:
-    """The time to compare. `because`: the reason for an automatic choice, or empty. `adapter`: the host's adapter if no
-    function uses a device."""
+    """Which time to compare.
+
+    Attributes:
+        by: The time: "device", "wall" or "throughput".
+        because: The reason for an automatic choice, or "".
+        adapter: The adapter to measure with: the host's adapter if no function uses a device.
+    """
 
     by: By
     because: str
@@ -61,8 +72,17 @@ def choose(
     *,
     brief: bool = False,
 ) -> TimeChoice:
-    """Chooses which time to compare. `calls` has, for each input, the functions by name. `brief`: make as few calls as
-    possible."""
+    """Chooses which time to compare. Measures the functions quickly for that.
+
+    Args:
+        calls: For each input, the functions by name.
+        adapter: The adapter for the functions' arrays.
+        cache: The cache state that the caller asked for.
+        brief: Whether to make as few calls as possible.
+
+    Raises:
+        UsageError: On a virtual GPU, some functions use it and others do not.
+    """
     if not adapter.asynchronous:
         return TimeChoice("wall", "", adapter)
     try:
@@ -88,14 +108,16 @@ def choose(
 
 
 def usual_cache(by: By, adapter: Adapter) -> Cache:
-    """Returns "cold" for the device's own time if the cache's size is known, else "hot"."""
+    """Returns the default cache state: "cold" for the device's own time if the cache's size is known, otherwise
+    "hot".
+    """
     return "cold" if by == "device" and adapter.cache_bytes else "hot"
 
 
 def probed(
     calls: Mapping[str, FunctionCall], adapter: Adapter, cache: Cache | Literal["auto"], *, brief: bool = False
 ) -> list[Probe]:
-    """Measures each function quickly. Raises UsageError if no device time can be measured."""
+    """Measures each function quickly. Raises UsageError if device times cannot be measured."""
     kept = usual_cache("device", adapter) if cache == "auto" else cache
     candidates = [Caching(call, kept, adapter) for call in calls.values()]
     take = device_take(candidates, adapter)
@@ -107,8 +129,11 @@ def probed(
 
 
 def launch_bound(probes: Iterable[Probe]) -> str:
-    """Returns a sentence that names the launch-bound functions, or "" if there are none. If a function was probed at
-    several inputs, its worst input decides."""
+    """Returns a sentence that names the launch-bound functions, or "" if none is launch-bound.
+
+    If a function was measured at several inputs, the input at which the device works for the smallest share of the time
+    counts.
+    """
     worst: dict[str, Probe] = {}
     for probe in probes:
         if probe.is_launch_bound:
@@ -128,7 +153,10 @@ def launch_bound(probes: Iterable[Probe]) -> str:
 
 
 def probe(name: str, call: FunctionCall, adapter: Adapter, device_ns: float, batch: int = _BATCH) -> Probe:
-    """Measures the time per call back to back, until it is clear whether the function is launch-bound."""
+    """Measures the time per call of calls back to back, until it is clear whether the function is launch-bound.
+
+    `device_ns` is the device's own time for one call. `batch` is the number of calls back to back.
+    """
     turn = back_to_back(Caching(call, "hot", adapter), adapter)
     turn(1)
     until = time.monotonic() + _SECONDS

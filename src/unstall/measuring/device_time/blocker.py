@@ -22,9 +22,11 @@ _PORTABLE = 1
 
 
 class Blocker:
-    """Blocks the current stream during a `with` block: `with Blocker(adapter, seconds) as blocker: ...`.
+    """Blocks the adapter's current stream during a `with` block, for at most `seconds`.
 
-    `timed_out`: whether the stream was released before the end of the block, at the time limit.
+    Attributes:
+        timed_out: Whether the time limit released the stream before the end of the block.
+        waits: Whether the stream really waits. If not, at most a busy kernel delays it.
     """
 
     def __init__(self, adapter: Adapter, seconds: float) -> None:
@@ -69,7 +71,7 @@ class Blocker:
 
 
 class _Gate:
-    """A word of host memory that streams wait for."""
+    """A word of pinned host memory. Streams wait until its value is 1."""
 
     def __init__(self, driver: ctypes.CDLL, wait: Callable[..., int]) -> None:
         memory, device = ctypes.c_void_p(), ctypes.c_uint64()
@@ -81,7 +83,7 @@ class _Gate:
         self._address, self._wait = device.value, wait
 
     def close(self, stream: int) -> bool:
-        """Makes the stream wait until it is released. Returns False if the driver cannot do that."""
+        """Makes the stream wait until the word is set to 1. Returns False if the driver cannot do that."""
         self.word.value = 0
         failed = self._wait(ctypes.c_void_p(stream), ctypes.c_uint64(self._address), ctypes.c_uint32(1), _GEQ)
         return not failed
@@ -89,7 +91,7 @@ class _Gate:
 
 @lru_cache(maxsize=1)
 def _gate() -> _Gate | None:
-    """Returns the process's gate, or None without NVIDIA's driver."""
+    """Returns the gate of this process, always the same, or None if there is no NVIDIA driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         wait = getattr(driver, "cuStreamWaitValue32_v2", None) or driver.cuStreamWaitValue32

@@ -25,7 +25,7 @@ _UNDER_WAY = "unstall.bench is measuring: a recording can begin when it is done"
 
 
 class ByCupti:
-    """Observes calls by CUPTI. With `places`, also finds the source lines of driver calls."""
+    """Observes the device work of calls by CUPTI. If `places` is set, also finds the source lines of driver calls."""
 
     method: Method = "cupti"
 
@@ -33,7 +33,8 @@ class ByCupti:
         self._places = places
 
     def observe(self, run: Callable[[], object], count: int, adapter: Adapter, before: Callable[[], None]) -> DeviceOps:
-        """Calls `run` `count` times, and `before` before each. Work of `before` belongs to no call.
+        """Calls `before` and then `run`, `count` times. Returns the device ops of each call of `run`, without those of
+        `before`.
 
         Raises:
             UnstallError: CUPTI does not record here, or lost records.
@@ -60,12 +61,12 @@ class ByCupti:
 
 
 def ops_by_call(records: CallRecords, times: I64, marked: int) -> DeviceOps:
-    """Assigns device ops to calls.
+    """Assigns recorded device ops to the calls of a function.
 
     Args:
         records: The recorded ops and driver calls.
-        times: When each call began, returned and was done: int64, shape (calls, 3), ns.
-        marked: A time in ns. The first op after it was put on the current stream, and so tells which stream that is.
+        times: When each call of the function began, returned and was done: int64, shape (calls, 3), ns.
+        marked: A time in ns. The first op launched after it is on the current stream, and so identifies that stream.
     """
     ops, calls = records.ops, records.calls
     if not len(ops.start):
@@ -105,7 +106,12 @@ def ops_by_call(records: CallRecords, times: I64, marked: int) -> DeviceOps:
 def _calls_inside(
     records: CallRecords, times: I64, place: _PlaceOfStack
 ) -> tuple[list[tuple[int, StreamLink]], tuple[HostWait, ...], tuple[DriverMemory, ...]]:
-    """Finds event calls, waits and memory allocations among the function's driver calls."""
+    """Finds what the driver calls of the function did.
+
+    Returns:
+        (links, waits, taken). `links` has (time, effect on a stream) for event calls and waits. `waits` has the waits
+        of the host. `taken` has allocations and frees of memory.
+    """
     calls = records.calls
     links: list[tuple[int, StreamLink]] = []
     waits: list[HostWait] = []
@@ -129,8 +135,11 @@ def _calls_inside(
 
 
 def _call_of(moment: I64, times: I64, until: I64) -> I64:
-    """Returns the index of the call that each moment falls into, or -1. A call lasts up to column `until` of `times`:
-    until its return (1) or until its results are done (2)."""
+    """Returns the index of the call during which each moment lies, or -1.
+
+    A call begins at column 0 of `times`. It ends at the column that `until` gives for the moment: 1 for its return, 2
+    for the end of its work.
+    """
     call = np.searchsorted(times[:, 0], moment, side="right") - 1
     within = (call >= 0) & (moment <= times[np.maximum(call, 0), until])
     return np.where(within, call, -1)
@@ -142,7 +151,11 @@ def _nothing(calls: int) -> DeviceOps:
 
 
 class _PlaceOfStack(dict[int, str | None]):
-    """Maps a stack to `file:line`: the user's innermost line, or else the innermost line that is not ours."""
+    """Maps a recorded stack to the `file:line` of the user's innermost frame.
+
+    If the stack has no frame of the user, takes the innermost frame outside of unstall/measuring. If it has none of
+    these, maps to None.
+    """
 
     def __init__(self, records: CallRecords) -> None:
         self._stacks = records.stacks

@@ -42,11 +42,16 @@ the period of each of five ops in graphs of up to 600, with no recorder, less CU
 
 
 class QueueError(Exception):
-    """No call can be queued, since each waits for the device."""
+    """No call can be queued, since each call waits for the device."""
 
 
 class ByEvents:
-    """Takes samples by events on the adapter's current stream."""
+    """Samples times of calls by timed events on the adapter's current stream.
+
+    Attributes:
+        adapter: The adapter of the device.
+        blocked: Whether the stream could be blocked each time while its queue was filled.
+    """
 
     method = "events"
 
@@ -58,30 +63,34 @@ class ByEvents:
 
     @cached_property
     def nothing_ns(self) -> float:
-        """The time in ns between two events with nothing between them: the least that events add."""
+        """The time in ns between two events with nothing between them, which is the least overhead of events."""
         return self._median(_nothing)
 
     @cached_property
     def offset_ns(self) -> float:
-        """The overhead, in ns, of two events around an almost empty kernel."""
+        """The overhead in ns that two events add to an almost empty kernel between them."""
         own = self._own_ns
         return self.nothing_ns if own is None else max(0.0, self._median(self.adapter.mark) - own)
 
     @cached_property
     def floor_ns(self) -> float:
-        """The time measured for an almost empty kernel, in ns: shorter times cannot be distinguished from it."""
+        """The time in ns that is measured for an almost empty kernel. Shorter times cannot be distinguished from it."""
         return max(0.0, self._median(self.adapter.mark) - self.offset_ns)
 
     @cached_property
     def gap_ns(self) -> float | None:
-        """The gap between two almost empty ops in a row, in ns. None if there are no graphs, which this measurement
-        needs."""
+        """The gap in ns between two almost empty ops in a row on a stream.
+
+        Measuring it needs CUDA graphs. It is None if they do not work.
+        """
         period = self.period_ns(lambda count: partial(self._marks, count), _IN_ROWS)
         return None if self._own_ns is None or period is None else max(0.0, period - self._own_ns)
 
     @cached_property
     def _own_ns(self) -> float | None:
-        """The time of an almost empty kernel itself, in ns, from graphs of different lengths."""
+        """The time in ns of an almost empty kernel alone, measured by CUDA graphs of different lengths. None if they do
+        not work.
+        """
         self.adapter.mark()
         period = self.period_ns(lambda count: self.adapter.graph(partial(self._marks, count)), _IN_ROWS)
         return None if period is None else max(0.0, period - GRAPH_GAP_NS)
@@ -89,9 +98,18 @@ class ByEvents:
     def period_ns(
         self, row: Callable[[int], Callable[[], object] | None], counts: tuple[int, int], seconds: float = _WAITS_S
     ) -> float | None:
-        """Returns the time in ns that one more op adds to a row of ops. `row(count)` returns a function that launches
-        `count` ops. Returns None if `row` returns None. Queues several rows at a time, since each op of a graph that
-        runs alone on an idle H200 takes some 0.2 µs longer.
+        """Returns the time in ns that one more op adds to a row of ops.
+
+        Queues several rows at a time, since each op of a graph that runs alone on an idle H200 takes some 0.2 µs
+        longer.
+
+        Args:
+            row: `row(count)` returns a function that launches `count` ops, or None if that is not possible.
+            counts: The lengths of a short row and of a long row, which are compared.
+            seconds: How long to measure.
+
+        Returns:
+            The time, or None if `row` returns None.
         """
         short = row(counts[0])
         long = row(counts[1]) if short is not None else None
@@ -120,10 +138,16 @@ class ByEvents:
         before: Callable[[], None] | None = None,
         begin: Callable[[], None] | None = None,
     ) -> NDArray[np.float64]:
-        """Returns samples in ns, including the overhead of events. `before` is queued before each call. `begin` is
-        called before the first call, and again before each repetition of all samples.
+        """Returns `count` samples of the time of `run` in ns, including the overhead of events.
 
-        Raises QueueError if a call waits for the device.
+        Args:
+            run: Makes the call.
+            count: The number of samples.
+            before: Queues other work before each call. That work is not timed.
+            begin: Called before the first sample, and again if all samples must be repeated.
+
+        Raises:
+            QueueError: A call waits for the device.
         """
 
         def samples() -> NDArray[np.float64]:

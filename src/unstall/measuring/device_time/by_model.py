@@ -19,12 +19,14 @@ _TAKES = {Call.MALLOC: "cudaMalloc", Call.FREE: "cudaFree", Call.HOST_ALLOC: "cu
 
 
 class ByModel:
-    """Watches calls on the virtual GPU."""
+    """Observes the device work of calls on the virtual GPU."""
 
     method: Method = "model"
 
     def observe(self, run: Callable[[], object], count: int, adapter: Adapter, before: Callable[[], None]) -> DeviceOps:
-        """Calls `run` `count` times, and `before` before each. Work of `before` belongs to no call."""
+        """Calls `before` and then `run`, `count` times. Returns the device ops of each call of `run`, without those of
+        `before`.
+        """
         machine = simulator()
         assert machine is not None
         history = machine.simulation.history
@@ -52,10 +54,17 @@ def _last_stream(history: History) -> int:
 
 
 def _observed(history: History, borders: I64, begun: int, main: int, place_of: Callable[[int], str]) -> DeviceOps:
-    """Returns the ops of the calls. `borders`: each call's first instruction, and the first instruction after the call.
+    """Returns the device ops of the calls.
 
-    Ops that others launch between calls are left out, because they cannot be distinguished from our own flushing and
-    waiting.
+    Leaves out ops that other code launches between calls. They cannot be distinguished from the measurement's own
+    flushing and waiting.
+
+    Args:
+        history: What the simulation ran.
+        borders: For each call, its first instruction, and the first instruction after it.
+        begun: The first instruction of the observation.
+        main: The stream on which the calls are made.
+        place_of: Returns the source line of a stack.
     """
     ran, done, happened = history.ran.whole(), history.done.whole(), history.happened.whole()
     rows = np.flatnonzero(ran.instruction >= begun)
@@ -109,14 +118,14 @@ def _observed(history: History, borders: I64, begun: int, main: int, place_of: C
 
 
 def _call_of(instruction: I64, borders: I64) -> I64:
-    """Returns the call that each instruction belongs to, or -1."""
+    """Returns the index of the call that each instruction belongs to, or -1."""
     call = np.searchsorted(borders[:, 0], instruction, side="right") - 1
     within = (call >= 0) & (instruction < borders[np.maximum(call, 0), 1])
     return np.where(within, call, -1)
 
 
 class _PlaceOfRecord(dict[int, str | None]):
-    """Maps a record to `file:line`."""
+    """Maps a record of the simulation to its `file:line`, or to None if the line is not known."""
 
     def __init__(self, stack: np.ndarray, place_of: Callable[[int], str]) -> None:
         self._stack, self._place_of = stack, place_of

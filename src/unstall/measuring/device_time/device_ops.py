@@ -21,7 +21,14 @@ class StreamStep(IntEnum):
 
 
 class StreamLink(NamedTuple):
-    """The effect of one CUDA call on a stream. `event` is 0 if the call has no event."""
+    """The effect of one CUDA call on the order of work on a stream.
+
+    Attributes:
+        call: The index of the function's call that makes the CUDA call.
+        step: The kind of effect.
+        stream: The stream.
+        event: The event, or 0 if the CUDA call has none.
+    """
 
     call: int
     step: StreamStep
@@ -30,7 +37,9 @@ class StreamLink(NamedTuple):
 
 
 class HostWait(NamedTuple):
-    """A wait of the host within a call."""
+    """A wait of the host for the device, within a call of the function. `place` is its `file:line`, or None if that is
+    not known.
+    """
 
     call: int
     ns: int
@@ -38,7 +47,9 @@ class HostWait(NamedTuple):
 
 
 class DriverMemory(NamedTuple):
-    """A driver allocation or free within a call."""
+    """Memory that a call of the function got from the driver, or gave back. `place` is its `file:line`, or None if that
+    is not known.
+    """
 
     call: int
     what: str
@@ -47,7 +58,9 @@ class DriverMemory(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DeviceOps:
-    """Device ops in columns, call after call. `call` is -1 for an op that no call launched."""
+    """The device ops of several calls of a function, as columns. `call` is the index of the call, or -1 for an op that
+    no call launched.
+    """
 
     calls: int
     call: I64
@@ -65,7 +78,7 @@ class DeviceOps:
     taken: tuple[DriverMemory, ...] = ()
 
     def busy_ns(self) -> I64:
-        """Returns each call's busy time in ns, shape (calls,). Overlapping ops count once; gaps do not count."""
+        """Returns the busy time of each call in ns, shape (calls,). Overlapping ops count once. Gaps do not count."""
         order = np.lexsort((self.start, self.call))
         order = order[self.call[order] >= 0]
         busy = np.zeros(self.calls, np.int64)
@@ -80,8 +93,10 @@ class DeviceOps:
         return busy
 
     def span_ns(self) -> I64:
-        """Returns each call's time in ns from its first op's start to its last op's end, shape (calls,); 0 without
-        ops."""
+        """Returns the time in ns from the start of each call's first op to the end of its last op, shape (calls,).
+
+        The time is 0 for a call without ops.
+        """
         mine = self.call >= 0
         first = np.full(self.calls, np.iinfo(np.int64).max)
         last = np.full(self.calls, np.iinfo(np.int64).min)
@@ -94,7 +109,7 @@ class DeviceOps:
         return float((self.call >= 0).sum()) / max(1, self.calls)
 
     def escaped_streams(self) -> set[int]:
-        """Returns the streams with work of a call that the main stream and the host never wait for."""
+        """Returns the streams on which a call leaves work that neither the main stream nor the host waits for."""
         escaped: set[int] = set()
         for number in {link.call for link in self.links if link.call >= 0}:
             escaped |= _left_alone([link for link in self.links if link.call == number], self.main_stream)
@@ -102,9 +117,10 @@ class DeviceOps:
 
 
 def _left_alone(links: list[StreamLink], main: int) -> set[int]:
-    """Returns the streams with work that the stream `main` and the host never wait for.
+    """Returns the streams with work that neither the stream `main` nor the host waits for.
 
-    A stream's clock counts, for each stream, the ops that end before the stream's next op begins.
+    Each stream A has a vector clock. Its entry for a stream B counts the ops of B that end before the next op of A
+    begins.
     """
     before: dict[int, dict[int, int]] = {}
     recorded: dict[int, dict[int, int]] = {}

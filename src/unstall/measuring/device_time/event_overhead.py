@@ -32,7 +32,9 @@ _GAPS = 3  # at most so many simple gaps per op are subtracted
 
 @dataclass(frozen=True, slots=True)
 class EventOverhead:
-    """The overhead of events per call, in ns. `note` says how the overhead was found, if that matters."""
+    """The overhead of timed events for one call, in ns. `note` says how it was found, or is None if there is nothing to
+    say.
+    """
 
     ns: float
     note: str | None
@@ -40,7 +42,14 @@ class EventOverhead:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call, and its times on its stream with warm caches."""
+    """A call with its times on its stream, with warm caches.
+
+    Attributes:
+        run: Makes the call.
+        ops: The number of ops that it launches.
+        raw_ns: Its time in ns by events, including their overhead.
+        each_s: Its time in s on the host, including the wait.
+    """
 
     run: Callable[[], object]
     ops: int
@@ -49,7 +58,9 @@ class _Call:
 
 
 def event_overhead(events: ByEvents, run: Callable[[], object], seconds: float) -> EventOverhead:
-    """Measures the overhead of events around `run`. Calls `run` for about `seconds`, partly under graph capture.
+    """Measures the overhead that two timed events add to the time of `run`.
+
+    Calls `run` for about `seconds`. Some of the calls are captured as CUDA graphs.
 
     Raises:
         QueueError: A call waits for the device.
@@ -91,7 +102,7 @@ def event_overhead(events: ByEvents, run: Callable[[], object], seconds: float) 
 
 
 def _on_the_stream(events: ByEvents, run: Callable[[], object], ops: int, seconds: float) -> _Call:
-    """Takes samples with warm caches for about a quarter of `seconds`."""
+    """Takes samples of the call with warm caches, for about a quarter of `seconds`."""
     began = time.monotonic()
     samples = events.take(run, _LEAST_SAMPLES)
     each_s = (time.monotonic() - began) / len(samples)
@@ -100,10 +111,11 @@ def _on_the_stream(events: ByEvents, run: Callable[[], object], ops: int, second
 
 
 def _counts(call: _Call, seconds: float) -> tuple[int, int] | None:
-    """Returns the numbers of calls in a shorter and a longer graph.
+    """Returns (fewer, more): how many calls to capture in a shorter and in a longer CUDA graph, or None if calls are
+    too long.
 
-    The two graphs show the time of one more call, and do not take long to capture and to run. None if there are no
-    such numbers.
+    The difference between the two graphs shows the time of one more call. Both are short enough to capture and run in
+    `seconds`.
     """
     more = min(_OPS // call.ops, int(_NS / call.raw_ns), int(0.7 * seconds / call.each_s))
     most = _MOST_OPS // call.ops
@@ -114,7 +126,9 @@ def _counts(call: _Call, seconds: float) -> tuple[int, int] | None:
 
 
 def _in_graphs(events: ByEvents, call: _Call, counts: tuple[int, int], seconds: float) -> float | None:
-    """Returns the time in ns that one more call adds to a graph. None if no graph of the call may be launched often."""
+    """Returns the time in ns that one more call adds to a CUDA graph, or None if a graph of the call must not be
+    launched repeatedly.
+    """
 
     def row(count: int) -> Callable[[], object] | None:
         def calls() -> None:

@@ -26,7 +26,7 @@ _ADDED = 0.5  # of the time, for what events add to a call
 
 
 class DeviceObserver(Protocol):
-    """Observes every op of every call."""
+    """Observes every device op of every call."""
 
     @property
     def method(self) -> Method: ...
@@ -38,7 +38,17 @@ class DeviceObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeviceTime:
-    """How long the device works per call. `anatomy` has the ops of a few calls, if they could be observed."""
+    """The device time of a function.
+
+    Attributes:
+        method: How it was measured.
+        device: The time that the device is busy for one call. None if it could not be measured.
+        span: The time from the start of a call's first op to the end of its last op. None if it could not be measured.
+        anatomy: The device ops of a few calls, or None if they could not be observed.
+        notes: Sentences that qualify the times.
+        floor_ns: The shortest time that this method can measure.
+        waits_inside: Whether each call waits for the device, so that calls cannot be queued.
+    """
 
     method: Method
     device: Sampled | None
@@ -50,10 +60,13 @@ class DeviceTime:
 
 
 def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, str | None]:
-    """Returns (observer, None), or (None, reason) if no observer works here. The reason is None if it is not known.
+    """Returns (observer, None), or (None, reason) if there is no observer.
+
+    The reason is None if `method` needs no observer, or if this kind of device has none.
 
     Raises:
-        UsageError: `method` asks for an observer that does not work here.
+        UsageError: `method` asks for an observer of another kind of device.
+        UnstallError: CUPTI, which `method` asks for, does not work here.
     """
     if method not in ("auto", "cupti", "events", "model", "host"):
         raise UsageError(f'method={method!r} is none of "auto", "cupti", "events", "model" and "host"')
@@ -80,8 +93,10 @@ def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, 
 
 
 def device_time(caching: Caching, adapter: Adapter, method: str, each_ns: float, until: Until) -> DeviceTime:
-    """Samples the device's time. `each_ns` is about the time of a call. Raises UsageError if `method` does not work on
-    this device or with this framework."""
+    """Measures the device time of a function. `each_ns` is about the time of one call.
+
+    Raises UsageError if `method` does not work on this device or with this framework.
+    """
     observer, why = observer_for(adapter, method)
     if observer is not None:
         try:
@@ -169,7 +184,7 @@ def _by_events(caching: Caching, adapter: Adapter, each_ns: float, notes: tuple[
 
 
 def _one_by_one(events: ByEvents, caching: Caching, adapter: Adapter, count: int) -> list[float]:
-    """Takes samples without a queue, by events before and after each call."""
+    """Takes samples of single calls, by one event before and one event after each call. No calls are queued."""
     offset, samples = events.offset_ns, []
     for _ in range(count):
         caching.before()

@@ -28,7 +28,7 @@ _RULES: tuple[Callable[[Evidence], Iterable[Verdict]], ...] = (
 
 
 def verdicts_of(evidence: Evidence) -> tuple[Verdict, ...]:
-    """Returns all verdicts that hold, serious ones first."""
+    """Returns all verdicts that follow from the evidence, serious ones first."""
     found = [
         *(verdict for rule in _RULES for verdict in rule(evidence)),
         *of_inspection.of_inspection(evidence.inspection, virtual=evidence.virtual),

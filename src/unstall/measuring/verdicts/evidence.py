@@ -15,7 +15,7 @@ from unstall.measuring.statistics import Spread
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """One measurement. Times in ns."""
+    """Everything that one call of `bench` measured and observed. Verdicts follow from it. Times are in ns."""
 
     asynchronous: bool  # whether calls return before their work is done
     virtual: bool = False
@@ -51,12 +51,12 @@ class Evidence:
 
     @property
     def main(self) -> Spread:
-        """The device's time, or the call's time if no device time is known."""
+        """The samples of the device time, or of the wall time if no device time is known."""
         return self.device.device.spread if self.device and self.device.device else self.wall
 
     @property
     def waits(self) -> bool:
-        """Whether the call waits for the device."""
+        """Whether the function itself waits for the device."""
         return bool(
             (self.device_ops is not None and self.device_ops.waits)
             or (self.device is not None and self.device.waits_inside)

@@ -82,8 +82,10 @@ def device_events(activity: Activity, text: Text) -> Iterator[str]:
 
 
 def wait_events(activity: Activity, text: Text) -> Iterator[str]:
-    """Yields an event for each wait and each query, in the form of CUPTI's own records. The event says what was waited
-    for or queried."""
+    """Yields an event for each wait and each query, in the form of CUPTI's own records.
+
+    The event names what was waited for or queried.
+    """
     calls = activity.calls
     kernels = activity.tables[Kind.KERNEL]
     contexts, first = np.unique(kernels["context"], return_index=True)
@@ -108,12 +110,12 @@ def wait_events(activity: Activity, text: Text) -> Iterator[str]:
 
 
 def _sync_of(call: str) -> str | None:
-    """Returns CUPTI's name for the kind of wait or query that this call makes."""
+    """Returns CUPTI's name for the kind of wait or query that this call makes; None if it makes neither."""
     return next((name for pattern, name in _SYNCS.items() if pattern in call), None)
 
 
 def _records_waited_for(waits: np.ndarray, records: np.ndarray) -> I64:
-    """Returns for each wait the row in `records` that last recorded the wait's event before the wait, or -1."""
+    """Returns, for each wait, the row in `records` of the last record of its event before the wait, or -1."""
     found = np.full(len(waits), -1, np.int64)
     events = np.unique(records["event"])
     for event in events[np.isin(events, waits["event"])]:

@@ -11,7 +11,13 @@ from unstall.timeline.columns import I64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DeviceWork:
-    """Times of device ops, int64 ns: start and end on the device, and the end of the call that launched the op."""
+    """Times of device ops, as int64 ns.
+
+    Attributes:
+        start: When each op began.
+        end: When each op ended.
+        launched: When the call that launched each op returned.
+    """
 
     start: I64
     end: I64
@@ -19,8 +25,11 @@ class DeviceWork:
 
     @property
     def own_time_ns(self) -> int:
-        """Time in ns for which the device was busy, or was idle although its next op was already launched, as when
-        streams wait for each other. This time does not depend on how far the host is ahead."""
+        """The time in ns that the device alone needs for the ops. It does not depend on how far the host is ahead.
+
+        It is the time for which the device was busy, or was idle although its next op was already launched, such as
+        when streams wait for each other.
+        """
         if not len(self.start):
             return 0
         order = np.argsort(self.start, kind="stable")
@@ -30,8 +39,14 @@ class DeviceWork:
 
 
 def on_device(ops: tuple[I64, I64, I64], calls: tuple[I64, I64]) -> DeviceWork:
-    """Returns the DeviceWork of ops (start, end, correlation) and calls (correlation, end). An op without a known call
-    counts as launched when it began."""
+    """Matches device ops to the calls that launched them.
+
+    An op without a known call counts as launched when it began.
+
+    Args:
+        ops: (start, end, correlation) of each op.
+        calls: (correlation, end) of each call.
+    """
     start, end, correlation = ops
     of_call, ended = calls
     launched = start.copy()

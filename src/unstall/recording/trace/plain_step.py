@@ -30,7 +30,13 @@ _NOTABLE = 0.03  # of the time
 
 @dataclass(frozen=True)
 class PlainStep:
-    """The plain step time, from at least one stretch of steps before or after the recording."""
+    """The plain step time: the time of a step without recording. It comes from one or two stretches of steps.
+
+    Attributes:
+        stretches: The stretches before or after the recording, without their pauses.
+        with_pauses: The same stretches with their pauses.
+        paused: Number of steps with a pause.
+    """
 
     stretches: tuple[Plain, ...]  # without their pauses
     with_pauses: tuple[Plain, ...]
@@ -38,12 +44,12 @@ class PlainStep:
 
     @cached_property
     def ns(self) -> float:
-        """The mean time of a step in ns: of the device's clock if all `stretches` have that, else of the host's."""
+        """The mean time of a step in ns: by the device's clock if it timed all `stretches`, otherwise by the host's."""
         return float(np.mean(_times(self.stretches)))
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on the plain step time for the report."""
+        """Sentences for the report about the plain step time."""
         notes = []
         if self.paused:
             steps = sum(each.steps for each in self.with_pauses)
@@ -64,12 +70,15 @@ class PlainStep:
 
 
 def plain_step(measured: Sequence[Plain], recorded_ns: I64, own_ns: float) -> PlainStep:
-    """Returns the plain step time from these stretches. At least one stretch is required.
+    """Returns the plain step time from stretches of steps that were timed without recording.
 
-    `recorded_ns` (int64) is the length of each recorded step. `own_ns` is the time that the device alone needs for a
-    step (`DeviceWork.own_time_ns`). If a recorded step had a pause too, nothing is left out: the pause is then in the
-    replay of the recorded steps as well. If many other steps had a pause, nothing is left out either: pauses are then
-    part of the program's normal work.
+    Leaves out pauses in these steps, except in two cases. If a recorded step also had a pause, the replay of the
+    recorded steps contains it. If many steps had a pause, pauses are part of the program's normal work.
+
+    Args:
+        measured: The stretches, at least one.
+        recorded_ns: The length of each recorded step, int64.
+        own_ns: The time that the device alone needs for a step (`DeviceWork.own_time_ns`).
     """
     took = [np.diff(np.array(each.marks_ns, np.int64)).astype(np.int64) for each in measured]
     pauses = [_pauses(each, own_ns) for each in took]
@@ -81,15 +90,18 @@ def plain_step(measured: Sequence[Plain], recorded_ns: I64, own_ns: float) -> Pl
 
 
 def _times(measured: Sequence[Plain]) -> list[float]:
-    """Returns ns per step for each stretch, by the device's clock if it timed all of them."""
+    """Returns the time per step of each stretch, in ns.
+
+    It is by the device's clock if this clock timed all stretches, otherwise by the host's.
+    """
     on_device = [plain.device_ns for plain in measured if plain.device_ns is not None]
     return on_device if len(on_device) == len(measured) else [plain.host_ns for plain in measured]
 
 
 def _without(plain: Plain, pauses: NDArray[np.float64], own_ns: float) -> tuple[Plain, int]:
-    """Returns the stretch without the time of its pauses, and the number of steps that had one.
+    """Returns the stretch without its pauses, and the number of steps that had a pause.
 
-    At most the difference between the device's measured time and its own time for the steps is left out.
+    The time left out is at most the time that the device idled: its measured time minus `own_ns` for each step.
     """
     out_ns = float(pauses.sum())
     if plain.device_ns is not None:
@@ -102,7 +114,7 @@ def _without(plain: Plain, pauses: NDArray[np.float64], own_ns: float) -> tuple[
 
 
 def _pauses(took_ns: I64, own_ns: float) -> NDArray[np.float64]:
-    """Returns for each step how much longer it took the host than other steps, if it is far longer; else 0."""
+    """Returns, for each step, how much longer it took the host than other steps, in ns; 0 if it was not far longer."""
     if not len(took_ns):
         return np.zeros(0)
     usual = max(float(np.median(took_ns)), own_ns)

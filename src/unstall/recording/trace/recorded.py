@@ -49,10 +49,14 @@ class Recorded:
     events: Iterator[str]
 
     def write(self, path: Path, shortfall: str | None = None) -> None:
-        """Writes the trace (.json or .json.gz). `shortfall`: a clause for the trace that says what was to be recorded
-        and was not.
+        """Writes the trace file (.json or .json.gz).
 
-        Raises UsageError if `path` cannot be written.
+        Args:
+            path: The file.
+            shortfall: A clause for the trace: what was to be recorded and was not. None if everything was recorded.
+
+        Raises:
+            UsageError: `path` cannot be written.
         """
         told = {"shortfall": shortfall} if shortfall else {}
         chrome_trace.write(path, {**self.head, "unstall": {**self.head["unstall"], **told}}, self.events)
@@ -61,10 +65,13 @@ class Recorded:
 def read_recorded(folder: Path, session: Path | None = None) -> Recorded:
     """Reads a recording's folder, even if the recording was cut short.
 
-    `session`: if `folder` holds the first steps of a session, the session's folder. The session may have timed steps of
-    the same kind without recording.
+    Args:
+        folder: The folder.
+        session: The folder of the session, if `folder` holds only the first steps of the session. Its times of plain
+            steps are used if they are steps of the same kind.
 
-    Raises TraceError if nothing was recorded.
+    Raises:
+        TraceError: Nothing was recorded.
     """
     story = _Story(chrome_trace.readable(journal.read(folder)))
     if session is not None and session != folder:
@@ -85,7 +92,9 @@ def read_recorded(folder: Path, session: Path | None = None) -> Recorded:
 
 
 def _digests(places: LinePlaces, digest: LineDigests) -> dict[str, object]:
-    """Returns the digests of all source lines that are known, by file and line."""
+    """Returns {"digests": {file: {line number: digest}}} for the source lines with a known digest; {} if there are
+    none.
+    """
     found: dict[str, dict[int, int]] = {}
     for file, line, _ in {*itertools.chain(*places.stacks.values()), *places.lines.values()}:
         if (value := digest(file, line)) != UNKNOWN:
@@ -122,7 +131,7 @@ def _cupti_events(folder: Path, story: _Story, activity: Activity, places: LineP
 
 
 def _plain_step(story: _Story, on_device: DeviceWork) -> PlainStep | None:
-    """Returns the step time without recording, if it was timed. `on_device` are the recorded device ops."""
+    """Returns the step time without recording; None if it was not timed. `on_device` are the recorded device ops."""
     measured = [Plain(**_without(event, "event", "at")) for event in story.all("plain")]
     if not measured:
         return None
@@ -146,10 +155,9 @@ def _backward_spans(places: LinePlaces) -> list[int]:
 
 
 def _with_backward(activity: Activity, places: LinePlaces) -> I32:
-    """Returns the stack of each call. Calls on autograd's threads, which run no Python, get the stack of the current
-    backward().
+    """Returns the stack of each call. Calls on autograd's threads get the stack of the running `backward()`.
 
-    Python knows these threads, because they may run Python. Their calls therefore look like calls from unknown code.
+    Python knows autograd's threads, because they may run Python code. So their calls look like calls from unknown code.
     """
     calls, spans = activity.calls, activity.spans
     stack = calls["stack"].astype(np.int32)
@@ -167,14 +175,17 @@ def _with_backward(activity: Activity, places: LinePlaces) -> I32:
 
 
 def _ended(calls: np.ndarray, places: LinePlaces) -> dict[int, str]:
-    """Returns threads that `threading` started, as their stacks show, and that ended before their names were read."""
+    """Returns names for the threads that `threading` started and that ended before their names were read.
+
+    They are recognized by their stacks.
+    """
     begun = [number for number, frames in places.stacks.items() if frames[-1:] and frames[-1][::2] == _BEGINS]
     threads = np.unique(calls["thread"][np.isin(calls["stack"], begun)]).tolist()
     return dict.fromkeys((each for each in threads if each not in places.threads), "a thread that ended")
 
 
 def _thread_names(calls: np.ndarray, places: LinePlaces, process: int) -> dict[int, str]:
-    """Returns names of the threads that made calls."""
+    """Returns the names of the threads that made calls, by thread id."""
     threads = np.unique(calls["thread"]).tolist()
     known = places.threads | _ended(calls, places)
     return {each: known.get(each, "native") for each in threads} | (
@@ -183,8 +194,11 @@ def _thread_names(calls: np.ndarray, places: LinePlaces, process: int) -> dict[i
 
 
 def _moments(story: _Story, activity: Activity) -> tuple[I64, I64]:
-    """Returns (threads, times) at which something is known to have begun or ended: steps, and spans of watched
-    functions."""
+    """Returns when steps, and calls of watched functions, began or ended.
+
+    Returns:
+        (threads, times in ns), two columns.
+    """
     spans, boundaries = activity.spans, np.array(story.boundaries, np.int64)
     threads = np.concatenate([spans["thread"], spans["thread"], np.full(len(boundaries), story.driver)])
     times = np.concatenate([spans["start"].astype(np.int64), spans["end"].astype(np.int64), boundaries])
@@ -197,7 +211,7 @@ def _steps(story: _Story, text: Text) -> Iterator[str]:
 
 
 def _loading(activity: Activity, places: LinePlaces, process: int, text: Text) -> Iterator[str]:
-    """Yields the waits for the next batch of a DataLoader or of a prefetch."""
+    """Yields an event for each wait for the next batch of a DataLoader or of `unstall.prefetch`."""
     for name in (LOADING, PREFETCH_WAIT):
         loading = [number for number, each in places.spans.items() if each == name]
         for span in activity.spans[np.isin(activity.spans["what"], loading)].tolist():
@@ -206,7 +220,7 @@ def _loading(activity: Activity, places: LinePlaces, process: int, text: Text) -
 
 
 def _head(story: _Story, activity: Activity) -> dict[str, object]:
-    """Returns the fields that a trace in Kineto's form has before its events."""
+    """Returns the fields that precede the events in a trace of Kineto's form."""
     cuda = str(story.machine.get("cuda") or "").split(".")
     devices: list[dict[str, object]] = story.machine.get("devices") or []
     head: dict[str, object] = {
@@ -234,12 +248,12 @@ def _head(story: _Story, activity: Activity) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class _Story:
-    """The journal of a recording, parsed."""
+    """The events in the journal of a recording, and the facts in them."""
 
     events: list[Event]
 
     def with_plain_steps(self, session: list[Event]) -> _Story:
-        """Returns a copy with the plain steps in the journal `session`, if its step boundaries are of the same kind."""
+        """Returns a copy with the plain steps of the journal `session`, if both count the same kind of steps."""
         timed = _Story(session)
         begun = [event.get("by") for event in timed.all("phase") if event["phase"] == "plain_before"]
         if begun[-1:] != [self._last("recorded").get("by")]:
@@ -252,7 +266,7 @@ class _Story:
 
     @property
     def failed(self) -> str | None:
-        """If something failed, the reason why the recording is incomplete."""
+        """Why the recording is incomplete; None if nothing failed."""
         return next((str(event.get("why")) for event in self.all("failed")), None)
 
     @property
@@ -266,7 +280,7 @@ class _Story:
 
     @property
     def driver(self) -> int:
-        """The thread that runs the steps: the thread that set most boundaries."""
+        """The thread that runs the steps: it made most of the step boundaries."""
         threads = Counter(event["thread"] for event in self.all("mark") if event.get("thread"))
         return int(next((thread for thread, _ in threads.most_common(1)), self.process))
 
@@ -276,7 +290,7 @@ class _Story:
 
     @property
     def began_s(self) -> float:
-        """The `time.time` at which the program was armed. 0 in recordings by older versions."""
+        """The `time.time` at which the program started; 0 in recordings by older versions."""
         return float(self._last("armed").get("began_s", 0))
 
     @property
@@ -296,7 +310,7 @@ class _Story:
         return marks[recorded.get("settling", 0 if len(marks) < 3 else _WARMUP) :]
 
     def metadata(self, plain: PlainStep | None) -> dict[str, object]:
-        """Returns the trace's "unstall" field."""
+        """Returns the "unstall" field of the trace."""
         by = self._last("recorded").get("by") or next(
             (event.get("kind") for event in self.events if event["event"] == "mark"), None
         )
@@ -349,7 +363,7 @@ def _of_plain(plain: PlainStep) -> dict[str, object]:
 
 
 def _uuids(ours: Iterable[object]) -> set[str]:
-    """Returns UUIDs as the driver writes them: torch omits the "GPU-" prefix."""
+    """Returns the UUIDs both as torch writes them and as the driver does, with the prefix "GPU-"."""
     return {text for uuid in ours for text in (str(uuid), f"GPU-{uuid}")}
 
 

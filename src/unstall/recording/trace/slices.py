@@ -26,7 +26,10 @@ _ENTERED_NS = 200_000
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Slices:
-    """Slices by thread. A caller's slices enclose and precede the slices of its callees."""
+    """Slices of time that threads spent on source lines, sorted by thread.
+
+    A caller's slice encloses the slices of its callees, and precedes them.
+    """
 
     thread: I64
     start: I64
@@ -45,15 +48,19 @@ NONE = Slices(_NO_TIMES, _NO_TIMES, _NO_TIMES, np.zeros(0, np.int32), [])
 def of_calls(
     calls: np.ndarray, stack: I32, places: LinePlaces, moments: tuple[I64, I64] = (_NO_TIMES, _NO_TIMES)
 ) -> Slices:
-    """Makes slices from the stacks of calls. `calls` are sorted by thread and start. `stack` is -1 for a call without a
-    stack.
+    """Makes slices from the stacks of calls.
 
-    Makes slices of the user's frames, of frameworks' frames inside the innermost user frame, and of torch's outermost
-    call of a module, which tells the model from the modules that it is made of.
+    Slices are made of three kinds of frames: frames of the user's code, frameworks' frames inside the innermost user
+    frame, and torch's outermost call of a module. The call of a module tells the model from its submodules.
 
-    If a call has frames that the previous call did not have, the new frames begin 200 µs before the call. They begin
-    later if the previous call ended later, or if something else on the thread began or ended later, at one of the
-    `moments` (threads, times in ns).
+    If a call has frames that the previous call of its thread did not have, these frames begin 200 µs before the call.
+    They begin later if the previous call ended later, or if one of the `moments` of this thread came later.
+
+    Args:
+        calls: The calls, sorted by thread and start.
+        stack: The stack of each call; -1 if it has none.
+        places: The frames of each stack.
+        moments: (threads, times in ns), two columns: when something else began or ended on a thread.
     """
     frames: dict[Frame, int] = {}
     known = sorted(places.stacks)
@@ -83,7 +90,7 @@ def of_calls(
 
 
 def _entered(thread: I64, start: I64, end: I64, moments: tuple[I64, I64]) -> I64:
-    """Returns for each call the earliest likely time at which its new frames began, ns."""
+    """Returns, for each call, the earliest likely time in ns at which its new frames began."""
     entered = start.copy()
     others = {number: np.sort(moments[1][mine]) for number, mine in groups(moments[0])}
     for number, mine in groups(thread):
@@ -96,7 +103,10 @@ def _entered(thread: I64, start: I64, end: I64, moments: tuple[I64, I64]) -> I64
 
 
 def _chain(stack: tuple[Frame, ...], frames: dict[Frame, int]) -> list[int]:
-    """Returns the numbers of those frames of a stack that become slices, outermost first."""
+    """Returns the indices in `frames` of those frames of a stack that become slices, outermost first.
+
+    Adds frames that are new to `frames`.
+    """
     users = [not is_framework(file) for file, _, _ in stack]
     innermost = users.index(True) if True in users else len(stack)
     model = next((row for row in reversed(range(len(stack))) if not users[row] and _calls_a_module(stack[row])), -1)
@@ -110,11 +120,17 @@ def _calls_a_module(frame: Frame) -> bool:
 
 
 def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 0) -> Slices:
-    """Makes slices from the line clock's entries: slices of 20 µs or more, and shorter slices around one of the
-    `calls`.
+    """Makes slices from the entries of the line clock, which records each change of line.
 
-    A thread stays on its last line until the end of its last call. The clock of the calls may differ from the line
-    clock by up to `off_ns`. So a change of line within `off_ns` of a call's start or end is moved to that start or end.
+    A slice lasts at least 20 µs, or contains one of the `calls`. A thread stays on its last line until the end of its
+    last call.
+
+    Args:
+        folder: The recording's folder.
+        places: The lines of the entries.
+        calls: The calls.
+        off_ns: How far the clock of the calls may be off the line clock, in ns. A change of line that is this near to a
+            call's start or end is moved to that start or end.
     """
     log = _entries(folder)
     # The disk may have been full, so that a line or a thread has no description.
@@ -153,7 +169,10 @@ def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 
 
 
 def _beside(time: I64, calls: np.ndarray, off_ns: int) -> I64:
-    """Returns the times, in order. A time inside a call, within `off_ns` of its start or end, is moved to that."""
+    """Moves each time that is inside a call, and within `off_ns` of its start or end, to this start or end.
+
+    Returns the times in the same order.
+    """
     calls = outermost(calls)
     start, end = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
     at = np.searchsorted(start, time, side="right") - 1
@@ -165,7 +184,7 @@ def _beside(time: I64, calls: np.ndarray, off_ns: int) -> I64:
 
 
 def _entries(folder: Path) -> np.ndarray:
-    """Returns the ring's entries, oldest first."""
+    """Returns the entries in the line clock's ring buffer, oldest first."""
     with (folder / FILE).open("rb") as file:
         try:
             magic, capacity, written = HEADER.unpack(file.read(HEADER.size))

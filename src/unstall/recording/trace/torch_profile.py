@@ -28,7 +28,7 @@ class _Arguments(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    """The fields of an event that are read."""
+    """The fields of an event that unstall reads."""
 
     name: str = ""
     cat: str = ""
@@ -40,7 +40,7 @@ class _Event(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class TorchProfile:
-    """A profile that torch wrote."""
+    """A profile that torch's profiler wrote."""
 
     head: dict[str, Any]  # the JSON fields around the events
     events: list[str]  # each as JSON
@@ -50,7 +50,7 @@ class TorchProfile:
 
 
 def read_profile(folder: Path) -> TorchProfile:
-    """Reads the profile in a recording's folder. Raises TraceError if the profile is missing or incomplete."""
+    """Reads the profile in a recording's folder. Raises TraceError if it is missing or incomplete."""
     try:
         head = msgspec.json.decode((folder / FILE).read_bytes(), type=dict[str, msgspec.Raw])
         raw = head.pop("traceEvents")
@@ -83,10 +83,14 @@ def _times(event: _Event, zero_ns: int) -> tuple[int, int]:
 
 
 def _zero_ns(clocks: list[tuple[int, int, int]]) -> int:
-    """Returns our clock's time at the profile's time 0. `clocks` has (our time before it, start, end) per annotation.
+    """Returns the time of unstall's clock at the profile's time 0.
 
-    Each annotation begins after the time in its name and ends before the time in the name of the next. The tightest of
-    these bounds are some 2 µs apart; the result is their middle.
+    Each annotation begins after the time in its name, and ends before the time in the name of the next one. The
+    tightest of these bounds are some 2 µs apart. The result is the middle between them.
+
+    Args:
+        clocks: For each annotation, (the time in its name, its start, its end), in ns. Start and end are in the
+            profile's clock.
     """
     clocks = sorted(clocks)
     least = max((ours - start for ours, start, _ in clocks), default=0)

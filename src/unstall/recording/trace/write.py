@@ -17,16 +17,19 @@ _NO_WORK = "nothing ran on the device later, during the recording"
 
 
 def write_trace(folder: Path, path: Path, *, missing: str | None = None, of: str = "program") -> str | None:
-    """Writes what was recorded to `folder` as a trace (.json or .json.gz), even if it was cut short.
+    """Writes the recording in `folder` as a trace file (.json or .json.gz), even if the recording was cut short.
+
+    If the recording has no device work, writes the recording of the program's first steps instead.
 
     Args:
         folder: The recording's folder.
-        path: The trace's file.
-        missing: If the recording did not begin, the reason. The program's first steps may still have been recorded.
+        path: The trace file.
+        missing: Why the recording never began; None if it began. The program's first steps may still have been
+            recorded.
         of: A word for what was recorded, such as "program".
 
     Returns:
-        None if the trace is that of the recording. If it is that of the program's first steps, a clause that says why.
+        None if the trace is of the recording. Otherwise it is of the program's first steps, and a clause says why.
 
     Raises:
         TraceError: Nothing was recorded.

@@ -14,7 +14,7 @@ from unstall.virtual.costs.families.indexing import trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.gpu_file import Gpu, gpu_named
 from unstall.virtual.costs.host_work import host_work_ns
-from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost
+from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost, Startup
 from unstall.virtual.costs.no_kernel import runs_nothing
 from unstall.virtual.costs.pieces import Piece, in_one_format, pieces, without_bias
 from unstall.virtual.costs.roofline import roofline_of
@@ -56,6 +56,10 @@ class MeasuredCosts:
     @cached_property
     def limits(self) -> Limits:
         return self._gpu.limits
+
+    @cached_property
+    def startup(self) -> Startup:
+        return self._gpu.startup
 
     @cached_property
     def _usual_host_ns(self) -> int:

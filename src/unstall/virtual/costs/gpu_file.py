@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from unstall.errors import UsageError
-from unstall.virtual.costs.model import DeviceFacts, HostCosts, Limits
+from unstall.virtual.costs.model import DeviceFacts, HostCosts, Limits, Startup
 
 SCHEMA = "unstall.gpu/1"
 TableRow: TypeAlias = list[Any]
@@ -72,6 +72,7 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: dict[str, int] = {}
     limits: dict[str, int | float] = {}
     workspaces: dict[str, int] = {}
+    startup: Startup | None = None
     operators_host_ns: dict[str, int] = {}
     kernels: list[str] = []
     sequences: list[list[int]] = []
@@ -97,6 +98,10 @@ class Gpu:
     @property
     def limits(self) -> Limits:
         return Limits(**(self.measured.file.limits | self.file.limits))  # type: ignore[arg-type]
+
+    @property
+    def startup(self) -> Startup:
+        return self.file.startup or self.measured.file.startup or Startup()
 
     @property
     def measured(self) -> Gpu:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.signature import Signature
 
@@ -139,6 +141,24 @@ class DeviceFacts:
     """Memory of the CUDA context, outside any allocation."""
 
 
+class Startup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What first uses cost the host, in ns. `startup.py` measures it. An empty one costs nothing.
+
+    Attributes:
+        init: The first use of CUDA in a process.
+        context: The first use of a device.
+        second: The second call of an operator takes this much longer than later calls.
+        kernels: By operator: the first launch of a kernel whose module is loaded.
+        modules: (time to load a module or to set up a library, the operators that need it).
+    """
+
+    init: int = 0
+    context: int = 0
+    second: int = 0
+    kernels: dict[str, int] = {}
+    modules: list[tuple[int, list[str]]] = []
+
+
 class Costs(Protocol):
     """The costs of one GPU and its host."""
 
@@ -150,6 +170,9 @@ class Costs(Protocol):
 
     @property
     def limits(self) -> Limits: ...
+
+    @property
+    def startup(self) -> Startup: ...
 
     @property
     def known_error(self) -> str:

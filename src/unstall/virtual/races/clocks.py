@@ -8,7 +8,9 @@ _NOTHING = -1
 
 
 class LaneClocks:
-    """A clock for each lane. Before lane s starts its next work, lane t has ended its work up to position `of[s][t]`.
+    """A vector clock for each lane: the order of work on different lanes.
+
+    `of[s][t]` is a position in the work of lane t. All work up to there ends before lane s starts its next work.
 
     A lane's entry in its own clock is unused, because a lane runs in order. All host threads share one clock, because a
     thread may rely on a wait of another thread, and the log does not show how the two threads synchronized.

@@ -38,6 +38,8 @@ class Actions:
         self.recipes = Recipes()
         self.operators: list[OperatorCost] = []
         """The cost of each signature on the device, by its number: none for a signature of WORK."""
+        self.names: list[str] = []
+        """The operator of each signature, without its namespace."""
         self._on_host: dict[int, Signature] = {}
         self._of_signature = Column(np.int64)
         self._needs_memory = Column(np.bool_)
@@ -66,11 +68,12 @@ class Actions:
 
     def know(self, raw: RawSignature) -> None:
         """Adds the recipe and the cost of a signature. Signatures are numbered in the order of these calls."""
-        if raw[0].startswith(CPU_PREFIX):
-            self._on_host[len(self.operators)] = parse((raw[0].removeprefix(CPU_PREFIX), *raw[1:]))
-            cost = OperatorCost(())
-        else:
-            cost = self.costs.cost(parse(raw))
+        on_host = raw[0].startswith(CPU_PREFIX)
+        signature = parse((raw[0].removeprefix(CPU_PREFIX), *raw[1:]))
+        if on_host:
+            self._on_host[len(self.operators)] = signature
+        cost = OperatorCost(()) if on_host else self.costs.cost(signature)
+        self.names.append(signature.name.removeprefix("aten::"))
         steps = [step for kernel in cost.kernels for step in self._kernel(kernel)] or [RecipeStep(Do.CALL)]
         first = steps[0]
         steps[0] = RecipeStep(first.code, first.what, cost.host_ns, first.call, first.latency, first.ops)
@@ -99,6 +102,12 @@ class Actions:
             else:
                 result[row] = self.sized(kind, a, flags)
         return result
+
+    def call(self, what: RuntimeCall, ns: int) -> int:
+        """Returns the recipe of a call that takes `ns` and does nothing else."""
+        key = ("call", what, ns)
+        found = self.recipes.find(key)
+        return self.recipes.add(key, [RecipeStep(Do.CALL, what, call=ns)]) if found is None else found
 
     def sized(self, kind: int, a: int, more: int) -> int:
         """Returns the recipe of a record whose duration depends on its field `a` and on `more`: the flags of a copy, or

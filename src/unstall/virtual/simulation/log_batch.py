@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(slots=True)
 class Insertions:
-    """Driver calls to insert into a batch. Each is inserted right before the record at its `row`. Rows ascend."""
+    """Driver calls to insert into a batch. Each is inserted right before the record at its `row`."""
 
     row: list[int] = field(default_factory=list)
     recipe: list[int] = field(default_factory=list)
@@ -39,11 +39,12 @@ class LogBatch:
     def take_insertions(self, until: int) -> Insertions:
         """Removes and returns the insertions before row `until`."""
         taken, self.insertions = self.insertions, Insertions()
-        early = sum(row < until for row in taken.row)
-        if early == len(taken.row):
-            return taken
-        for name in Insertions.__slots__:
-            column = getattr(taken, name)
-            setattr(self.insertions, name, column[early:])
-            setattr(taken, name, column[:early])
+        is_early = [row < until for row in taken.row]
+        if not all(is_early):
+            for name in Insertions.__slots__:
+                column = getattr(taken, name)
+                setattr(
+                    self.insertions, name, [each for each, early in zip(column, is_early, strict=True) if not early]
+                )
+                setattr(taken, name, [each for each, early in zip(column, is_early, strict=True) if early])
         return taken

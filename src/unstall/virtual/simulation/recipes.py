@@ -36,6 +36,9 @@ class RuntimeCall(IntEnum):
     GRAPH_LAUNCH = 14
     CAPTURE = 15
     LAST_ERROR = 16
+    INIT = 17
+    CONTEXT = 18
+    LOAD = 19
 
 
 class EnginePart(IntEnum):

@@ -11,10 +11,11 @@ from unstall.replay.engine import begin
 from unstall.replay.program import Code as Do
 from unstall.replay.program import Instructions, Ops, Program, Replayed
 from unstall.timeline.columns import I64, Bool
-from unstall.virtual.costs.model import Costs
+from unstall.virtual.costs.model import Costs, Startup
 from unstall.virtual.log import LogCode, RawSignature, Stack, chosen
 from unstall.virtual.simulation.actions import Actions
 from unstall.virtual.simulation.captures import Place
+from unstall.virtual.simulation.first_uses import FirstUses
 from unstall.virtual.simulation.hand_overs import EventHandOvers, HandOvers
 from unstall.virtual.simulation.history import History
 from unstall.virtual.simulation.host_clock import HostClock
@@ -30,14 +31,19 @@ _NO_RECORDED = np.zeros((0, 5), np.int32)
 class Simulation:
     """The simulation of a log that arrives in batches. The engine, the allocators and the captures hold its state."""
 
-    def __init__(self, costs: Costs, clock: HostClock, *, devices: int = 1, settings: str = "") -> None:
-        """`settings` are the allocator's, in the format of PYTORCH_ALLOC_CONF."""
+    def __init__(
+        self, costs: Costs, clock: HostClock, *, devices: int = 1, settings: str = "", warm: bool = False
+    ) -> None:
+        """`settings` are the allocator's, in the format of PYTORCH_ALLOC_CONF. `warm`: first uses cost no more than
+        later ones.
+        """
         self.costs = costs
         self.clock = clock
         self.devices = devices
         self.actions = Actions(costs)
         self.streams = StreamRows(devices)
         self.history = History()
+        self._first_uses = FirstUses(Startup() if warm else costs.startup, self.actions)
         self.server = Server(self, settings)
         self.events: dict[int, int] = {}
         """The instruction that recorded each event last, until the event is forgotten. The allocator's own events have
@@ -69,6 +75,7 @@ class Simulation:
             return
         self._threads = max(self._threads, int(records["thread"].max()) + 1)
         batch = LogBatch(records, self.history.happened.length)
+        self._first_uses.serve(batch)
         self.server.serve(batch)
         self.run(batch, len(records))
         columns = self.requests.take_changes().T

@@ -46,7 +46,9 @@ class Simulator:
         self.options = options
         self.costs = costs if costs is not None else costs_of(options.gpu)
         clock = _clock(options, self.costs.host)
-        self.simulation = Simulation(self.costs, clock, devices=options.devices, settings=allocator_settings())
+        self.simulation = Simulation(
+            self.costs, clock, devices=options.devices, settings=allocator_settings(), warm=options.warm
+        )
         self.names: list[str] = []
         self.stacks: list[Stack] = []
         self.races = RaceLog()

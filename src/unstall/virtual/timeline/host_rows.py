@@ -31,6 +31,9 @@ CALLS: dict[RuntimeCall, tuple[HostKind, str]] = {
     RuntimeCall.GRAPH_LAUNCH: (HostKind.GRAPH_LAUNCH, "cudaGraphLaunch"),
     RuntimeCall.CAPTURE: (HostKind.CALL, "cudaLaunchKernel"),
     RuntimeCall.LAST_ERROR: (HostKind.CALL, "cudaGetLastError"),
+    RuntimeCall.INIT: (HostKind.LOAD, "cuInit"),
+    RuntimeCall.CONTEXT: (HostKind.LOAD, "cuDevicePrimaryCtxRetain"),
+    RuntimeCall.LOAD: (HostKind.LOAD, "cuLibraryLoadData"),
 }
 _WAITS = {
     RuntimeCall.SYNC_STREAM: WaitKind.STREAM,

@@ -14,15 +14,19 @@ from unstall.what_if.subject import Subject
 
 
 class Module(Protocol):
-    """Interface of a file in this folder. The first line of the file's docstring says what the edit does."""
+    """The interface of a file in this folder. The first line of the file's docstring says what the edit does."""
 
     __doc__: str | None
 
     def prepare(self, text: str | None) -> object:
-        """Parses the text after the edit's name (None: there is no text). Raises UsageError."""
+        """Parses the text after the edit's name. `text` is None if nothing follows the name.
+
+        Raises:
+            UsageError: The text is not valid for this edit.
+        """
 
     def apply(self, subject: Subject, argument: object) -> Subject:
-        """Returns the subject with the edit made."""
+        """Returns the subject with the edit made. `argument` is the result of `prepare`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,8 @@ class Edit:
     argument: object
 
     def apply(self, subject: Subject) -> Subject:
-        """Returns the subject with the edit made as far as it is legal. The subject's notes say what prevented the
-        rest."""
+        """Returns the subject with the edit made where it is possible. The subject's notes say where it is not, and
+        why."""
         return self.module.apply(subject, self.argument)
 
     def __str__(self) -> str:
@@ -43,12 +47,16 @@ class Edit:
 
 
 def names() -> list[str]:
-    """Returns all edits' names."""
+    """Returns the names of all edits."""
     return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
 
 
 def parse(text: str) -> Edit:
-    """Parses an edit as users write it. Raises UsageError."""
+    """Parses an edit in the form in which users write it, such as `remove-syncs:train.py:41`.
+
+    Raises:
+        UsageError: There is no such edit, or the text after its name is not valid.
+    """
     name, colon, rest = text.partition(":")
     if name not in names():
         near = difflib.get_close_matches(name, names(), n=1)
@@ -59,7 +67,7 @@ def parse(text: str) -> Edit:
 
 
 def about(edit: Edit) -> str:
-    """Returns a sentence on what the edit does."""
+    """Returns the sentence in which the edit's file says what the edit does."""
     return (edit.module.__doc__ or "").split("\n\n")[0].replace("\n", " ").strip()
 
 

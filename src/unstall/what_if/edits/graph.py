@@ -35,14 +35,17 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Makes one graph of each longest stretch of capturable launches within the steps.
+    """Makes a CUDA graph of each stretch of successive launches that can be captured.
 
-    A stretch ends at a wait, an upload, a copy that blocks, a download to pageable memory, an event, or a launch of
-    another thread. It also ends at work that a graph would not remove: data loading, allocation, long work outside any
-    operator. If everything that an operator launches is in the graph, its work before the first launch and after the
-    last is removed too. If the edit has a place, the work of its function, and of everything that the function
-    calls, is removed too. The function's caller stays unchanged. So do operators that run in between without being part
-    of the function, such as those that add gradients to `.grad`.
+    Only launches within the steps count. Each stretch is as long as possible. It ends at an operation that cannot be
+    captured: a wait, an upload, a copy that blocks, a download to pageable memory, an event, or a launch of another
+    thread. It also ends at work that a graph would not remove: data loading, allocation, long work outside any
+    operator.
+
+    If everything that an operator launches is in the graph, the operator's work before its first launch and after its
+    last launch is removed too. If the edit has a place, the work of the place's function, and of everything that the
+    function calls, is also removed. The function's caller stays unchanged. Operators that run meanwhile without being
+    part of the function stay unchanged too, such as those that add gradients to `.grad`.
     """
     program = subject.program
     do, ops = program.instructions, program.ops
@@ -93,7 +96,8 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def _stretches(subject: Subject, place: EditPlace | None, breaks: Bool) -> I64:
-    """Returns the number of each instruction's stretch, ascending, or -1 if it is in none."""
+    """Returns, for each instruction, the number of the stretch that contains it, or -1. One graph can contain a
+    stretch."""
     program = subject.program
     do = program.instructions
     launches = _launching(subject)
@@ -119,9 +123,9 @@ def _stretches(subject: Subject, place: EditPlace | None, breaks: Bool) -> I64:
 
 
 def _of_one_stretch(subject: Subject, stretch: I64) -> Bool:
-    """Returns the operators and frames whose launches are all in one stretch.
+    """Returns a mask of the operators and Python frames whose launches are all in one stretch.
 
-    They launch at least one op, wait for nothing and do not contain a whole step.
+    They launch at least one op, wait for nothing, and do not contain a whole step.
     """
     host, program = subject.timeline.host, subject.program
     part = program.thread_of[host.thread]
@@ -145,8 +149,10 @@ def _of_one_stretch(subject: Subject, stretch: I64) -> Bool:
 
 
 def _beside(subject: Subject, place: EditPlace | None) -> NDArray[np.float64]:
-    """By instruction: the share of the work before it that belongs to operators outside of the place. They launch
-    nothing, as otherwise they would end the stretch."""
+    """Returns, for each instruction, the share of the work before it that belongs to operators outside of the place.
+
+    These operators launch nothing. If they did, they would end the stretch.
+    """
     host, top = subject.timeline.host, subject.places.top_op
     if place is None:
         return np.zeros(len(subject.program.instructions))
@@ -156,8 +162,7 @@ def _beside(subject: Subject, place: EditPlace | None) -> NDArray[np.float64]:
 
 
 def _breaks(subject: Subject) -> Bool:
-    """Returns the instructions before which the host does work that is not part of a graph and would remain with
-    one."""
+    """Returns a mask of the instructions that come after host work that a graph would not remove."""
     host, do = subject.timeline.host, subject.program.instructions
     outside = do.work * (1 - subject.share_of_work(host.kind <= HostKind.CALL))
     chosen: Bool = (subject.share_of_work(is_no_code(subject.timeline)) > 0) | (outside >= _LONG_NS)
@@ -165,7 +170,7 @@ def _breaks(subject: Subject) -> Bool:
 
 
 def _launching(subject: Subject) -> Bool:
-    """Returns the launches of ops, without those that an earlier edit removed."""
+    """Returns a mask of the instructions that launch ops. Launches that an earlier edit removed do not count."""
     program = subject.program
     do, ops = program.instructions, program.ops
     recorded = (subject.timeline.device.end > subject.timeline.device.start)[ops.device]
@@ -175,10 +180,10 @@ def _launching(subject: Subject) -> Bool:
 
 
 def _uncapturable(subject: Subject) -> Bool:
-    """Returns copies that the host waits for in the call or in the same operation, uploads, and launches of existing
-    graphs.
+    """Returns a mask of the launches that a graph cannot contain.
 
-    A graph would read the host memory of an upload that was captured at each replay: not that of the next batch.
+    These are uploads, launches of existing graphs, and copies that the host waits for in the same call or operation. At
+    each replay, a captured upload would read the same host memory again, not that of the next batch.
     """
     do, operation = subject.program.instructions, subject.places.operation
     host = subject.timeline.host
@@ -206,13 +211,13 @@ def _uploads(subject: Subject) -> Bool:
 
 
 def _copying(subject: Subject, direction: CopyDirection) -> Bool:
-    """Returns which instructions launch copies in this direction."""
+    """Returns a mask of the instructions that launch copies in this direction."""
     program = subject.program
     return launching(program, (subject.timeline.device.direction == direction)[program.ops.device])
 
 
 def _stops(subject: Subject, stretch: I64) -> list[str]:
-    """Returns reasons why the captured stretches of one step are separate."""
+    """Returns a note, in a list, on why one graph per step is not enough. The list is empty if one is enough."""
     program = subject.program
     waits, uploads = (np.append(0, np.cumsum(each)) for each in (_waits(subject), _uploads(subject)))
     graphs = waited = uploaded = 0

@@ -16,13 +16,17 @@ def prepare(text: str | None) -> float:
 
 
 def apply(subject: Subject, factor: float) -> Subject:
-    """Makes the host faster. Waiting for data, sleep, allocation and first use keep their length."""
+    """Makes the host `factor` times as fast. Waits for data, sleep, allocation and first uses keep their length."""
     kept = is_no_code(subject.timeline) | subject.startup
     return subject.faster(factor, 1 - subject.share_of_work(kept), 1 - subject.share_of_call(kept))
 
 
 def parse_factor(name: str, text: str | None) -> float:
-    """Returns the K of NAME:K, which may be `inf`. Raises UsageError."""
+    """Returns the number K of an edit NAME:K. `text` is K, and may be "inf".
+
+    Raises:
+        UsageError: The text is not a number, or is less than 0.001.
+    """
     try:
         factor = float(text or "")
     except ValueError:

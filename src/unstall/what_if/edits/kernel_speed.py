@@ -28,6 +28,6 @@ def apply(subject: Subject, argument: tuple[float, EditPlace | None]) -> Subject
 
 
 def ops_faster(program: Program, chosen: Bool, factor: float) -> Program:
-    """Returns the program with these ops `factor` times as fast."""
+    """Returns the program with the chosen ops `factor` times as fast."""
     duration = np.where(chosen, (program.ops.duration / factor).astype(np.int64), program.ops.duration)
     return replace(program, ops=replace(program.ops, duration=duration))

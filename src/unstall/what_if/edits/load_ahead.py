@@ -23,10 +23,10 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Shortens requests for batches to FETCH_NS at most, and shortens the work of threads that only get batches by the
-    same factor.
+    """Shortens each request for a batch to at most FETCH_NS.
 
-    If the program waits for a thread of `unstall.prefetch`, the requests of that thread are shortened too.
+    Threads that only get batches become faster by the same factor. If the program waits for a thread of
+    `unstall.prefetch`, the requests of that thread become shorter too.
     """
     timeline = subject.timeline
     all_loading = is_data_loading(timeline)
@@ -45,7 +45,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def _factor(subject: Subject, loading: Bool) -> float:
-    """Returns how many times shorter all requests together are if each takes FETCH_NS at most."""
+    """Returns how many times shorter all requests together become if each takes at most FETCH_NS."""
     host = subject.timeline.host
     before = after = 0
     for _, mine in groups(host.thread):

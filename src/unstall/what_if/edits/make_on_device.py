@@ -21,11 +21,11 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Removes the copies' operations and waits.
+    """Replaces uploads at the place by kernels that make the tensors on the device. Removes the waits for the uploads.
 
-    The operator that makes the tensor on the device takes as long on the host as operators in this run that launch one
-    kernel. Making the tensor on the host keeps its cost. Other work within the operation, such as allocation or the
-    first use of the device, keeps its cost too.
+    The operator that makes a tensor on the device takes as much host time as this run's operators that launch one
+    kernel. Making the tensor on the host keeps its cost. So does other work within the upload's operation, such as
+    allocation or the first use of the device.
     """
     timeline, program, operation = subject.timeline, subject.program, subject.places.operation
     up = (timeline.device.direction == CopyDirection.HOST_TO_DEVICE)[program.ops.device]

@@ -20,7 +20,7 @@ def prepare(text: str | None) -> None:
 
 
 def apply(subject: Subject, _: None) -> Subject:
-    """Collectives start when their input is ready, one after the other as before. Only the end of a step waits for
+    """Lets collectives start when their input is ready, in the same order as before. Only the end of a step waits for
     them.
 
     This is the most that overlap can gain. In a real program, each use of a result has to wait for the result.

@@ -19,10 +19,11 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Uploads no longer wait for the computation on their stream, but only for the buffer of the copy two before them.
+    """Lets uploads run ahead of the computation on their stream, with two buffers.
 
-    The next op on the computing stream waits for the upload, as it would for the copy's event. Downloads stay
-    unchanged, because something on the host waits for them.
+    An upload waits only until its buffer is free. This is the buffer that the upload before the previous one used. The
+    next op on the computing stream waits for the upload, as it would wait for an event. Downloads stay unchanged,
+    because the host waits for them.
     """
     program, device = subject.program, subject.timeline.device
     ops = program.ops
@@ -57,7 +58,10 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def _tied(program: Program) -> Bool:
-    """Returns which ops are between events and waits of their stream, or before an op that also follows another op."""
+    """Returns a mask of the ops that cannot run ahead, because an event ties them to their stream.
+
+    Such an op is next to an event or a wait on its stream, or is followed by an op that also waits for another op.
+    """
     do, ops = program.instructions, program.ops
     tied = np.zeros(len(ops), dtype=np.bool_)
     marks = np.isin(do.code, (Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM))
@@ -72,10 +76,18 @@ def _tied(program: Program) -> Bool:
 
 
 def _let_ahead(mine: I64, at: I64, step: I64, after: I64, lag: I64) -> None:
-    """Lets uploads `mine[at]` run ahead of the other ops `mine` of their stream, with two buffers.
+    """Lets the uploads `mine[at]` run ahead of the other ops on their stream, with two buffers. Changes `after` and
+    `lag`.
 
     If a step has several uploads, as when weights are fetched layer by layer, the first one waits for the previous
     step.
+
+    Args:
+        mine: The ops of one stream, in order.
+        at: The positions of uploads in `mine`.
+        step: The number of the step of each op in `mine`.
+        after: For each op of the program, an earlier op that it waits for, or -1.
+        lag: For each op of the program, the time from the end of that earlier op to its start, in ns.
     """
     following = at + 1
     uses = following[(following < len(mine)) & ~np.isin(following, at)]

@@ -31,12 +31,12 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Pins the copies. The host still waits for downloads, because it needs their values."""
+    """Pins the memory of the copies at the place. The host still waits for downloads, because it needs their values."""
     return pinned(subject, subject.at(place)[subject.program.launcher])
 
 
 def pinned(subject: Subject, among: Bool) -> Subject:
-    """Makes these ops use pinned memory if they copy between host and device."""
+    """Returns the run with pinned memory for those ops in the mask `among` that copy between host and device."""
     timeline, program = subject.timeline, subject.program
     device, do, ops = timeline.device, program.instructions, program.ops
     row = ops.device
@@ -73,8 +73,10 @@ def pinned(subject: Subject, among: Bool) -> Subject:
 
 
 def pinned_rate(timeline: Timeline, direction: CopyDirection) -> float:
-    """Returns the bytes per ns of large pinned copies in this direction. If this run has none, returns the rate of the
-    first device's link."""
+    """Returns the rate of large copies from or to pinned memory in this direction, in bytes per ns.
+
+    If this run has no such copies, returns the usual rate of the link between the host and the first device.
+    """
     device = timeline.device
     seen = (device.host_memory == HostMemory.PINNED) & (device.bytes >= _LARGE_BYTES) & (device.direction == direction)
     if seen.any():

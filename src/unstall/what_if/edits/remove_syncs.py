@@ -24,7 +24,7 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Removes waits, and operations that only read a value. Allocation that waits stays: see `keep-cache`."""
+    """Removes waits, and operations that only read a value. Allocations that wait stay: see `keep-cache`."""
     do, host = subject.program.instructions, subject.timeline.host
     driver = np.isin(host.kind, OF_THE_DRIVER)
     syncs = subject.at(place) & np.isin(do.code, SYNCS) & ~subject.instructions_of(driver)
@@ -38,7 +38,16 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def _without(subject: Subject, read_back: Bool, waits: Bool, driver: Bool) -> Program:
-    """Returns the program without these operations. What else happens within them stays, such as a first use."""
+    """Returns the program without the host events in `read_back`, which read values.
+
+    Other work within these events stays, such as a first use.
+
+    Args:
+        subject: The run.
+        read_back: A mask of the host events to remove.
+        waits: A mask of the instructions that are waits to remove.
+        driver: A mask of the host events that are the driver's work, which stay.
+    """
     if not read_back.any():
         return subject.program
     cut, do = subject.cut(read_back, spare=driver), subject.program.instructions
@@ -51,7 +60,11 @@ def _without(subject: Subject, read_back: Bool, waits: Bool, driver: Bool) -> Pr
 
 
 def _read_backs(subject: Subject, waits: Bool) -> Bool:
-    """Returns the host events to remove with these waits: operations that only read a value and wait."""
+    """Returns a mask of the host events to remove together with these waits: operations that only read a value and
+    wait.
+
+    If an operation also computes, only its copies of values are selected.
+    """
     timeline, operation = subject.timeline, subject.places.operation
     do, device = subject.program.instructions, timeline.device
     around = np.unique(operation[do.host[waits]])

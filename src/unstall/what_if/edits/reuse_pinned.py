@@ -20,7 +20,8 @@ def prepare(text: str | None) -> EditPlace | None:
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
-    """Pins the uploads as pin-copies does, and adds the host time of the copy into pinned memory."""
+    """Lets uploads use pinned memory, as the edit `pin-copies` does. Adds the host time of the copy into pinned
+    memory."""
     device, program = subject.timeline.device, subject.program
     row = program.ops.device
     chosen = (device.direction[row] == CopyDirection.HOST_TO_DEVICE) & subject.at(place)[program.launcher]

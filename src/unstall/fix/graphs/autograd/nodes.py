@@ -14,8 +14,8 @@ _NOTHING = torch.empty(0)
 
 
 def node_of(tensor: torch.Tensor) -> Node | None:
-    """Returns the tensor's `grad_fn`, or None if reading it raises. Autograd raises for a view that was made with
-    autograd off and whose base was written to since."""
+    """Returns the tensor's `grad_fn`. Returns None if autograd raises an error. It does so for a view that was made
+    with autograd off, once the base of the view has been written to."""
     try:
         return tensor.grad_fn
     except RuntimeError:
@@ -23,17 +23,18 @@ def node_of(tensor: torch.Tensor) -> Node | None:
 
 
 def node_number(tensor: torch.Tensor) -> int | None:
-    """Returns the sequence number of the node that made a tensor, or None if no node made it. Later nodes have larger
-    numbers.
+    """Returns the sequence number of the autograd node that made the tensor; None if no node made it. Newer nodes have
+    larger numbers.
 
-    Raises RuntimeError for a view that was made with autograd off and whose base was written to since.
+    Raises RuntimeError for a view that was made with autograd off, once the base of the view has been written to.
     """
     node = tensor.grad_fn
     return None if node is None else int(node._sequence_nr())
 
 
 def is_leaf(tensor: torch.Tensor) -> bool:
-    """Returns whether the tensor is a leaf. If `Tensor.is_leaf` raises, as it does for some views, returns False."""
+    """Returns whether the tensor is a leaf of autograd. Returns false if `Tensor.is_leaf` raises an error, as it does
+    for some views."""
     try:
         return bool(tensor.is_leaf)
     except RuntimeError:
@@ -41,7 +42,8 @@ def is_leaf(tensor: torch.Tensor) -> bool:
 
 
 def nodes_behind(tensors: Iterable[torch.Tensor]) -> Iterator[Node]:
-    """Yields all autograd nodes that the tensors depend on, without repeats, including the tensors' own `grad_fn`."""
+    """Yields all autograd nodes that the tensors depend on, each of them once. The tensors' own `grad_fn` are
+    included."""
     todo = [node_of(tensor) for tensor in tensors]
     seen: set[Node] = set()
     while todo:
@@ -54,11 +56,14 @@ def nodes_behind(tensors: Iterable[torch.Tensor]) -> Iterator[Node]:
 
 @dataclass(frozen=True, slots=True)
 class SavedForBackward:
-    """The tensors that autograd saved for a backward. Eager raises if a saved tensor is written to before the backward.
+    """The tensors that autograd saved for the backward of a call. In eager execution, autograd raises an error if one
+    of them is written to before the backward.
 
-    `inputs` and `results` are the indices of saved tensors among a call's inputs and its differentiable results.
-    `outside` holds tensors that the call did not get as inputs or make. If nothing was saved, `anything` is False, and
-    eager can run a backward twice.
+    Attributes:
+        inputs: The indices of those inputs of the call that were saved.
+        results: The indices of those differentiable results of the call that were saved.
+        outside: The saved tensors that the call neither received as inputs nor made.
+        anything: Whether any tensor was saved. If not, eager execution can run a backward twice.
     """
 
     inputs: tuple[int, ...] = ()
@@ -67,7 +72,8 @@ class SavedForBackward:
     anything: bool = False
 
     def of(self, inputs: list[torch.Tensor], results: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Returns those tensors of a later call that must be passed to `ctx.save_for_backward`."""
+        """Returns the tensors to pass to `ctx.save_for_backward` in a later call, which has these inputs and
+        results."""
         found = [*(inputs[place] for place in self.inputs), *self.outside, *(results[place] for place in self.results)]
         return found or [_NOTHING] if self.anything else []
 
@@ -75,7 +81,7 @@ class SavedForBackward:
 def saved_for_backward(
     outputs: list[torch.Tensor], inputs: list[torch.Tensor], outside: list[torch.Tensor]
 ) -> SavedForBackward:
-    """Returns which of the inputs, outputs and outside tensors are saved by the autograd graph of the outputs."""
+    """Returns which of the given tensors the autograd graph of the outputs has saved."""
     saved: set[int] = set()
     anything = False
     for tensor in _saved_tensors(outputs):
@@ -92,7 +98,8 @@ def saved_for_backward(
 
 
 def _saved_tensors(outputs: list[torch.Tensor]) -> Iterator[torch.Tensor | None]:
-    """Yields saved tensors as they are stored, without running unpack hooks (such as those of checkpoints)."""
+    """Yields the tensors that autograd saved for a backward, as it stores them. Does not run unpack hooks, such as
+    those of checkpoints."""
     for node in nodes_behind(outputs):
         for name in dir(node):
             if name.startswith("_raw_saved_"):

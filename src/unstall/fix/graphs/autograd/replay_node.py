@@ -35,7 +35,16 @@ class _Replay(torch.autograd.Function):
         outputs: list[torch.Tensor],
         *_: torch.Tensor,
     ) -> Any:
-        """`inputs`: the call's inputs. `outputs`: the call's results. `_`: the tensors that gradients flow to."""
+        """Returns the results of a call that was replayed, as results of this autograd node.
+
+        Args:
+            graph: The graph that was replayed.
+            pending: This node keeps this object alive, which shows that a backward may still follow.
+            called_in: The result of `modes()` at the call.
+            inputs: The inputs of the call.
+            outputs: The results of the call that require gradients.
+            *_: The tensors that gradients flow to.
+        """
         ctx.graph, ctx.pending, ctx.inputs = graph, pending, inputs
         ctx.modes, ctx.versions = called_in, graph.versions(inputs)
         ctx.set_materialize_grads(False)
@@ -75,12 +84,14 @@ _replay_node: Callable[..., tuple[torch.Tensor, ...]] = _Replay.apply
 
 
 def _is_kept() -> bool:
-    """Returns whether another backward may follow the current one (`retain_graph=True`)."""
+    """Returns whether another backward through the same autograd graph may follow the current one
+    (`retain_graph=True`)."""
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
 def _backward_of_another_run(ctx: Any, grads: tuple[torch.Tensor | None, ...]) -> Any:
-    """Computes gradients that the graph cannot give, such as a double backward, by running the function again."""
+    """Runs the function again to compute gradients that the CUDA graph cannot give, such as those of a second
+    backward."""
     graph: GuardedGraph = ctx.graph
     static_call = graph.static_call
     if not static_call.can_run_again:
@@ -94,8 +105,8 @@ def _backward_of_another_run(ctx: Any, grads: tuple[torch.Tensor | None, ...]) -
 
 
 def replayed_through_autograd(graph: GuardedGraph, inputs: list[torch.Tensor]) -> Any:
-    """Replays the graph for a call and returns the call's result. The static inputs must be filled. Gradients flow to
-    the inputs and to tensors from outside."""
+    """Replays the graph for a call, and returns the call's result. Gradients can flow from the result to the inputs,
+    and to parameters that the function uses. The static inputs must be filled before."""
     pending = PendingBackward()
     graph.pending = weakref.ref(pending)
     wanted = graph.static_call.wanted_of(inputs)

@@ -44,7 +44,8 @@ def _speak() -> None:
 
 @contextmanager
 def no_stream_warnings() -> Iterator[None]:
-    """Silences torch's warning about AccumulateGrad nodes while a function runs on the capture stream."""
+    """Hides torch's warning about AccumulateGrad nodes during the block, in which a function runs on the capture
+    stream."""
     _silence()
     try:
         yield
@@ -53,9 +54,10 @@ def no_stream_warnings() -> Iterator[None]:
 
 
 def note_living_nodes(tensors: Iterable[torch.Tensor]) -> None:
-    """Marks the existing AccumulateGrad nodes of leaves as not belonging to the capture stream.
+    """Marks the existing AccumulateGrad nodes of the leaves among `tensors`, because these nodes do not belong to the
+    capture stream.
 
-    Called before a run on the capture stream.
+    Called before a function runs on the capture stream.
     """
     for leaf in tensors:
         if leaf.requires_grad and is_leaf(leaf) and not leaf.is_inference():
@@ -65,7 +67,7 @@ def note_living_nodes(tensors: Iterable[torch.Tensor]) -> None:
 
 
 def is_of_capture_stream(tensors: Iterable[torch.Tensor]) -> bool:
-    """Returns whether the AccumulateGrad node of the first leaf was made on the capture stream and still exists."""
+    """Returns whether the first leaf among `tensors` has an AccumulateGrad node that was made on the capture stream."""
     if not _silent:  # no such node lives
         return False
     leaf = next((tensor for tensor in tensors if is_leaf(tensor)), None)
@@ -81,11 +83,12 @@ def _node_of(leaf: torch.Tensor) -> torch.autograd.graph.Node:
 
 
 class _Lifetime:
-    """An object in a node's metadata. It is collected with the node."""
+    """An object in the metadata of an autograd node. Python collects it with the node."""
 
 
 def silence_nodes_of(results: Iterable[torch.Tensor]) -> None:
-    """Silences torch's warning as long as any AccumulateGrad node that the results depend on exists."""
+    """Hides torch's warning about AccumulateGrad nodes until all such nodes that the results depend on have been
+    freed."""
     for node in nodes_behind(results):
         if not hasattr(node, "variable"):
             continue

@@ -26,7 +26,7 @@ class ReplayableGraph(Protocol):
 
 
 class CaptureLanes(Protocol):
-    """Streams that one capture forks into. Lane 0 is the stream that is captured."""
+    """The streams that one capture forks into. Lane 0 is the stream on which the capture began."""
 
     def on(self, lane: int) -> AbstractContextManager[object]: ...
 
@@ -40,67 +40,73 @@ class CaptureLanes(Protocol):
 class CaptureDevice(Protocol):
     @property
     def type(self) -> str:
-        """The device type, as torch names it, of tensors that graphs can hold."""
+        """torch's name for the device type, such as "cuda". A graph can hold only tensors on devices of this type."""
 
     @property
     def index(self) -> int | None: ...
 
     @property
     def measures_operators(self) -> bool:
-        """Whether timing events recorded within a capture can be read after a replay."""
+        """Whether timing events that are recorded within a capture can be read after a replay."""
 
     def capture_stream(self) -> AbstractContextManager[None]:
-        """Makes the capture stream current. Work on it runs after all earlier work of the previously current stream,
-        and before that stream's later work."""
+        """Makes the capture stream current during the block. Work on it runs after earlier work of the previously
+        current stream, and before later work of that stream."""
 
     def on_capture_stream(self) -> AbstractContextManager[object]:
-        """Makes the capture stream current, but orders no work. For code that launches nothing itself."""
+        """Makes the capture stream current during the block, without ordering its work. For code that launches no
+        work."""
 
     def capture(
         self, pool: Pool, generators: list[torch.Generator], run: Callable[[], _T]
     ) -> tuple[ReplayableGraph, _T, int | None]:
-        """Captures `run`. Returns the graph, the result of `run`, and the number of the graph's nodes (None: not
-        known)."""
+        """Captures the work of `run` as a graph.
+
+        Returns (graph, result, nodes): the graph; the result of `run`; the number of nodes of the graph, or None if it
+        is not known.
+        """
 
     def lanes(self, count: int) -> CaptureLanes: ...
 
     def nodes_captured(self) -> int | None:
-        """Returns the number of nodes so far in the capture on the current stream. None if not known."""
+        """Returns how many nodes the capture on the current stream has so far; None if that is not known."""
 
     def is_on_its_stream(self) -> bool:
-        """Returns whether the current stream is the one that the capture began on. Called within a capture."""
+        """Returns whether the current stream is the one on which the capture began. Call this within a capture."""
 
     def timing_event(self) -> Any:
-        """Records a timing event within a capture and returns it."""
+        """Records a timing event on the current stream, within a capture. Returns the event."""
 
     def seconds_between(self, start: Any, end: Any) -> float:
-        """Returns the time between two timing events in the last replay."""
+        """Returns the time in s between two timing events in the last replay of their graph."""
 
     def new_pool(self) -> Pool: ...
 
     def shared_pool(self) -> Pool:
-        """Returns a memory pool that graphs share. A graph's results must be copied before another graph of the pool is
-        replayed."""
+        """Returns a memory pool for several graphs. A graph's results must be copied before another graph with this
+        pool is replayed."""
 
     def pool_bytes(self, pool: Pool) -> int: ...
 
     def free_bytes(self) -> int: ...
 
     def order(self) -> None:
-        """If another stream was current at the last `order()`, makes the current stream wait for that stream."""
+        """Makes the current stream wait for the stream that was current at the last call of `order`, if that is
+        another one."""
 
     def generator(self) -> torch.Generator: ...
 
     def synchronize(self) -> None: ...
 
     def seconds(self, run: Callable[[], object]) -> float:
-        """Returns the time in s from the start of `run` on an idle device until the device is idle again."""
+        """Waits until the device is idle, and calls `run`. Returns the time in s until the device has finished the
+        work of `run`."""
 
     def capturing(self) -> bool:
-        """Returns whether the program itself is capturing a graph on the current stream."""
+        """Returns whether the program itself is capturing a CUDA graph on the current stream."""
 
     def hand_over(self, tensors: list[torch.Tensor]) -> None:
-        """Tells the allocator that tensors made on the capture stream are used on the current stream from now on."""
+        """Tells the allocator that the current stream uses tensors that were made on the capture stream."""
 
 
 class CudaLanes:
@@ -125,7 +131,7 @@ class CudaLanes:
 
 
 class CudaDevice:
-    """A CUDA or ROCm device through torch.cuda."""
+    """A CUDA or ROCm device. Uses torch.cuda."""
 
     type = "cuda"
 
@@ -168,13 +174,15 @@ class CudaDevice:
         return graph, result, nodes
 
     def _take_workspaces(self) -> None:
-        """Allocates cuBLAS workspaces in a separate pool that is never freed.
+        """Allocates cuBLAS workspaces in a memory pool of their own, which is never freed.
 
-        Torch keeps one workspace for each thread and stream until something clears them, as torch.compile does. The
-        allocator may then reuse that memory while graphs still write to it. A workspace that is allocated within a
-        capture lies in the capture's pool. So each of our threads and streams first allocates its workspace in a
-        capture with this separate pool. A thread's cuBLAS handle cannot be made within a capture. So its first matrix
-        product runs on the program's stream.
+        torch keeps one workspace for each thread and stream until something clears the workspaces, as torch.compile
+        does. The allocator may then reuse their memory while graphs still write to it. A workspace that is allocated
+        within a capture lies in the memory pool of the capture. So each of our threads and streams first allocates its
+        workspace in a capture that only does this.
+
+        A thread cannot create its cuBLAS handle within a capture. So the first matrix product of a thread runs outside
+        of captures, on the program's stream.
         """
         if nvidia_driver() is None:
             return
@@ -195,7 +203,7 @@ class CudaDevice:
         lanes.join()
 
     def _multiply(self, differentiates: bool) -> None:
-        """Multiplies matrices in this thread and, if `differentiates`, in the thread of a backward."""
+        """Multiplies matrices in this thread and, if `differentiates`, also in autograd's thread."""
         with (
             torch.inference_mode(False),
             torch.autocast("cuda", enabled=False),
@@ -212,7 +220,7 @@ class CudaDevice:
         return CudaLanes(self._stream, self._lanes[: count - 1])
 
     def warm_lanes(self, count: int) -> None:
-        """Creates the streams that `lanes` needs. Must be called outside of a capture."""
+        """Creates the streams that `lanes(count)` needs. Must be called outside of captures."""
         if len(self._lanes) < count - 1:
             self._lanes += [own_stream(self.index) for _ in range(count - 1 - len(self._lanes))]
             self._take_workspaces()
@@ -291,8 +299,8 @@ class CudaDevice:
 
 @lru_cache(maxsize=1)
 def _nodes_call() -> Callable[[int], int | None] | None:
-    """Returns a function that asks the driver for the number of nodes of the capture on a stream. None if the driver
-    lacks the call."""
+    """Returns a function from a stream's handle to the number of nodes that the capture on this stream has. Returns
+    None if the driver does not offer that."""
     driver = nvidia_driver()
     try:
         info, nodes_of = driver.cuStreamGetCaptureInfo_v2, driver.cuGraphGetNodes
@@ -322,8 +330,8 @@ _devices: dict[int, CudaDevice] = {}
 
 
 def device_for(tensors: list[torch.Tensor]) -> CudaDevice | None:
-    """Returns the device that all CUDA tensors are on. If they are on several devices, or if there are none, returns
-    the current device. Returns None if torch has no CUDA device."""
+    """Returns the device of the CUDA tensors among `tensors`. If they are on several devices, or if there are none,
+    returns the current device. Returns None if torch has no CUDA device."""
     if not torch.cuda.is_available():
         return None
     indices = {tensor.device.index for tensor in tensors if tensor.device.type == "cuda"}

@@ -24,7 +24,15 @@ _LANES = (2, 4)
 
 @dataclass(slots=True)
 class Captured:
-    """Graphs to replay in order, one for each segment, and the segments' results, which are in the graphs' memory."""
+    """A captured function: one graph for each segment (the forward and, if there is one, the backward).
+
+    Attributes:
+        lanes: How many streams the graphs use.
+        graphs: The graphs, in the order in which they are replayed.
+        results: The result of each segment. Its tensors are in the memory of the graphs.
+        nodes: How many nodes all graphs have together; None if that is not known.
+        waits: How often one stream waits for another.
+    """
 
     lanes: int
     graphs: list[ReplayableGraph] = field(default_factory=list)
@@ -57,9 +65,18 @@ def capture_parallel(
     counts: tuple[int, ...] | None,
     restore: Callable[[], None],
 ) -> list[Captured]:
-    """Returns captures with several lanes: one for each number of lanes, if it is predicted to be faster than one lane.
+    """Captures a function on several streams, once for each number of streams that is worth trying.
 
-    `restore` undoes the changes of a replay. Raises `CannotFork` if several streams would not be safe.
+    Args:
+        device: The device.
+        pool: The memory pool of the graphs.
+        generators: The random generators that the function may use.
+        segments: The parts of the function that are captured one after the other.
+        counts: The numbers of streams to try. None to try 2 and 4, if they are predicted to be faster than one stream.
+        restore: Undoes what a replay changes.
+
+    Raises:
+        CannotFork: Several streams would not be safe.
     """
     try:
         traces = _traces(device, generators, segments, restore if device.measures_operators else None)
@@ -89,7 +106,8 @@ def _traces(
     segments: list[Segment],
     restore: Callable[[], None] | None,
 ) -> list[Trace]:
-    """Traces each segment. If `restore` is given, two replays measure how long each operator takes."""
+    """Captures each segment on one stream, and returns its operators with their dependencies. If `restore` is given,
+    replays the captures twice to measure how long each operator takes."""
     modes: list[Tracing] = []
 
     def tracing(_: int) -> AbstractContextManager[object]:

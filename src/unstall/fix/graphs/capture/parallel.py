@@ -23,13 +23,13 @@ from unstall.fix.tensors.storages import Touched, decomposed, touched_by
 
 
 class CannotFork(Exception):  # noqa: N818 - a decision, not an error
-    """A capture on several streams would not be safe, or differs from the traced run."""
+    """A capture on several streams would not be safe, or its operators differ from those of the traced run."""
 
 
 class Dependencies:
     """Finds dependencies between operators: read after write, write after read, write after write.
 
-    Keeps each storage's last writer, and its readers since that write.
+    For each storage, keeps the operator that wrote to it last, and the operators that have read it since.
     """
 
     def __init__(self) -> None:
@@ -39,8 +39,8 @@ class Dependencies:
         self._count = 0
 
     def before(self, touched: Touched) -> tuple[int, ...]:
-        """Returns the indices of the operators that the next operator must wait for, and adds that operator.
-        `touched`: the memory that the next operator reads and writes."""
+        """Adds the next operator. Returns the indices of the operators that it must wait for. `touched` has the
+        storages that it reads and writes."""
         place = self._count
         self._count += 1
         if touched.barrier:
@@ -63,7 +63,8 @@ class Dependencies:
         return tuple(sorted(after))
 
     def made(self, touched: Touched, place: int = -1) -> None:
-        """Notes the new memory in `touched`, which the operator at index `place` wrote last. -1: none wrote to it."""
+        """Notes that the storages in `touched.fresh` are new. `place` is the index of the operator that wrote to them;
+        -1 if no operator did."""
         for storage in touched.fresh:
             self._readers.pop(storage, None)
             if place >= 0:
@@ -71,7 +72,8 @@ class Dependencies:
 
 
 class _CaptureMode(TorchDispatchMode):
-    """Base of both modes. Keeps tensors alive, and detects launches that no torch operator made."""
+    """The base class of `Tracing` and `Forking`. Keeps tensors alive, and detects work that no torch operator
+    launched."""
 
     def __init__(self, device: CaptureDevice) -> None:
         TorchDispatchMode.__init__(self)
@@ -81,7 +83,7 @@ class _CaptureMode(TorchDispatchMode):
         self._lock = threading.Lock()
 
     def _check_for_hidden_work(self) -> None:
-        """Raises `CannotFork` if anything but a torch operator has launched work since the last operator."""
+        """Raises `CannotFork` if work has been launched since the last operator of torch."""
         if self._nodes is not None and self._device.nodes_captured() != self._nodes:
             raise CannotFork(f"{calling_place()}: work that no operator of torch's shows, as of a Triton kernel")
 
@@ -90,14 +92,19 @@ class _CaptureMode(TorchDispatchMode):
             self._nodes = self._device.nodes_captured()
 
     def release(self) -> None:
-        """Drops the tensors that were kept alive. Called after the capture has ended."""
+        """Drops the tensors that were kept alive. Call this after the capture has ended."""
         self._kept.clear()
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """All operators of one run. `names`: their names, in order. `ops`: the operators that put work on a stream.
-    `launched[i]`: the index in `ops` of the i-th operator, or -1 if it put no work on a stream."""
+    """The operators of one run.
+
+    Attributes:
+        names: The names of all operators, in order.
+        launched: For each of these operators, its index in `ops`; -1 if it put no work on a stream.
+        ops: The operators that put work on a stream, in order.
+    """
 
     names: tuple[str, ...]
     launched: tuple[int, ...]
@@ -105,7 +112,8 @@ class Trace:
 
 
 class Tracing(_CaptureMode):
-    """Captures on one stream and notes which operators depend on which. If `timed`, also times each operator."""
+    """A dispatch mode for a capture on one stream. It notes which operators depend on which and, if `timed`, how long
+    each takes."""
 
     def __init__(self, device: CaptureDevice, *, timed: bool) -> None:
         super().__init__(device)
@@ -142,8 +150,8 @@ class Tracing(_CaptureMode):
             return result
 
     def trace(self) -> Trace:
-        """Returns the trace, with the operators' times in the last replay. If the device cannot measure times, each
-        operator's time is one second."""
+        """Returns all operators, with their times in the last replay. If times were not measured, each is one
+        second."""
         times = [self._device.seconds_between(one, other) for one, other in pairwise(self._ends)]
         times = times or [1.0] * len(self._ops)
         ops = [Traced(after, took, barrier) for (after, barrier), took in zip(self._ops, times, strict=True)]
@@ -151,7 +159,8 @@ class Tracing(_CaptureMode):
 
 
 class Forking(_CaptureMode):
-    """Captures on the lanes of a plan. Records an event after each operator, for other lanes to wait for."""
+    """A dispatch mode for a capture on several streams. It runs each operator on the stream (lane) that the plan
+    names. After each operator it records an event, which other streams can wait for."""
 
     def __init__(self, device: CaptureDevice, trace: Trace, plan: Plan) -> None:
         super().__init__(device)
@@ -207,7 +216,8 @@ class Forking(_CaptureMode):
         return result
 
     def _follow(self, lane: int, place: int) -> None:
-        """Makes a lane wait for the operator at index `place`, unless an earlier wait covers it."""
+        """Makes a lane wait for the operator with index `place`, unless the lane has already waited for that operator
+        or a later one of the same lane."""
         other = self._plan.lanes[place]
         if other != lane and self._waited[lane][other] < place:
             self._lanes.wait_event(lane, self._events[place])
@@ -215,7 +225,7 @@ class Forking(_CaptureMode):
             self.waits += 1
 
     def join(self) -> None:
-        """Joins the lanes. Raises `CannotFork` if the run had fewer operators than the traced run."""
+        """Makes lane 0 wait for all other lanes. Raises `CannotFork` if fewer operators ran than in the traced run."""
         self._lanes.join()
         if self._next != len(self._trace.names):
             raise CannotFork("it ran fewer operators than when it was traced")

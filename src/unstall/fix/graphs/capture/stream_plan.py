@@ -11,7 +11,13 @@ HOP_SECONDS = 1.0e-6
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """One operator that puts work on a stream. `after`: the indices of the operators that it waits for."""
+    """One operator that puts work on a stream.
+
+    Attributes:
+        after: The indices of the operators that it waits for.
+        seconds: How long it takes.
+        barrier: Whether all earlier operators end before it starts, and all later ones start after its end.
+    """
 
     after: tuple[int, ...]
     seconds: float
@@ -20,8 +26,14 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`lanes[i]`: the lane of the trace's i-th operator. `count`: number of lanes. `seconds`: predicted time of the
-    plan. `serial_seconds`: predicted time on one lane."""
+    """On which stream (lane) each operator of a capture runs.
+
+    Attributes:
+        lanes: The lane of each operator, in the order of the trace.
+        count: How many lanes there are.
+        seconds: The predicted time with this plan.
+        serial_seconds: The predicted time on one lane.
+    """
 
     lanes: tuple[int, ...]
     count: int
@@ -30,8 +42,12 @@ class Plan:
 
 
 def plan(trace: list[Traced], count: int) -> Plan:
-    """Returns the plan for `count` lanes. It puts each operator, in the program's order, on the lane where the operator
-    can start first. Each lane is then reserved for the operator's successor with the longest path to the end."""
+    """Assigns the operators of a trace to `count` lanes.
+
+    Goes through the operators in the program's order. Puts each on the lane on which it can start earliest. That lane
+    is then reserved for one operator: of all operators that wait for this one, the one with the longest path to the
+    end.
+    """
     way = _ways(trace)
     heirs = _heirs(trace, way)
     free = [0.0] * count
@@ -80,7 +96,7 @@ def _best_lane(
 
 
 def _ways(trace: list[Traced]) -> list[float]:
-    """Returns the longest path in seconds from each operator's start to the end of everything that depends on it."""
+    """Returns, for each operator, the time in s of the longest path from its start to the end of the trace."""
     way = [op.seconds for op in trace]
     for place in range(len(trace) - 1, -1, -1):
         for before in trace[place].after:
@@ -89,7 +105,9 @@ def _ways(trace: list[Traced]) -> list[float]:
 
 
 def _heirs(trace: list[Traced], way: list[float]) -> list[int]:
-    """Returns, for each operator, its successor with the longest path to the end, or -1 if it has none."""
+    """Finds one successor of each operator: of the operators that wait for it, the one with the longest path to the
+    end of the trace. Returns the indices of the successors, with -1 for an operator for which none waits. `way` has
+    the times of the paths."""
     heirs = [-1] * len(trace)
     for place, op in enumerate(trace):
         for before in op.after:

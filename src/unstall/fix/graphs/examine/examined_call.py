@@ -32,8 +32,14 @@ _SIMPLE_OF_TORCH = (torch.dtype, torch.device, torch.Size, torch.memory_format, 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """The result of an examination. `changed`: descriptions of the Python-side state that the call changed.
-    `reachable`: the state that the call's code reads, with its values after the call."""
+    """What was found when one call ran eagerly.
+
+    Attributes:
+        seen: The reads, writes and side effects of the call.
+        kind: The kind of function, by its effects.
+        changed: Descriptions of the Python-side state that the call changed.
+        reachable: The Python-side state that the call's code reads, with its values after the call.
+    """
 
     seen: ObservedCall
     kind: FunctionKind
@@ -43,7 +49,7 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """State before the run, compared with the state after it."""
+    """State before the call, to compare with the state after the call."""
 
     grads: list[torch.Tensor | None]  # `.grad` of each argument
     addresses: list[tuple[torch.Tensor, int]]
@@ -51,9 +57,10 @@ class _Before:
 
 
 def examined(device: CaptureDevice, function: Callable[..., Any], call: CallArguments) -> tuple[Any, Examined]:
-    """Runs and examines a call. Returns its result and the findings.
+    """Runs a call eagerly, and finds what a graph of it would need and what speaks against one. Returns (result of the
+    call, findings).
 
-    The call runs on the capture stream, so that a capture finds the workspaces that the call allocates.
+    The call runs on the capture stream. A capture can then use the workspaces that the call allocates.
     """
     reachable = ReachableState([function, *call.others], of_host_tensors=device.type != "cpu")
     before = _Before(
@@ -110,7 +117,7 @@ def examined(device: CaptureDevice, function: Callable[..., Any], call: CallArgu
 
 
 def _kind(results: list[torch.Tensor], seen: ObservedCall) -> FunctionKind:
-    """Returns the kind of function. `results`: the result tensors that the call made."""
+    """Returns the kind of the function, by its effects. `results` are the result tensors that the call itself made."""
     changes = bool(seen.written or seen.written_inputs)
     grads = bool(seen.leaves)
     if any(node_of(tensor) is not None for tensor in results) and not (seen.backward_ran and (changes or grads)):
@@ -136,7 +143,8 @@ def _of_arguments(device: CaptureDevice, call: CallArguments, before: _Before) -
 
 
 def _of_state(reachable: ReachableState, call: CallArguments, kind: FunctionKind) -> list[Refusal]:
-    """Returns reasons from Python-side state. `reachable`: all state that the code could read."""
+    """Returns reasons against a graph that follow from Python-side state. `reachable` is all state that the code could
+    read."""
     if not reachable.complete:
         return [Refusal("it reaches more Python values than can be checked before each call")]
     found: list[Refusal] = []
@@ -175,8 +183,11 @@ def _of_result(device: CaptureDevice, result: object, call: CallArguments, reach
 def _of_autograd(
     made: list[torch.Tensor], call: CallArguments, seen: ObservedCall, kind: FunctionKind
 ) -> list[Refusal]:
-    """Returns reasons from autograd. In eager, autograd knows that an in-place write to one view reaches other views.
-    It does not know this of a CUDA graph's results, which are unrelated to each other and to everything else."""
+    """Returns reasons against a graph that follow from autograd.
+
+    In eager execution, autograd knows that an in-place write to one view changes other views. For the results of a
+    CUDA graph it does not know that, because it sees them as unrelated tensors.
+    """
     outside = set(map(storage_of, seen.externals))
     taken = outside.union(map(storage_of, call.tensors))
     for tensor in {id(tensor): tensor for tensor in made if tensor.requires_grad}.values():
@@ -193,8 +204,8 @@ def _of_autograd(
 
 
 def _stranger(value: object, reachable: ReachableState) -> object:
-    """Returns the first object in a result that the call made, other than tensors, plain values and containers. None
-    if there is no such object."""
+    """Returns the first object in a result that a graph could not reproduce: one that the call made, and that is
+    neither a tensor, a plain value nor a container. Returns None if there is none."""
     if isinstance(value, (torch.Tensor, *_SIMPLE, *_SIMPLE_OF_TORCH)) or id(value) in reachable.known:
         return None
     items: list[object]
@@ -219,11 +230,11 @@ def _stranger(value: object, reachable: ReachableState) -> object:
 def _seen_in_a_capture(
     device: CaptureDevice, function: Callable[..., Any], call: CallArguments, seen: ObservedCall
 ) -> ObservedCall | None:
-    """Observes a function in a capture, if the only reasons against a graph are waits. Some functions skip these waits
-    while they are captured.
+    """Observes a call again, within a capture. Some functions skip waits while they are captured. Called if waits are
+    the only reasons against a graph.
 
-    Returns None if the function waits even in the capture. Then the waits that were skipped are removed from its
-    refusals.
+    Returns None if the function does not ask whether it is captured, or waits even in the capture. In the second case,
+    removes the waits that were skipped from the refusals of `seen`.
     """
     if not seen.asks_whether_captured:
         return None

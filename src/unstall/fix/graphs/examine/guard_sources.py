@@ -20,7 +20,7 @@ _MOST_ITEMS = 20_000
 
 
 class Cells:
-    """A function's closure, by the names of its variables."""
+    """The closure of a function as a mapping, by the names of its variables."""
 
     def __init__(self, function: types.FunctionType) -> None:
         self.function = function
@@ -40,7 +40,7 @@ class Cells:
 
 
 class Attributes:
-    """An object's `__slots__` attributes, by name."""
+    """The attributes of an object that are in `__slots__`, as a mapping by name."""
 
     def __init__(self, value: object) -> None:
         self._value = value
@@ -63,7 +63,8 @@ class Attributes:
 
 
 class Contents:
-    """All contents of an object, as one value under the key 0."""
+    """All contents of an object as one value, under the key 0. As long as the contents stay equal, this value is the
+    same object."""
 
     def __init__(
         self, value: object, read: Callable[[Any], Any], same: Callable[[Any, Any], bool] = operator.eq
@@ -79,8 +80,11 @@ class Contents:
 
 
 def contents_of(value: object, *, of_host_tensors: bool) -> Contents | None:
-    """Returns a view of an object whose contents guards compare as a whole, such as a set. None for other types, and
-    for objects that are too large to compare before each call."""
+    """Returns a view of an object whose contents guards compare as a whole, such as a set. Returns None for objects of
+    other types, and for objects that are too large to be compared before each call.
+
+    If `of_host_tensors`, the contents of a CPU tensor are its version counter. Otherwise CPU tensors have no view.
+    """
     if isinstance(value, torch.Tensor):
         guarded = of_host_tensors and value.device.type == "cpu" and not value.is_inference()
         return Contents(value, operator.attrgetter("_version")) if guarded else None

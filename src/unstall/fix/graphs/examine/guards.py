@@ -30,15 +30,15 @@ Count = tuple[object, str, int]
 
 class Guards(Protocol):
     def hold(self) -> bool:
-        """Returns whether all facts hold. If an item's lookup raises KeyError or IndexError, the fact about that item
-        does not hold. Other errors of the program's own code are raised."""
+        """Returns whether all facts hold. If looking up an item raises KeyError or IndexError, its fact does not hold.
+        Other errors of the program's own code are raised."""
 
     def expect(self, place: int, value: object) -> None:
-        """Expects `value` in the item at index `place` from now on. Raises IndexError if there is no such item."""
+        """Replaces the expected value of the item with index `place`. Raises IndexError if there is no such item."""
 
 
 class ReferenceGuards:
-    """The reference implementation, in Python. `guards_of` explains the arguments."""
+    """The reference implementation of `Guards`, in Python. `guards_of` explains the arguments."""
 
     def __init__(
         self,
@@ -85,21 +85,22 @@ def guards_of(
     counts: Iterable[Count] = (),
     tensors: Iterable[torch.Tensor] = (),
 ) -> Guards:
-    """Makes guards of facts that hold now.
+    """Returns guards that note the present state of the given objects. Later they check whether it is the same.
 
     Args:
-        items: Items whose values are compared by identity.
-        sizes: Containers, and how many items they have.
-        attributes: Attributes whose values are compared by identity.
-        counts: Attributes, and how many items they have.
-        tensors: Tensors whose address, shape, strides, dtype and device stay as they are.
+        items: Items of containers. Each must stay the same object.
+        sizes: Containers. Each must keep its number of items.
+        attributes: Attributes of objects. Each must stay the same object.
+        counts: Attributes that hold containers. Each container must keep its number of items.
+        tensors: Tensors. Each must keep its address, shape, strides, dtype and device.
     """
     facts = tuple(items), tuple(sizes), tuple(attributes), tuple(counts), tuple(tensors)
     return ReferenceGuards(*facts) if _guards is None else _guards.Guards(*facts, layout_of, EXCHANGE)
 
 
 def item_of(container: Any, key: Any) -> Any:
-    """Returns `container[key]`. Raises KeyError or IndexError if there is no such item, even for a defaultdict."""
+    """Returns `container[key]`. Raises KeyError or IndexError if there is no such item, and does not add one to a
+    defaultdict."""
     if isinstance(container, dict) and type(container).__getitem__ is dict.__getitem__:
         value = dict.get(container, key, _GONE)
         if value is _GONE:
@@ -109,12 +110,12 @@ def item_of(container: Any, key: Any) -> Any:
 
 
 def count_of(value: object, name: str) -> int:
-    """Returns an attribute's number of items, or 0 if the attribute is None."""
+    """Returns the number of items of the attribute `name`; 0 if the attribute is None."""
     held = getattr(value, name)
     return 0 if held is None else len(held)
 
 
 def layout_of(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Returns the properties of a tensor that a graph's kernels rely on: its address, and how its memory is read."""
+    """Returns the address of a tensor, and how its memory is read. The kernels of a graph rely on both."""
     read_as = tensor.dtype, tensor.is_conj(), tensor.is_neg()
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.device, read_as

@@ -34,7 +34,8 @@ _MASKED = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl
 
 
 def wait_of(name: str, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str] | None:
-    """Returns why a call of this operator waits, and a remedy. None if its name and arguments show no wait."""
+    """Returns (reason, remedy) if a call of this operator makes the host wait for the device. Returns None if its name
+    and arguments show no wait."""
     if name in _WAITS:
         return _WAITS[name]
     if name in _MASKED and any(
@@ -48,8 +49,8 @@ def wait_of(name: str, operator: OpOverload, args: tuple[Any, ...], kwargs: dict
 
 @contextmanager
 def waits_named(note: Callable[[], None], device_type: str) -> Iterator[None]:
-    """Makes torch warn of waits that no operator shows. Calls in this thread that only wait, such as `synchronize`,
-    first call `note`."""
+    """During the block, makes torch warn of waits that no operator shows. Calls of this thread that only wait, such as
+    `torch.cuda.synchronize`, first call `note`."""
     if device_type != "cuda":
         yield
         return

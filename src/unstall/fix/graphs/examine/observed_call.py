@@ -14,8 +14,11 @@ from unstall.guest.step_replay import Boundary
 
 @dataclass(slots=True)
 class ObservedCall:
-    """The effects of one run. `externals` are tensors that the run used, but did not get as arguments or make. A graph
-    reads and writes them in place."""
+    """The effects of one eager run of a function.
+
+    `externals` are tensors that the run used, and that it neither received as arguments nor made. A graph reads and
+    writes them in place.
+    """
 
     externals: list[torch.Tensor] = field(default_factory=list)
     written: list[torch.Tensor] = field(default_factory=list)  # externals written to, one for each storage
@@ -43,11 +46,13 @@ class ObservedCall:
 
     @property
     def only_waits(self) -> bool:
-        """Whether all reasons against a graph are waits. A function may skip such waits while it is captured."""
+        """Whether there are reasons against a graph, and all of them are waits. A function may skip such waits while
+        it is captured."""
         return bool(self.refusals) and all(refusal.waits for refusal in self.refusals)
 
     def note_grads(self, entry: dict[int, torch.Tensor | None]) -> None:
-        """Notes, after the call, which `.grad` the call left alone. `entry`: leaf id → `.grad` before the call."""
+        """Notes which `.grad` the call neither used nor replaced. Call this after the call. `entry` has the `.grad` of
+        each leaf before the call, by the leaf's id."""
         self.entry_grads = [entry.get(id(leaf)) for leaf in self.leaves]
         used = self.memory()
         self.left_alone = {
@@ -57,17 +62,18 @@ class ObservedCall:
         }
 
     def memory(self) -> set[int]:
-        """Returns the storages of `externals`. Gradients may be views of one flat tensor, so storages are compared."""
+        """Returns the storages of `externals`. Callers compare storages instead of tensors, because gradients may be
+        views of one flat tensor."""
         return set(map(storage_of, self.externals))
 
     def concerns_grads(self) -> bool:
-        """Returns whether the function makes gradients, or reads gradients that existed before the call."""
+        """Returns whether the function computes gradients, or reads `.grad` tensors that existed before the call."""
         read = self.memory()
         return self.backward_ran or any(lies_in(grad, read) for grad in self.entry_grads if grad is not None)
 
     def grads_as_seen(self) -> bool:
-        """Returns whether each `.grad` that the function read is still the same tensor, and each `.grad` that was None
-        is still None."""
+        """Returns whether each `.grad` is still as it was before the observed call: the same tensor if the function
+        reads it, or still None."""
         read = self.memory()
         pairs = zip(self.leaves, self.entry_grads, strict=True)
         return all(leaf.grad is grad for leaf, grad in pairs if grad is None or lies_in(grad, read))

@@ -46,10 +46,15 @@ _ASSERTS = {"_assert_async", "_functional_assert_async", "binary_cross_entropy",
 
 
 class ObserverMode(TorchDispatchMode):
-    """Notes the memory that each operator touches, and each reason against a graph with its line.
+    """A dispatch mode that notes which memory each operator reads and writes, and all reasons against a graph with
+    their lines.
 
-    `device_type` and `index` name the device whose tensors a graph can hold. If `stops`, `Refused` is raised instead of
-    waiting for that device.
+    Args:
+        inputs: The input tensors of the call.
+        device_type: The type of the device whose tensors a graph can hold.
+        index: The index of that device.
+        rng_use: Notes which random generators are used.
+        stops: Whether to raise `Refused` instead of waiting for the device.
     """
 
     def __init__(
@@ -92,8 +97,8 @@ class ObserverMode(TorchDispatchMode):
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
-        """Turns an error of the observation itself into a reason against a graph, so that the program does not see
-        it."""
+        """Catches errors of the observation itself during the block, so that the program does not see them. Notes each
+        as a reason against a graph."""
         try:
             yield
         except Exception as error:
@@ -129,7 +134,8 @@ class ObserverMode(TorchDispatchMode):
             raise Refused(*self.seen.refusals)
 
     def refuse(self, reason: str, remedy: str = "", *, waits: bool = False) -> None:
-        """Notes a reason against a graph with the current line, once for each line."""
+        """Notes a reason against a graph, with the user's line that is running. The same reason is noted only once for
+        each line."""
         place = calling_place()
         if place is not None and place.library and waits:
             remedy = _IN_TRANSFORMERS.get(place.library.partition(":")[0], _IN_A_LIBRARY)
@@ -138,14 +144,16 @@ class ObserverMode(TorchDispatchMode):
             self.seen.refusals.append(Refusal(reason if place else f"{reason} (in backward)", place, remedy, waits))
 
     def note_wait(self) -> None:
-        """Notes a wait. Called before a function that only waits begins, such as `torch.cuda.synchronize`."""
+        """Notes that the host is about to wait for the device in a function that does nothing else, such as
+        `torch.cuda.synchronize`."""
         self.refuse("synchronize() waits for the device", "wait after the call, not inside", waits=True)
         self.stop_if_refused()
 
     def is_programs_warning(self, warning: str, again: bool) -> bool:
-        """Returns whether a warning is the program's own, and notes the warning if each call would show it (`again`).
+        """Returns whether a warning is the program's own. If so, and if each call would show it (`again`), notes the
+        warning.
 
-        Returns False for torch's warnings of waits, which are turned on only to find the waiting line.
+        torch's warnings of waits are not the program's own. They are turned on only to find the line that waits.
         """
         if SYNCHRONIZING not in warning:
             self.seen.warns = self.seen.warns or (warning if again else "")
@@ -174,13 +182,13 @@ class ObserverMode(TorchDispatchMode):
         self.seen.externals.append(tensor.detach() if made_inside else tensor)
 
     def release(self) -> None:
-        """Drops the tensors that were kept for their ids and addresses."""
+        """Drops the tensors that were kept alive so that their ids and addresses stay unique."""
         self._tensors.clear()
         self.addresses.clear()
 
     def note_handed_out(self, results: list[torch.Tensor]) -> None:
-        """Adds to the externals the results whose memory no operator touched. Other results may only be new views of
-        memory that is noted already."""
+        """Notes results of the call as externals if no operator has read or written their memory. Other results are at
+        most new views of memory that is already noted."""
         for tensor in results:
             if storage_of(tensor) not in self._external:
                 self.note_external(tensor)

@@ -32,8 +32,8 @@ _PRINTS = {"print", "open", "input", "write", "writelines"}
 def observed(
     run: Callable[[], _T], inputs: list[torch.Tensor], device: CaptureDevice, *, stops: bool = False
 ) -> tuple[_T, ObservedCall]:
-    """Calls `run`. Returns the result of `run`, and its observed effects. Raises errors of `run` unchanged. If `stops`,
-    raises `Refused` instead of waiting for the device."""
+    """Calls `run` and observes it. Returns (result of `run`, its effects). Errors of `run` are raised unchanged. If
+    `stops`, raises `Refused` instead of waiting for the device. `inputs` are the input tensors of the call."""
     device_type = device.type
     profiled = sys.getprofile() is not None
     rng_use = RngUse(follows=not profiled)
@@ -80,7 +80,8 @@ def observed(
 
 
 def _names_in(codes: Iterable[CodeType]) -> frozenset[str] | None:
-    """Returns all names in the code. None if the user's code computes names at run time, as with `getattr`."""
+    """Returns all names in the code. Returns None if the user's code may compute names at run time, as with
+    `getattr`."""
     names: set[str] = set()
     for code in codes:
         if is_users_code(code) and not _COMPUTES_NAMES.isdisjoint(code.co_names):
@@ -107,7 +108,7 @@ def _prints(called: object) -> bool:
 
 
 def _is_asked_by_user(frame: FrameType | None) -> bool:
-    """Returns whether the user's code made this call, directly or through no other library than Python's own."""
+    """Returns whether the user's code made this call directly, or through modules of Python's standard library only."""
     while frame is not None:
         if is_users_code(frame.f_code):
             return True

@@ -39,7 +39,7 @@ _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)  # for example a b
 
 @dataclass(frozen=True, slots=True)
 class CodeWithGlobals:
-    """Code that ran, and its globals."""
+    """Code that ran. `names` are its global variables."""
 
     code: types.CodeType
     names: dict[str, Any]
@@ -50,7 +50,8 @@ Named = tuple[str, object]
 
 
 class ReachableState:
-    """Guarded items with their values. The values are kept alive, so that no id is reused."""
+    """The Python-side state that can be reached from `roots`: items of containers, with their values. Keeps the values
+    alive, so that no id is reused. `of_host_tensors` says whether the contents of CPU tensors belong to the state."""
 
     def __init__(self, roots: Sequence[object], *, of_host_tensors: bool = False) -> None:
         self.complete = True
@@ -81,18 +82,19 @@ class ReachableState:
         return [value for value in self._values if isinstance(value, torch.Tensor)]
 
     def labelled(self) -> list[tuple[torch.Tensor, str]]:
-        """Returns the reached tensors and their names in the program."""
+        """Returns all tensors of the state, each with its name in the program."""
         pairs = zip(self._values, self._labels, strict=True)
         return [(value, label) for value, label in pairs if isinstance(value, torch.Tensor)]
 
     def iterators(self) -> list[str]:
-        """Returns the names of iterators whose position cannot be read or restored."""
+        """Returns the names of iterators whose position can neither be read nor restored."""
         held = [value.__self__ if isinstance(value, _BOUND) else value for value in self._values]
         pairs = zip(held, self._labels, strict=True)
         return [label for value, label in pairs if isinstance(value, Iterator) and not hasattr(value, "__dict__")]
 
     def limited_to(self, names: frozenset[str] | None) -> ReachableState:
-        """Returns the items that code with these names could read. If `names` is None, all items."""
+        """Returns the part of the state that code with these names could read. If `names` is None, returns all of the
+        state."""
         if names is None:
             return self
         other = ReachableState([])
@@ -111,15 +113,15 @@ class ReachableState:
         return other
 
     def guards_hold(self) -> bool:
-        """Returns whether the state is unchanged. Every call of a graph checks this."""
+        """Returns whether the state is unchanged. Called before each replay of a graph."""
         if self._guards is None:
             items = zip(self._containers, self._keys, self._values, strict=True)
             self._guards = guards_of(items=items, sizes=zip(self._sized, self._sizes, strict=True))
         return self._guards.hold() or not self.changes(first=True)
 
     def changes(self, *, first: bool = False) -> list[str]:
-        """Returns a description of each change. If `first`, stops at the first change. If an object was replaced by an
-        equal plain value, that is no change."""
+        """Returns a description of each change of the state. If `first`, stops after the first change. An object that
+        was replaced by an equal number, string or other plain value has not changed."""
         found: list[str] = []
         for place, (container, key) in enumerate(zip(self._containers, self._keys, strict=True)):
             old = self._values[place]
@@ -160,7 +162,7 @@ class ReachableState:
                 return
 
     def _open(self, label: str, value: object) -> list[Named]:
-        """Guards the items of one object, and returns their names and values. Runs none of the user's code."""
+        """Adds the items of one object to the state. Returns their names and values. Runs none of the user's code."""
         if isinstance(value, torch.Tensor):
             self._contents(label, value)
             return _hooks_of(label, value)
@@ -229,8 +231,8 @@ class ReachableState:
         return [*inside, *((base.__name__, base) for base in type(value).__mro__ if is_users_class(base))]
 
     def _module(self, label: str, module: torch.nn.Module, state: dict[str, Any]) -> list[Named]:
-        """Guards the items of a module's own dictionaries, and its number of hooks. The dictionaries themselves are
-        never replaced."""
+        """Adds the items of a module's own dictionaries and its numbers of hooks to the state. The dictionaries
+        themselves are never replaced."""
         start = f"{label}." if label else ""
         inside = self._items(state, [(key, start + key) for key in state if key not in _MODULE_DICTS])
         for part in ("_parameters", "_buffers", "_modules"):
@@ -313,14 +315,14 @@ def _hooks_of(label: str, tensor: torch.Tensor) -> list[Named]:
 
 
 def _names_of(code: types.CodeType) -> set[str]:
-    """Returns all names of globals, attributes and closure cells in the code."""
+    """Returns all names of globals, attributes and closure variables in the code, and in code nested in it."""
     names = {*code.co_names, *code.co_freevars}
     return names.union(*map(_names_of, _codes_in(code)))
 
 
 @functools.lru_cache(maxsize=1024)
 def _globals_of(code: types.CodeType) -> frozenset[str]:
-    """Returns the names that the code reads as globals, not as attributes."""
+    """Returns the names that the code reads as globals, not as attributes. Includes code nested in it."""
     names = {each.argval for each in dis.get_instructions(code) if each.opname in _READS_GLOBAL}
     return frozenset(names).union(*map(_globals_of, _codes_in(code)))
 

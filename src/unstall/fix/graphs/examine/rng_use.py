@@ -25,10 +25,10 @@ _OF_THREADS = {"threading", "_thread", "queue", "_queue", "concurrent", "asyncio
 
 
 class RngUse:
-    """Which random number generators a function uses while it runs.
+    """Finds which random number generators of the host a function uses while it runs.
 
     Create an RngUse before the function runs. Call `note_operator` for each operator, and `note_call` for each C
-    function that runs. Then call `found`. `follows`: whether `note_call` is called for all C functions.
+    function that runs. Then call `found`. `follows` says whether `note_call` will be called for every C function.
     """
 
     def __init__(self, *, follows: bool) -> None:
@@ -60,9 +60,12 @@ class RngUse:
             self._hidden = True
 
     def found(self, codes: Iterable[CodeType], *, beside: str = "") -> tuple[list[Refusal], list[Refusal]]:
-        """Returns reasons against a graph: certain ones, then uncertain ones.
+        """Returns (certain, uncertain): the reasons against a graph that are certain; and those that are uncertain,
+        because another thread may have used the generator.
 
-        `codes`: all Python code that ran in the call. `beside`: the name of an RNG to ignore.
+        Args:
+            codes: All Python code that ran in the call.
+            beside: The name of a generator that is ignored.
         """
         self._hidden |= any(top_module(code.co_filename) in _OF_THREADS for code in codes)
         certain: list[Refusal] = []

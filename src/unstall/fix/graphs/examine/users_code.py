@@ -17,12 +17,12 @@ def is_users_file(file: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_library_file(file: str) -> bool:
-    """Returns whether the file belongs to an installed package that is not a framework such as torch."""
+    """Returns whether the file belongs to an installed package other than frameworks such as torch."""
     return not (file.startswith(OURS) or is_framework(file)) and not is_users_file(file)
 
 
 def installed_path(file: str) -> str:
-    """Returns a file's path below site-packages, such as "transformers/masking_utils.py"."""
+    """Returns the path of a file below site-packages, such as "transformers/masking_utils.py"."""
     parts = Path(file).parts
     at = max((i for i, part in enumerate(parts) if part in ("site-packages", "dist-packages")), default=-1)
     return "/".join(parts[at + 1 :])

@@ -18,8 +18,8 @@ from unstall.guest.steps import ignoring_steps
 
 @contextmanager
 def listening_to_warnings(is_shown: Callable[[str, bool], bool]) -> Iterator[None]:
-    """Calls `is_shown` for each warning in this thread, with the warning's text and with True if Python will show the
-    same warning again. If `is_shown` returns False, the warning is hidden."""
+    """During the block, calls `is_shown(text, again)` for each warning of this thread. `again` says whether Python
+    would show the same warning a second time. If `is_shown` returns false, the warning is hidden."""
     plain = warnings.showwarning
     thread = threading.get_ident()
 
@@ -45,10 +45,10 @@ def listening_to_warnings(is_shown: Callable[[str, bool], bool]) -> Iterator[Non
 
 
 def _is_noted(text: str, category: type[Warning], filename: str, line: int) -> bool:
-    """Returns whether Python has noted a warning that it is about to show. If so, it will not show the warning again.
+    """Returns whether Python has noted that it shows this warning. If so, it will not show the warning again.
 
-    Unless the filter says `always`, Python notes a warning in `__warningregistry__` of the module that warns. Libraries
-    make Python forget all notes, by `warnings.catch_warnings` for instance. Then Python shows the warning again.
+    Unless a filter says `always`, Python notes a warning in `__warningregistry__` of the module that warns. Libraries
+    make Python forget these notes, for instance by `warnings.catch_warnings`. Python then shows the warning again.
     """
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename != filename:
@@ -60,9 +60,9 @@ def _is_noted(text: str, category: type[Warning], filename: str, line: int) -> b
 
 @contextmanager
 def always_warning(message: str, *, beside: str = "") -> Iterator[None]:
-    """Within the block, warnings that match `message` are always shown, and warnings that match `beside` never are.
+    """During the block, shows every warning that matches `message`, and hides every warning that matches `beside`.
 
-    Both are regular expressions. An empty `beside` matches nothing.
+    Both are regular expressions. If `beside` is empty, no warnings are hidden.
     """
     added: list[Any] = [("always", re.compile(message), Warning, None, 0)]
     if beside:
@@ -79,6 +79,7 @@ def always_warning(message: str, *, beside: str = "") -> Iterator[None]:
 
 @contextmanager
 def silent_proof() -> Iterator[None]:
-    """Hides warnings and ignores step boundaries during a `with` block. Used for runs that only prove something."""
+    """Hides warnings and ignores step boundaries during the block. Used for runs of the user's function that only
+    prove something."""
     with listening_to_warnings(lambda *_: False), ignoring_steps():
         yield

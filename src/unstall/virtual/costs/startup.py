@@ -1,0 +1,242 @@
+"""Measures what first uses cost the host: of CUDA, and of each operator. Needs torch and a GPU.
+
+CUDA loads kernels lazily, in modules: a module has the kernels of a few operators, and its loading takes milliseconds.
+The first product also sets up cuBLAS, the first convolution cuDNN. Which operators share a module is inferred:
+processes that have not used CUDA call the same operators, each in another order. If two operators share a module, then
+in each process only the first of them is slow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence, Set
+from functools import partial
+from itertools import combinations, pairwise
+from typing import Any, TypeAlias
+
+import msgspec
+
+from unstall.virtual.costs.model import Startup
+
+_ORDERS = 24
+_LEAST_MODULE_NS = 1_000_000
+_LEAST_RATIO = 3.0
+_LARGEST_RATIO = 2.5  # of the times that operators of one module took to load it
+_ELEMENTS = 1 << 20
+CUBLAS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "linear", "_addmm_activation"))
+"""Operators that need a cuBLAS handle."""
+Times: TypeAlias = dict[str, dict[int, int]]
+"""By operator and process: ns."""
+Places: TypeAlias = dict[str, dict[int, int]]
+"""By operator and process: how many operators were called before."""
+Call: TypeAlias = tuple[str, tuple[object, ...], dict[str, object]]
+
+
+class FirstCalls(msgspec.Struct, frozen=True):
+    """What one process took, in ns: to initialise CUDA and to create a context; then each operator, in the order in
+    which they were called: (name, ns of the first call and the wait for it, of the second, of a later one).
+    """
+
+    init: int
+    context: int
+    calls: list[tuple[str, int, int, int]]
+
+
+def measure_startup(orders: int = _ORDERS) -> Startup:
+    """Measures first uses in processes of their own.
+
+    Raises:
+        RuntimeError: The processes failed.
+    """
+    ran = subprocess.run(
+        [sys.executable, "-m", __name__, str(orders)], capture_output=True, text=True, check=False, env=dict(os.environ)
+    )
+    if ran.returncode:
+        raise RuntimeError(ran.stderr.strip().rpartition("\n")[2] or f"exit code {ran.returncode}")
+    return fit(msgspec.json.decode(ran.stdout, type=list[FirstCalls]))
+
+
+def fit(processes: Sequence[FirstCalls]) -> Startup:
+    """Returns the costs that explain what processes took."""
+    first: Times = {}
+    place: Places = {}
+    second = []
+    for number, process in enumerate(processes):
+        for at, (name, ns, again, later) in enumerate(process.calls):
+            first.setdefault(name, {})[number] = max(ns - later, 0)
+            place.setdefault(name, {})[number] = at
+            second.append(max(again - later, 0))
+    of_cublas = CUBLAS & first.keys()
+    cublas = _first_of(of_cublas, first, place)
+    slow = {
+        name: _slow({process: ns for process, ns in taken.items() if (name, process) not in cublas})
+        for name, taken in first.items()
+    }
+    usual = {
+        name: {
+            process: ns for process, ns in taken.items() if (name, process) not in cublas and process not in slow[name]
+        }
+        for name, taken in first.items()
+    }
+    kernels = {name: round(statistics.median(taken.values() or [0])) for name, taken in usual.items()}
+    loading = {name: {number: ns - kernels[name] for number, ns in first[name].items()} for name in first}
+    modules = [
+        (statistics.median(loading[name][process] for name in names for process in slow[name]), names)
+        for names in _together(slow, place, loading)
+    ]
+    if cublas:
+        modules.append((statistics.median(loading[name][process] for name, process in cublas), sorted(CUBLAS)))
+    return Startup(
+        init=round(statistics.median(process.init for process in processes)),
+        context=round(statistics.median(process.context for process in processes)),
+        second=round(statistics.median(second or [0])),
+        kernels=dict(sorted(kernels.items())),
+        modules=sorted(((round(ns), sorted(names)) for ns, names in modules), key=lambda module: module[1]),
+    )
+
+
+def _first_of(names: Set[str], times: Times, place: Places) -> set[tuple[str, int]]:
+    """Returns (operator, process) for each process: which of the operators it called first."""
+    processes = {process for name in names for process in times[name]}
+    among = {process: [name for name in names if process in place[name]] for process in processes}
+    return {(min(some, key=lambda name: place[name][process]), process) for process, some in among.items()}
+
+
+def _slow(taken: Mapping[int, int]) -> set[int]:
+    """Returns the processes in which an operator's first call loaded its module: those that took far longer than the
+    others, or all if each took long.
+    """
+    times = sorted(taken.values())
+    gaps = [(after / max(before, 1), at) for at, (before, after) in enumerate(pairwise(times[:-1]), 1)]
+    ratio, at = max(gaps, default=(1.0, 0))
+    if ratio < _LEAST_RATIO or times[at] - times[at - 1] < _LEAST_MODULE_NS:
+        at = 0
+    if times[at] < _LEAST_MODULE_NS:
+        return set()
+    return {number for number, ns in taken.items() if ns >= times[at]}
+
+
+def _together(slow: Mapping[str, set[int]], place: Places, loading: Times) -> list[list[str]]:
+    """Returns the operators of each module. In each process the first of them was slow, and no other.
+
+    Groups are joined as long as that holds, and as long as their operators took about the same time. Those that were
+    slow most often are joined first: they are least likely to fit by chance.
+    """
+    groups = [[name] for name in slow if slow[name]]
+    ns = {name: statistics.median(loading[name][process] for process in slow[name]) for (name,) in groups}
+
+    def fit_together(one: str, other: str) -> bool:
+        both = place[one].keys() & place[other].keys()
+        after = {number for number in both if place[one][number] < place[other][number]}
+        near = max(ns[one], ns[other]) <= _LARGEST_RATIO * min(ns[one], ns[other])
+        return near and not (after & slow[other]) and not ((both - after) & slow[one])
+
+    def often(group: list[str]) -> int:
+        return sum(len(slow[name]) for name in group)
+
+    while True:
+        pairs = [
+            (often(one) + often(other), one, other)
+            for one, other in combinations(groups, 2)
+            if all(fit_together(a, b) for a in one for b in other)
+        ]
+        if not pairs:
+            return groups
+        _, one, other = max(pairs, key=lambda pair: pair[0])
+        one += other
+        groups.remove(other)
+
+
+def _calls_of_suite() -> dict[str, Call]:
+    """Returns a call of each operator of the suite: (operator, arguments on the CPU)."""
+    from unstall.virtual.costs.measure import split
+    from unstall.virtual.costs.suite import TensorPool, cases
+
+    pool = TensorPool("cpu", _ELEMENTS)
+    known: dict[str, Call] = {}
+    for case in cases():
+        name = case.operator.partition(".")[0]
+        if name not in known:
+            pool.begin()
+            try:
+                known[name] = case.operator, *split(case.build(pool))
+            except (RuntimeError, ValueError):  # too large, or its arguments are made by an operator of GPUs
+                continue
+    return known
+
+
+def _in_a_process(order: int, known: Mapping[str, Call]) -> FirstCalls:
+    """Calls operators in a random order. The process must not have used CUDA."""
+    import torch
+
+    from unstall.virtual.costs.measure import resolve
+
+    names = sorted(known)
+    random.Random(order).shuffle(names)
+    init = _taken(torch.cuda.init)
+    context = _taken(lambda: torch.empty(1, device="cuda"))
+    calls = []
+    for name in names:
+        operator, args, kwargs = known[name]
+        try:
+            on_gpu = partial(resolve(operator), *map(_on_gpu, args), **{key: _on_gpu(at) for key, at in kwargs.items()})
+            times = []
+            for _ in range(5):
+                begin = time.perf_counter_ns()
+                on_gpu()
+                torch.cuda.synchronize()
+                times.append(time.perf_counter_ns() - begin)
+            calls.append((name, times[0], times[1], min(times[2:])))
+        except (RuntimeError, ValueError, TypeError):
+            continue
+    return FirstCalls(init, context, calls)
+
+
+def _on_gpu(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="cuda").copy_(value)
+    if isinstance(value, list | tuple):
+        return type(value)(map(_on_gpu, value))
+    return torch.device("cuda") if isinstance(value, torch.device) else value
+
+
+def _taken(call: Any) -> int:
+    begin = time.perf_counter_ns()
+    call()
+    return time.perf_counter_ns() - begin
+
+
+def main() -> None:
+    """Prints what processes took, as JSON. Each is forked from this one, which has imported torch."""
+    known = _calls_of_suite()
+    found = []
+    for order in range(int(sys.argv[1])):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(reading)
+            with os.fdopen(writing, "wb") as file:
+                file.write(msgspec.json.encode(_in_a_process(order, known)))
+                file.flush()
+                os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as file:
+            data = file.read()
+        os.waitpid(child, 0)
+        if data:
+            found.append(json.loads(data))
+    if not found:
+        sys.exit("no process could use CUDA")
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

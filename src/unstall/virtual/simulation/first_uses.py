@@ -1,0 +1,101 @@
+"""Inserts what first uses cost the host: CUDA's initialisation, a device's context, the loading of modules."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from unstall.timeline.columns import DeviceKind
+from unstall.virtual.costs.model import Startup
+from unstall.virtual.log import LogCode
+from unstall.virtual.simulation.actions import Actions
+from unstall.virtual.simulation.log_batch import LogBatch
+from unstall.virtual.simulation.recipes import RuntimeCall
+
+
+@dataclass
+class _Loaded:
+    """What one device has loaded."""
+
+    modules: set[int | str] = field(default_factory=set)
+    kernels: set[str] = field(default_factory=set)
+    calls: Counter[str] = field(default_factory=Counter)
+    """How often each operator was called, up to the second call."""
+    settled: set[int] = field(default_factory=set)
+    """Signatures whose next call is no first use."""
+
+
+class FirstUses:
+    """Inserts calls that load modules before the first launch of a kernel, and what surrounds them.
+
+    An operator that was not measured is taken to have a module of its own, which takes the median of the others.
+    """
+
+    def __init__(self, startup: Startup, actions: Actions) -> None:
+        self._startup = startup
+        self._actions = actions
+        self._began = False
+        self._devices: dict[int, _Loaded] = {}
+        self._modules_of: dict[str, list[int]] = {}
+        for number, (_, names) in enumerate(startup.modules):
+            for name in names:
+                self._modules_of.setdefault(name, []).append(number)
+        self._usual_module = round(statistics.median([ns for ns, _ in startup.modules] or [0]))
+        self._usual_kernel = round(statistics.median(startup.kernels.values() or [0]))
+
+    def serve(self, batch: LogBatch) -> None:
+        """Inserts into a batch what its first uses cost."""
+        if self._startup == Startup():
+            return
+        records = batch.records
+        if not self._began:
+            self._began = True
+            self._insert(batch, 0, RuntimeCall.INIT, self._startup.init)
+        numbers, rows = np.unique(records["device"], return_index=True)
+        for device, row in zip(numbers.tolist(), rows.tolist(), strict=True):
+            if device >= 0 and device not in self._devices:
+                self._devices[device] = _Loaded()
+                self._insert(batch, row, RuntimeCall.CONTEXT, self._startup.context)
+        launches = np.flatnonzero(records["code"] == LogCode.LAUNCH)
+        for device, loaded in self._devices.items():
+            mine = launches[records["device"][launches] == device]
+            ids = records["id"][mine]
+            known = np.fromiter(loaded.settled, np.int64, len(loaded.settled))
+            for row in mine[~np.isin(ids, known)].tolist():
+                self._launch(batch, row, int(records["id"][row]), loaded)
+
+    def _launch(self, batch: LogBatch, row: int, signature: int, loaded: _Loaded) -> None:
+        if signature in loaded.settled:
+            return
+        name = self._actions.names[signature]
+        kernels = {each.name for each in self._actions.operators[signature].kernels if each.kind is DeviceKind.KERNEL}
+        if not kernels <= loaded.kernels:
+            loaded.kernels |= kernels
+            self._insert(batch, row, RuntimeCall.LOAD, self._loading(name, loaded))
+        loaded.calls[name] += 1
+        if loaded.calls[name] == 2:
+            self._insert(batch, row, RuntimeCall.NONE, self._startup.second)
+        if loaded.calls[name] > 1:
+            loaded.settled.add(signature)
+
+    def _loading(self, name: str, loaded: _Loaded) -> int:
+        """Returns the ns to load what an operator's new kernels need."""
+        known = next((each for each in (name, name.removesuffix("_")) if each in self._startup.kernels), None)
+        ns = self._usual_kernel if known is None else self._startup.kernels[known]
+        if known is None:
+            ns += 0 if name in loaded.modules else self._usual_module
+            loaded.modules.add(name)
+            return ns
+        for module in self._modules_of.get(known, ()):
+            if module not in loaded.modules:
+                loaded.modules.add(module)
+                ns += self._startup.modules[module][0]
+        return ns
+
+    def _insert(self, batch: LogBatch, row: int, what: RuntimeCall, ns: int) -> None:
+        if ns:
+            device = max(int(batch.records["device"][row]), 0)
+            batch.insertions.add(row, self._actions.call(what, ns), device)
