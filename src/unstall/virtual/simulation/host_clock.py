@@ -35,6 +35,8 @@ class HostClock(Protocol):
 
     scale: float
     """What it multiplies measured times by."""
+    not_charged_ns: int
+    """The sum of `unmodelled`."""
 
     def know(self, stacks: Sequence[Stack]) -> None:
         """Adds the log's next stacks. Stacks are numbered in the order in which they are added."""
@@ -69,6 +71,7 @@ class ModelledHost:
     scale = 1.0
 
     def __init__(self, costs: HostCosts) -> None:
+        self.not_charged_ns = 0
         self._costs = costs
         self._real = MeasuredHost()
         self._unmodelled: dict[tuple[int, int], int] = {}
@@ -111,6 +114,7 @@ class ModelledHost:
         return self._unmodelled
 
     def _note(self, before: int, after: int, ns: int) -> None:
+        self.not_charged_ns += ns
         self._unmodelled[before, after] = self._unmodelled.get((before, after), 0) + ns
 
     def _charge_python(self, work: I64, before: I64, stack: I64) -> None:
@@ -196,6 +200,8 @@ class Lately:
 class MeasuredHost:
     """Uses the measured time on this host, without the time that was spent computing tensor values and simulating."""
 
+    not_charged_ns = 0
+
     def __init__(self, scale: float = 1.0) -> None:
         """Multiplies what was measured by `scale`, except sleeps."""
         self.scale = scale
@@ -243,6 +249,8 @@ class MixedHost:
     """Uses the model for operators and calls that involve a device. All else takes as long as here, times a scale: what
     happens in operators on the CPU, and what the program does outside operators, if it takes longer than modelled.
     """
+
+    not_charged_ns = 0
 
     def __init__(self, costs: HostCosts, scale: float = 1.0) -> None:
         self._modelled = ModelledHost(costs)
