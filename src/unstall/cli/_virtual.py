@@ -46,7 +46,8 @@ def add_simulation_options(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--host",
         choices=HOST_CLOCKS,
-        help="time of the host's own work: from a model, or as measured on this machine (default: modelled)",
+        help="time of the host's own work: from a model (default: modelled), as measured on this machine, or mixed: "
+        "from the model, and measured and scaled if the model does not know it",
     )
     group.add_argument(
         "--warm",

@@ -122,8 +122,9 @@ def virtual_gpu(
     Args:
         gpu: The name of a GPU, or a .json file of `unstall calibrate`; "h200:2" for two devices.
         numerics: "real" computes all values; "skip" computes only small tensors and the shapes of large ones.
-        host: "modelled" charges the time that host work takes on the host of the modelled GPU. "measured" charges the
-            time that host work takes on this machine.
+        host: "modelled" charges the time that host work takes on the host of the modelled GPU, as far as a model knows
+            it. "mixed" also measures all other work here, and scales it to that host. "measured" charges the time that
+            host work takes on this machine.
         warm: Whether to leave out what the first uses of CUDA and of each operator cost.
 
     Returns:

@@ -18,12 +18,13 @@ RECORD = np.dtype(
         ("stream", "<i8"),  # c10's stream number on `device`
         ("thread", "<i4"),  # numbered by first use; 0 is the thread that loaded torch
         ("stack", "<i4"),  # -1: the thread runs no Python; -2: unknown
-        ("id", "<i4"),  # a signature (LAUNCH) or a name (OP_BEGIN, MARK_BEGIN, ASSERT), else -1
+        ("id", "<i4"),  # a signature (LAUNCH, WORK) or a name (OP_BEGIN, MARK_BEGIN, ASSERT), else -1
         ("uses", "<i4"),  # number of its rows in USE
         ("code", "u1"),
         ("device", "i1"),
         ("flags", "u1"),
-        ("pad", "V5"),
+        ("within", "u1"),  # Within: what the thread was in before
+        ("pad", "V4"),
     ]
 )
 USE = np.dtype(
@@ -68,6 +69,21 @@ class LogCode(IntEnum):
     ADVANCE = 21  # a: ns that the program slept
     ASSERT = 26  # a: the fault; b: the number of the captured LAUNCH that fails, or 0; id: the operator that fails
     NOTICE = 27  # a: the fault whose error is raised, for the first time
+    WORK = 28  # id: the signature of an operator that computed on the CPU; a: the threads that the program set, or 0
+
+
+class Within(IntEnum):
+    """What a thread was in before it wrote a record: its innermost open operator."""
+
+    NO_OPERATOR = 0
+    DEVICE_OPERATOR = 1
+    HOST_OPERATOR = 2  # has nothing to do with a device
+
+
+ON_HOST = 1
+"""Flag of an OP_BEGIN: the operator is a HOST_OPERATOR."""
+CPU_PREFIX = "cpu "
+"""The names in signatures of WORK begin so: "cpu aten::mul"."""
 
 
 class CopyFlag(IntFlag):
@@ -119,6 +135,14 @@ class LogSource(Protocol):
     def this_thread(self) -> int:
         """Returns the number of the calling thread."""
 
+    def now_ns(self) -> int:
+        """Returns CLOCK_MONOTONIC, by which the records' times are."""
+
+    def moment(self) -> tuple[int, int, int]:
+        """Returns (stack, CLOCK_MONOTONIC, computing_ns) of the calling thread, as a record would have them now. Its
+        next record then lacks that computing_ns.
+        """
+
     def append(self, code: int) -> None:
         """Writes a record for the calling thread. The record has only a code."""
 
@@ -129,6 +153,14 @@ class LogSource(Protocol):
 
     def raise_later(self, exception: Exception) -> None:
         """Stores an exception. The next call that uses the device, or waits for it, raises the exception."""
+
+    def set_logging(self, on: bool) -> None:
+        """Stops or starts the writing of records."""
+
+    def set_telling_ns(self, ns: int) -> None:
+        """Sets what torch takes on this machine to tell the log of an operator's begin or end. It is left out of the
+        program's time, like the log's own work.
+        """
 
     def set_headroom(self, device: int, size_bytes: int) -> None:
         """Tells the shim that new requests of `size_bytes` in total surely fit on the device."""

@@ -95,6 +95,10 @@ class Machine:
 
         self._shim.append(int(LogCode.ADVANCE), -1, 0, ns, 0, -1, 0)
 
+    def not_charged_ns(self) -> int:
+        """Returns the ns of real time that the main thread worked so far and that its virtual clock did not charge."""
+        return self.simulator.simulation.clock.not_charged_ns if self.simulator is not None else 0
+
     def race_mark(self) -> int:
         """Returns a number that stands for the current point of the program. A range of two such numbers selects races
         in `timeline`.
@@ -196,6 +200,8 @@ class Machine:
         from unstall.virtual.profiler import patch
 
         patch.install(self)
+        if self.simulator is not None:
+            self.simulator.measure_host()
         if self._watches:
             self._clock.start(self)
 

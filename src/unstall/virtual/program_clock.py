@@ -15,10 +15,12 @@ from contextlib import ExitStack
 from types import FunctionType, ModuleType
 from typing import Protocol
 
-from unstall.frameworks import is_framework
+from unstall.figures import duration
+from unstall.frameworks import OURS, is_framework
 from unstall.guest.patching import followed
 
 _NS = 1_000_000_000
+_WORTH_TELLING_NS = 10_000_000
 _TAKING_COPIES = ("timeit",)
 _WITH_TIMERS = ("Timer", "timeit", "repeat")  # in timeit: their default timers were bound at import
 
@@ -31,6 +33,9 @@ class Clock(Protocol):
 
     def advance(self, ns: int) -> None:
         """Adds `ns` to the calling thread's time."""
+
+    def not_charged_ns(self) -> int:
+        """Returns the ns of real time that the main thread worked so far and that the clock did not charge."""
 
 
 class _StandIn:
@@ -60,6 +65,7 @@ class ProgramClock:
         self._undo = ExitStack()
         self._within = threading.local()
         self._offsets = (0, 0)  # ns, (perf_counter, time): added to the virtual clock if it runs, else to the real
+        self._not_charged, self._told = -1, False  # as of the main thread's last read; -1 before it
         self._began = 0  # the virtual time in ns of threads that have not read the clock
         self._perf_counter_ns, self._time_ns = time.perf_counter_ns, time.time_ns
 
@@ -124,9 +130,25 @@ class ProgramClock:
         within.asking = True
         try:
             within.last = max(last, clock.now_ns())
+            if threading.current_thread() is threading.main_thread():
+                self._tell_of_free_work(int(within.last) - last, clock.not_charged_ns())
         finally:
             within.asking = False
         return int(within.last)
+
+    def _tell_of_free_work(self, passed_ns: int, not_charged_ns: int) -> None:
+        """Prints a line, once, if most of what the program did between two reads is not in their difference."""
+        before, self._not_charged = self._not_charged, not_charged_ns
+        free = not_charged_ns - before
+        if self._told or before < 0 or free < max(_WORTH_TELLING_NS, passed_ns):
+            return
+        self._told = True
+        print(
+            f"unstall: {_where()}: before this read of the clock, {duration(free)} of work here took no time on the "
+            "virtual clock, whose model does not know it (NumPy, loops, other libraries): --host mixed charges it",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def _slept(self, seconds: float) -> None:
         if self._clock is not None:
@@ -154,6 +176,14 @@ class ProgramClock:
 def _is_any(value: object, originals: dict[object, object]) -> bool:
     """Returns whether the value is one of the real functions. Hashes only built-in functions."""
     return type(value) is type(time.monotonic) and value in originals
+
+
+def _where() -> str:
+    """Returns the line that reads the clock."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _holders() -> Iterator[ModuleType]:

@@ -26,6 +26,7 @@ class Ticking:
 
     def __init__(self) -> None:
         self.ns = 1_000
+        self.not_charged = 0
 
     def now_ns(self) -> int:
         time.time()  # as a warning on the way would, or a log
@@ -33,6 +34,9 @@ class Ticking:
 
     def advance(self, ns: int) -> None:
         self.ns += ns
+
+    def not_charged_ns(self) -> int:
+        return self.not_charged
 
 
 @pytest.fixture
@@ -153,3 +157,36 @@ def test_afterwards_all_is_as_it_was_and_a_copy_reads_the_machines_clock(virtual
     assert timeit.timeit.__defaults__ is not None
     assert _MACHINES[0] in timeit.timeit.__defaults__
     assert copied() == pytest.approx(time.perf_counter(), abs=1)
+
+
+def test_work_that_the_clock_does_not_charge_is_told_once_at_the_line_that_reads_it(
+    clock: ProgramClock, virtual: Ticking, capsys: pytest.CaptureFixture[str]
+) -> None:
+    time.perf_counter()
+    virtual.not_charged = 460_000_000
+    time.perf_counter()
+    virtual.not_charged *= 2
+    time.perf_counter()
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert f"{__file__}:" in told[0]
+    assert "460 ms of work here took no time on the virtual clock" in told[0]
+
+
+@pytest.mark.parametrize(("free_ns", "passed_ns"), [(9_000_000, 0), (460_000_000, 500_000_000)])
+def test_little_work_that_is_not_charged_is_not_told(
+    clock: ProgramClock, virtual: Ticking, capsys: pytest.CaptureFixture[str], free_ns: int, passed_ns: int
+) -> None:
+    time.perf_counter()
+    virtual.ns += passed_ns
+    virtual.not_charged = free_ns
+    time.perf_counter()
+    assert capsys.readouterr().err == ""
+
+
+def test_work_before_the_first_read_is_not_told(
+    clock: ProgramClock, virtual: Ticking, capsys: pytest.CaptureFixture[str]
+) -> None:
+    virtual.not_charged = 460_000_000
+    time.perf_counter()
+    assert capsys.readouterr().err == ""

@@ -147,12 +147,34 @@ def test_it_ends_as_the_program_did(tmp_path: Path, how: str, code: int, written
 @slow
 def test_a_report_says_what_its_times_leave_out(tmp_path: Path) -> None:
     notes = json.loads(run_gpu("compiled", tmp_path, options=["--json"]).stdout)["integrity"]["notes"]
-    assert any("computes (numpy, decoding, DataLoader workers) takes no time" in note for note in notes)
+    assert any("computes (NumPy, loops, decoding, DataLoader workers) takes no time" in note for note in notes)
     assert any("torch.compile does not compile for the virtual GPU" in note for note in notes)
     measured = run_gpu("training", tmp_path, options=["--json", "--host", "measured"])
     notes = json.loads(measured.stdout)["integrity"]["notes"]
     assert any("takes as long as it took here" in note for note in notes)
     assert not any("torch.compile" in note for note in notes)
+
+
+@slow
+def test_the_hosts_operators_take_the_same_time_in_every_run_and_what_is_free_is_told(tmp_path: Path) -> None:
+    runs = [run_gpu("timed_host", tmp_path, options=["-q"]) for _ in range(2)]
+    (operators, products), again = ([int(word) for word in run.stdout.split()] for run in runs)
+    assert [operators, products] == again
+    assert operators > 1_000_000  # 100 us each
+    assert products < 100_000
+    told = [line for line in runs[0].stderr.splitlines() if "took no time on the virtual clock" in line]
+    assert len(told) == 1
+    assert "timed_host.py:18: " in told[0]
+
+
+@slow
+def test_mixed_charges_what_the_model_does_not_know_and_shows_its_scale(tmp_path: Path) -> None:
+    done = run_gpu("timed_host", tmp_path, options=["-q", "--host", "mixed"])
+    assert int(done.stdout.split()[1]) > 1_000_000
+    assert "took no time" not in done.stderr
+    explained = run_gpu("timed_host", tmp_path, options=["--json", "--host", "mixed"])
+    notes = json.loads(explained.stdout)["integrity"]["notes"]
+    assert any(re.search(r"times [\d.]+: the host's scale", note) for note in notes)
 
 
 @slow

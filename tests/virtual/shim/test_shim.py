@@ -74,6 +74,29 @@ def test_every_allocation_of_a_program_that_has_ended_is_freed(real: Facts) -> N
     assert real("every_allocation_is_freed") == [True, True]
 
 
+def test_operators_of_the_cpu_that_compute_are_told_once(real: Facts) -> None:
+    assert real("operators_of_the_cpu") == {
+        "two": ["cpu aten::mul", "cpu aten::sum"],
+        "view": ["cpu aten::empty", "cpu aten::copy_"],
+        "made of others": ["cpu aten::mm"],
+        "convolution": ["cpu aten::convolution"],
+        "a list": ["cpu aten::cat"],
+        "an index": ["cpu aten::empty", "cpu aten::index"],
+        "in place": ["cpu aten::add", "cpu aten::copy_"],
+        "mapped": ["cpu aten::sum"],
+        "sparse": [],
+        "on the device": ["cpu aten::empty_strided"],
+    }
+
+
+def test_threads_that_the_program_sets_are_told(real: Facts) -> None:
+    assert real("threads_of_the_cpu") == [3, 1]
+
+
+def test_records_tell_what_the_thread_was_in(real: Facts) -> None:
+    assert real("what_a_record_is_within") == [[0, 2, 2], [0, 1, 1]]  # it begins, works, ends
+
+
 def test_each_operator_ends(real: Facts) -> None:
     assert real("operators_end_in_order")
 

@@ -16,10 +16,11 @@ from unstall.virtual.shim.load import load
 RECORD = np.dtype(
     [(name, "i8") for name in ("host_ns", "computing_ns", "a", "b", "stream")]
     + [(name, "i4") for name in ("thread", "stack", "id", "uses")]
-    + [("code", "u1"), ("device", "i1"), ("flags", "u1"), ("pad", "V5")]
+    + [("code", "u1"), ("device", "i1"), ("flags", "u1"), ("within", "u1"), ("pad", "V4")]
 )
 OP_BEGIN, OP_END, LAUNCH, COPY, MALLOC, FREE = 0, 1, 4, 5, 6, 7
 EVENT_RECORD, EVENT_WAIT, SYNC_STREAM, CAPTURE_BEGIN, CAPTURE_END, GRAPH_LAUNCH = 9, 10, 12, 15, 16, 17
+WORK = 28
 
 shim = load(2, sys.argv[1])
 import torch  # noqa: E402
@@ -47,8 +48,8 @@ def logged(act: Callable[[], Any]) -> Any:
 
 
 def work_of(act: Callable[[], Any]) -> list[int]:
-    """The codes of what was logged, without operators and memory."""
-    return [int(code) for code in logged(act)["code"] if code not in (OP_BEGIN, OP_END, MALLOC, FREE)]
+    """The codes of what was logged, without operators, memory and what the CPU computes."""
+    return [int(code) for code in logged(act)["code"] if code not in (OP_BEGIN, OP_END, MALLOC, FREE, WORK)]
 
 
 def raised(act: Callable[[], Any]) -> list[str]:
@@ -217,6 +218,47 @@ def every_allocation_is_freed() -> list[bool]:
     rows = logged(act)
     made, freed = rows["a"][rows["code"] == MALLOC], rows["a"][rows["code"] == FREE]
     return [len(made) > 50, len(set(made.tolist()) - set(freed.tolist())) == 0]
+
+
+def computed_on_the_cpu(act: Callable[[], Any]) -> list[str]:
+    """The operators of the CPU that are priced: the names in their signatures, in order."""
+    records = logged(act)
+    return [shim.signatures(number)[0][0] for number in records["id"][records["code"] == WORK].tolist()]
+
+
+@fact
+def operators_of_the_cpu() -> dict[str, list[str]]:
+    x, image, filters = torch.ones(4, 8), torch.ones(1, 2, 5, 5), torch.ones(2, 2, 3, 3)
+    ranks = torch.vmap(torch.sum)
+    return {
+        "two": computed_on_the_cpu(lambda: x.mul(x).sum(-1)),
+        "view": computed_on_the_cpu(lambda: x.t()[1:].reshape(-1).detach()),
+        "made of others": computed_on_the_cpu(lambda: torch.nn.functional.linear(x, x)),
+        "convolution": computed_on_the_cpu(lambda: torch.conv2d(image, filters)),
+        "a list": computed_on_the_cpu(lambda: torch.cat([x, x])),
+        "an index": computed_on_the_cpu(lambda: x[torch.tensor([0, 1])]),
+        "in place": computed_on_the_cpu(lambda: x.copy_(x + 1)),
+        "mapped": computed_on_the_cpu(lambda: ranks(x)),
+        "sparse": computed_on_the_cpu(lambda: x.to_sparse().coalesce()) and [],
+        "on the device": computed_on_the_cpu(lambda: torch.ones(3, device="cuda").add_(1).cpu()),
+    }
+
+
+@fact
+def threads_of_the_cpu() -> list[int]:
+    before, told = torch.get_num_threads(), []
+    for count in (3, 1):
+        torch.set_num_threads(count)
+        records = logged(lambda: torch.ones(3))
+        told.append(int(records["a"][records["code"] == WORK][-1]))
+    torch.set_num_threads(before)
+    return told
+
+
+@fact
+def what_a_record_is_within() -> list[list[int]]:
+    x, on_device = torch.ones(3), torch.ones(3, device="cuda")
+    return [logged(lambda: x + x)["within"].tolist(), logged(lambda: on_device.add_(1))["within"].tolist()]
 
 
 @fact

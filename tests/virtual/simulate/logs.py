@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost, Startup
-from unstall.virtual.log import RECORD, USE, CopyFlag, LogCode, RawFault, Stack
+from unstall.virtual.log import CPU_PREFIX, ON_HOST, RECORD, USE, CopyFlag, LogCode, RawFault, Stack, Within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +34,7 @@ class Log:
         self.headroom: dict[int, int] = {}
         self.stack = -1
         self.thread = 0
+        self.within = Within.NO_OPERATOR
         self.host_ns = 0
         self.graphs: set[int] = set()  # that were captured
         self.simulator: Simulator | None = None
@@ -56,7 +57,7 @@ class Log:
         self.rows.append(
             (
                 *(self.host_ns, computing_ns, a, b, stream, self.thread, self.stack, id, 0),
-                *(int(code), device, int(flags), b""),
+                *(int(code), device, int(flags), int(self.within), b""),
             )
         )
 
@@ -66,10 +67,19 @@ class Log:
         return self.texts.index(text)
 
     @contextmanager
-    def op(self, name: str, sequence: int = -1, forward: int = -1) -> Iterator[None]:
-        self.write(LogCode.OP_BEGIN, sequence, forward, id=self.name(name))
+    def op(self, name: str, sequence: int = -1, forward: int = -1, *, on_host: bool = False) -> Iterator[None]:
+        self.write(LogCode.OP_BEGIN, sequence, forward, id=self.name(name), flags=ON_HOST if on_host else 0)
+        before, self.within = self.within, Within.HOST_OPERATOR if on_host else Within.DEVICE_OPERATOR
         yield
         self.write(LogCode.OP_END)
+        self.within = before
+
+    def work(self, duration_ns: int, threads: int = 0) -> None:
+        """What an operator of the CPU computes, in that time."""
+        raw = (f"{CPU_PREFIX}{duration_ns}", "", (), ())
+        if raw not in self.operators:
+            self.operators.append(raw)
+        self.write(LogCode.WORK, threads, id=self.operators.index(raw))
 
     @contextmanager
     def mark(self, name: str) -> Iterator[None]:
@@ -119,6 +129,12 @@ class Log:
     def this_thread(self) -> int:
         return self.thread
 
+    def now_ns(self) -> int:
+        return self.host_ns
+
+    def moment(self) -> tuple[int, int, int]:
+        return self.stack, self.host_ns, 0
+
     def append(self, code: int) -> None:
         self.write(LogCode(code))
 
@@ -130,6 +146,12 @@ class Log:
 
     def raise_later(self, exception: Exception) -> None:
         self.raised.append(exception)
+
+    def set_logging(self, on: bool) -> None:
+        return
+
+    def set_telling_ns(self, ns: int) -> None:
+        return
 
     def set_headroom(self, device: int, size_bytes: int) -> None:
         self.headroom[device] = size_bytes
@@ -160,7 +182,7 @@ HOST = HostCosts(
     device_malloc=50_000,
     device_free=40_000,
     pin=20_000,
-    pin_mib=1_000,
+    pin_page=4,
     clock_read=50,
 )
 LIMITS = Limits(
@@ -197,6 +219,9 @@ class Fixed:
 
     def guess(self, signature: Signature) -> OperatorCost:
         return OperatorCost((Kernel("guessed", 7_000),))
+
+    def host_work_ns(self, signature: Signature, threads: int) -> int:
+        return int(signature.name) // max(threads, 1)
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
         return size_bytes // 10 if pinned else size_bytes

@@ -218,7 +218,7 @@ def test_devices_run_beside_each_other_and_are_waited_for_one_by_one() -> None:
 def test_pinning_takes_time_by_its_size() -> None:
     log, simulator = begin()
     log.write(LogCode.PIN, 10 * MIB, 1)
-    assert calls(simulator.timeline()) == [("cudaHostAlloc", 0, HOST.pin + 10 * HOST.pin_mib)]
+    assert calls(simulator.timeline()) == [("cudaHostAlloc", 0, HOST.pin + 10 * 256 * HOST.pin_page)]
 
 
 def test_a_clock_that_is_read_after_every_launch_never_stands() -> None:

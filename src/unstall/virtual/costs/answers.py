@@ -13,6 +13,7 @@ from unstall.virtual.costs.families import CallShape, Family, attention, convolu
 from unstall.virtual.costs.families.indexing import trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.gpu_file import Gpu, gpu_named
+from unstall.virtual.costs.host_work import host_work_ns
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost, Startup
 from unstall.virtual.costs.no_kernel import runs_nothing
 from unstall.virtual.costs.pieces import Piece, in_one_format, pieces, without_bias
@@ -174,6 +175,10 @@ class MeasuredCosts:
         blocks = family.blocks(table.variant, dims) / self._gpu.file.device.multiprocessors if family.blocks else 0.0
         rate = table.ideal_ns(dims, self._roofline, dtype) / max(ns, 1.0)
         return min(max(round(1000 * max(blocks, rate)), _LEAST), 1000)
+
+    def host_work_ns(self, signature: Signature, threads: int) -> int:
+        """Returns the ns that an operator computes on the CPU, with the threads that the program set, or 0."""
+        return host_work_ns(signature, threads, self.host)
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
         """Returns the ns of a copy, interpolated between measured sizes. Copies above the largest measured size have

@@ -86,9 +86,25 @@ class HostCosts:
     device_malloc: int = 60_000
     device_free: int = 45_000
     pin: int = 20_000
-    pin_mib: int = 12_000
-    """For each MiB of host memory that is pinned. This is 86 GB/s."""
+    pin_page: int = 47
+    """For each page of 4 KiB that is pinned. This is 86 GB/s."""
     clock_read: int = 50
+    cores: int = 16
+    """The cores that operators on tensors of the CPU use. Their rates below are those of one core of a server (AMD
+    EPYC), except `all_memory_bytes_per_us`, which is typical of a server's socket."""
+    flops_per_us: int = 95_000
+    """In products of float32, for each core. Products of float64 have half of it."""
+    scalar_flops_per_us: int = 3_900
+    """In plain loops of the C++ code, which add one number at a time."""
+    cached_bytes: int = 32 << 20
+    """An operator on at most this many bytes finds them in the CPU's caches."""
+    cached_bytes_per_us: int = 70_000
+    """For each core, in its caches."""
+    memory_bytes_per_us: int = 28_000
+    """For each core, in memory."""
+    all_memory_bytes_per_us: int = 200_000
+    page: int = 1_600
+    """The first use of a page of 4 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +183,11 @@ class Costs(Protocol):
 
     def guess(self, signature: Signature) -> OperatorCost:
         """Returns a rough cost of a call for which `cost` raised. Works for any signature."""
+
+    def host_work_ns(self, signature: Signature, threads: int) -> int:
+        """Returns the ns that an operator computes on the CPU. Called once for each distinct signature and number of
+        threads. The program set `threads`, or none if it is 0.
+        """
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
         """Returns the duration of a copy in ns."""

@@ -57,6 +57,8 @@ bool logging() {
   return on.load(std::memory_order_relaxed);
 }
 
+std::atomic<int64_t> telling_ns{0};
+
 void set_logging(bool wanted) {
   on = wanted;
 }
@@ -77,13 +79,26 @@ int32_t stack_here() {
   return stacks.empty() ? python_stack() : stacks.back();
 }
 
+// Takes the time that the thread spent since its last record on what is not the program's.
+static int64_t computing_until(ThreadState& thread, int64_t now) {
+  int64_t spent = std::exchange(thread.computing_ns, 0);
+  if (thread.own_since) spent += now - std::exchange(thread.own_since, now);
+  return spent;
+}
+
+Moment moment_here() {
+  int32_t stack = stack_here();
+  auto& thread = this_thread();
+  int64_t now = now_ns();
+  return {stack, now, computing_until(thread, now)};
+}
+
 void write(const Entry& entry) {
   if (!logging()) return;
   auto& thread = this_thread();
   Record record{};
   // The Python code sleeps, not the innermost operator or annotation.
   record.stack = entry.code == Code::ADVANCE ? python_stack() : stack_here();
-  record.computing_ns = std::exchange(thread.computing_ns, 0);
   record.a = entry.a;
   record.b = entry.b;
   record.stream = entry.stream;
@@ -93,9 +108,11 @@ void write(const Entry& entry) {
   record.code = uint8_t(entry.code);
   record.device = int8_t(entry.device);
   record.flags = entry.flags;
+  record.within = thread.within;
   auto& log = the_log();
   std::lock_guard guard(log.lock);
   record.host_ns = now_ns(); // under the lock, so that times ascend along the log
+  record.computing_ns = computing_until(thread, record.host_ns);
   log.records.push_back(record);
   log.uses.insert(log.uses.end(), entry.uses, entry.uses + entry.use_count);
   if (log.records.size() > LONG) is_long.store(true, std::memory_order_relaxed);

@@ -3,6 +3,7 @@
 #pragma once
 #include <c10/core/Device.h>
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <shared_mutex>
@@ -25,18 +26,24 @@ class Lock : public std::mutex {
 enum class Code : uint8_t {
   OP_BEGIN = 0, OP_END, MARK_BEGIN, MARK_END, LAUNCH, COPY, MALLOC, FREE, USE_STREAM, EVENT_RECORD, EVENT_WAIT,
   SYNC_EVENT, SYNC_STREAM, SYNC_DEVICE, EMPTY_CACHE, CAPTURE_BEGIN, CAPTURE_END, GRAPH_LAUNCH, GRAPH_FREE, PIN, SLEEP,
-  ADVANCE, ASSERT = 26, NOTICE,
+  ADVANCE, ASSERT = 26, NOTICE, WORK,
 };
 
 // Flags of COPY: the direction in the low bits (0 is from one device to another), and how it was called.
 enum CopyFlags : uint8_t { PEER = 0, H2D = 1, D2H = 2, D2D = 3, PINNED = 4, NON_BLOCKING = 8, READS_VALUE = 16 };
+
+// Flag of OP_BEGIN: the operator has nothing to do with a device.
+constexpr uint8_t ON_HOST = 1;
+
+// What a thread was in before it wrote a record: the innermost open operator.
+enum Within : uint8_t { NO_OPERATOR = 0, DEVICE_OPERATOR, HOST_OPERATOR };
 
 struct Record {
   int64_t host_ns, computing_ns, a, b, stream;
   int32_t thread, stack, id, uses;
   uint8_t code;
   int8_t device;
-  uint8_t flags, pad[5];
+  uint8_t flags, within, pad[4];
 };
 static_assert(sizeof(Record) == 64);
 
@@ -86,6 +93,8 @@ struct ThreadState {
   int32_t number;
   int computing = 0;
   int64_t computing_ns = 0;
+  int64_t own_since = 0; // see OwnWork; 0: it does none
+  Within within = NO_OPERATOR;
   std::vector<int32_t> stacks; // one for each operator that is open
 };
 ThreadState& this_thread();
@@ -121,5 +130,35 @@ class Computing {
   ThreadState& thread_;
   int64_t since_;
 };
+
+// What torch takes to tell of an operator's begin or end, apart from what is done then: ns of this machine.
+extern std::atomic<int64_t> telling_ns;
+
+// The time that it lives is the log's own work, which the program would not have, and so is what torch took to call it:
+// that counts as computing_ns, before the records that are written meanwhile or after them. It calls no Python.
+class OwnWork {
+ public:
+  OwnWork() : thread_(this_thread()) {
+    thread_.own_since = now_ns();
+    thread_.computing_ns += telling_ns.load(std::memory_order_relaxed);
+  }
+  ~OwnWork() {
+    thread_.computing_ns += now_ns() - thread_.own_since;
+    thread_.own_since = 0;
+  }
+  OwnWork(const OwnWork&) = delete;
+  OwnWork& operator=(const OwnWork&) = delete;
+
+ private:
+  ThreadState& thread_;
+};
+
+// Where the calling thread is, for a clock that is read without a record: its stack, the time, and the computing_ns
+// since its last record, which its next one then lacks.
+struct Moment {
+  int32_t stack;
+  int64_t host_ns, computing_ns;
+};
+Moment moment_here();
 
 } // namespace unstall

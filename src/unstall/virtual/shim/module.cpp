@@ -97,6 +97,11 @@ PYBIND11_MODULE(_shim, m) {
   m.def("names", names_from);
   m.def("faults", [](size_t first) { return py::reinterpret_steal<py::object>(faults_from(first)); });
   m.def("stacks", [](uint32_t first) { return py::reinterpret_steal<py::object>(stacks_from(first)); });
+  m.def("now_ns", now_ns);
+  m.def("moment", [] {
+    Moment here = moment_here();
+    return py::make_tuple(here.stack, here.host_ns, here.computing_ns);
+  });
   m.def("set_logging", set_logging, arg("on"));
   m.def("set_headroom", set_headroom, arg("device"), arg("bytes"));
   m.def("raise_later", [](const py::object& exception) { raise_later(exception.ptr()); }, arg("exception"));
@@ -105,6 +110,8 @@ PYBIND11_MODULE(_shim, m) {
   m.def("append", append, arg("code"), arg("device") = -1, arg("stream") = 0, arg("a") = 0, arg("b") = 0,
         arg("id_or_name") = py::none(), arg("flags") = 0);
 
+  m.def("set_telling_ns", [](int64_t ns) { telling_ns = ns; }, arg("ns"));
+  m.def("set_threads", set_threads, arg("count"));
   m.def("this_thread", [] { return this_thread().number; });
   m.def("device_count", [] { return settings().devices; });
   m.def("current_device", current_device);

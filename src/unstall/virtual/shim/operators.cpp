@@ -1,13 +1,17 @@
 #include "operators.h"
 
 #include "kernels.h"
+#include "launches.h"
 #include "simulator.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -31,6 +35,8 @@ Copies& copies() {
 // These have CPU kernels, but touch no values.
 const std::unordered_set<std::string> no_values = {
     "aten::set_", "aten::resize_", "aten::resize_as_", "aten::is_set_to", "aten::record_stream", "aten::is_pinned"};
+// These compute, and have no CPU kernel of their own.
+const std::unordered_set<std::string> composite = {"aten::copy_", "aten::convolution", "aten::convolution_backward"};
 
 struct Touches {
   bool any = false;
@@ -41,7 +47,7 @@ Touches touches_of(const c10::OperatorName& name) {
   Touches touches;
   auto op = c10::Dispatcher::singleton().findOp(name);
   if (!op || !op->hasSchema() || no_values.count(name.name)) return touches;
-  if (!op->hasKernelForDispatchKey(c10::DispatchKey::CPU) && name.name != "aten::copy_") return touches;
+  if (!op->hasKernelForDispatchKey(c10::DispatchKey::CPU) && !composite.count(name.name)) return touches;
   const auto& schema = op->schema();
   for (const auto& result : schema.returns())
     if (result.alias_info() && !result.alias_info()->isWrite()) return touches;
@@ -90,6 +96,51 @@ HostUses host_uses(const at::RecordFunction& function) {
   return uses;
 }
 
+// Calls `see` with each tensor of the values, also of those in lists.
+template <class Values, class See>
+void each_tensor(const Values& values, See&& see) {
+  for (const c10::IValue& value : values) {
+    if (value.isTensor()) {
+      see(value.toTensor());
+    } else if (value.isTensorList() || value.isOptionalTensorList()) {
+      for (const auto& one : value.toListRef())
+        if (one.isTensor()) see(one.toTensor());
+    }
+  }
+}
+
+// Whether an operator has nothing to do with a device, by its tensors and by the device that it is asked for.
+bool on_host(const at::RecordFunction& function) {
+  bool host = true;
+  each_tensor(function.inputs(), [&](const Tensor& tensor) { host = host && (!tensor.defined() || tensor.is_cpu()); });
+  for (const c10::IValue& value : function.inputs()) host = host && !(value.isDevice() && !value.toDevice().is_cpu());
+  return host;
+}
+
+// Whether it has plain values in the CPU's memory: not one that stands for others, such as vmap's.
+bool is_plain(const Tensor& tensor) {
+  return !tensor.defined() ||
+      (tensor.is_cpu() && tensor.layout() == c10::kStrided && !tensor.is_nested() && tensor.has_storage() &&
+       tensor.storage().device().is_cpu());
+}
+
+// The signature of an operator that computes on the CPU, without its outputs. Its name says that no device computes it.
+std::optional<Signature> work_of(const at::RecordFunction& function) {
+  if (!touches_of(function).any) return {};
+  bool plain = true;
+  each_tensor(function.inputs(), [&](const Tensor& tensor) { plain = plain && is_plain(tensor); });
+  if (!plain) return {};
+  static thread_local std::unordered_map<c10::OperatorName, OpName> known;
+  auto name = *function.operator_name();
+  auto found = known.find(name);
+  if (found == known.end()) found = known.emplace(name, OpName("cpu " + name.name, name.overload_name)).first;
+  Signature signature(found->second);
+  for (const c10::IValue& value : function.inputs()) signature.add(value);
+  return signature;
+}
+
+std::atomic<int> threads_set{0};
+
 // torch has its own numbers for threads; a backward operator has that of its forward thread.
 struct Threads {
   Lock lock;
@@ -132,56 +183,71 @@ int32_t number_of(const at::RecordFunction& function) {
 struct Open {
   at::RecordScope scope;
   int32_t name;
+  Within before; // what the thread was in
+  std::optional<Signature> work = {};
 };
 thread_local std::vector<Open> open;
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   auto& thread = this_thread();
   if (thread.computing || !logging()) return nullptr;
+  OwnWork own;
   know_this_thread(thread);
   thread.stacks.push_back(python_stack());
   bool mark = function.scope() == at::RecordScope::USER_SCOPE;
   int32_t name = number_of(function);
-  open.push_back({function.scope(), name});
+  bool host = !mark && on_host(function);
+  bool part = std::any_of(open.begin(), open.end(), [](const Open& one) { return one.work.has_value(); });
+  open.push_back({function.scope(), name, thread.within});
+  if (host && !part && function.scope() == at::RecordScope::FUNCTION) open.back().work = work_of(function);
   HostUses uses;
   if (copies_may_run.load(std::memory_order_relaxed)) uses = host_uses(function);
   write({.code = mark ? Code::MARK_BEGIN : Code::OP_BEGIN, .a = function.seqNr(),
-         .b = forward_thread(function.forwardThreadId()), .id = name, .uses = uses.data(), .use_count = uses.size()});
+         .b = forward_thread(function.forwardThreadId()), .id = name, .flags = host ? ON_HOST : uint8_t(0),
+         .uses = uses.data(), .use_count = uses.size()});
+  if (!mark) thread.within = host ? HOST_OPERATOR : DEVICE_OPERATOR;
   return nullptr;
+}
+
+void log_work(Signature& signature, const at::RecordFunction& function) {
+  bool plain = true;
+  signature.outputs();
+  each_tensor(function.outputs(), [&](const Tensor& tensor) { plain = plain && is_plain(tensor); });
+  if (!plain) return;
+  each_tensor(function.outputs(), [&](const Tensor& tensor) { signature.add(tensor); });
+  write({.code = Code::WORK, .a = threads_set.load(std::memory_order_relaxed), .id = signature.number()});
 }
 
 void end(const at::RecordFunction& function, at::ObserverContext*) {
   auto& thread = this_thread();
   if (thread.computing || !logging()) return;
-  bool mark = function.scope() == at::RecordScope::USER_SCOPE;
-  write({.code = mark ? Code::MARK_END : Code::OP_END});
-  if (!thread.stacks.empty()) thread.stacks.pop_back();
-  if (!open.empty()) open.pop_back();
+  {
+    OwnWork own;
+    bool mark = function.scope() == at::RecordScope::USER_SCOPE;
+    if (!open.empty() && open.back().work) log_work(*open.back().work, function);
+    write({.code = mark ? Code::MARK_END : Code::OP_END});
+    if (!thread.stacks.empty()) thread.stacks.pop_back();
+    if (!open.empty()) {
+      thread.within = open.back().before;
+      open.pop_back();
+    }
+  }
   if (thread.stacks.empty()) drain_when_long();
-}
-
-at::CallbackHandle watch(bool inputs) {
-  return at::addGlobalCallback(at::RecordFunctionCallback(begin, end).needsInputs(inputs).scopes(
-      {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE}));
-}
-
-at::CallbackHandle watching() {
-  static const auto handle = watch(false);
-  return handle;
-}
-
-// Has operators come with their inputs, which takes time at each.
-void watch_inputs() {
-  static std::atomic<bool> watched{false};
-  if (watched.load(std::memory_order_relaxed) || watched.exchange(true)) return;
-  at::removeCallback(watching());
-  watch(true);
 }
 
 } // namespace
 
 void watch_operators() {
-  watching();
+  static const auto handle = at::addGlobalCallback(
+      at::RecordFunctionCallback(begin, end).needsInputs(true).needsOutputs(true).scopes(
+          {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE}));
+  (void)handle;
+  const char* set = std::getenv("OMP_NUM_THREADS");
+  if (set) set_threads(std::atoi(set));
+}
+
+void set_threads(int count) {
+  threads_set = count;
 }
 
 std::string operator_here() {
@@ -203,7 +269,6 @@ std::vector<std::string> operators_here() {
 std::atomic<bool> copies_may_run{false};
 
 void copy_started(int device, int64_t stream) {
-  watch_inputs();
   bool captured = capturing_here(device);
   std::lock_guard guard(copies().lock);
   copies().streams.emplace(device, stream);

@@ -1,5 +1,8 @@
 // The program's operators and annotations, on all devices, as the log has them.
 //
+// Operators of the CPU that compute have WORK in the log, by which their time is modelled; those that they are made of
+// are part of it.
+//
 // Operators of the CPU that use pinned memory while a copy from or to it may still run: such a race is found only if
 // the log has that use. Only programs with such copies pay for it.
 #pragma once
@@ -14,6 +17,8 @@ namespace unstall {
 
 // Logs each of them from now on.
 void watch_operators();
+// As many threads as the program has set for operators of the CPU; 0: it has set none.
+void set_threads(int count);
 // The outermost operator that this thread is in, below the autograd node if there is one: "" for none.
 std::string operator_here();
 // All operators and autograd nodes that this thread is in, outermost first.

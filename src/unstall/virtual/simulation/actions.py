@@ -10,7 +10,7 @@ from unstall.replay.program import Code as Do
 from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 from unstall.virtual.costs.model import Costs, Kernel, OperatorCost
 from unstall.virtual.costs.signature import Signature, parse
-from unstall.virtual.log import DIRECTION_BITS, CopyFlag, LogCode, RawSignature, chosen
+from unstall.virtual.log import CPU_PREFIX, DIRECTION_BITS, CopyFlag, LogCode, RawSignature, chosen
 from unstall.virtual.simulation.recipes import Column, EnginePart, Op, Recipes, RecipeStep, RuntimeCall
 
 _DIRECTIONS = {
@@ -25,9 +25,12 @@ _PARTS = {
     CopyDirection.DEVICE_TO_DEVICE: EnginePart.PROCESSORS,
     CopyDirection.PEER_TO_PEER: EnginePart.NOTHING,
 }
-_BY_WHAT_IT_HOLDS = chosen(LogCode.COPY, LogCode.SLEEP, LogCode.ADVANCE, LogCode.PIN, LogCode.GRAPH_LAUNCH)
+_BY_WHAT_IT_HOLDS = chosen(
+    LogCode.COPY, LogCode.SLEEP, LogCode.ADVANCE, LogCode.PIN, LogCode.GRAPH_LAUNCH, LogCode.WORK
+)
 _LARGE_BYTES = 1 << 28
 _MOST = 1 << 60
+_PAGE = 4_096
 _SPIN = "void at::cuda::(anonymous namespace)::spin_kernel(long)"
 
 
@@ -42,11 +45,12 @@ class Actions:
         launch.
         """
         self.operators: list[OperatorCost] = []
-        """The cost of each signature, by its number."""
+        """The cost of each signature on the device, by its number: none for a signature of WORK."""
         self.names: list[str] = []
         """The operator of each signature, without its namespace."""
         self.guessed: dict[str, str] = {}
         """By name of an operator whose cost could not be worked out: why. It is charged a guess."""
+        self._on_host: dict[int, Signature] = {}
         self._of_signature = Column(np.int64)
         self._needs_memory = Column(np.bool_)
         self._of_code = np.zeros(max(LogCode) + 1, np.int64)
@@ -81,8 +85,11 @@ class Actions:
 
     def know(self, raw: RawSignature) -> None:
         """Adds the recipe and the cost of a signature. Signatures are numbered in the order of these calls."""
-        signature = parse(raw)
-        cost = self._cost(signature)
+        on_host = raw[0].startswith(CPU_PREFIX)
+        signature = parse((raw[0].removeprefix(CPU_PREFIX), *raw[1:]))
+        if on_host:
+            self._on_host[len(self.operators)] = signature
+        cost = OperatorCost(()) if on_host else self._cost(signature)
         self.names.append(signature.name.removeprefix("aten::"))
         steps = [step for kernel in cost.kernels for step in self._kernel(kernel)] or [RecipeStep(Do.CALL)]
         first = steps[0]
@@ -119,6 +126,8 @@ class Actions:
             kind, a, flags = (int(records[name][row]) for name in ("code", "a", "flags"))
             if kind == LogCode.GRAPH_LAUNCH:
                 result[row] = self.recipes.find(("graph", a)) or result[row]
+            elif kind == LogCode.WORK:
+                result[row] = self.sized(kind, a, int(records["id"][row]))
             else:
                 result[row] = self.sized(kind, a, flags)
         return result
@@ -129,11 +138,13 @@ class Actions:
         found = self.recipes.find(key)
         return self.recipes.add(key, [RecipeStep(Do.CALL, what, call=ns)]) if found is None else found
 
-    def sized(self, kind: int, a: int, flags: int) -> int:
-        """Returns the recipe of a record whose duration depends on its fields."""
-        key = (kind, a, flags)
+    def sized(self, kind: int, a: int, more: int) -> int:
+        """Returns the recipe of a record whose duration depends on its field `a` and on `more`: the flags of a copy, or
+        the signature of WORK.
+        """
+        key = (kind, a, more)
         found = self.recipes.find(key)
-        return self.add(key, self._sized(kind, a, flags)) if found is None else found
+        return self.add(key, self._sized(kind, a, more)) if found is None else found
 
     def _plain(self, code: LogCode) -> list[RecipeStep]:
         """Returns the steps of a record whose duration does not depend on its fields."""
@@ -162,14 +173,16 @@ class Actions:
         }
         return [steps.get(code, RecipeStep(Do.CALL))]
 
-    def _sized(self, kind: int, a: int, flags: int) -> list[RecipeStep]:
+    def _sized(self, kind: int, a: int, more: int) -> list[RecipeStep]:
         host, limits = self.costs.host, self.costs.limits
         if kind == LogCode.COPY:
-            return self._copy(a, flags)
+            return self._copy(a, more)
+        if kind == LogCode.WORK:
+            return [RecipeStep(Do.CALL, work=self.costs.host_work_ns(self._on_host[more], a))]
         if kind == LogCode.SLEEP:
             return self._kernel(Kernel(_SPIN, round(1_000 * a / limits.sleep_cycles_per_us), share=1))
         if kind == LogCode.PIN:
-            return [RecipeStep(Do.CALL, RuntimeCall.HOST_ALLOC, call=host.pin + a * host.pin_mib // (1 << 20))]
+            return [RecipeStep(Do.CALL, RuntimeCall.HOST_ALLOC, call=host.pin + -(-a // _PAGE) * host.pin_page)]
         return [RecipeStep(Do.CALL, work=max(a, 0))]
 
     def _kernel(self, kernel: Kernel) -> list[RecipeStep]:

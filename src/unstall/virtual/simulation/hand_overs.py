@@ -54,6 +54,12 @@ class HandOvers:
     def knows(self, thread: int) -> bool:
         return thread in self._known
 
+    def is_behind(self, thread: int) -> bool:
+        """Returns whether the next record of the thread will come after records of other threads: the thread is new, or
+        it waited for a thread that runs no Python.
+        """
+        return thread in self._waiting or (thread > 0 and not self.knows(thread))
+
     def joins(self, records: np.ndarray) -> tuple[list[Join], Bool]:
         """Returns the records that had to wait. Also returns, for each record, whether the record right before it woke
         the record's thread.

@@ -1,19 +1,42 @@
-"""Computes the host's work before each record: modelled for the GPU's host, or measured on this host."""
+"""Computes the host's work before each record, and before each read of the clock: modelled for the GPU's host, measured
+on this host, or a mix.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from unstall.timeline.columns import I64, Bool
 from unstall.virtual.costs.model import HostCosts
-from unstall.virtual.log import LogCode, Stack
+from unstall.virtual.log import ON_HOST, LogCode, Stack, Within
+
+_UNKNOWN = -1  # instead of a number of a stack
+_NOTED_NS = 100_000
+"""Work that takes this much longer than modelled is kept for the report. Less is noise."""
+_MAIN_THREAD = 0
+
+
+class Moment(NamedTuple):
+    """When and where a thread reads its clock, as a record would have it: its number, its stack, CLOCK_MONOTONIC, and
+    the ns that it computed values since its last record.
+    """
+
+    thread: int
+    stack: int
+    host_ns: int
+    computing_ns: int
 
 
 class HostClock(Protocol):
-    """Computes the host's work before each record."""
+    """Computes the host's work."""
+
+    scale: float
+    """What it multiplies measured times by."""
+    not_charged_ns: int
+    """The sum of `unmodelled`."""
 
     def know(self, stacks: Sequence[Stack]) -> None:
         """Adds the log's next stacks. Stacks are numbered in the order in which they are added."""
@@ -24,15 +47,34 @@ class HostClock(Protocol):
         the cost of the record itself. Records must come in order.
         """
 
+    def read(self, moment: Moment) -> int:
+        """Returns the ns of host work since the thread's last record or read. Call it once all records are known."""
+
+    def leave_out(self, thread: int, ns: int) -> None:
+        """Tells that the thread spent `ns` of real time, after its last record or read, on the simulation itself."""
+
+    def unmodelled(self) -> dict[tuple[int, int], int]:
+        """Returns the ns that host work took here and that was not charged, by (stack before, stack after) it. A stack
+        is -1 if it is unknown.
+        """
+
 
 class ModelledHost:
     """Computes host work from the costs alone, so a program always takes the same time. Charges for records and for
     Python code between two records of a thread. Operators that the thread did not call recently cost extra, because
     their code has left the CPU caches.
+
+    Python code that is not modelled (loops, NumPy, other libraries) costs nothing. How long the main thread took for it
+    here is kept for `unmodelled`.
     """
 
+    scale = 1.0
+
     def __init__(self, costs: HostCosts) -> None:
+        self.not_charged_ns = 0
         self._costs = costs
+        self._real = MeasuredHost()
+        self._unmodelled: dict[tuple[int, int], int] = {}
         self._stacks: list[Stack] = []
         self._between: dict[int, int] = {}
         self._last: dict[int, int] = {}
@@ -47,14 +89,42 @@ class ModelledHost:
         work: I64 = np.where(begins & self._nested(records), usual + self._costs.nested - self._costs.operator, usual)
         work[begins & ~self._lately.did(records)] += self._costs.cold
         stack = records["stack"].astype(np.int64)
-        before = _previous(records["thread"], stack, self._last, -1)
+        before = _previous(records["thread"], stack, self._last, _UNKNOWN)
+        self._charge_python(work, before, stack)
+        real = self._real.work(records, usual, woken)
+        outside = (records["thread"] == _MAIN_THREAD) & (records["within"] == Within.NO_OPERATOR)
+        for row in np.flatnonzero(outside & (real - work > _NOTED_NS)).tolist():
+            self._note(int(before[row]), int(stack[row]), int(real[row] - work[row]))
+        return work
+
+    def read(self, moment: Moment) -> int:
+        before = self._last.get(moment.thread, _UNKNOWN)
+        self._last[moment.thread] = moment.stack
+        moved = moment.stack != before and moment.stack >= 0 and before >= -1
+        work = self._moved((before + 1) << 32 | moment.stack) if moved else 0
+        beyond = self._real.read(moment) - work
+        if moment.thread == _MAIN_THREAD and beyond > _NOTED_NS:
+            self._note(before, moment.stack, beyond)
+        return work
+
+    def leave_out(self, thread: int, ns: int) -> None:
+        self._real.leave_out(thread, ns)
+
+    def unmodelled(self) -> dict[tuple[int, int], int]:
+        return self._unmodelled
+
+    def _note(self, before: int, after: int, ns: int) -> None:
+        self.not_charged_ns += ns
+        self._unmodelled[before, after] = self._unmodelled.get((before, after), 0) + ns
+
+    def _charge_python(self, work: I64, before: I64, stack: I64) -> None:
+        """Adds the cost of the Python code between two records of a thread."""
         moved = np.flatnonzero((stack != before) & (stack >= 0) & (before >= -1))
         if not len(moved):
-            return work
+            return
         pairs, which = np.unique((before[moved] + 1) << 32 | stack[moved], return_inverse=True)
         cost = np.array([self._moved(pair) for pair in pairs.tolist()], np.int64)
         work[moved] += cost[which]
-        return work
 
     def _nested(self, records: np.ndarray) -> Bool:
         """Returns, for each record, whether it is inside an operator of its thread."""
@@ -128,12 +198,16 @@ class Lately:
 
 
 class MeasuredHost:
-    """Uses the measured time on this host, without the time that was spent computing tensor values."""
+    """Uses the measured time on this host, without the time that was spent computing tensor values and simulating."""
+
+    not_charged_ns = 0
 
     def __init__(self, scale: float = 1.0) -> None:
-        self._scale = scale
+        """Multiplies what was measured by `scale`, except sleeps."""
+        self.scale = scale
         self._last: dict[int, int] = {}
         self._end = 0
+        self._left_out: dict[int, int] = {}
 
     def know(self, stacks: Sequence[Stack]) -> None:
         return
@@ -145,9 +219,72 @@ class MeasuredHost:
         before = np.where(woken | (before < 0), in_log, before)
         self._end = int(now[-1]) if len(now) else self._end
         slept = np.where(records["code"] == LogCode.ADVANCE, records["a"], 0)
-        passed = np.maximum(now - before - records["computing_ns"] - slept, 0)
-        work: I64 = np.rint(passed * self._scale).astype(np.int64) + slept
+        passed = now - before - records["computing_ns"] - slept - self._take_left_out(records["thread"])
+        work: I64 = np.rint(np.maximum(passed, 0) * self.scale).astype(np.int64) + slept
         return work
+
+    def read(self, moment: Moment) -> int:
+        before = self._last.get(moment.thread, moment.host_ns)
+        self._last[moment.thread] = moment.host_ns
+        passed = moment.host_ns - before - moment.computing_ns - self._left_out.pop(moment.thread, 0)
+        return round(max(passed, 0) * self.scale)
+
+    def leave_out(self, thread: int, ns: int) -> None:
+        self._left_out[thread] = self._left_out.get(thread, 0) + ns
+
+    def unmodelled(self) -> dict[tuple[int, int], int]:
+        return {}
+
+    def _take_left_out(self, thread: np.ndarray) -> I64:
+        """Returns, for each record, the ns that `leave_out` was told of its thread: all at the thread's first one."""
+        ns = np.zeros(len(thread), np.int64)
+        for number in list(self._left_out):
+            mine = np.flatnonzero(thread == number)
+            if len(mine):
+                ns[mine[0]] = self._left_out.pop(number)
+        return ns
+
+
+class MixedHost:
+    """Uses the model for operators and calls that involve a device. All else takes as long as here, times a scale: what
+    happens in operators on the CPU, and what the program does outside operators, if it takes longer than modelled.
+    """
+
+    not_charged_ns = 0
+
+    def __init__(self, costs: HostCosts, scale: float = 1.0) -> None:
+        self._modelled = ModelledHost(costs)
+        self._measured = MeasuredHost(scale)
+
+    @property
+    def scale(self) -> float:
+        """The time on the modelled host over the time here."""
+        return self._measured.scale
+
+    @scale.setter
+    def scale(self, scale: float) -> None:
+        self._measured.scale = scale
+
+    def know(self, stacks: Sequence[Stack]) -> None:
+        self._modelled.know(stacks)
+
+    def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
+        modelled = self._modelled.work(records, usual, woken)
+        measured = self._measured.work(records, usual, woken)
+        within = records["within"]
+        outside = within == Within.NO_OPERATOR
+        begins = (records["code"] == LogCode.OP_BEGIN) & ((records["flags"] & ON_HOST) > 0)
+        on_host = (within == Within.HOST_OPERATOR) | (outside & begins)
+        return np.where(on_host, measured, np.where(outside, np.maximum(modelled, measured), modelled))
+
+    def read(self, moment: Moment) -> int:
+        return max(self._modelled.read(moment), self._measured.read(moment))
+
+    def leave_out(self, thread: int, ns: int) -> None:
+        self._measured.leave_out(thread, ns)
+
+    def unmodelled(self) -> dict[tuple[int, int], int]:
+        return {}
 
 
 def _previous(thread: np.ndarray, values: I64, last: dict[int, int], none: int) -> I64:

@@ -85,9 +85,9 @@ class Simulation:
         """Frees cuBLAS's workspaces after the last record."""
         self.requests.clear_workspaces(max(self.history.happened.length - 1, 0))
 
-    def knows(self, thread: int) -> bool:
-        """Returns whether the thread has records."""
-        return self._turns.knows(thread)
+    def is_behind(self, thread: int) -> bool:
+        """Returns whether the thread's clock lacks a wait for other threads until it writes its next record."""
+        return self._turns.is_behind(thread)
 
     def now(self, thread: int) -> int:
         """Returns a thread's virtual clock in ns, after all its records."""

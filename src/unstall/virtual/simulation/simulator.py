@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unstall.errors import UnstallError, UsageError
-from unstall.frameworks import OURS, is_framework, is_left_out_of_stacks
+from unstall.frameworks import OURS, is_left_out_of_stacks
 from unstall.guarding.kinds import Kind
 from unstall.line_digests import LineDigests
-from unstall.lines.clock import line_at
-from unstall.lines.places import Shortened
 from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.settings import AllocatorSettings
 from unstall.virtual.costs.answers import costs_of
-from unstall.virtual.costs.model import Costs
+from unstall.virtual.costs.model import Costs, HostCosts
 from unstall.virtual.faults.fault_log import FaultLog, of_error
 from unstall.virtual.log import LogCode, LogSource, Stack, records_of, uses_of
 from unstall.virtual.options import MachineOptions
+from unstall.virtual.own_place import own_place
 from unstall.virtual.races import RaceLog
 from unstall.virtual.simulation import counts
 from unstall.virtual.simulation.foresight import Foresight, is_plain
-from unstall.virtual.simulation.host_clock import MeasuredHost, ModelledHost
+from unstall.virtual.simulation.host_clock import HostClock, MeasuredHost, MixedHost, ModelledHost, Moment
 from unstall.virtual.simulation.simulate import Simulation
+from unstall.virtual.simulation.this_host import host_scale, telling_ns
 
 if TYPE_CHECKING:
     from unstall.timeline.columns import Timeline
@@ -45,7 +45,7 @@ class Simulator:
         self._source = source
         self.options = options
         self.costs = costs if costs is not None else costs_of(options.gpu)
-        clock = MeasuredHost() if options.host == "measured" else ModelledHost(self.costs.host)
+        clock = _clock(options, self.costs.host)
         self.simulation = Simulation(
             self.costs, clock, devices=options.devices, settings=allocator_settings(), warm=options.warm
         )
@@ -82,6 +82,7 @@ class Simulator:
             if self._forked or self._draining:
                 return
             self._draining = True
+            began = self._source.now_ns()
             try:
                 self._source.hold_signals()
                 data, used, gone_events = self._source.take()
@@ -91,6 +92,7 @@ class Simulator:
             finally:
                 self._draining = False
                 self._source.release_signals()
+                self.simulation.clock.leave_out(self._source.this_thread(), self._source.now_ns() - began)
 
     def _simulate(self, records: np.ndarray, uses: np.ndarray) -> None:
         try:
@@ -237,13 +239,8 @@ class Simulator:
         with self._lock:
             self.drain()
             frames = self.stacks[stack] if 0 <= stack < len(self.stacks) else ()
-            short = Shortened(self._folder)
-            own = (frame for frame in frames if not is_framework(short[frame[0].co_filename]))
-            frame = next(own, next(iter(frames), None))
-            if frame is None:
-                return ""
-            code, offset = frame
-            return f"{short[code.co_filename]}:{line_at(code, offset)} in {code.co_qualname}"
+            place = own_place(frames, self._folder)
+            return " in ".join(place) if place is not None else ""
 
     def elapsed_ms(self, start: int, end: int) -> float:
         """Implements cudaEventElapsedTime. Raises ValueError if one of the events was never recorded."""
@@ -354,16 +351,36 @@ class Simulator:
         self._source.set_headroom(device, self.simulation.requests.headroom(device))
 
     def _spend(self, ns: int) -> int:
-        """Simulates the log, adds `ns` to the calling thread's clock, and returns the thread's number. A thread without
-        records begins after everything that was simulated before.
+        """Simulates the log and the host's work since then, adds `ns` to the calling thread's clock, and returns the
+        thread's number. A thread without records begins after everything that was simulated before.
         """
-        thread = self._source.this_thread()
+        thread, clock = self._source.this_thread(), self.simulation.clock
+        if self._forked or self._draining:
+            self.simulation.spend(thread, ns)
+            return thread
         self._up_to_date()
-        if thread and not self._forked and not self.simulation.knows(thread):
+        if self.simulation.is_behind(thread):
             self._source.append(int(LogCode.ADVANCE))
             self._up_to_date()
-        self.simulation.spend(thread, ns)
+        moment = Moment(thread, *self._source.moment())
+        if moment.stack >= len(self.stacks):
+            self._know()
+        self.simulation.spend(thread, ns + clock.read(moment))
+        clock.leave_out(thread, self._source.now_ns() - moment.host_ns)
         return thread
+
+    def measure_host(self) -> None:
+        """Measures what the clock needs to know of this host, if it measures at all. Call it once torch is imported."""
+        clock = self.simulation.clock
+        if isinstance(clock, ModelledHost):
+            return
+        self._source.set_logging(False)
+        try:
+            self._source.set_telling_ns(telling_ns())
+            if isinstance(clock, MixedHost):
+                clock.scale = host_scale(self.costs)
+        finally:
+            self._source.set_logging(True)
 
 
 def allocator_settings() -> str:
@@ -376,6 +393,12 @@ def allocator_settings() -> str:
     except ValueError as error:
         raise UsageError(f"{name}={text}: {error}") from None
     return text
+
+
+def _clock(options: MachineOptions, costs: HostCosts) -> HostClock:
+    if options.host == "measured":
+        return MeasuredHost()
+    return MixedHost(costs) if options.host == "mixed" else ModelledHost(costs)
 
 
 def _without(left_out: Callable[[str], bool], stack: Stack) -> Stack:

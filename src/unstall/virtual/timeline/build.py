@@ -16,18 +16,14 @@ from unstall.virtual.faults.fault_log import Ended, FaultLog
 from unstall.virtual.faults.held import held_table
 from unstall.virtual.faults.table import faults_table
 from unstall.virtual.log import Stack
-from unstall.virtual.options import HostClock, MachineOptions
+from unstall.virtual.options import MachineOptions
 from unstall.virtual.races import Race, races_table
 from unstall.virtual.simulation.history import Done, Happened, History, Ran
 from unstall.virtual.simulation.simulate import Simulation
 from unstall.virtual.timeline.host_rows import CALLS, HostRows, host_rows
+from unstall.virtual.timeline.notes import host_note
 from unstall.virtual.timeline.stack_rows import stack_of_records, stack_rows
 
-_HOST: dict[HostClock, str] = {
-    "modelled": "the host's work is modelled for torch's operators and Python calls alone: what else the program "
-    "computes (numpy, decoding, DataLoader workers) takes no time; --host measured charges it",
-    "measured": "the host's work takes as long as it took here, without what torch computed in place of the GPU",
-}
 _NAMED = 10
 """The number of guessed operators that a note names."""
 _PROCESS = "1"  # not the real id, so that the same log gives the same timeline
@@ -103,7 +99,7 @@ def timeline_of(
             frames_at_calls=True,
             launches_block=simulation.actions.launches_block,
             known_error=simulation.costs.known_error,
-            notes=_notes(simulation, options),
+            notes=_notes(simulation, host_note(simulation, stacks, options.host, folder)),
         ),
         strings=tuple(text.all),
     )
@@ -170,8 +166,8 @@ def _held(history: History, faults: FaultLog, rows: HostRows) -> Held:
     return held_table(happened, allocated, rows.by_record, rows.host, refusal.device, refusal.record)
 
 
-def _notes(simulation: Simulation, options: MachineOptions) -> tuple[str, ...]:
-    notes = [_HOST[options.host]]
+def _notes(simulation: Simulation, of_host: str) -> tuple[str, ...]:
+    notes = [of_host]
     if simulation.requests.refused:
         notes.append(f"{simulation.requests.refused:,} requests for memory were served that the device has no room for")
     guessed = sorted(simulation.actions.guessed)

@@ -16,6 +16,7 @@ from unstall.virtual.torch_cuda.events import event_names
 from unstall.virtual.torch_cuda.graphs import graph_names
 from unstall.virtual.torch_cuda.memory import memory_names
 from unstall.virtual.torch_cuda.patched_torch import (
+    follow_threads,
     log_host_reads,
     make_storages,
     refuse_nccl,
@@ -73,4 +74,5 @@ def finish(torch: ModuleType) -> None:
     run_uncompiled(torch)
     refuse_nvtx_profiler(torch)
     log_host_reads(torch, shim)
+    follow_threads(torch, shim)
     when_imported(DISTRIBUTED, lambda: refuse_nccl(sys.modules[DISTRIBUTED]))

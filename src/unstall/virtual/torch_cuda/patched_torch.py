@@ -6,7 +6,8 @@ operators. An error would stop programs for an optimisation that they do not dep
 created and resized on virtual devices, as copies and saved files need. A CPU build's own code cannot do this. -
 `Tensor.tolist` is logged: it reads pinned memory without an operator, so its races would not be seen. -
 `torch.autograd.profiler.emit_nvtx` raises an error that names emit_nvtx. - Process groups over NCCL raise an error that
-says what to write instead.
+says what to write instead. - `torch.set_num_threads` tells the shim, by which the time of operators of the CPU is
+modelled.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class StorageShim(Protocol):
     """The part of the shim that this module uses."""
 
     def resize_storage(self, storage: torch.UntypedStorage, bytes: int) -> None: ...
+
+    def set_threads(self, count: int) -> None: ...
 
     def host_reads(self, tensor: torch.Tensor, name: str) -> None: ...
 
@@ -123,6 +126,20 @@ def log_host_reads(module: ModuleType, shim: StorageShim) -> None:
         return values
 
     module.Tensor.tolist = logged
+
+
+def follow_threads(module: ModuleType, shim: StorageShim) -> None:
+    """Tells the shim how many threads the program sets for operators of the CPU. If it sets none, torch takes the cores
+    of this machine, and the model those of the modelled host.
+    """
+    set_threads = module.set_num_threads
+
+    @functools.wraps(set_threads)
+    def set_num_threads(count: int) -> None:
+        set_threads(count)
+        shim.set_threads(count)
+
+    module.set_num_threads = set_num_threads  # type: ignore[attr-defined]
 
 
 def refuse_nvtx_profiler(module: ModuleType) -> None:

@@ -1,0 +1,104 @@
+"""Predicts how long the modelled host takes for an operator on tensors of the CPU: by the bytes that it reads and
+writes, by the flops of products, and by what its elements cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, prod
+
+from unstall.virtual.costs.families import CallShape, describe
+from unstall.virtual.costs.model import HostCosts
+from unstall.virtual.costs.signature import Signature, TensorSpec
+
+_GRAIN = 32_768
+"""torch starts another thread for each so many elements: at::internal::GRAIN_SIZE."""
+_PAGE = 4_096
+_FRESH_BYTES = 32 << 20
+"""Results of at least this size are on pages that nobody used before: glibc's malloc maps such memory, and gives it
+back once it is freed (DEFAULT_MMAP_THRESHOLD_MAX).
+"""
+_PLAIN_PRODUCT = 400
+"""at::native::bmm multiplies matrices of fewer multiplications than this by plain loops, one number at a time."""
+_CHEAP, _FUNCTION, _COSTLY = 40.0, 80.0, 230.0
+_FLOPS = {
+    **dict.fromkeys(("sqrt", "rsqrt", "reciprocal", "div", "sigmoid", "silu", "gelu"), _CHEAP),
+    **dict.fromkeys(("_softmax", "_log_softmax", "native_layer_norm", "native_batch_norm", "native_group_norm"), 55.0),
+    **dict.fromkeys(("exp", "expm1", "log", "log1p", "log2", "erf", "sin", "cos", "cumsum", "cumprod"), _FUNCTION),
+    **dict.fromkeys(("argmax", "argmin", "max", "min", "scatter_add", "index_add"), _FUNCTION),
+    **dict.fromkeys(("tanh", "tan", "pow", "atan", "asin", "acos", "erfinv", "sinh", "cosh", "softplus"), _COSTLY),
+    **dict.fromkeys(("uniform", "random", "where", "index", "gather", "scatter", "index_put", "topk"), 250.0),
+    **dict.fromkeys(("normal", "randperm", "nonzero", "masked_select", "masked_fill"), 400.0),
+    **dict.fromkeys(("bernoulli", "multinomial"), 1_000.0),
+    **dict.fromkeys(("exponential", "geometric", "cauchy", "log_normal"), 1_700.0),
+    **dict.fromkeys(("_unique2", "unique_dim", "unique_consecutive"), 2_700.0),
+    **dict.fromkeys(("sort", "argsort", "median", "kthvalue", "mode"), 7_500.0),
+}
+"""What an element costs, as the flops of products that take as long. Measured on one core of a server (AMD EPYC, torch
+2.13, tensors of 262,144 float32): `exp` takes 0.8 ns an element, where products reach 95 flops a ns.
+"""
+_ONE_THREAD = {
+    *("uniform", "random", "normal", "randperm", "bernoulli", "multinomial", "exponential", "geometric", "cauchy"),
+    *("log_normal", "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"),
+}
+_ALLOCATING = {"aten::empty": 4, "aten::empty_strided": 5}
+"""Operators that only allocate, and the position of their argument `pin_memory`. Pinned pages are a cost of PIN."""
+_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
+
+
+def host_work_ns(signature: Signature, threads: int, host: HostCosts) -> int:
+    """Returns the ns that the operator computes. `signature` has its name without CPU_PREFIX. `threads` is the number
+    that the program set, or 0: then torch uses all cores.
+    """
+    name = signature.name.removeprefix("aten::")
+    kind = name.removesuffix("_").removesuffix("_backward")
+    shape, flops, moved = _work(signature)
+    elements = max((tensor.numel for tensor in (*signature.tensors, *signature.results)), default=0)
+    cores = min(threads or host.cores, host.cores)
+    used = 1 if kind in _ONE_THREAD else min(cores, max(1, ceil(elements / _GRAIN)))
+    rate = host.flops_per_us
+    if shape is not None and _by_plain_loops(name, shape.dims):
+        rate = host.scalar_flops_per_us
+    elif shape is not None and shape.variants[0].startswith("float64"):
+        rate //= 2
+    computing = (flops / rate + elements * _FLOPS.get(kind, 0.0) / host.flops_per_us) / used
+    moving = moved / _bytes_per_us(moved, used, host)
+    pages = sum(ceil(tensor.distinct_bytes / _PAGE) for tensor in _fresh(name, signature))
+    return round(1_000 * max(computing, moving)) + pages * host.page
+
+
+def _work(signature: Signature) -> tuple[CallShape | None, float, float]:
+    """Returns the call's shape, its flops, and the bytes that it reads and writes. The families know what CUDA's
+    operators are called with. If they do not know the call, its shape is None, and it uses each of its tensors once.
+    """
+    if signature.name in _ALLOCATING:
+        return None, 0.0, 0.0
+    name = signature.name.replace(_ATTENTION, _ATTENTION.removesuffix("_for_cpu"))
+    try:
+        described = describe(replace(signature, name=name))
+    except (LookupError, ValueError, TypeError, ArithmeticError):
+        described = None
+    if described is None:
+        return None, 0.0, float(sum(each.distinct_bytes for each in (*signature.tensors, *signature.results)))
+    family, shape = described
+    return shape, *family.work(shape.variants[0], shape.dims)
+
+
+def _bytes_per_us(moved: float, threads: int, host: HostCosts) -> float:
+    if moved <= host.cached_bytes:
+        return threads * host.cached_bytes_per_us
+    return min(threads * host.memory_bytes_per_us, host.all_memory_bytes_per_us)
+
+
+def _by_plain_loops(name: str, dims: tuple[int, ...]) -> bool:
+    return name in ("bmm", "baddbmm") and prod(dims[1:4]) < _PLAIN_PRODUCT
+
+
+def _fresh(name: str, signature: Signature) -> tuple[TensorSpec, ...]:
+    """Returns the results that are on new pages. Operators whose names end with "_" write to an operand, and so do
+    those with an operand `out`.
+    """
+    pinned = signature.name in _ALLOCATING and signature.value(_ALLOCATING[signature.name])
+    if pinned or name.endswith("_") or signature.overload.endswith("out"):
+        return ()
+    return tuple(tensor for tensor in signature.results if tensor.distinct_bytes >= _FRESH_BYTES)

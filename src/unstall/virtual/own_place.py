@@ -1,0 +1,21 @@
+"""Finds the line of the program's own code in a stack."""
+
+from __future__ import annotations
+
+from unstall.frameworks import is_framework
+from unstall.lines.clock import line_at
+from unstall.lines.places import Shortened
+from unstall.virtual.log import Stack
+
+
+def own_place(stack: Stack, folder: str) -> tuple[str, str] | None:
+    """Returns the innermost line in the program's own code, as ("train.py:41", "forward"). If the stack has no such
+    line, returns the innermost line of all, and None for an empty stack. Paths are relative to `folder`.
+    """
+    short = Shortened(folder)
+    own = (frame for frame in stack if not is_framework(short[frame[0].co_filename]))
+    frame = next(own, next(iter(stack), None))
+    if frame is None:
+        return None
+    code, offset = frame
+    return f"{short[code.co_filename]}:{line_at(code, offset)}", code.co_qualname

@@ -1,0 +1,46 @@
+"""What a timeline's notes say of its host times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from unstall.figures import duration
+from unstall.virtual.log import Stack
+from unstall.virtual.options import HostClock
+from unstall.virtual.own_place import own_place
+from unstall.virtual.simulation.simulate import Simulation
+
+_MODELLED = (
+    "the host's work is modelled: Python calls, torch's operators, also those on the CPU, and pinning. All else that "
+    "the program computes (NumPy, loops, decoding, DataLoader workers) takes no time"
+)
+_NOT_CHARGED_NS = 10_000_000
+"""Less work than this that was not charged is not worth a note."""
+
+
+def host_note(simulation: Simulation, stacks: Sequence[Stack], host: HostClock, folder: str) -> str:
+    """Returns how the host's times were found, and what was not charged. `stacks` are the log's."""
+    if host == "measured":
+        return "the host's work takes as long as it took here, without what torch computed in place of the GPU"
+    if host == "mixed":
+        return (
+            "the host's work is modelled if it involves the GPU; all else (NumPy, operators on the CPU, loops, other "
+            f"libraries) takes as long as it took here, times {simulation.clock.scale:g}: the host's scale, by how "
+            "long the modelled host and this one take for products and sums on the CPU"
+        )
+    left = simulation.clock.unmodelled()
+    if sum(left.values()) < _NOT_CHARGED_NS:
+        return f"{_MODELLED}; --host mixed charges it"
+    return f"{_MODELLED}: {_told(left, stacks, folder)}. --host mixed charges it"
+
+
+def _told(left: Mapping[tuple[int, int], int], stacks: Sequence[Stack], folder: str) -> str:
+    """Returns how long the work took here, and between which two lines most of it was."""
+    total = f"here it took {duration(sum(left.values()))}"
+    longest = max(left, key=lambda pair: left[pair])
+    places = [own_place(stacks[number] if number >= 0 else (), folder) for number in longest]
+    before, after = (place[0] if place is not None else "" for place in places)
+    if not after:
+        return total
+    where = f"at {after}" if before in ("", after) else f"between {before} and {after}"
+    return f"{total}, {duration(left[longest])} of it {where}"
