@@ -46,13 +46,13 @@ def add_simulation_options(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--host",
         choices=HOST_CLOCKS,
-        help="time of the host's own work: from a model (default: modelled), as measured on this machine, or mixed: "
-        "from the model, and measured and scaled if the model does not know it",
+        help="how long the host's own work takes: modelled (default), measured on this machine, or mixed: modelled, "
+        "but work that the model does not know is measured and scaled",
     )
     group.add_argument(
         "--warm",
         action="store_true",
-        help="leave out what the first uses of CUDA and of each operator cost",
+        help="charge nothing for the first uses of CUDA and of each operator",
     )
 
 

@@ -44,7 +44,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--save-trace",
         metavar="FILE",
-        help="also write the predicted run as a trace, for Perfetto, or to explain it (.json or .json.gz)",
+        help="also write the predicted run as a trace (.json or .json.gz), which unstall and Perfetto open",
     )
     add_output_options(parser)
 

@@ -91,7 +91,7 @@ def collectives_of(
 
 
 def _bytes(elements: I64, element: I64) -> I64:
-    """Returns the number of bytes: `elements` times `element`, which is the bytes of one element.
+    """Returns the number of bytes: the number of elements, times the bytes of one element.
 
     Returns -1 where one of the two is 0. torch writes 0 elements if their number is not known.
     """

@@ -121,7 +121,8 @@ def test_an_event_of_a_stream_without_work_holds_nothing(tmp_path: Path) -> None
     found = _through_a_file(given, tmp_path / "trace.json")
     assert found.waits.on_stream.tolist() == [-1, -1, -1]
     program = build(found, np.array([0]), np.array([int(found.host.end.max())]))
-    assert replay(program).op_end.max() == given.device.end.max()
+    # A kernel beside one that uses a thousandth of the device is a thousandth slower.
+    assert replay(program).op_end.max() == pytest.approx(given.device.end.max(), rel=1e-3)
 
 
 def test_that_launches_block_comes_back(tmp_path: Path) -> None:

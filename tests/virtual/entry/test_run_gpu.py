@@ -29,7 +29,7 @@ def test_a_program_prints_what_it_would_and_its_steps_are_explained(tmp_path: Pa
     assert last == "1 NVIDIA H200 ['-x', '--gpu'] __main__"
     assert [float(loss) for loss in losses] == pytest.approx(_losses_on_the_cpu(), rel=1e-3)
     assert "the trace is in training.trace.json.gz" in done.stderr
-    assert "3 steps of" in done.stderr  # the first three warm up
+    assert unstall.explain(tmp_path / "training.trace.json.gz").result.steps.count == 3  # the first three warm up
     assert "training.py:1" in done.stderr
     timeline = load(tmp_path / "training.trace.json.gz")
     assert timeline.meta.recorder == "virtual"
@@ -182,10 +182,10 @@ def test_a_window_after_the_end_is_told_how_long_the_program_took(tmp_path: Path
     done = run_gpu("training", tmp_path, options=["--after", "100", "--for", "1"])
     assert done.returncode == 0
     assert re.search(
-        r"nothing ran in the time that --after and --for ask for: .* the virtual clock, .* took [\d.]+ m?s\n",
-        done.stderr,
+        r"nothing ran in the time that --after and --for ask for: .* the virtual clock, .* took [\d.]+ m?s",
+        " ".join(done.stderr.split()),
     )
-    assert not (tmp_path / "training.trace.json.gz").exists()
+    assert (tmp_path / "training.trace.json.gz").exists()
 
 
 @slow

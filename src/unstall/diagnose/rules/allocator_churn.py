@@ -53,7 +53,7 @@ def calls_for_device_memory(run: Run) -> I64:
 
 
 def _fix(run: Run, rows: I64) -> str:
-    """Returns the advice, which depends on who frees the memory. `rows` has the calls for device memory."""
+    """Returns the advice, which depends on who frees the memory. `rows` are host rows of calls such as cudaMalloc."""
     freed = run.timeline.host.kind[rows] == HostKind.FREE
     if not freed.any():
         return _GROWS

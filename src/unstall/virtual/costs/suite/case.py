@@ -18,7 +18,7 @@ Build: TypeAlias = Callable[..., Arguments]
 @dataclass(frozen=True)
 class Case:
     """One call to measure. `build(pool)` makes the operator's arguments. Before each call, the arguments at the
-    positions `hot` are read into the L2 cache, as if just written. Cases of rank 0 are the most important.
+    positions `hot` are read into the L2 cache, as if just written. A `rank` of 0 has the highest priority.
     """
 
     operator: str
