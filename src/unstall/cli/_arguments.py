@@ -118,8 +118,8 @@ def add_output_group(
         metavar="FILE",
         action="append",
         default=[],
-        help=f"also write {it} to FILE, in the format of its ending ({listed(endings(formats), 'or')}) or, with "
-        "another ending, in that of --format; may be repeated",
+        help=f"also write {it} to FILE; the ending selects the format: {listed(endings(formats), 'or')}; "
+        "may be repeated",
     )
     group.add_argument("--format", choices=formats, help=prints)
     group.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")

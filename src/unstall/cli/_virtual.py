@@ -46,13 +46,13 @@ def add_simulation_options(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--host",
         choices=HOST_CLOCKS,
-        help="how long the host's own work takes: modelled (default), measured on this machine, or mixed: modelled, "
-        "but work that the model does not know is measured and scaled",
+        help="how the time of the host's own work is found; modelled: by a model (default); measured: on this machine; "
+        "mixed: by the model, or measured and scaled for work that the model does not know",
     )
     group.add_argument(
         "--warm",
         action="store_true",
-        help="charge nothing for the first uses of CUDA and of each operator",
+        help="let first uses, of CUDA and of each operator, take no longer than later ones",
     )
 
 

@@ -28,8 +28,10 @@ def holds_the_loop(run: Run, group: Group) -> bool | None:
     """Returns whether a group's function contains the loop over the steps, or None if that is unknown.
 
     Code at module level contains the loop. So does a function that asks a DataLoader for the batches of several steps,
-    and a function that is called fewer times than there are steps. It is unknown if everything that the steps launch is
-    in the function and function calls were not recorded. Then the function may also be called once in each step.
+    and a function that is called fewer times than there are steps.
+
+    If function calls were not recorded, and all launches of the steps are in the function, nobody can tell: the
+    function may contain the loop, or be called once in each step. Then the result is None.
     """
     timeline, host = run.timeline, run.timeline.host
     where = run.where(group)

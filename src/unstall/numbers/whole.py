@@ -101,9 +101,9 @@ def _key(ran: Ran, seen: Seen) -> Key:
 
 
 def tells_factor(found: Compared) -> bool:
-    """Returns whether `pattern_at` would find a factor if there is one.
+    """Returns whether `pattern_at` can see that one tensor is a multiple of the other, such as twice as large.
 
-    The tensors must be small enough to be kept whole, and have enough elements.
+    It can if the tensors have enough elements, and are small enough to be kept whole.
     """
     first = (found.first.before, found.first.after) if found.first is not None else ()
     at = [each for each in (*first, *found.added) if each is not None]

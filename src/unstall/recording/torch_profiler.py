@@ -83,7 +83,11 @@ class TorchProfiler:
         self._tell_time()
 
     def stop(self) -> None:
-        """Stops recording and writes the profile. Raises UnstallError on another thread than that of `start`."""
+        """Stops recording and writes the profile.
+
+        Raises:
+            UnstallError: It is called on another thread than `start` was.
+        """
         if self._stopped:  # it stopped when its thread ended
             return
         if threading.get_ident() != self._thread:

@@ -53,7 +53,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--host", choices=HOST_CLOCKS, default="modelled", help="how long the host's own work takes")
     parser.add_argument(
-        "--warm", action="store_true", help="charge nothing for the first uses of CUDA and of each operator"
+        "--warm",
+        action="store_true",
+        help="let first uses, of CUDA and of each operator, take no longer than later ones",
     )
     parser.add_argument("--trace", metavar="FILE", help="write the trace of the run to FILE")
     parser.add_argument("--explain", action="store_true", help="explain the run on stderr once it has ended")

@@ -193,7 +193,7 @@ def _compile(torch: Torch, compiler: list[str], includes: list[Path], shim: Path
 def _precompile(command: list[str], folder: Path) -> list[str]:
     """Precompiles torch's headers, a third of a GB, into the folder. Returns the flags that use them, if that worked.
 
-    No file waits for the precompiled headers. A file whose compilation begins earlier is compiled without them.
+    Meanwhile other files are compiled already, without the precompiled headers.
     """
     header = folder / TORCH_HEADERS
     shutil.copyfile(SHIM / TORCH_HEADERS, header)
