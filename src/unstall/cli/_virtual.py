@@ -46,13 +46,13 @@ def add_simulation_options(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--host",
         choices=HOST_CLOCKS,
-        help="how the time of the host's own work is found; modelled: by a model (default); measured: on this machine; "
-        "mixed: by the model, or measured and scaled for work that the model does not know",
+        help="how the host's own work is timed; modelled: by a model (default); measured: on this machine; mixed: by "
+        "the model, and what it does not know is measured and scaled",
     )
     group.add_argument(
         "--warm",
         action="store_true",
-        help="let first uses, of CUDA and of each operator, take no longer than later ones",
+        help="leave out one-time costs: the start-up of CUDA, and the first use of each operator",
     )
 
 

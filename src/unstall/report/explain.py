@@ -147,8 +147,9 @@ def _two_steps(result: Result) -> tuple[Prose, ...]:
         return ()
     without, recorded = duration(result.replay.undistorted_mean_step_ns), duration(result.steps.mean_ns)
     unit = result.steps.unit
-    gains = f"In the table, gain refers to {unit} without the recorder ({without}),"
-    return (Prose((words(f"{gains} exposed and host waits to {unit} as recorded ({recorded})."),)),)
+    gains = f"The column gain refers to {unit} without the recorder ({without})."
+    others = f"The columns exposed and host waits refer to {unit} as recorded ({recorded})."
+    return (Prose((words(f"{gains} {others}"),)),)
 
 
 def _meaning(result: Result) -> tuple[Words, ...]:

@@ -55,7 +55,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--warm",
         action="store_true",
-        help="let first uses, of CUDA and of each operator, take no longer than later ones",
+        help="leave out one-time costs: the start-up of CUDA, and the first use of each operator",
     )
     parser.add_argument("--trace", metavar="FILE", help="write the trace of the run to FILE")
     parser.add_argument("--explain", action="store_true", help="explain the run on stderr once it has ended")
