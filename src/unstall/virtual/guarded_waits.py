@@ -81,11 +81,13 @@ class GuardedWaits:
         """Does nothing, because each wait is reported when it ends."""
 
     def begins(self, begun: Begun) -> None:
-        """Sets when the wait of `begun` starts. It is called only if that is after `begun` was made."""
+        """Sets the start of a wait to the current time. The shim calls this if the wait starts later than `begun` was
+        made.
+        """
         begun.start_ns = self._simulator.here_ns()
 
     def after(self, begun: Begun) -> None:
-        """Called when the wait is over. Reports its length to the guard."""
+        """Reports the length of a wait to the guard. The shim calls this when the wait is over."""
         begun.pending.waited(self._simulator.here_ns() - begun.start_ns)
 
     def _begin(self, operators: Sequence[str], kind: Kind | None) -> Begun | None:

@@ -73,7 +73,7 @@ class LogCode(IntEnum):
 
 
 class Within(IntEnum):
-    """What a thread was in before it wrote a record: its innermost open operator."""
+    """The kind of the innermost operator that a thread was running before it wrote a record."""
 
     NO_OPERATOR = 0
     DEVICE_OPERATOR = 1
@@ -116,8 +116,8 @@ class LogSource(Protocol):
     """A source of the log: the shim, or a test."""
 
     def take(self) -> tuple[bytes, bytes, bytes]:
-        """Returns the bytes of (records, uses, events). The records and uses were written since the last call. The
-        events (int64) are no longer named by later records.
+        """Returns the bytes of (records, uses, events). The records and uses were written since the last call. Later
+        records no longer refer to the events (int64).
         """
 
     def signatures(self, first: int) -> Sequence[RawSignature]:
@@ -136,11 +136,11 @@ class LogSource(Protocol):
         """Returns the number of the calling thread."""
 
     def now_ns(self) -> int:
-        """Returns CLOCK_MONOTONIC, by which the records' times are."""
+        """Returns the current time of CLOCK_MONOTONIC, in which records have their times."""
 
     def moment(self) -> tuple[int, int, int]:
-        """Returns (stack, CLOCK_MONOTONIC, computing_ns) of the calling thread, as a record would have them now. Its
-        next record then lacks that computing_ns.
+        """Returns (stack, CLOCK_MONOTONIC, computing_ns) of the calling thread, as a record written now would have
+        them. The thread's next record does not include this computing_ns again.
         """
 
     def append(self, code: int) -> None:
@@ -158,16 +158,18 @@ class LogSource(Protocol):
         """Stops or starts the writing of records."""
 
     def set_telling_ns(self, ns: int) -> None:
-        """Sets what torch takes on this machine to tell the log of an operator's begin or end. It is left out of the
-        program's time, like the log's own work.
+        """Sets how long torch takes on this machine to report the begin or the end of an operator to the log. This time
+        does not count as the program's time, like the time in which the log is written.
         """
 
     def set_headroom(self, device: int, size_bytes: int) -> None:
-        """Tells the shim that new requests of `size_bytes` in total surely fit on the device."""
+        """Tells the shim that new requests surely fit on the device until they reach `size_bytes` in total."""
 
 
 def chosen(*codes: int) -> np.ndarray:
-    """Returns a bool mask indexed by code. Faster than `np.isin`, whose overhead dominates small batches."""
+    """Returns a bool array, indexed by code, that is True for `codes`. Faster than `np.isin`, whose overhead dominates
+    small batches.
+    """
     table = np.zeros(max(LogCode) + 1, np.bool_)
     table[list(codes)] = True
     return table

@@ -35,7 +35,7 @@ class Clock(Protocol):
         """Adds `ns` to the calling thread's time."""
 
     def not_charged_ns(self) -> int:
-        """Returns the ns of real time that the main thread worked so far and that the clock did not charge."""
+        """Returns how long the main thread worked without an advance of this clock so far, in ns of real time."""
 
 
 class _StandIn:
@@ -56,8 +56,8 @@ class _StandIn:
 class ProgramClock:
     """Replaces the functions of `time` from `install` to `remove`.
 
-    The replaced functions return real times until `start`, then virtual times that continue from there. If the program
-    kept a reference to a replaced function, the function returns real times after `remove`.
+    The replacements return real times until `start`, then virtual times that continue from there. A replacement that
+    the program still holds after `remove` returns real times.
     """
 
     def __init__(self) -> None:

@@ -134,14 +134,17 @@ class CachingAllocator:
         self._release_cached()
 
     def foresee(self, size: int, stream: int, is_done: Callable[[int], bool]) -> DriverCall:
-        """Returns the driver call that `malloc` would need for this request: "malloc" for cudaMalloc or a mapping of
-        pages, "free" if cached memory must be freed first, "" if the cache can serve the request. With expandable
-        segments, the result may name a call although `malloc` needs none.
+        """Returns the driver call that `malloc` would need for this request.
 
         Args:
             size: As for `malloc`.
             stream: As for `malloc`.
             is_done: Returns whether the given event is done, without a call of cudaEventQuery.
+
+        Returns:
+            "" if the cache can serve the request, "malloc" if cudaMalloc or a mapping of pages is needed, "free" if
+            cached memory must be freed first. With expandable segments, the result may name a call although `malloc`
+            needs none.
         """
         block_size = self.settings.block_size(size)
         pool = self._pool_for(block_size, stream)
@@ -156,9 +159,11 @@ class CachingAllocator:
         return "free" if collects or self.settings.segment_size(block_size) > room else "malloc"
 
     def largest_cached(self, stream: int) -> tuple[int, int]:
-        """Returns the sizes in bytes of the stream's largest free blocks: (for small requests, for large requests).
-        Until these bytes are used up, requests surely need no driver call. Returns (0, 0) if this is not sure: during a
-        capture, or if `settings.splits_any_block` is False.
+        """Returns the bytes that the stream can still allocate without a driver call: (for small requests, for large
+        requests).
+
+        Each is the size of the stream's largest free block. Both are 0 if requests may need a driver call in any case:
+        during a capture, or if `settings.splits_any_block` is False.
         """
         if self._captures or not self.settings.splits_any_block:
             return 0, 0
@@ -268,8 +273,8 @@ class CachingAllocator:
         return block
 
     def _new(self, pool: BlockPool, stream: int, size: int) -> Block | None:
-        """Returns a new block from the device, or None. Makes room in stages: frees old cached segments, then large
-        ones, then the whole cache.
+        """Returns a new block from the device, or None if there is no room. Makes room in stages: frees old cached
+        segments, then large cached segments, then the whole cache.
         """
         if self._collects_garbage:
             self._collect_garbage()
@@ -373,7 +378,7 @@ class CachingAllocator:
                 self._segments.free(block, self.settings.max_split_size)
 
     def _excess(self) -> int:
-        """Returns by how many bytes the reserved memory is above the threshold of the garbage collection."""
+        """Returns by how many bytes the reserved memory exceeds the threshold of the garbage collection."""
         assert self._allowed_bytes is not None
         return self._segments.reserved_bytes - int(self.settings.garbage_collection_threshold * self._allowed_bytes)
 

@@ -24,8 +24,16 @@ class Ended(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FaultRecord:
-    """One fault: its ASSERT record, and the NOTICE record if Python got the error. Record numbers are positions in the
-    whole log.
+    """One fault in the log. Records are numbered by their positions in the whole log.
+
+    Attributes:
+        record: The fault's ASSERT record.
+        thread: The thread that submitted the work.
+        device: The device of the work that failed.
+        stream: The stream of the work that failed.
+        node: The number of the captured LAUNCH that failed, or 0 if the work was not captured.
+        raw: The details of the fault, as the shim's plain tuple.
+        noticed: The NOTICE record, or -1 if Python did not get the error.
     """
 
     record: int
@@ -56,7 +64,9 @@ class FaultLog:
         return len(self._raw)
 
     def add(self, records: np.ndarray, raw: Sequence[RawFault]) -> None:
-        """Adds the next part of the log: its records, and the new faults (`raw`), which the records name by number."""
+        """Adds the next part of the log: its records, and the new faults (`raw`), to which the records refer by
+        number.
+        """
         self._raw += raw
         rows = np.flatnonzero(records["code"] >= LogCode.ASSERT)
         for row in rows.tolist():

@@ -30,7 +30,9 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One row of Faults, with records of the log in place of rows of host events. -1 means no record."""
+    """One row of the table Faults. `call`, `replay` and `noticed` are records of the log, or -1 if there is no record.
+    The table has rows of host events in their place.
+    """
 
     kind: FaultKind
     call: int
@@ -49,8 +51,14 @@ def faults_table(
     stream_row: Callable[[int, int], int],
     text: Callable[[str], int],
 ) -> Faults:
-    """Returns the table of faults. `host_row` has, for each record, the timeline's row of its call or of the enclosing
-    operator, or -1. `stream_row` returns the row of Streams for (device, stream). `text` returns the index of a text.
+    """Returns the timeline's table of faults.
+
+    Args:
+        log: The faults.
+        happened: The records of the log.
+        host_row: For each record, the row of Host of its call or of the operator around it, or -1 if there is none.
+        stream_row: Returns the row of Streams, given a device and a stream.
+        text: Returns the index of a text in the timeline.
     """
     rows = [*_failed(log, happened), *_refused(log)]
 
@@ -71,8 +79,8 @@ def faults_table(
 
 
 def _failed(log: FaultLog, happened: Happened) -> list[_Row]:
-    """Returns a row for each assertion that failed. If such an error ended the program, the row whose error Python got
-    last has `ended`.
+    """Returns a row for each assertion that failed. If a failed assertion ended the program, `ended` is True for the
+    one whose error Python got last.
     """
     faults = log.faults()
     last = max((fault.noticed for fault in faults), default=-1) if log.ended == Ended.FAULT else -1
@@ -101,13 +109,13 @@ def _refused(log: FaultLog) -> list[_Row]:
 
 
 def _captured(fault: FaultRecord, happened: Happened) -> int:
-    """Returns the record of the captured LAUNCH that fails, or -1."""
+    """Returns the record of the captured LAUNCH that fails, or -1 if the log does not have it."""
     found = np.flatnonzero((happened.code == LogCode.LAUNCH) & (happened.a == fault.node))
     return int(found[0]) if len(found) else -1
 
 
 def _replay(fault: FaultRecord, happened: Happened) -> int:
-    """Returns the record of the graph launch in which captured work fails, or -1."""
+    """Returns the record of the graph launch in which captured work fails, or -1 if the log does not have it."""
     before = slice(fault.record)
     launched = (happened.code[before] == LogCode.GRAPH_LAUNCH) & (happened.thread[before] == fault.thread)
     found = np.flatnonzero(launched)
