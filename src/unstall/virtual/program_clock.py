@@ -108,7 +108,7 @@ class ProgramClock:
         self._clock, self._offsets = None, (0, 0)
 
     def _shift(self, virtual_ns: int, sign: int) -> None:
-        """Changes the offsets so that both clocks continue from their current times."""
+        """Changes the offsets so that `perf_counter` and `time` continue from their current values."""
         perf_counter, wall = self._offsets
         self._offsets = (
             perf_counter + virtual_ns + sign * self._perf_counter_ns(),
@@ -122,7 +122,9 @@ class ProgramClock:
         return self._offsets[1] + (self._virtual() if self._clock else self._time_ns())
 
     def _virtual(self) -> int:
-        """Returns the calling thread's virtual time in ns. Inside the simulation, this is the last known time."""
+        """Returns the calling thread's virtual time in ns. Returns the last known time if the simulation itself reads
+        the clock.
+        """
         clock, within = self._clock, self._within
         last: int = max(getattr(within, "last", 0), self._began)
         if clock is None or getattr(within, "asking", False):
@@ -137,7 +139,12 @@ class ProgramClock:
         return int(within.last)
 
     def _tell_of_free_work(self, passed_ns: int, not_charged_ns: int) -> None:
-        """Prints a line, once, if most of what the program did between two reads is not in their difference."""
+        """Prints a warning, once, if most of the work between two reads of the clock took no virtual time.
+
+        Args:
+            passed_ns: The virtual time between the reads.
+            not_charged_ns: The clock's `not_charged_ns` at the second read.
+        """
         before, self._not_charged = self._not_charged, not_charged_ns
         free = not_charged_ns - before
         if self._told or before < 0 or free < max(_WORTH_TELLING_NS, passed_ns):
@@ -165,7 +172,7 @@ class ProgramClock:
         self._undo.callback(undo)
 
     def _put_default(self, function: FunctionType, originals: dict[object, object]) -> None:
-        """Replaces a function's default timer."""
+        """Replaces the real clock among a function's default arguments."""
         before = function.__defaults__
         function.__defaults__ = tuple(
             originals[value] if _is_any(value, originals) else value for value in before or ()
@@ -187,7 +194,9 @@ def _where() -> str:
 
 
 def _holders() -> Iterator[ModuleType]:
-    """Yields modules that may hold a reference to a function (`from time import perf_counter`): the user's, timeit."""
+    """Yields the modules that may hold references to the replaced functions, such as by `from time import
+    perf_counter`. These are the user's modules and timeit.
+    """
     for name, module in list(sys.modules.items()):
         if isinstance(module, ModuleType) and (name in _TAKING_COPIES or _is_users(module)):
             yield module

@@ -8,12 +8,12 @@ _NOTHING = -1
 
 
 class LaneClocks:
-    """A vector clock for each lane: the order of work on different lanes.
+    """A vector clock for each lane and one for the host. They tell which work on other lanes has ended before a lane's
+    next work starts.
 
-    `of[s][t]` is a position in the work of lane t. All work up to there ends before lane s starts its next work.
-
-    A lane's entry in its own clock is unused, because a lane runs in order. All host threads share one clock, because a
-    thread may rely on a wait of another thread, and the log does not show how the two threads synchronized.
+    `of[s][t]` is a position in the work of lane t. All work of lane t up to this position ends before lane s starts its
+    next work. `of[s][s]` is unused, because a lane runs in order. All host threads share one clock, because a thread
+    may rely on a wait of another thread, and the log does not show how the two threads synchronized.
     """
 
     def __init__(self, lanes: StreamLanes) -> None:

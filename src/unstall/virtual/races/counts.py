@@ -14,7 +14,7 @@ _Way = tuple[int, int, int, int]
 
 
 class Use(NamedTuple):
-    """A use of memory by a record, with the record's position and lane."""
+    """One access to memory by a record of the log, with the record's position and lane."""
 
     position: int
     record: int
@@ -23,8 +23,8 @@ class Use(NamedTuple):
 
 
 class RaceCounts:
-    """Counts pairs by kind of race, and by the record code, signature, stack and lane of both accesses. Ignores a pair
-    if no record in `within` requested its later access.
+    """Counts pairs of racing accesses. Groups the pairs by kind of race, and by the record code, signature, stack and
+    lane of both accesses. Ignores a pair if the record that requested its later access is not in `within`.
     """
 
     def __init__(self, records: np.ndarray, lanes: StreamLanes, within: range) -> None:

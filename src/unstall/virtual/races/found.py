@@ -22,10 +22,15 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Two unordered accesses of the same bytes, at least one of them a write. The program requested `earlier` first.
+    """Two unordered accesses of the same bytes, at least one of them a write. It stands for all such pairs of the same
+    kind, from the same stacks on the same streams.
 
-    This race is the first of `count` pairs of the same kind, from the same stacks on the same streams. `bytes` is the
-    largest overlap of any pair.
+    Attributes:
+        kind: The kind of race.
+        earlier: The access of the first pair that the program requested first.
+        later: The other access of the first pair.
+        bytes: The largest overlap of any pair.
+        count: The number of pairs.
     """
 
     kind: RaceKind

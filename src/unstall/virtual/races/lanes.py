@@ -55,7 +55,7 @@ class StreamLanes:
 
 
 def lanes_of(records: np.ndarray) -> StreamLanes:
-    """Numbers the streams and computes the lanes and positions of graphs."""
+    """Numbers the streams of a log as lanes, and computes the lanes and positions of the nodes of graphs."""
     code = records["code"]
     host_only = ~np.isin(code, _ON_A_STREAM)
     keys = (records["stream"] << 8) | (records["device"].astype(np.int64) & 0xFF)
@@ -87,8 +87,8 @@ def lanes_of(records: np.ndarray) -> StreamLanes:
 
 
 def _graph(records: np.ndarray, lane: I64, begin: int, first_own: int, owners: list[int]) -> GraphLanes:
-    """Returns the graph whose capture begins at record `begin`. For each lane of its own that the graph needs, appends
-    the captured stream's lane to `owners`.
+    """Returns the graph whose capture begins at record `begin`. A stream that joins the capture becomes a new lane of
+    the graph; its lane outside the graph is appended to `owners`.
     """
     code, number = records["code"], int(records["a"][begin])
     later = np.flatnonzero((code[begin:] == LogCode.CAPTURE_END) & (records["a"][begin:] == number))

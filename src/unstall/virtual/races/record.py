@@ -70,9 +70,10 @@ class RaceLog:
         return self._records.length
 
     def races(self, within: range | None = None) -> tuple[Race, ...]:
-        """Returns the races so far. Their record numbers are positions in the whole log. With `within`, returns only
-        races whose later access was requested by a record in this range. The range is in numbers of kept records; see
-        `kept`.
+        """Returns the races so far. Their record numbers are positions in the whole log.
+
+        With `within`, returns only races whose later access was requested by a record in this range. The range counts
+        only the kept records; see `kept`.
         """
         records, uses, numbers = (table.whole() for table in (self._records, self._uses, self._numbers))
         placed = self._placed.whole()

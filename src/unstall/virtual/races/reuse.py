@@ -30,7 +30,7 @@ Part = tuple[int, int, dict[int, Use], bool]
 
 @dataclass(slots=True)
 class _Leftover:
-    """Freed memory that a lane may still use."""
+    """A use of memory that may still go on after the memory was freed."""
 
     use: Use
     wrote: bool
@@ -41,7 +41,9 @@ class _Leftover:
 
 
 class Reuse:
-    """Follows frees and first uses during one pass. Finds unsynchronized uses of the same memory."""
+    """Follows the frees and the first uses of allocations in one pass over the log. Finds uses of the same memory by
+    two allocations that are not synchronized.
+    """
 
     def __init__(
         self,
@@ -70,8 +72,14 @@ class Reuse:
         self._other_streams.setdefault(allocation, set()).add(lane)
 
     def freed(self, allocation: int, home: int, position: int, parts: list[Part]) -> None:
-        """Notes a free. From `position` on, lane `home` can reuse the memory. Keeps the uses in `parts` for which
-        `home` has not waited.
+        """Notes that an allocation is freed. Keeps each use of the allocation that may still go on while its home
+        stream reuses the memory.
+
+        Args:
+            allocation: The allocation.
+            home: The lane of the home stream. This lane can reuse the memory after the free.
+            position: The position of the free.
+            parts: (offset, bytes, uses by lane, whether they are writes) of each part of the allocation that was used.
         """
         address = self._address(allocation)
         held_back = self._other_streams.pop(allocation, set())
@@ -90,8 +98,8 @@ class Reuse:
         self.ordered(position)
 
     def ordered(self, position: int) -> None:
-        """Called after a synchronization. Notes, for each pending use of freed memory, which lanes run after that use
-        from `position` on.
+        """Called after a synchronization. Notes, for each use of freed memory that may still go on, which lanes wait
+        for this use before their work from `position` on.
         """
         for leftover in list(self._pending):
             use = leftover.use
@@ -102,15 +110,15 @@ class Reuse:
                 self._pending.remove(leftover)
 
     def emptied(self, position: int) -> None:
-        """Notes that the cache was emptied. cudaFree waits for all earlier work, so all pending uses are done."""
+        """Notes that the cache was emptied. cudaFree waits for all earlier work, so no earlier use still goes on."""
         for leftover in self._pending:
             leftover.until = [min(known, position) for known in leftover.until]
         self._pending.clear()
         self._emptied = position
 
     def used(self, use: Use, allocation: int, home: int, offset: int, size: int, wrote: bool) -> None:
-        """Adds a race if another lane than `home` uses an allocation for the first time, without having waited for what
-        `home` did with that memory before.
+        """Notes a use of an allocation. Adds a race if this is the first use by a lane other than `home`, and this lane
+        has not waited for an earlier use of the same memory on `home`.
         """
         if home < 0 or use.lane == home or use.launch >= 0 or (allocation, use.lane) in self._claimed:
             return
@@ -129,7 +137,7 @@ class Reuse:
             self._counts.add(RaceKind.TAKEN_EARLY, index.use(row), use, index.shared(row, address + offset, size))
 
     def finish(self) -> None:
-        """Adds a race for each use of freed memory for which a later use of the same memory did not wait."""
+        """Adds a race for each use of freed memory if a later use of the same memory did not wait for it."""
         for leftover in self._leftovers:
             index = self._indexed()
             rows = index.within(leftover.freed, _NEVER, leftover.address, leftover.size)
@@ -195,5 +203,5 @@ class _Index:
         return Use(int(self.position[row]), int(self.record[row]), -1, int(self.lane[row]))
 
     def shared(self, row: int, address: int, size: int) -> int:
-        """Returns the bytes shared by the row's use and the address range."""
+        """Returns how many bytes of the address range the use in this row covers."""
         return min(int(self.end[row]), address + size) - max(int(self.start[row]), address)

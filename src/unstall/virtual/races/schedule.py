@@ -31,8 +31,13 @@ class Schedule:
 
 
 def schedule(records: np.ndarray, lanes: StreamLanes, using: I64, allocations: I64) -> Schedule:
-    """Returns the schedule. `using` are the records that use shared memory. MALLOC, FREE and USE_STREAM are included
-    only for `allocations`.
+    """Returns the records that matter for races, in the order in which they run.
+
+    Args:
+        records: The records of the log.
+        lanes: The lanes of the log.
+        using: The records that use shared memory.
+        allocations: The allocations whose MALLOC, FREE and USE_STREAM records are included.
     """
     code = records["code"]
     matters = np.isin(code, _ORDERING) | waits_for_copy(records)

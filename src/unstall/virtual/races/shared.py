@@ -38,8 +38,9 @@ def record_of_use(records: np.ndarray, uses: np.ndarray) -> I64:
 def shared_uses(
     records: np.ndarray, uses: np.ndarray, owner: I64, lanes: StreamLanes, *, reused: bool = False
 ) -> SharedUses | None:
-    """Returns the uses of shared memory, or None if no memory is shared. With `reused`, includes memory that only a
-    single lane uses, if another lane allocated it.
+    """Returns the uses of memory that several lanes use, or None if there is no such memory.
+
+    With `reused`, includes memory that only one lane uses if another lane allocated it.
     """
     # Memory outside allocations is pageable, so only the host uses it.
     counts = (uses["bytes"] > 0) & (uses["allocation"] != 0) & _really_used(records, owner)

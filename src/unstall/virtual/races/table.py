@@ -11,11 +11,13 @@ from unstall.virtual.races.found import Access, Race
 
 
 def races_table(races: Sequence[Race], host_row: I32, stream_row: Callable[[int, int], int]) -> Races:
-    """Returns the table of races. `host_row` has, for each record, the timeline's row of its call or of the enclosing
-    operator, or -1.
+    """Returns the timeline's table of races.
 
-    `stream_row` returns the row of Streams for (device, stream). A graph node without a row of its own gets the row of
-    its launch.
+    Args:
+        races: The races of the log.
+        host_row: For each record, the row of Host of its call or of the operator around it, or -1 if there is none. A
+            graph node without a row gets the row of the graph's launch.
+        stream_row: Returns the row of Streams, given a device and a stream.
     """
 
     def row_of(access: Access) -> int:

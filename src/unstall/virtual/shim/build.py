@@ -124,8 +124,8 @@ def _headers() -> list[Path]:
 
 
 def _read_with(source: Path) -> list[Path]:
-    """Returns the source and all of our headers that it includes. If only other files change, the source is not
-    recompiled.
+    """Returns the files on which the compiled source depends: the source itself and all of our headers that it
+    includes, directly or through other headers. The source is recompiled only if one of them changes.
     """
     found = {source: None}
     for path in (waiting := [source]):
@@ -142,7 +142,7 @@ def _suffix() -> str:
 
 
 def _python() -> str:
-    """Returns a text for Python's ABI. The releases 3.11.2 and 3.11.7 have the same ABI."""
+    """Returns a text that identifies Python's ABI. It is the same for the releases 3.11.2 and 3.11.7."""
     return _suffix() if sys.version_info.releaselevel == "final" else f"{_suffix()} {sys.version}"
 
 
@@ -191,9 +191,8 @@ def _compile(torch: Torch, compiler: list[str], includes: list[Path], shim: Path
 
 
 def _precompile(command: list[str], folder: Path) -> list[str]:
-    """Precompiles torch's headers, a third of a GB, into the folder. Returns the flags that use them, if that worked.
-
-    Meanwhile other files are compiled already, without the precompiled headers.
+    """Precompiles torch's headers, a third of a GB, into the folder. Returns the compiler flags to use them, or [] if
+    they cannot be precompiled. Other threads compile files without the precompiled headers meanwhile.
     """
     header = folder / TORCH_HEADERS
     shutil.copyfile(SHIM / TORCH_HEADERS, header)
@@ -205,7 +204,9 @@ def _precompile(command: list[str], folder: Path) -> list[str]:
 
 
 def _shortened(torch: Torch) -> list[str]:
-    """Returns flags that shorten file paths. Errors at run time name a file and a line of C++."""
+    """Returns compiler flags that shorten file paths in error messages. Errors at run time name a file and a line of
+    C++.
+    """
     named = {torch.root: "torch", _python_headers(): "python", FRAMES: "unstall/lines", SHIM: "unstall/virtual/shim"}
     return [f"-ffile-prefix-map={folder}={name}" for folder, name in named.items()]
 
@@ -270,7 +271,7 @@ def _used(path: Path) -> None:
 
 
 def _run(command: list[str], result: Path) -> None:
-    """Run a compiler. The result appears whole or not at all."""
+    """Runs a compiler. Its result appears in the folder only when it is complete."""
     partial = result.with_name(f".{os.getpid()}-{result.name}")
     done = subprocess.run([*command, "-o", str(partial)], capture_output=True, text=True, check=False)
     if done.returncode:

@@ -77,7 +77,7 @@ class Actions:
         )
 
     def add(self, key: Hashable, steps: Sequence[RecipeStep]) -> int:
-        """Adds a recipe, in which launches wait if `launches_block`. Returns the recipe's number."""
+        """Adds a recipe. Returns the recipe's number. If `launches_block`, adds a wait after each launch."""
         if self.launches_block:
             waits = RecipeStep(Do.SYNC_STREAM, RuntimeCall.REST, latency=self.costs.limits.wake_latency)
             steps = [each for step in steps for each in ([step, waits] if step.code == Do.LAUNCH else [step])]
@@ -100,8 +100,8 @@ class Actions:
         self._needs_memory.append(bool(cost.temporaries or cost.workspaces))
 
     def _cost(self, signature: Signature) -> OperatorCost:
-        """Returns the cost of a call, or a guess if the costs fail for it. A call that nobody thought of must not end
-        the simulation of all others.
+        """Returns the cost of a call, or a guess if the costs fail for this call. An unforeseen call must not end the
+        simulation.
         """
         try:
             cost = self.costs.cost(signature)
@@ -139,8 +139,8 @@ class Actions:
         return self.recipes.add(key, [RecipeStep(Do.CALL, what, call=ns)]) if found is None else found
 
     def sized(self, kind: int, a: int, more: int) -> int:
-        """Returns the recipe of a record whose duration depends on its field `a` and on `more`: the flags of a copy, or
-        the signature of WORK.
+        """Returns the recipe of a record whose duration depends on its field `a` and on `more`. For a COPY, `more` is
+        its flags; for WORK, it is the number of the signature.
         """
         key = (kind, a, more)
         found = self.recipes.find(key)
@@ -220,7 +220,9 @@ class Actions:
         return steps
 
     def _copy(self, size_bytes: int, flags: int) -> list[RecipeStep]:
-        """Returns the steps of a copy. The driver waits if it stages the bytes. A wait by torch is its own record."""
+        """Returns the steps of a copy. The host waits for a copy from or to pageable memory, because the driver stages
+        its bytes. A wait by torch has a record of its own.
+        """
         host, limits = self.costs.host, self.costs.limits
         direction = _DIRECTIONS[flags & DIRECTION_BITS]
         with_host = direction in (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST)

@@ -38,8 +38,8 @@ class Capture:
         self._events[event] = self._last[place]
 
     def wait(self, event: int, place: Place) -> bool:
-        """Makes the stream wait for an event. Returns whether the event was recorded in this capture. If so, the stream
-        joins the capture.
+        """Makes the stream wait for an event. Returns whether the event was recorded in this capture. If it was, the
+        stream joins the capture.
         """
         if event not in self._events:
             return False

@@ -37,7 +37,7 @@ class Join:
 
 
 class HandOvers:
-    """Tracks which thread waits for which, over all batches."""
+    """Finds which threads waited for which other threads, over all batches."""
 
     def __init__(self) -> None:
         self._known: set[int] = set()
@@ -61,8 +61,8 @@ class HandOvers:
         return thread in self._waiting or (thread > 0 and not self.knows(thread))
 
     def joins(self, records: np.ndarray) -> tuple[list[Join], Bool]:
-        """Returns the records that had to wait. Also returns, for each record, whether the record right before it woke
-        the record's thread.
+        """Returns (joins, woken). `joins` has the records that had to wait for another thread. `woken` tells, for each
+        record, whether the record right before it woke the record's thread.
         """
         thread = records["thread"]
         woken = np.zeros(len(records), np.bool_)
@@ -84,8 +84,8 @@ class HandOvers:
         return found + self._collectives(records), woken
 
     def targets(self, joins: list[Join], ends: I64) -> list[int]:
-        """Returns the instruction that each join waits for. `ends` has, for each record, the index one past its last
-        instruction.
+        """Returns the instruction that each join waits for. `ends[record]` is one more than the index of the record's
+        last instruction.
         """
         return [
             int(ends[join.after]) - 1
@@ -97,7 +97,7 @@ class HandOvers:
         ]
 
     def remember(self, ends: I64) -> None:
-        """Notes that the records of the last `joins` are simulated. `ends` is as in `targets`."""
+        """Notes that the records of the last call of `joins` are simulated. `ends` is as in `targets`."""
         self._last |= {thread: int(ends[row]) - 1 for thread, row in self._last_row.items()}
         self._given |= {place: (self._given[place][0], int(ends[row]) - 1) for place, row in self._given_row.items()}
 
@@ -188,8 +188,8 @@ def _begins_a_collective(record: np.void) -> bool:
 
 
 def _sleeps(record: np.void) -> bool:
-    """Returns whether the record is a sleep, as of a thread that redraws a progress bar. Such a thread gives other
-    threads nothing to do.
+    """Returns whether the record is a sleep, as in a thread that redraws a progress bar. Such a thread wakes no other
+    threads.
     """
     return bool(record["code"] == LogCode.ADVANCE)
 

@@ -20,8 +20,13 @@ _MAIN_THREAD = 0
 
 
 class Moment(NamedTuple):
-    """When and where a thread reads its clock, as a record would have it: its number, its stack, CLOCK_MONOTONIC, and
-    the ns that it computed values since its last record.
+    """The moment when a thread reads its clock, as a record would have it.
+
+    Attributes:
+        thread: The number of the thread.
+        stack: The number of its stack.
+        host_ns: CLOCK_MONOTONIC.
+        computing_ns: How long the thread computed tensor values since its last record.
     """
 
     thread: int
@@ -31,7 +36,7 @@ class Moment(NamedTuple):
 
 
 class HostClock(Protocol):
-    """Computes the host's work."""
+    """Computes how long the host worked before each record and before each read of the clock."""
 
     scale: float
     """What it multiplies measured times by."""
@@ -42,30 +47,39 @@ class HostClock(Protocol):
         """Adds the log's next stacks. Stacks are numbered in the order in which they are added."""
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
-        """Returns, for each record, the ns of host work since the previous record of its thread. If `woken` is True for
-        a record, its work begins at the previous record of any thread, because that record woke this thread. `usual` is
-        the cost of the record itself. Records must come in order.
+        """Returns, for each record, how long the host worked since the previous record of the same thread, in ns. Must
+        be called with the records in order.
+
+        Args:
+            records: The next records of the log.
+            usual: The modelled host time of each record itself, in ns.
+            woken: For each record, whether the record right before it woke the record's thread. If so, the work begins
+                at that record, although another thread wrote it.
         """
 
     def read(self, moment: Moment) -> int:
-        """Returns the ns of host work since the thread's last record or read. Call it once all records are known."""
+        """Returns how long the host worked since the thread's last record or read, in ns. Call it once all records are
+        known.
+        """
 
     def leave_out(self, thread: int, ns: int) -> None:
-        """Tells that the thread spent `ns` of real time, after its last record or read, on the simulation itself."""
+        """Excludes `ns` of real time from the thread's work since its last record or read, because the simulation took
+        them.
+        """
 
     def unmodelled(self) -> dict[tuple[int, int], int]:
-        """Returns the ns that host work took here and that was not charged, by (stack before, stack after) it. A stack
-        is -1 if it is unknown.
+        """Returns the real time, in ns, of host work for which the clock did not advance. The keys are (stack before
+        the work, stack after the work); a stack is -1 if it is unknown.
         """
 
 
 class ModelledHost:
-    """Computes host work from the costs alone, so a program always takes the same time. Charges for records and for
+    """Computes host work from the costs alone, so a program always takes the same time. Charges for records, and for
     Python code between two records of a thread. Operators that the thread did not call recently cost extra, because
     their code has left the CPU caches.
 
-    Python code that is not modelled (loops, NumPy, other libraries) costs nothing. How long the main thread took for it
-    here is kept for `unmodelled`.
+    Code that is not modelled (loops, NumPy, other libraries) costs nothing. `unmodelled` has the real time that it took
+    in the main thread.
     """
 
     scale = 1.0
@@ -148,9 +162,9 @@ class ModelledHost:
 
 
 def passed(before: Stack, after: Stack) -> tuple[int, int]:
-    """Returns the Python code executed between two stacks: (frames entered, two-byte units of bytecode).
+    """Returns (frames entered, two-byte units of bytecode): the Python code that was executed between two stacks.
 
-    Counts bytecode from the start of each entered frame, and from the old position in the innermost frame that both
+    Counts the bytecode from the start of each entered frame, and from the old position in the innermost frame that both
     stacks share. Includes code that was jumped over.
     """
     common = 0
@@ -203,7 +217,7 @@ class MeasuredHost:
     not_charged_ns = 0
 
     def __init__(self, scale: float = 1.0) -> None:
-        """Multiplies what was measured by `scale`, except sleeps."""
+        """`scale` multiplies the measured times, except sleeps."""
         self.scale = scale
         self._last: dict[int, int] = {}
         self._end = 0
@@ -236,7 +250,9 @@ class MeasuredHost:
         return {}
 
     def _take_left_out(self, thread: np.ndarray) -> I64:
-        """Returns, for each record, the ns that `leave_out` was told of its thread: all at the thread's first one."""
+        """Returns, for each record, the ns of real time to exclude from the work before it. All that `leave_out`
+        excluded for a thread is at the thread's first record.
+        """
         ns = np.zeros(len(thread), np.int64)
         for number in list(self._left_out):
             mine = np.flatnonzero(thread == number)
@@ -246,8 +262,9 @@ class MeasuredHost:
 
 
 class MixedHost:
-    """Uses the model for operators and calls that involve a device. All else takes as long as here, times a scale: what
-    happens in operators on the CPU, and what the program does outside operators, if it takes longer than modelled.
+    """Uses the model for operators and calls that involve a device. Operators on the CPU take their real time,
+    multiplied by `scale`. Work outside operators takes its real time, multiplied by `scale`, or its modelled time,
+    whichever is longer.
     """
 
     not_charged_ns = 0
@@ -258,7 +275,7 @@ class MixedHost:
 
     @property
     def scale(self) -> float:
-        """The time on the modelled host over the time here."""
+        """The time of the CPU's work on the modelled host, divided by its time on this machine."""
         return self._measured.scale
 
     @scale.setter
@@ -288,8 +305,10 @@ class MixedHost:
 
 
 def _previous(thread: np.ndarray, values: I64, last: dict[int, int], none: int) -> I64:
-    """Returns, for each record, the value of the previous record of its thread. `last` has each thread's value before
-    these records, and is updated.
+    """Returns, for each record, the value of the previous record of its thread, or `none` if the thread has no previous
+    record.
+
+    `last` has each thread's last value before these records. It is updated to the values after them.
     """
     before = np.empty_like(values)
     if not len(values):

@@ -26,7 +26,7 @@ class Insertions:
 
 
 class LogBatch:
-    """A batch of records and the progress of their simulation."""
+    """A batch of records, with how far they are simulated."""
 
     def __init__(self, records: np.ndarray, number: int) -> None:
         """`number` is the position of the first record in the whole log."""

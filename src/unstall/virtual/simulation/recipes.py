@@ -55,8 +55,21 @@ PARTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """A device op. Times are in ns. `after` is the index, within the recipe, of the op that it waits for. `branch` 0 is
-    the launching stream.
+    """A device op of a recipe. Times are in ns.
+
+    Attributes:
+        name: The name of the kernel, copy or memset.
+        duration: How long it runs.
+        part: The part of the device that it occupies.
+        gap: The time from the end of the previous op to its start.
+        latency: The time from the end of the launch call to its start on an idle device.
+        kind: The kind of op.
+        direction: The direction of a copy.
+        memory: The kind of host memory of a copy.
+        bytes: The size of a copy, or -1 if it is unknown.
+        branch: The branch of the graph on which it runs. Branch 0 is the launching stream.
+        after: The index within the recipe of an op on another branch that it waits for, or -1.
+        share: How much of the device it uses, in thousandths.
     """
 
     name: str
@@ -129,7 +142,7 @@ class Recipes:
         self._ops = {each.name: Column(_OP_TYPES[each.name]) for each in fields(OpRows)}
 
     def find(self, key: Hashable) -> int | None:
-        """Returns the number of the recipe with this key, or None."""
+        """Returns the number of the recipe with this key, or None if there is none."""
         return self._of.get(key)
 
     def add(self, key: Hashable, steps: Sequence[RecipeStep]) -> int:
