@@ -220,8 +220,8 @@ class Actions:
         return steps
 
     def _copy(self, size_bytes: int, flags: int) -> list[RecipeStep]:
-        """Returns the steps of a copy. The host waits for a copy from or to pageable memory, because the driver stages
-        its bytes. A wait by torch has a record of its own.
+        """Returns the steps of a copy. Except for small uploads, the host waits for a copy from or to pageable memory,
+        because the driver stages its bytes. A wait by torch has a record of its own.
         """
         host, limits = self.costs.host, self.costs.limits
         direction = _DIRECTIONS[flags & DIRECTION_BITS]

@@ -115,7 +115,7 @@ class Server:
         return True
 
     def has_workspaces(self, thread: int, device: int, stream: int, cost: OperatorCost) -> bool:
-        """Returns whether all workspaces that an operator needs, if `thread` launches it, are already allocated."""
+        """Returns whether all workspaces that an operator needs are already allocated if `thread` launches it."""
         return self.requests.has_workspaces(device, stream, self._handles.would_be(thread), cost)
 
     def synchronize(self, event: int) -> None:

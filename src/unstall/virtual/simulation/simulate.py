@@ -34,8 +34,14 @@ class Simulation:
     def __init__(
         self, costs: Costs, clock: HostClock, *, devices: int = 1, settings: str = "", warm: bool = False
     ) -> None:
-        """`settings` are the allocator's, in the format of PYTORCH_ALLOC_CONF. `warm`: first uses cost no more than
-        later ones.
+        """Begins an empty simulation.
+
+        Args:
+            costs: The costs of the GPU and its host.
+            clock: The host's clock.
+            devices: The number of devices.
+            settings: The allocator's settings, in the format of PYTORCH_ALLOC_CONF.
+            warm: Whether first uses cost no more than later uses.
         """
         self.costs = costs
         self.clock = clock
@@ -86,11 +92,13 @@ class Simulation:
         self.requests.clear_workspaces(max(self.history.happened.length - 1, 0))
 
     def is_behind(self, thread: int) -> bool:
-        """Returns whether the thread's clock lacks a wait for other threads until it writes its next record."""
+        """Returns whether the thread's clock may be too early until the thread writes its next record, because it
+        waited for another thread.
+        """
         return self._turns.is_behind(thread)
 
     def now(self, thread: int) -> int:
-        """Returns a thread's virtual clock in ns, after all its records."""
+        """Returns a thread's virtual clock in ns, after all its simulated records."""
         return (self._engine.clock(thread) if thread < self._simulated_threads else 0) + self._owed.get(thread, 0)
 
     def spend(self, thread: int, ns: int) -> None:
@@ -118,8 +126,8 @@ class Simulation:
             self.arrived.pop(event, None)
 
     def when_passed(self, event: int) -> int | None:
-        """Returns the device's timestamp of an event in ns. At that time the event is done, and its record has reached
-        the device. Returns None if the event was never recorded.
+        """Returns the device's timestamp of an event in ns, or None if the event was never recorded. At that time, the
+        event is done and its record has reached the device.
         """
         instruction = self.events.get(event)
         if instruction is None:
@@ -133,7 +141,9 @@ class Simulation:
         return self._engine.done(row) if known and row is not None else 0
 
     def run(self, batch: LogBatch, until: int) -> None:
-        """Simulates the batch's records before row `until`, with their insertions."""
+        """Simulates the batch's records before row `until`, and the driver calls that are inserted before these
+        records.
+        """
         first = batch.simulated
         if until <= first:
             return
@@ -277,7 +287,7 @@ class Simulation:
         history.happened.append(**{name: records[name] for name in ("code", "thread", "stack", "id", "a", "b")})
 
     def _pay(self, thread: np.ndarray) -> I64:
-        """Returns, for each record, the ns that `spend` added to its thread before the record."""
+        """Returns, for each record, the ns that `spend` added to its thread's clock before it."""
         owed = np.zeros(len(thread), np.int64)
         for number in [number for number in self._owed if self._owed[number]]:
             mine = np.flatnonzero(thread == number)
@@ -288,8 +298,11 @@ class Simulation:
     def _resolve(
         self, event: I64, position: I64, code: np.ndarray, row_code: np.ndarray, target: I64, base: int
     ) -> dict[int, int]:
-        """Fills in `target`, which has the instruction that recorded the event of each wait. A wait for an event that
-        was never recorded does nothing. Returns the last record of each event that the program recorded in this batch.
+        """Finds the instruction that recorded the event of each wait, and writes it to `target`. Turns a wait for an
+        event that was never recorded into a plain call.
+
+        Returns:
+            {event: instruction}: the last record of each event that the program recorded in this batch.
         """
         now: dict[int, int] = {}
         for row in np.flatnonzero(event).tolist():
@@ -324,6 +337,6 @@ _OF_EVENTS = chosen(LogCode.EVENT_RECORD, LogCode.EVENT_WAIT, LogCode.SYNC_EVENT
 
 
 def _events(records: np.ndarray, captured: Bool) -> I64:
-    """Returns the event of each record, or 0."""
+    """Returns the event that each record records or waits for, or 0 for captured records and those without an event."""
     events: I64 = np.where(_OF_EVENTS[records["code"]] & ~captured, records["a"], 0)
     return events

@@ -44,8 +44,11 @@ class StreamRows:
         return result
 
     def branches(self, stream: I32, branch: I32) -> I32:
-        """Returns the row of the stream on which each device op runs. `stream` has the row of each op's launching
-        stream, and `branch` its branch of the graph. Branch 0 runs on the launching stream.
+        """Returns the row of the stream on which each device op runs.
+
+        Args:
+            stream: The row of the stream that launches each op.
+            branch: The branch of the graph that each op belongs to. Branch 0 runs on the launching stream.
         """
         away = np.flatnonzero(branch)
         if not len(away):

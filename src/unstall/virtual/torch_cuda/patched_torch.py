@@ -84,7 +84,7 @@ def run_uncompiled(module: ModuleType) -> None:
 
 
 def make_storages(module: ModuleType, shim: StorageShim) -> None:
-    """Makes `torch.UntypedStorage` work on virtual devices: creation and resizing."""
+    """Makes it possible to create and resize a `torch.UntypedStorage` on virtual devices."""
     storage = module.UntypedStorage
     make, resize = storage.__new__, storage.resize_
 
@@ -129,8 +129,8 @@ def log_host_reads(module: ModuleType, shim: StorageShim) -> None:
 
 
 def follow_threads(module: ModuleType, shim: StorageShim) -> None:
-    """Tells the shim how many threads the program sets for operators of the CPU. If it sets none, torch takes the cores
-    of this machine, and the model those of the modelled host.
+    """Tells the shim how many threads the program sets for operators on the CPU. If the program sets no number, torch
+    uses the cores of this machine, and the model uses those of the modelled host.
     """
     set_threads = module.set_num_threads
 
