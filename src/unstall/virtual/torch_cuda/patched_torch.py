@@ -181,8 +181,8 @@ def refuse_nccl(distributed: ModuleType) -> None:
 
 
 def _missing(module: str, name: str) -> Any:
-    """Implements `__getattr__` of a module: raises an AttributeError that says what to use in place of NCCL's classes,
-    which a build for CPUs lacks.
+    """Implements `__getattr__` of a module. For NCCL's class, which a build for CPUs lacks, raises an AttributeError
+    that says what to use instead.
     """
     if name == "ProcessGroupNCCL":
         raise AttributeError(str(NotSupportedError(name, GLOO)))

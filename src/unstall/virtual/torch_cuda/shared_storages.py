@@ -22,12 +22,14 @@ class SharingShim(Protocol):
     """The part of the shim that this module uses."""
 
     def share_storage(self, storage: torch.UntypedStorage) -> int:
-        """Moves the bytes to a file in memory, and counts one more receiver. Returns this process's file descriptor."""
+        """Moves the storage's bytes to a file in memory, and counts one more receiver of them. Returns the file's
+        descriptor in this process.
+        """
 
     def shared_storage(self, pid: int, descriptor: int, bytes: int, device: int) -> torch.UntypedStorage: ...
 
     def release_shared(self, pid: int, descriptor: int) -> None:
-        """Counts one receiver less."""
+        """Counts one receiver less for the bytes of this file."""
 
 
 def share_storages(module: ModuleType, shim: SharingShim) -> None:
