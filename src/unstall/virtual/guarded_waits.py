@@ -14,7 +14,7 @@ from unstall.virtual.simulation.simulator import Simulator
 
 
 class WaitingShim(Protocol):
-    """The part of the shim that this module uses."""
+    """The methods of the shim that this module uses."""
 
     def set_wait_watcher(self, watcher: GuardedWaits) -> None: ...
 
@@ -24,7 +24,7 @@ class WaitingShim(Protocol):
 
 
 class Begun:
-    """A wait that has begun."""
+    """A wait that is not over. `start_ns` is its start on the virtual clock."""
 
     def __init__(self, pending: Pending, start_ns: int) -> None:
         self.pending = pending
@@ -44,8 +44,8 @@ class GuardedWaits:
         self._simulator = simulator
 
     def before(self, operators: Sequence[str], kind: Kind, size_bytes: int, staged: int) -> Begun | None:
-        """Checks a wait of this kind. `staged` is 1 for a non-blocking copy from or to pageable memory, which the
-        driver stages.
+        """Checks a wait. `staged` is 1 for a non-blocking copy from or to pageable memory, because the driver stages
+        its bytes.
         """
         if kind == "upload" and staged and not self._simulator.waits_for_upload(size_bytes):
             return None
@@ -78,7 +78,7 @@ class GuardedWaits:
         self._shim.set_guarding(on)
 
     def settle(self) -> None:
-        """Does nothing, because each wait is reported when it ends."""
+        """Does nothing, because this source of waits reports each wait when it ends."""
 
     def begins(self, begun: Begun) -> None:
         """Sets the start of a wait to the current time. The shim calls this if the wait starts later than `begun` was

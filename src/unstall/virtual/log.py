@@ -41,8 +41,8 @@ assert USE.itemsize == 32
 
 
 class LogCode(IntEnum):
-    """The kinds of records. The comments give the meaning of the fields `a` and `b`. The shim's log.h has the same
-    numbers.
+    """The kinds of records in the log. The comments give the meaning of the fields `a` and `b`. The shim's log.h has
+    the same numbers.
     """
 
     OP_BEGIN = 0  # id: its name; a: autograd's sequence number or -1; b: the forward thread or -1
@@ -116,12 +116,12 @@ class LogSource(Protocol):
     """A source of the log: the shim, or a test."""
 
     def take(self) -> tuple[bytes, bytes, bytes]:
-        """Returns the bytes of (records, uses, events). The records and uses were written since the last call. Later
-        records no longer refer to the events (int64).
+        """Takes what was logged since the last call. Returns the bytes of three arrays: (records, uses of memory,
+        events). The events (int64) are those to which later records no longer refer.
         """
 
     def signatures(self, first: int) -> Sequence[RawSignature]:
-        """Returns the signatures from number `first` on, as plain tuples; see `costs.signature.parse`."""
+        """Returns the signatures from number `first` on, as plain tuples that `costs.signature.parse` reads."""
 
     def names(self, first: int) -> Sequence[str]:
         """Returns the names from number `first` on."""
@@ -139,12 +139,12 @@ class LogSource(Protocol):
         """Returns the current time of CLOCK_MONOTONIC, in which records have their times."""
 
     def moment(self) -> tuple[int, int, int]:
-        """Returns (stack, CLOCK_MONOTONIC, computing_ns) of the calling thread, as a record written now would have
-        them. The thread's next record does not include this computing_ns again.
+        """Returns (stack, CLOCK_MONOTONIC, computing_ns) of the calling thread: the values that a record would have
+        now. The thread's next record does not count this computing_ns again.
         """
 
     def append(self, code: int) -> None:
-        """Writes a record for the calling thread. The record has only a code."""
+        """Writes a record for the calling thread that has only a code."""
 
     def hold_signals(self) -> None:
         """Delays signals that have Python handlers. Each call needs a call of `release_signals`."""
@@ -159,11 +159,11 @@ class LogSource(Protocol):
 
     def set_telling_ns(self, ns: int) -> None:
         """Sets how long torch takes on this machine to report the begin or the end of an operator to the log. This time
-        does not count as the program's time, like the time in which the log is written.
+        is not counted as the program's time. Neither is the time that writing the log takes.
         """
 
     def set_headroom(self, device: int, size_bytes: int) -> None:
-        """Tells the shim that new requests surely fit on the device until they reach `size_bytes` in total."""
+        """Tells the shim how many bytes of new requests surely fit on the device."""
 
 
 def chosen(*codes: int) -> np.ndarray:
@@ -176,10 +176,10 @@ def chosen(*codes: int) -> np.ndarray:
 
 
 def records_of(data: bytes) -> np.ndarray:
-    """Returns the bytes as an array of RECORD. Raises ValueError if the last record is incomplete."""
+    """Converts bytes to an array of RECORD. Raises ValueError if the last record is incomplete."""
     return np.frombuffer(data, RECORD)
 
 
 def uses_of(data: bytes) -> np.ndarray:
-    """Returns the bytes as an array of USE. Raises ValueError if the last row is incomplete."""
+    """Converts bytes to an array of USE. Raises ValueError if the last row is incomplete."""
     return np.frombuffer(data, USE)

@@ -35,7 +35,9 @@ class Clock(Protocol):
         """Adds `ns` to the calling thread's time."""
 
     def not_charged_ns(self) -> int:
-        """Returns how long the main thread worked without an advance of this clock so far, in ns of real time."""
+        """Returns for how long the main thread worked while this clock did not advance, in ns of real time since the
+        start.
+        """
 
 
 class _StandIn:
@@ -70,7 +72,7 @@ class ProgramClock:
         self._perf_counter_ns, self._time_ns = time.perf_counter_ns, time.time_ns
 
     def install(self) -> None:
-        """Replaces the functions in `time`, in `timeit`, and in those user modules that imported the functions."""
+        """Replaces the functions in `time`, in `timeit`, and in the user's modules that imported them."""
         originals: dict[object, object] = {
             function: _StandIn(function, instead)
             for function, instead in (

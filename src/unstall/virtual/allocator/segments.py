@@ -25,7 +25,7 @@ Observer = Callable[[TraceEntry], None]
 
 
 class Segments:
-    """All segments of one device. Updates the statistics when segments come and go."""
+    """All segments of one device. Updates the statistics when segments are allocated or freed."""
 
     def __init__(self, memory: DeviceMemory, statistics: Statistics, observer: Observer | None) -> None:
         self._memory = memory

@@ -62,9 +62,7 @@ class AllocatorSettings:
 
     @classmethod
     def parse(cls, text: str) -> AllocatorSettings:
-        """Parses "key:value,key:[a:1,b:2]". Raises ValueError, naming the key, if a key is unknown or a value is out of
-        range.
-        """
+        """Parses "key:value,key:[a:1,b:2]". Raises ValueError if a key is unknown or a value is out of range."""
         values = _pairs(text)
         large_segment = _megabytes(values, "large_segment_size_mb", default=LARGE_SEGMENT, at_least=11)
         smallest_split = large_segment // MIB

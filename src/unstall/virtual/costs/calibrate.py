@@ -84,8 +84,8 @@ def measure_hosts(chosen: Iterable[Case], deadline: float) -> dict[str, int]:
 
 
 def try_shapes(most: int = _USUAL_RANK) -> tuple[int, list[str]]:
-    """Runs all cases whose `rank` is at most `most` on the meta device, without a GPU. Returns (number of cases, error
-    messages).
+    """Runs all cases of the suite whose `rank` is at most `most` on the meta device, which needs no GPU. Returns
+    (number of cases, error messages).
     """
     pool = TensorPool("meta")
     wrong: dict[str, str] = {}

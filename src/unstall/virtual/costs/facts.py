@@ -20,8 +20,8 @@ _SIZES = tuple(1 << power for power in (9, 12, 14, 16, 18, 20, 22, 24, 26, 28))
 
 
 def measure_facts() -> dict[str, Any]:
-    """Measures the groups of figures, such as "copies" and "latencies". Returns the figures of each group by its name.
-    Leaves out a group whose measurement fails.
+    """Measures groups of figures, such as "copies" and "latencies". Returns the figures of each group by the group's
+    name. Leaves out a group whose measurement fails.
     """
     found: dict[str, Any] = {}
     for name, group in {

@@ -101,8 +101,8 @@ def _by_plain_loops(name: str, dims: tuple[int, ...]) -> bool:
 
 
 def _fresh(name: str, signature: Signature) -> tuple[TensorSpec, ...]:
-    """Returns the results for which the operator gets new pages from the operating system. These are large results that
-    are not pinned. An operator that writes to an operand (its name ends with "_", or it has an operand `out`) has none.
+    """Returns the results for which the operator gets new pages from the operating system: large results that are not
+    pinned. Returns () if the operator writes to an operand: its name ends with "_", or it has an operand `out`.
     """
     pinned = signature.name in _ALLOCATING and signature.value(_ALLOCATING[signature.name])
     if pinned or name.endswith("_") or signature.overload.endswith("out"):

@@ -48,7 +48,9 @@ class CaseObservation:
 
 
 def measure(cases: Iterable[Case], deadline: float, repeats: int = 3) -> Iterator[list[CaseObservation]]:
-    """Yields the observations chunk by chunk, until all cases are done or `time.monotonic()` passes `deadline`."""
+    """Measures the cases in chunks. Yields the observations of each chunk, until all cases are done or
+    `time.monotonic()` passes `deadline`.
+    """
     pool = TensorPool("cuda")
     flushed = torch.empty(_FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
     chunk: list[Case] = []
@@ -192,8 +194,8 @@ def device_events(profiler: profile) -> list[tuple[str, int]]:
 
 
 def fenced(events: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
-    """Groups (name, ns) events by the fence kernel before them. Each group has the events from one fence to the
-    next.
+    """Groups (name, ns) events. A group has the events between one fence kernel and the next. Events before the first
+    fence belong to no group.
     """
     groups: list[list[tuple[str, int]]] = []
     for name, duration in events:
@@ -212,7 +214,7 @@ def resolve(name: str) -> OpOverload:
 
 
 def split(built: Arguments) -> tuple[Arguments, dict[str, object]]:
-    """Returns (positional arguments, keyword arguments)."""
+    """Splits the arguments of a case into (positional arguments, keyword arguments)."""
     if built and isinstance(built[-1], dict):
         return built[:-1], built[-1]
     return built, {}

@@ -27,7 +27,9 @@ _BINDING_NS = 300
 
 
 class Tables:
-    """Measured calls by family and variant. Of several calls with the same dims, only the first is kept."""
+    """Measured calls, by family and variant (see `CallShape`). Of several calls with the same dims, only the first is
+    kept.
+    """
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}

@@ -180,7 +180,7 @@ class Costs(Protocol):
 
     @property
     def known_error(self) -> str:
-        """The prediction error on programs whose times are known, as a phrase for notes."""
+        """The prediction error on programs whose real times are known, as a phrase for notes."""
 
     def cost(self, signature: Signature) -> OperatorCost:
         """Returns the cost of one operator call. Called once for each distinct signature."""

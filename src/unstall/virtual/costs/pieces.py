@@ -33,9 +33,7 @@ class Piece:
 
 
 def pieces(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a call into the calls that CUDA runs for it, in order. Returns the call itself as the only piece if it is
-    not split.
-    """
+    """Splits a call into the calls that CUDA runs for it, in order. If the call is not split, it is its only piece."""
     split = _SPLIT.get(signature.name)
     return split(signature) if split else (Piece(signature),)
 
@@ -68,8 +66,8 @@ def without_bias(signature: Signature) -> tuple[Signature, Signature] | None:
 
 
 def in_one_format(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a convolution whose arguments differ in layout (NHWC or NCHW). Copies arguments into the input's layout
-    first, then runs the convolution on these copies.
+    """Splits a convolution whose arguments differ in layout (NHWC or NCHW). First copies arguments into the input's
+    layout, then runs the convolution on these copies.
     """
     backward = signature.name == "aten::convolution_backward"
     first = 1 if backward else 0
@@ -96,7 +94,7 @@ def _nhwc(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a sum or product whose result has another dtype than its input. Converts the whole input first. A float32
+    """Splits a sum or product whose result has another dtype than its input. First converts the whole input. A float32
     sum or product of half-precision values needs no conversion unless it is cumulative.
     """
     x, name = signature.tensor(0), signature.name.removeprefix("aten::")
@@ -110,8 +108,8 @@ def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _side_by_side(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """Returns a function that splits a call whose kernels need contiguous arguments. It copies the arguments at
-    `positions` that are not contiguous, then runs the call on the copies.
+    """Returns a function that splits a call whose kernels need contiguous arguments. The function first copies the
+    arguments at `positions` that are not contiguous, then runs the call on the copies.
     """
 
     def split(signature: Signature) -> tuple[Piece, ...]:
@@ -126,15 +124,15 @@ def _side_by_side(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _products(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a matrix product. Copies each factor that has neither contiguous rows nor contiguous columns first."""
+    """Splits a matrix product. First copies each factor that has neither contiguous rows nor contiguous columns."""
     factors = [(position, x) for position, x in enumerate(signature.inputs) if isinstance(x, TensorSpec)][-2:]
     laid = {position: _laid_out(x) for position, x in factors if len(x.sizes) >= 2 and layout(x) == "s"}
     return _copied(signature, laid)
 
 
 def _convolved(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """Returns a function that splits a convolution. It copies the arguments at `positions` that are neither NCHW nor
-    NHWC first.
+    """Returns a function that splits a convolution. The function first copies the arguments at `positions` that are
+    neither NCHW nor NHWC.
     """
 
     def split(signature: Signature) -> tuple[Piece, ...]:
@@ -149,8 +147,8 @@ def _convolved(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _zeroed(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """Returns a function that splits a call whose kernels add to the results. It fills the results with zeros, copies
-    the arguments at `positions` that are not contiguous, and then runs the call.
+    """Returns a function that splits a call whose kernels add to the results. The function fills the results with
+    zeros, copies the arguments at `positions` that are not contiguous, and then runs the call.
     """
 
     def split(signature: Signature) -> tuple[Piece, ...]:
@@ -280,8 +278,8 @@ def _laid_out(x: TensorSpec) -> TensorSpec:
 
 
 def _copied(signature: Signature, instead: dict[int, TensorSpec]) -> tuple[Piece, ...]:
-    """Splits a call into copies of some arguments and the call on these copies. `instead` has the copies by argument
-    position.
+    """Splits a call into copies of some arguments and the call on these copies. `instead` maps positions of arguments
+    to their copies.
     """
     copies = [
         Piece(Signature("aten::copy_", "", (to, signature.inputs[at], False), (to,)), (to.numel * to.item_bytes,))

@@ -53,7 +53,8 @@ class FirstCalls(msgspec.Struct, frozen=True):
 
 
 def measure_startup(orders: int) -> Startup:
-    """Measures what first uses cost. Starts `orders` processes, each of which calls the operators in another order.
+    """Measures what first uses of operators cost. Starts `orders` processes, each of which calls the operators in
+    another order.
 
     Raises:
         RuntimeError: The processes failed.
@@ -120,8 +121,8 @@ def _first_of(names: Collection[str], times: Times, place: Places) -> set[tuple[
 
 
 def _slow(taken: Mapping[int, int]) -> set[int]:
-    """Returns the processes in which an operator's first call loaded its module. These are the processes in which this
-    call took far longer than in the others, or all processes if it took long in all.
+    """Returns the processes in which an operator's first call loaded its module. If the call took far longer in some
+    processes than in others, returns these processes. If it took long in all processes, returns all.
     """
     times = sorted(taken.values())
     gaps = [(after / max(before, 1), at) for at, (before, after) in enumerate(pairwise(times[:-1]), 1)]
@@ -166,8 +167,8 @@ def _together(slow: Mapping[str, set[int]], place: Places, loading: Times) -> li
 
 
 def _calls_of_suite() -> dict[str, Call]:
-    """Returns one call of each operator of the suite, by operator: (operator with overload, arguments, keyword
-    arguments). Tensors are on the CPU.
+    """Returns one call of each operator of the suite, by the operator's name: (operator with overload, arguments,
+    keyword arguments). Tensors are on the CPU.
     """
     from unstall.virtual.costs.measure import split
     from unstall.virtual.costs.suite import TensorPool, cases

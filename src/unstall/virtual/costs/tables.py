@@ -64,7 +64,9 @@ class Estimate:
 
 
 class CostTable:
-    """The measured calls of one variant of a family. `measured_on` is the roofline of the measured GPU."""
+    """The measured calls of one variant of a family (see `CallShape`). `measured_on` is the roofline of the measured
+    GPU.
+    """
 
     def __init__(self, family: Family, variant: str, calls: Sequence[MeasuredCall], measured_on: Roofline) -> None:
         self._family, self._variant, self._calls, self._measured_on = family, variant, calls, measured_on
@@ -82,13 +84,13 @@ class CostTable:
     def ask(
         self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None, without: np.ndarray | None = None
     ) -> Estimate:
-        """Returns the estimate for a call on a GPU.
+        """Returns the estimated time of a call on a GPU.
 
         Args:
             dims: The call's value on each of the family's axes.
-            roofline: The GPU.
+            roofline: The roofline of the GPU.
             dtype: The call's dtype if it differs from the table's dtype, otherwise None.
-            without: A bool for each measured call. Calls with True are ignored.
+            without: A bool for each measured call. Ignores the calls for which it is True.
         """
         distances = np.sqrt(((self._places - self._place(np.array([dims], float))) ** 2).sum(1))
         if without is not None:
@@ -108,11 +110,12 @@ class CostTable:
         return Estimate(total, self._calls[nearest], float(distances[nearest]))
 
     def _hidden(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None, factor: float) -> float:
-        """Returns by how much a call's factor is smaller on another GPU, as a difference of logarithms.
+        """Returns how much to subtract from a call's factor on another GPU than the measured GPU. The factor is the
+        logarithm of the ratio between the call's time and its roofline time.
 
         A call may take longer than its memory traffic, because it has too few threads or computes too long. If the
-        other GPU's memory is slower relative to its multiprocessors, the call waits for the memory more. This hides a
-        part of the extra time.
+        other GPU's memory is slower relative to its multiprocessors, the memory traffic takes a larger part of the
+        call's time. Then it hides a part of the extra time.
         """
         own, _, rest = self._variant.partition(" ")
         flops, moved = self._family.work(f"{dtype or own} {rest}", dims)
@@ -140,11 +143,11 @@ class CostTable:
         return roofline.ns(*self._family.work(f"{dtype} {rest}", dims), dtype)
 
     def temporaries(self, dims: tuple[int, ...], answer: Estimate) -> tuple[int, ...]:
-        """Returns the bytes of each temporary allocation, scaled from the nearest call by the ratio of bytes moved.
-        Does not scale small allocations, because they hold counters.
+        """Returns the bytes of each temporary allocation of a call. Scales the bytes of the nearest measured call by
+        the ratio of bytes moved, except for small allocations, which hold counters.
 
         If the family's kernels may transpose tensors, assumes that an allocation holds the largest tensors that fit
-        into it. The remaining bytes hold sums over parts of the batch, so they scale with the weight alone.
+        into it. The remaining bytes hold sums over parts of the batch, so they scale with the size of the weight alone.
         """
         if answer.distance < _SAME:
             return answer.nearest.temporaries

@@ -46,7 +46,7 @@ class FaultRecord:
 
 
 class FaultLog:
-    """Collects the faults from the parts of a log. `ended` is the kind of device error that ended the program.
+    """Collects the faults of a log that arrives in parts. `ended` is the kind of device error that ended the program.
     `refusal` is the last request for memory that failed.
     """
 
@@ -64,8 +64,8 @@ class FaultLog:
         return len(self._raw)
 
     def add(self, records: np.ndarray, raw: Sequence[RawFault]) -> None:
-        """Adds the next part of the log: its records, and the new faults (`raw`), to which the records refer by
-        number.
+        """Adds the next part of the log: its records, and the details of its new faults (`raw`). The records refer to
+        faults by number.
         """
         self._raw += raw
         rows = np.flatnonzero(records["code"] >= LogCode.ASSERT)
@@ -88,8 +88,8 @@ class FaultLog:
 
 
 def of_error(error: BaseException, out_of_memory: type[BaseException]) -> Ended | None:
-    """Returns which device error is among `error` and the errors that caused it: a fault or full memory. Returns None
-    if there is no device error. `out_of_memory` is the class of torch's error for full memory.
+    """Returns which device error ended the program: a fault, full memory, or None if neither is `error` or one of its
+    causes. `out_of_memory` is the class of torch's error for full memory.
     """
     chain: BaseException | None = error
     for _ in range(_LONGEST_CHAIN):

@@ -30,8 +30,8 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One row of the table Faults. `call`, `replay` and `noticed` are records of the log, or -1 if there is no record.
-    The table has rows of host events in their place.
+    """One row of the timeline's table `Faults`, before log records are converted to host events. `call`, `replay` and
+    `noticed` are numbers of log records, or -1 if there is no record.
     """
 
     kind: FaultKind
@@ -56,9 +56,10 @@ def faults_table(
     Args:
         log: The faults.
         happened: The records of the log.
-        host_row: For each record, the row of Host of its call or of the operator around it, or -1 if there is none.
-        stream_row: Returns the row of Streams, given a device and a stream.
-        text: Returns the index of a text in the timeline.
+        host_row: For each log record, the index into the table `Host` of its call, or of the operator around it; -1 if
+            there is none.
+        stream_row: Returns the index of a stream in the table `Streams`, given (device, stream).
+        text: Returns the index of a text in the timeline's strings.
     """
     rows = [*_failed(log, happened), *_refused(log)]
 
@@ -79,8 +80,8 @@ def faults_table(
 
 
 def _failed(log: FaultLog, happened: Happened) -> list[_Row]:
-    """Returns a row for each assertion that failed. If a failed assertion ended the program, `ended` is True for the
-    one whose error Python got last.
+    """Returns a row for each assertion that failed in a kernel. If such a failure ended the program, `ended` is True
+    for the failure whose error Python got last.
     """
     faults = log.faults()
     last = max((fault.noticed for fault in faults), default=-1) if log.ended == Ended.FAULT else -1
@@ -109,13 +110,13 @@ def _refused(log: FaultLog) -> list[_Row]:
 
 
 def _captured(fault: FaultRecord, happened: Happened) -> int:
-    """Returns the record of the captured LAUNCH that fails, or -1 if the log does not have it."""
+    """Returns the log record of the captured launch whose work fails, or -1 if the log does not have it."""
     found = np.flatnonzero((happened.code == LogCode.LAUNCH) & (happened.a == fault.node))
     return int(found[0]) if len(found) else -1
 
 
 def _replay(fault: FaultRecord, happened: Happened) -> int:
-    """Returns the record of the graph launch in which captured work fails, or -1 if the log does not have it."""
+    """Returns the log record of the graph launch in which captured work fails, or -1 if the log does not have it."""
     before = slice(fault.record)
     launched = (happened.code[before] == LogCode.GRAPH_LAUNCH) & (happened.thread[before] == fault.thread)
     found = np.flatnonzero(launched)

@@ -46,10 +46,10 @@ def is_frame(timeline: Timeline) -> Bool:
 
 def slices_of(timeline: Timeline) -> FrameSlices:
     """Returns the spans of Python frames. A span lasts from the start of the frame's first event to the end of its last
-    event. Frames that the stacks of an operator and of the events inside it have in common appear once, outside the
-    operator.
+    event. For events inside an operator, leaves out the frames that the operator's own stack already has.
 
-    An annotation may begin in one frame and end in another. So it extends frames only around its begin and its end.
+    An annotation may begin in one frame and end in another. So only the moments of its begin and its end extend frames,
+    not the time in between.
     """
     host = timeline.host
     solid = host.kind != HostKind.ANNOTATION
@@ -84,8 +84,8 @@ def slices_of(timeline: Timeline) -> FrameSlices:
 
 
 def _borders(host: Host) -> tuple[I64, I64, I64]:
-    """Returns (rows of annotations, the ns before each annotation, the ns after each annotation). Frames enclose these
-    times too. Leaves out annotations next to which another event begins or ends.
+    """Returns (annotations, the ns before each annotation, the ns after each annotation). Frames enclose these times
+    too. Leaves out annotations next to which another event begins or ends.
     """
     taken = np.concatenate((host.start, host.end))
     rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & (host.stack >= 0))
@@ -95,7 +95,7 @@ def _borders(host: Host) -> tuple[I64, I64, I64]:
 
 
 def line_texts(timeline: Timeline) -> list[str]:
-    """Returns the name of each row of Lines in Kineto's format, such as "train.py(12): main"."""
+    """Returns the name of each line of the table `Lines` in Kineto's format, such as "train.py(12): main"."""
     lines, strings = timeline.lines, timeline.strings
     return [
         f"{strings[file]}({line}): {strings[function]}" if line >= 0 else strings[function]
@@ -104,7 +104,9 @@ def line_texts(timeline: Timeline) -> list[str]:
 
 
 class StackTexts(dict[int, list[str]]):
-    """Maps each row of Stacks to the names of its frames in Kineto's format, innermost first."""
+    """Maps each index into the table `Stacks` to the names of the stack's frames in Kineto's format, innermost
+    first.
+    """
 
     def __init__(self, timeline: Timeline) -> None:
         self._stacks, self._names = timeline.stacks, line_texts(timeline)
@@ -119,9 +121,9 @@ class StackTexts(dict[int, list[str]]):
 
 
 def _nodes(stacks: Stacks) -> I32:
-    """Returns the path of each row of Stacks from its outermost caller to the row itself.
+    """Returns the frames of each stack as indices into the table `Stacks`, outermost frame first.
 
-    The array has the shape (stacks, depth). It has rows of Stacks, padded with -1 at the end.
+    The array has the shape (stacks, depth). Shorter stacks are padded with -1 at the end.
     """
     depth = np.zeros(len(stacks), np.int32)
     for row, parent in enumerate(stacks.parent.tolist()):
@@ -135,7 +137,9 @@ def _nodes(stacks: Stacks) -> I32:
 
 
 def _common(chains: I32, stack: I32, outer: I32) -> I64:
-    """Returns how many frames each stack shares with the stack of the enclosing event, outermost frames first."""
+    """Returns, for each event, how many of its outermost frames its stack shares with the stack of the event
+    around it.
+    """
     alike = np.zeros(len(stack), np.int64)
     going = outer >= 0
     for level in range(chains.shape[1]):

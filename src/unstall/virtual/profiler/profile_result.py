@@ -269,7 +269,9 @@ def _of_host(timeline: Timeline, asked: Asked, devices: type[DeviceType]) -> Ite
 
 
 def _evaluated(timeline: Timeline) -> dict[int, int]:
-    """Maps each of autograd's evaluations of a node to the operator of this node. Both are rows of Host."""
+    """Maps each of autograd's events that evaluate a node to the event of this node's operator. Both are indices into
+    the table `Host`.
+    """
     host = timeline.host
     evaluates = np.array([text.startswith(_EVALUATES) for text in timeline.strings], np.bool_)
     rows = np.flatnonzero((host.forward >= 0) & (host.parent >= 0))

@@ -162,7 +162,7 @@ def _number(digits: str) -> int:
 
 
 def _lanes(timeline: Timeline) -> list[tuple[int, int]]:
-    """Returns (process id, thread id) of each row of Threads."""
+    """Returns (process id, thread id) of each thread of the timeline."""
     threads = timeline.threads
     return [
         (_number(timeline.strings[process]), _number(timeline.strings[thread]))
@@ -200,8 +200,8 @@ def _host(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _outermost(timeline: Timeline) -> I32:
-    """Returns the forward operator of each host event of a backward pass, as a row of Host. Returns -1 for an event
-    whose parent belongs to the same forward operator, and for events without a forward operator.
+    """Returns the forward operator of each host event of a backward pass, as an index into the table `Host`. Returns -1
+    for an event whose parent belongs to the same forward operator, and for events without a forward operator.
     """
     host = timeline.host
     outermost = host.forward.copy()
@@ -224,7 +224,9 @@ def _links(timeline: Timeline) -> Iterator[str]:
 
 
 def _stacks_of_operators(timeline: Timeline) -> dict[int, str]:
-    """Returns {host row: stack} of the operators outside any Python frame. Returns {} if the timeline has no frames."""
+    """Returns the stacks of the operators outside any Python frame, by index into the table `Host`. Returns {} if the
+    timeline has no frames.
+    """
     host = timeline.host
     framed = is_frame(timeline)
     if not framed.any():
@@ -243,7 +245,7 @@ def _call_category(name: str) -> str:
 
 
 def _frames(timeline: Timeline, text: Text) -> Iterator[str]:
-    """Yields Python frame events for a timeline that has only stacks."""
+    """Yields the Python frames of a timeline that has only stacks as trace events."""
     if is_frame(timeline).any():
         return
     names, lanes = line_texts(timeline), _lanes(timeline)
@@ -306,5 +308,5 @@ def _memory(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _lists(*columns: np.ndarray) -> list[list[int]]:
-    """Converts the columns into lists of Python numbers, which are faster to loop over."""
+    """Converts the columns into lists of Python numbers, because loops over lists are faster."""
     return [column.tolist() for column in columns]

@@ -29,7 +29,7 @@ _BY_OPERATOR = {
 
 
 def describe(signature: Signature) -> tuple[Family, CallShape] | None:
-    """Returns (family, shape): the family of the call's operator, and the call's shape along the axes of this family.
+    """Returns (family, shape) of a call: the family of its operator, and its shape along the axes of this family.
     Returns None for a call without tensors.
     """
     family = _BY_OPERATOR.get(signature.name)

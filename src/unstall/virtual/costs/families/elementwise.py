@@ -55,9 +55,7 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def _run(operands: tuple[TensorSpec, ...], out: TensorSpec) -> int:
-    """Returns the length in elements of the runs that are contiguous in memory, both in the result and in the
-    operands.
-    """
+    """Returns the number of elements that are contiguous in memory both in the result and in the operands."""
     run = 1
     for dim in sorted(range(len(out.sizes)), key=lambda dim: out.strides[dim]):
         if out.sizes[dim] == 1:

@@ -38,8 +38,8 @@ which elements are read four at a time.
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a reduction. Its variant contains a pattern, such as "KR", of kept (K) and reduced (R) dimensions,
-    outermost in memory first. Adjacent dimensions of the same kind are one letter.
+    """Describes the shape of a reduction. Its variant contains a pattern, such as "KR", of kept (K) and reduced (R)
+    dimensions, from the outermost in memory to the innermost. Adjacent dimensions of the same kind are one letter.
     """
     x = signature.tensor(0)
     if x is None:

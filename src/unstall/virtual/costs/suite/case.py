@@ -46,7 +46,7 @@ class TensorPool:
         self._used = 0
 
     def begin(self) -> None:
-        """Begins a new case, which can use the whole pool again."""
+        """Begins a new case, whose tensors can use the whole pool again."""
         self._used = 0
 
     def __call__(self, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
