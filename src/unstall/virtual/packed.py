@@ -73,8 +73,8 @@ def _packed(values: np.ndarray) -> _Column:
 
 
 def _above_least(values: np.ndarray) -> tuple[int, np.ndarray | None]:
-    """Returns (least, above): the least value, and each value minus the least value in the smallest dtype. `above` is
-    None if all values are equal.
+    """Returns (least, above): the least value, and the differences between the values and the least value in the
+    smallest dtype. `above` is None if all values are equal.
     """
     if not len(values):
         return 0, None

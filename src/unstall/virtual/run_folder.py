@@ -67,8 +67,8 @@ class RunFolder:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ignores the first Ctrl-C, because it would lose the run of a program that has already ended. A second Ctrl-C
-    works as usual.
+    """Ignores the first Ctrl-C inside the block, because it would lose the run of a program that has already ended. A
+    second Ctrl-C works as usual.
     """
     usual = signal.getsignal(signal.SIGINT)
     if usual in (None, signal.SIG_IGN) or threading.current_thread() is not threading.main_thread():

@@ -45,14 +45,12 @@ class Until:
 
 
 def ask(folder: Path, until: Until) -> None:
-    """Asks a program to end at `until`. `folder` is the folder of the program's run. Call this before the program
-    starts.
-    """
+    """Asks the program whose run is written to `folder` to end at `until`. Call this before the program starts."""
     (folder / _ASKED).write_text(json.dumps(asdict(until)))
 
 
 def stop_if_asked(machine: Machine, folder: Path) -> None:
-    """Ends the program at the time for which `ask` asked, if it was called for `folder`. Call this at the start of the
+    """Ends the program at the time that `ask` set for `folder`, if it was called. Call this at the start of the
     program.
     """
     try:

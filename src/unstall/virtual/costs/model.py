@@ -16,7 +16,7 @@ from unstall.virtual.costs.signature import Signature
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One device op of an operator. `name` is the real kernel's name."""
+    """One device op of an operator. `name` is the name of the real kernel."""
 
     name: str
     duration_ns: int
@@ -196,4 +196,4 @@ class Costs(Protocol):
         """
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
-        """Returns the duration of a copy in ns."""
+        """Returns the duration of a copy in ns. `pinned` tells whether the host memory is pinned."""

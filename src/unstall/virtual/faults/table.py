@@ -129,7 +129,7 @@ def _kind(raw: RawFault) -> FaultKind:
 
 
 def details_of(raw: RawFault) -> FaultDetails:
-    """Returns the details of a fault, given the shim's plain tuple."""
+    """Converts the shim's plain tuple into the details of a fault."""
     kernel, check, inputs, wrong = raw
     return FaultDetails(
         check=check,

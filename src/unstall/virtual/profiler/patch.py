@@ -160,7 +160,9 @@ class _Profiler:
 
 
 def _recalling(config: type[Any]) -> type[_Config]:
-    """Returns a subclass of torch's ProfilerConfig that keeps its arguments, which the original hides."""
+    """Returns a subclass of torch's ProfilerConfig that keeps its arguments as attributes. ProfilerConfig itself hides
+    them.
+    """
 
     class ProfilerConfig(config):  # type: ignore[misc]
         def __init__(self, *args: object) -> None:

@@ -8,8 +8,7 @@ _NOTHING = -1
 
 
 class LaneClocks:
-    """A vector clock for each lane and one for the host. They tell which work on other lanes has ended before a lane's
-    next work starts.
+    """A vector clock for each lane and one for the host. A lane is a stream, or a branch of a CUDA graph.
 
     `of[s][t]` is a position in the work of lane t. All work of lane t up to this position ends before lane s starts its
     next work. `of[s][s]` is unused, because a lane runs in order. All host threads share one clock, because a thread
@@ -26,8 +25,8 @@ class LaneClocks:
         self._launched: dict[int, list[int]] = {}
 
     def now(self, lane: int) -> list[int]:
-        """Returns the lane's clock for the work that the host submits next. This clock includes everything for which
-        the host has waited.
+        """Returns the clock of the lane for the work that the host submits next. The clock includes everything for
+        which the host has waited.
         """
         clock = self.of[lane]
         if self._known[lane] != self._waited:
@@ -40,7 +39,9 @@ class LaneClocks:
         self._events[event] = self._up_to(lane, position)
 
     def wait(self, event: tuple[int, int], lane: int) -> None:
-        """Makes the lane wait for the event's last record. Does nothing if the event was never recorded."""
+        """Makes the lane wait for the last time that the event was recorded. Does nothing if the event was never
+        recorded.
+        """
         if event in self._events:
             _join(self.of[lane], self._events[event])
 
@@ -62,8 +63,8 @@ class LaneClocks:
         _join(self.of[target], self._up_to(source, position))
 
     def begin_launch(self, graph: int, own: tuple[int, ...], lane: int, position: int) -> None:
-        """Begins a graph launch. As in CUDA, the graph's lanes wait for the launching lane and for the graph's previous
-        launch.
+        """Begins a graph launch. As in CUDA, the lanes in `own`, which belong to the graph, wait for the launching lane
+        and for the previous launch of the graph.
         """
         if graph in self._launched:
             _join(self.of[lane], self._launched[graph])
@@ -71,7 +72,7 @@ class LaneClocks:
             self.hand_over(lane, part, position)
 
     def end_launch(self, graph: int, own: tuple[int, ...], lane: int, position: int) -> None:
-        """Ends a graph launch: the launching lane waits for all of the graph's lanes."""
+        """Ends a graph launch. The launching lane waits for the lanes in `own`, which belong to the graph."""
         for part in own:
             self.hand_over(part, lane, position)
         self._launched[graph] = self._up_to(lane, position)

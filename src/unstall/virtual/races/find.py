@@ -43,7 +43,9 @@ def find_races(
 
 
 class _Walk:
-    """One pass over the schedule. Keeps each lane's last write and last read of each segment."""
+    """One pass over the schedule of a log. Keeps the last write and the last read of each memory segment by each
+    lane.
+    """
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ Part = tuple[int, int, dict[int, Use], bool]
 
 @dataclass(slots=True)
 class _Leftover:
-    """A use of memory that may still go on after the memory was freed."""
+    """A use of memory that may still be running after the memory was freed."""
 
     use: Use
     wrote: bool
@@ -41,8 +41,8 @@ class _Leftover:
 
 
 class Reuse:
-    """Follows the frees and the first uses of allocations in one pass over the log. Finds uses of the same memory by
-    two allocations that are not synchronized.
+    """Follows the frees and the first uses of allocations in one pass over the log. Finds uses of the same memory
+    through two allocations that are not synchronized.
     """
 
     def __init__(
@@ -68,18 +68,20 @@ class Reuse:
         self._allocated = dict(zip(records["a"][allocating].tolist(), lanes.position[allocating].tolist(), strict=True))
 
     def uses_stream(self, allocation: int, lane: int) -> None:
-        """Notes a call of record_stream, so that the block is not reused until the stream is done with the block."""
+        """Called for record_stream. The allocator does not reuse the block until the stream is done with it."""
         self._other_streams.setdefault(allocation, set()).add(lane)
 
     def freed(self, allocation: int, home: int, position: int, parts: list[Part]) -> None:
-        """Notes that an allocation is freed. Keeps each use of the allocation that may still go on while its home
-        stream reuses the memory.
+        """Called when an allocation is freed. Keeps each use of the allocation that may still be running when its
+        memory is reused.
 
         Args:
-            allocation: The allocation.
-            home: The lane of the home stream. This lane can reuse the memory after the free.
-            position: The position of the free.
-            parts: (offset, bytes, uses by lane, whether they are writes) of each part of the allocation that was used.
+            allocation: The number of the allocation.
+            home: The lane of the stream on which it was allocated. Work on this lane can reuse the memory after the
+                free.
+            position: The position of the free in the order of the work.
+            parts: (offset, bytes, uses by lane, whether the uses are writes) of each part of the allocation that was
+                used.
         """
         address = self._address(allocation)
         held_back = self._other_streams.pop(allocation, set())
@@ -98,8 +100,8 @@ class Reuse:
         self.ordered(position)
 
     def ordered(self, position: int) -> None:
-        """Called after a synchronization. Notes, for each use of freed memory that may still go on, which lanes wait
-        for this use before their work from `position` on.
+        """Called after a synchronization. For each use of freed memory that may still be running, notes which lanes
+        wait for it before their work from `position` on.
         """
         for leftover in list(self._pending):
             use = leftover.use
@@ -110,15 +112,17 @@ class Reuse:
                 self._pending.remove(leftover)
 
     def emptied(self, position: int) -> None:
-        """Notes that the cache was emptied. cudaFree waits for all earlier work, so no earlier use still goes on."""
+        """Called when the cache was emptied. cudaFree waits for all earlier work, so no earlier use is still
+        running.
+        """
         for leftover in self._pending:
             leftover.until = [min(known, position) for known in leftover.until]
         self._pending.clear()
         self._emptied = position
 
     def used(self, use: Use, allocation: int, home: int, offset: int, size: int, wrote: bool) -> None:
-        """Notes a use of an allocation. Adds a race if this is the first use by a lane other than `home`, and this lane
-        has not waited for an earlier use of the same memory on `home`.
+        """Called for each use of an allocation. Adds a race if this is the first use by a lane other than `home`, and
+        this lane has not waited for an earlier use of the same memory on `home`.
         """
         if home < 0 or use.lane == home or use.launch >= 0 or (allocation, use.lane) in self._claimed:
             return
@@ -167,7 +171,7 @@ class Reuse:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Index:
-    """Uses of memory with known addresses, sorted by position. Captured uses are left out."""
+    """Uses of memory whose addresses are known, sorted by position. Leaves out captured uses."""
 
     position: I64
     record: I64
@@ -193,7 +197,7 @@ class _Index:
         )
 
     def within(self, first: int, last: int, address: int, size: int) -> I64:
-        """Returns the rows with a position in [first, last) that overlap the address range."""
+        """Returns the rows of uses that overlap the address range and have a position in [first, last)."""
         low, high = np.searchsorted(self.position, (first, last)).tolist()
         touches = (self.start[low:high] < address + size) & (self.end[low:high] > address)
         found: I64 = low + np.flatnonzero(touches)

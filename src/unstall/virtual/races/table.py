@@ -15,9 +15,9 @@ def races_table(races: Sequence[Race], host_row: I32, stream_row: Callable[[int,
 
     Args:
         races: The races of the log.
-        host_row: For each record, the row of Host of its call or of the operator around it, or -1 if there is none. A
-            graph node without a row gets the row of the graph's launch.
-        stream_row: Returns the row of Streams, given a device and a stream.
+        host_row: For each log record, the index into the table `Host` of its call, or of the operator around it; -1 if
+            there is none. For a graph node without an event of its own, the event of the graph's launch is used.
+        stream_row: Returns the index of a stream in the table `Streams`, given (device, stream).
     """
 
     def row_of(access: Access) -> int:

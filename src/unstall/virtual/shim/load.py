@@ -32,7 +32,7 @@ def load(devices: int = 1, numerics: str = "real", simulator: object | None = No
     Args:
         devices: The number of virtual GPUs.
         numerics: "real" to compute all values, or "skip" to compute only shapes of large tensors.
-        simulator: What the shim asks for the answers of the virtual GPU, such as the times of events.
+        simulator: The simulator that the shim asks, for example, whether an event is done.
 
     Raises:
         VirtualGpuError: torch is imported already, or the shim cannot run here.

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A point of the simulation, as the state that `since` compares with a later state.
+    """A point of the simulation, from which `since` counts.
 
     Attributes:
         ops: The number of device ops in the history.
         changes: The number of changes of allocated memory in the history.
-        reserved: The reserved bytes of each device.
+        reserved: The bytes that the caching allocator has reserved on each device.
     """
 
     ops: int = 0
@@ -42,7 +42,7 @@ class Counts:
 
 
 def mark(simulation: Simulation) -> Mark:
-    """Returns a mark at the current end of the simulation."""
+    """Returns a mark at the point up to which the log is simulated."""
     requests = simulation.requests
     return Mark(
         ops=simulation.history.ran.length,

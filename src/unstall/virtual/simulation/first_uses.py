@@ -18,8 +18,6 @@ from unstall.virtual.simulation.recipes import RuntimeCall
 
 @dataclass
 class _Loaded:
-    """What one device has loaded."""
-
     modules: set[int | str] = field(default_factory=set)
     kernels: set[str] = field(default_factory=set)
     calls: Counter[str] = field(default_factory=Counter)

@@ -20,13 +20,13 @@ _MAIN_THREAD = 0
 
 
 class Moment(NamedTuple):
-    """The moment when a thread reads its clock, as a record would have it.
+    """The moment when a thread reads its clock.
 
     Attributes:
         thread: The number of the thread.
-        stack: The number of its stack.
-        host_ns: CLOCK_MONOTONIC.
-        computing_ns: How long the thread computed tensor values since its last record.
+        stack: The number of its stack in the log.
+        host_ns: The time of CLOCK_MONOTONIC.
+        computing_ns: How long the thread computed tensor values since its last log record.
     """
 
     thread: int
@@ -36,7 +36,7 @@ class Moment(NamedTuple):
 
 
 class HostClock(Protocol):
-    """Computes how long the host worked before each record and before each read of the clock."""
+    """Computes how long the host worked before each log record and before each read of the clock."""
 
     scale: float
     """What it multiplies measured times by."""
@@ -47,8 +47,8 @@ class HostClock(Protocol):
         """Adds the log's next stacks. Stacks are numbered in the order in which they are added."""
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
-        """Returns, for each record, how long the host worked since the previous record of the same thread, in ns. Must
-        be called with the records in order.
+        """Returns, for each log record, how long the host worked since the previous record of the same thread, in ns.
+        Must be called with the records in order.
 
         Args:
             records: The next records of the log.
@@ -58,24 +58,24 @@ class HostClock(Protocol):
         """
 
     def read(self, moment: Moment) -> int:
-        """Returns how long the host worked since the thread's last record or read, in ns. Call it once all records are
-        known.
+        """Returns how long the host worked since the thread's last log record or read, in ns. Call it once all records
+        are known.
         """
 
     def leave_out(self, thread: int, ns: int) -> None:
-        """Excludes `ns` of real time from the thread's work since its last record or read, because the simulation took
-        them.
+        """Excludes `ns` of real time from the thread's work since its last log record or read, because the simulation
+        took this time.
         """
 
     def unmodelled(self) -> dict[tuple[int, int], int]:
-        """Returns the real time, in ns, of host work for which the clock did not advance. The keys are (stack before
-        the work, stack after the work); a stack is -1 if it is unknown.
+        """Returns the real time of host work for which the clock did not advance, in ns. The keys are (stack before the
+        work, stack after the work), where -1 stands for an unknown stack.
         """
 
 
 class ModelledHost:
-    """Computes host work from the costs alone, so a program always takes the same time. Charges for records, and for
-    Python code between two records of a thread. Operators that the thread did not call recently cost extra, because
+    """Computes host work from the costs alone, so a program always takes the same time. Charges for log records, and
+    for Python code between two records of a thread. Operators that the thread did not call recently cost extra, because
     their code has left the CPU caches.
 
     Code that is not modelled (loops, NumPy, other libraries) costs nothing. `unmodelled` has the real time that it took
@@ -132,7 +132,7 @@ class ModelledHost:
         self._unmodelled[before, after] = self._unmodelled.get((before, after), 0) + ns
 
     def _charge_python(self, work: I64, before: I64, stack: I64) -> None:
-        """Adds the cost of the Python code between two records of a thread."""
+        """Adds the cost of the Python code between two log records of a thread to `work`."""
         moved = np.flatnonzero((stack != before) & (stack >= 0) & (before >= -1))
         if not len(moved):
             return
@@ -141,7 +141,7 @@ class ModelledHost:
         work[moved] += cost[which]
 
     def _nested(self, records: np.ndarray) -> Bool:
-        """Returns, for each record, whether it is inside an operator of its thread."""
+        """Returns, for each log record, whether it is inside an operator of its thread."""
         code, thread = records["code"], records["thread"]
         step = (code == LogCode.OP_BEGIN).astype(np.int64) - (code == LogCode.OP_END)
         result = np.zeros(len(records), np.bool_)
@@ -182,8 +182,8 @@ def passed(before: Stack, after: Stack) -> tuple[int, int]:
 
 
 class Lately:
-    """Finds, for each record, whether its thread wrote a record with the same code and operator within its last
-    `within` records. Records must come in log order.
+    """Finds, for each log record, whether one of the last `within` records of its thread had the same code and
+    operator. Records must come in the order of the log.
     """
 
     def __init__(self, within: int) -> None:
@@ -212,7 +212,9 @@ class Lately:
 
 
 class MeasuredHost:
-    """Uses the measured time on this host, without the time that was spent computing tensor values and simulating."""
+    """Uses the measured time on this host. Excludes the time in which tensor values were computed, and that of the
+    simulation.
+    """
 
     not_charged_ns = 0
 
@@ -250,8 +252,8 @@ class MeasuredHost:
         return {}
 
     def _take_left_out(self, thread: np.ndarray) -> I64:
-        """Returns, for each record, the ns of real time to exclude from the work before it. All that `leave_out`
-        excluded for a thread is at the thread's first record.
+        """Returns, for each log record, the ns of real time to exclude from the work before it. The first record of
+        each thread gets all that `leave_out` excluded for this thread.
         """
         ns = np.zeros(len(thread), np.int64)
         for number in list(self._left_out):
@@ -305,10 +307,10 @@ class MixedHost:
 
 
 def _previous(thread: np.ndarray, values: I64, last: dict[int, int], none: int) -> I64:
-    """Returns, for each record, the value of the previous record of its thread, or `none` if the thread has no previous
-    record.
+    """Returns, for each log record, the value of the previous record of its thread, or `none` if the thread has no
+    previous record.
 
-    `last` has each thread's last value before these records. It is updated to the values after them.
+    `last` has the last value of each thread before these records. It is updated to the values after them.
     """
     before = np.empty_like(values)
     if not len(values):

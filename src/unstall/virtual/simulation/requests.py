@@ -36,7 +36,9 @@ class Refusal:
 
 
 class DriverCalls(Protocol):
-    """The allocator's calls into the driver. They are inserted right before the record that caused them."""
+    """The driver calls that the caching allocator makes. They are inserted right before the log record that caused
+    them.
+    """
 
     def device_malloc(self, device: int) -> None:
         """Makes the host call cudaMalloc."""
@@ -111,7 +113,7 @@ class Requests:
     def take_changes(self) -> np.ndarray:
         """Returns the changes of allocated memory since the last call, as an int64 array of shape (changes, 4).
 
-        The columns are the number of the record, the device, the bytes allocated (negative if freed), and the bytes
+        The columns are the number of the log record, the device, the bytes allocated (negative if freed), and the bytes
         that the device's allocator has reserved after the change.
         """
         taken, self._changes = self._changes, []
@@ -123,7 +125,7 @@ class Requests:
         return taken
 
     def take_refusals(self) -> list[Refusal]:
-        """Returns the requests refused since the last call."""
+        """Returns the requests that failed since the last call."""
         taken, self._refusals = self._refusals, []
         return taken
 
@@ -135,7 +137,7 @@ class Requests:
             self._placed.append((allocation, block.address, block.size))
 
     def free(self, record: int, allocation: int) -> None:
-        """Frees an allocation. Does nothing if the allocation was refused or is unknown."""
+        """Frees an allocation. Does nothing if the allocation failed or is unknown."""
         held = self._blocks.pop(allocation, None)
         if held is not None:
             self._give_back(record, *held)

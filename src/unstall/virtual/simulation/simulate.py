@@ -29,7 +29,9 @@ _NO_RECORDED = np.zeros((0, 5), np.int32)
 
 
 class Simulation:
-    """The simulation of a log that arrives in batches. The engine, the allocators and the captures hold its state."""
+    """The simulation of a log that arrives in batches of records. The engine, the allocators and the captures hold its
+    state.
+    """
 
     def __init__(
         self, costs: Costs, clock: HostClock, *, devices: int = 1, settings: str = "", warm: bool = False
@@ -70,7 +72,9 @@ class Simulation:
         return self.server.requests
 
     def know(self, signatures: Sequence[RawSignature], stacks: Sequence[Stack]) -> None:
-        """Adds the log's next signatures and stacks. Both are numbered in the order in which they are added."""
+        """Adds the next operator signatures and stacks of the log. Both are numbered in the order in which they are
+        added.
+        """
         for raw in signatures:
             self.actions.know(raw)
         self.clock.know(stacks)
@@ -88,12 +92,12 @@ class Simulation:
         self.history.allocated.append(**dict(zip(("record", "device", "size", "reserved"), columns, strict=True)))
 
     def clear_workspaces(self) -> None:
-        """Frees cuBLAS's workspaces after the last record."""
+        """Frees the workspaces of cuBLAS after the last log record."""
         self.requests.clear_workspaces(max(self.history.happened.length - 1, 0))
 
     def is_behind(self, thread: int) -> bool:
-        """Returns whether the thread's clock may be too early until the thread writes its next record, because it
-        waited for another thread.
+        """Returns whether the thread's clock may be too early until the thread's next log record. This is so if the
+        thread is new, or waited for another thread.
         """
         return self._turns.is_behind(thread)
 
@@ -102,18 +106,20 @@ class Simulation:
         return (self._engine.clock(thread) if thread < self._simulated_threads else 0) + self._owed.get(thread, 0)
 
     def spend(self, thread: int, ns: int) -> None:
-        """Adds `ns` to a thread's clock before its next record."""
+        """Adds `ns` to a thread's clock before its next log record."""
         self._owed[thread] = self._owed.get(thread, 0) + ns
 
     def ask(self, thread: int, event: int) -> None:
-        """Delays `thread` until the event's record has reached the device. Does nothing if `thread` recorded the event
-        itself.
+        """Delays `thread` until the call that recorded the event has reached the device. Does nothing if `thread`
+        itself recorded the event.
         """
         if self._handed.to(thread, event) and event in self.arrived:
             self.spend(thread, max(0, self.arrived[event] - self.now(thread)))
 
     def when_done(self, event: int) -> int | None:
-        """Returns the ns at which the event's last record is done, or None if the event was never recorded."""
+        """Returns when the event is done, in ns, or None if the event was never recorded. Counts the last time that it
+        was recorded.
+        """
         instruction = self.events.get(event)
         return None if instruction is None else self._engine.marked(instruction)
 
@@ -126,8 +132,8 @@ class Simulation:
             self.arrived.pop(event, None)
 
     def when_passed(self, event: int) -> int | None:
-        """Returns the device's timestamp of an event in ns, or None if the event was never recorded. At that time, the
-        event is done and its record has reached the device.
+        """Returns the timestamp that the device gives an event, in ns, or None if the event was never recorded. From
+        this time on, cudaEventQuery finds the event done.
         """
         instruction = self.events.get(event)
         if instruction is None:
@@ -141,8 +147,8 @@ class Simulation:
         return self._engine.done(row) if known and row is not None else 0
 
     def run(self, batch: LogBatch, until: int) -> None:
-        """Simulates the batch's records before row `until`, and the driver calls that are inserted before these
-        records.
+        """Simulates the batch's log records before row `until`, together with the driver calls that are inserted before
+        them.
         """
         first = batch.simulated
         if until <= first:
@@ -287,7 +293,7 @@ class Simulation:
         history.happened.append(**{name: records[name] for name in ("code", "thread", "stack", "id", "a", "b")})
 
     def _pay(self, thread: np.ndarray) -> I64:
-        """Returns, for each record, the ns that `spend` added to its thread's clock before it."""
+        """Returns, for each log record, the ns that `spend` added to its thread's clock before it."""
         owed = np.zeros(len(thread), np.int64)
         for number in [number for number in self._owed if self._owed[number]]:
             mine = np.flatnonzero(thread == number)
@@ -298,11 +304,11 @@ class Simulation:
     def _resolve(
         self, event: I64, position: I64, code: np.ndarray, row_code: np.ndarray, target: I64, base: int
     ) -> dict[int, int]:
-        """Finds the instruction that recorded the event of each wait, and writes it to `target`. Turns a wait for an
-        event that was never recorded into a plain call.
+        """Finds the instruction that recorded the event of each wait, and writes its number to `target`. Turns a wait
+        for an event that was never recorded into a plain call.
 
         Returns:
-            {event: instruction}: the last record of each event that the program recorded in this batch.
+            {event: instruction that last recorded it} for each event that the program recorded in this batch.
         """
         now: dict[int, int] = {}
         for row in np.flatnonzero(event).tolist():
@@ -322,7 +328,9 @@ class Simulation:
         return now
 
     def _streams_of(self, code: np.ndarray, of_row: I64, device: I64, stream: I64) -> np.ndarray:
-        """Returns the stream row of each instruction. For a wait for a device, this is the device's index."""
+        """Returns the row in `StreamRows` of each instruction's stream. Returns the device's index for a wait for a
+        device, and -1 for an instruction without a stream.
+        """
         result = np.full(len(code), -1, np.int32)
         on_stream = np.flatnonzero(_ON_STREAM[code])
         rows = of_row[on_stream]
@@ -337,6 +345,8 @@ _OF_EVENTS = chosen(LogCode.EVENT_RECORD, LogCode.EVENT_WAIT, LogCode.SYNC_EVENT
 
 
 def _events(records: np.ndarray, captured: Bool) -> I64:
-    """Returns the event that each record records or waits for, or 0 for captured records and those without an event."""
+    """Returns the event that each log record records or waits for. Returns 0 for captured records and for records
+    without an event.
+    """
     events: I64 = np.where(_OF_EVENTS[records["code"]] & ~captured, records["a"], 0)
     return events

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Simulator:
-    """Answers the program's queries to the virtual GPU. Before each answer, simulates everything that was logged so
+    """Answers the program's queries to the virtual GPU. Before each answer, simulates everything that is in the log so
     far.
     """
 
@@ -69,7 +69,7 @@ class Simulator:
             self._set_headroom(device)
 
     def cuda_begins(self) -> None:
-        """Called when the program initialises CUDA, which reads the environment variables of CUDA once."""
+        """Called when the program initialises CUDA. Reads the environment variables that CUDA reads at this time."""
         self.simulation.actions.launches_block = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
 
     def drain(self) -> None:
@@ -112,7 +112,7 @@ class Simulator:
             raise
 
     def _know(self) -> None:
-        """Takes in new signatures, stacks and names."""
+        """Adds the new signatures, stacks and names of the log."""
         signatures = self._source.signatures(self._signatures)
         self._signatures += len(signatures)
         stacks = self._source.stacks(len(self.stacks))
@@ -123,7 +123,7 @@ class Simulator:
 
     def _refuse(self, allocation: int, error: OutOfMemoryError) -> None:
         """Tells the program that an allocation failed. If `make_room` waits for this allocation, it raises the error.
-        Otherwise the program's next call raises the error.
+        Otherwise the program's next call to the device raises the error.
         """
         if allocation and allocation == self._asked:
             self._refusal = error
@@ -164,7 +164,9 @@ class Simulator:
             return self._foresight.request(self._source.this_thread(), device, stream, size_bytes)
 
     def largest_cached(self, device: int, stream: int) -> tuple[int, int]:
-        """Returns the bytes of a stream's largest cached blocks, as of the last query; see `CachingAllocator`."""
+        """Returns the bytes of a stream's largest cached blocks, as `CachingAllocator.largest_cached` does, at the time
+        of the last query.
+        """
         with self._lock:
             return self.simulation.requests.allocator(device).largest_cached(stream)
 
@@ -199,7 +201,7 @@ class Simulator:
             return self.simulation.now(self._spend(0))
 
     def make_room(self, device: int, size_bytes: int, allocation: int) -> None:
-        """Simulates a logged allocation that might not fit. If the allocation fails, raises torch.OutOfMemoryError with
+        """Simulates an allocation that is in the log and might not fit. If it fails, raises torch.OutOfMemoryError with
         torch's message.
         """
         with self._lock:
@@ -213,8 +215,8 @@ class Simulator:
             self._set_headroom(device)
 
     def event_done(self, event: int) -> bool:
-        """Implements cudaEventQuery. Returns whether the event's last record is done. Returns True if the event was
-        never recorded.
+        """Implements cudaEventQuery. Returns whether the event is done. Returns True if the event was never
+        recorded.
         """
         with self._lock:
             thread = self._spend(self.costs.host.event_query)
@@ -323,8 +325,8 @@ class Simulator:
             return counts.since(self.simulation, mark)
 
     def race_mark(self) -> int:
-        """Returns a number that stands for the current point of the program. A range between two such numbers selects
-        races in `timeline`.
+        """Returns a number that stands for the current point of the program. `timeline` takes a range between two such
+        numbers.
         """
         with self._lock:
             self._up_to_date()
@@ -355,7 +357,7 @@ class Simulator:
     def _spend(self, ns: int) -> int:
         """Brings the calling thread's clock up to date and adds `ns` to it. Returns the thread's number.
 
-        Simulates the log, and adds the host's work since the last record. A thread without records begins after
+        Simulates the log, and adds the host's work since the last log record. A thread without records begins after
         everything that is simulated so far.
         """
         thread, clock = self._source.this_thread(), self.simulation.clock

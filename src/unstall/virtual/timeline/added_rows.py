@@ -22,11 +22,11 @@ def with_host_rows(
     Args:
         timeline: The timeline.
         kind: The kind of all added events.
-        thread: The row of Threads of each event.
+        thread: The index of each event's thread in the table `Threads`.
         start: The start of each event in ns.
         end: The end of each event in ns.
         names: The name of each event.
-        stack: The row of Stacks of each event, or -1.
+        stack: The index of each event's stack in the table `Stacks`, or -1.
     """
     count = len(start)
     none = np.full(count, -1, np.int32)

@@ -51,8 +51,9 @@ class HostRows:
     Attributes:
         host: The events.
         waits: The waits among them.
-        row_of: The row of each instruction's event, or -1 if it has none.
-        by_record: The row of each record's event, or of the innermost event around the record; -1 if there is neither.
+        row_of: The index into `host` of each instruction's event, or -1 if it has none.
+        by_record: The index into `host` of each log record's event, or of the innermost event around the record; -1 if
+            there is neither.
     """
 
     host: Host
@@ -69,10 +70,10 @@ def host_rows(
     Args:
         happened: The records of the log.
         done: The simulated instructions.
-        stack: The row of Stacks of each record.
-        name_of: The text index of each name in the log.
-        call_names: The text index of the name of each runtime call.
-        sleep: The text index of SLEEP's name.
+        stack: The index into the table `Stacks` of each record's stack.
+        name_of: The index of each name of the log in the timeline's strings.
+        call_names: The index of each runtime call's name in the timeline's strings.
+        sleep: The index of the name of sleeps in the timeline's strings.
     """
     begins, ends, kinds = _spans(happened)
     last = np.searchsorted(done.record, np.arange(len(happened.code)), side="right") - 1
@@ -130,8 +131,8 @@ def host_rows(
 
 
 def _by_record(happened: Happened, host: Host, record: I64, closed: I64) -> I32:
-    """Returns the innermost event around each record on its thread, or -1 if there is none. Event i is open from record
-    `record[i]` to record `closed[i]`.
+    """Returns the index of the innermost event around each log record on its thread, or -1 if there is none. Event i is
+    open from record `record[i]` to record `closed[i]`.
     """
     width = len(happened.code) + 1
     keys = np.maximum.accumulate(host.thread * np.int64(width) + record)
@@ -143,8 +144,8 @@ def _by_record(happened: Happened, host: Host, record: I64, closed: I64) -> I32:
 
 
 def _spans(happened: Happened) -> tuple[I64, I64, I8]:
-    """Returns (begins, ends, kinds) of all operators and annotations: the records that begin them, the records that end
-    them (-1 if still open), and the kinds of their events.
+    """Returns (begins, ends, kinds) of all operators and annotations: the log records that begin them, the log records
+    that end them (-1 if still open), and the kinds of their events.
     """
     parts: list[tuple[I64, I64, I8]] = []
     for opens, closes, kind in _SPANS:

@@ -68,7 +68,7 @@ def _with_host(timeline: Timeline, kept: Bool) -> Timeline:
 
 
 def _faults(faults: Faults, kept: Bool, row: I32) -> Faults:
-    """Returns the faults of work that kept host events launched, and of work whose launch is unknown."""
+    """Keeps the faults of work that kept host events launched, and of work whose launch is unknown."""
     launched = np.where(faults.replay >= 0, faults.replay, faults.call)
     mine = (launched < 0) | kept[launched] if len(kept) else launched < 0
     faults = rows_of(faults, mine)
@@ -76,6 +76,6 @@ def _faults(faults: Faults, kept: Bool, row: I32) -> Faults:
 
 
 def _numbers(kept: Bool) -> I32:
-    """Returns the new number of each row, and -1 as the last element, so that row -1 maps to -1."""
+    """Returns the new number of each row. The array ends with one more -1, so that row -1 maps to -1."""
     numbers = np.where(kept, np.cumsum(kept) - 1, -1)
     return np.append(numbers, -1).astype(np.int32)

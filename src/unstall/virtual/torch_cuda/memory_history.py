@@ -26,7 +26,7 @@ ACTIONS = {
 
 
 class MemoryHistory:
-    """The memory history of torch: whether it is on, which actions are recorded, and the entries, without Python
+    """torch's history of the allocator: whether it is on, which actions it records, and its entries, without Python
     stacks.
     """
 

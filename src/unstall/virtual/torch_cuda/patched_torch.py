@@ -40,7 +40,7 @@ GLOO = (
 
 
 class StorageShim(Protocol):
-    """The part of the shim that this module uses."""
+    """The methods of the shim that this module uses."""
 
     def resize_storage(self, storage: torch.UntypedStorage, bytes: int) -> None: ...
 
@@ -113,8 +113,8 @@ def make_storages(module: ModuleType, shim: StorageShim) -> None:
 
 
 def log_host_reads(module: ModuleType, shim: StorageShim) -> None:
-    """Logs `Tensor.tolist`, because it reads the values. Does not log `Tensor.numpy`, because it only shares the
-    memory.
+    """Logs calls of `Tensor.tolist`, because they read the tensor's values. Does not log `Tensor.numpy`, because it
+    only shares the memory.
     """
     tolist = module.Tensor.tolist
 

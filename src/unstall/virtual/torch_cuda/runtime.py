@@ -162,7 +162,7 @@ class Runtime:
 
     @property
     def devices(self) -> tuple[DeviceProperties, ...]:
-        """The attached devices, or H200s if none are attached. Raises ValueError if the shim has another number of
+        """The attached devices, or H200s if none are attached. Raises ValueError if the shim has a different number of
         devices.
         """
         count = self.shim.device_count()

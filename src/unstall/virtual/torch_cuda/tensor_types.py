@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class TypesShim(Protocol):
-    """The part of the shim that this module uses."""
+    """The methods of the shim that this module uses."""
 
     def make_tensor_type(self, type: type) -> bool:
         """Makes the type create tensors. Returns False if the shim does not know the layout of this torch's types."""
@@ -17,8 +17,8 @@ class TypesShim(Protocol):
 
 
 def make_tensor_types(module: ModuleType, shim: TypesShim) -> None:
-    """Makes the types create tensors of the virtual GPU, and makes `torch.set_default_tensor_type` accept these
-    types.
+    """Makes types such as `torch.cuda.FloatTensor` create tensors of the virtual GPU, and makes
+    `torch.set_default_tensor_type` accept them.
     """
     dense = [kind for kind in module._tensor_classes if kind.__module__ == "torch.cuda"]
     made = {kind for kind in dense if shim.make_tensor_type(kind)}
