@@ -176,7 +176,7 @@ class Waits:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Threads:
-    """Host threads, sorted by the indices of their `process` text, then of their `thread` text."""
+    """Host threads, sorted by the columns `process` and `thread`."""
 
     process: I32  # text of the process id
     thread: I32  # text of the thread id
@@ -199,7 +199,7 @@ class Streams:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Lines:
-    """Source lines: each (file, line, function) occurs once."""
+    """Source lines. Each (file, line, function) occurs once."""
 
     file: I32  # text; the path as recorded, which torch strips of its `sys.path` prefix
     line: I32  # -1 for built-in functions and modules

@@ -26,7 +26,7 @@ _WITH_TIMERS = ("Timer", "timeit", "repeat")  # in timeit: their default timers 
 
 
 class Clock(Protocol):
-    """The virtual host clock."""
+    """The virtual clock of the host, as the program reads it."""
 
     def now_ns(self) -> int:
         """Returns the ns since the clock began. Never decreases."""

@@ -48,7 +48,7 @@ class CaseObservation:
 
 
 def measure(cases: Iterable[Case], deadline: float, repeats: int = 3) -> Iterator[list[CaseObservation]]:
-    """Measures the cases in chunks. Yields the observations of each chunk, until all cases are done or
+    """Measures the cases in chunks, and yields the observations of each chunk. Stops when all cases are done, or when
     `time.monotonic()` passes `deadline`.
     """
     pool = TensorPool("cuda")

@@ -192,7 +192,7 @@ class Costs(Protocol):
         """Returns how long an operator computes on the CPU, in ns. Called once for each distinct signature and number
         of threads.
 
-        `threads` is the number that the program set, or 0 if it set none.
+        `threads` is the number of threads that the program set, or 0 if it set none.
         """
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:

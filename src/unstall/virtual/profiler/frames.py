@@ -48,8 +48,7 @@ def slices_of(timeline: Timeline) -> FrameSlices:
     """Returns the spans of Python frames. A span lasts from the start of the frame's first event to the end of its last
     event. For events inside an operator, leaves out the frames that the operator's own stack already has.
 
-    An annotation may begin in one frame and end in another. So only the moments of its begin and its end extend frames,
-    not the time in between.
+    An annotation may begin in one frame and end in another. So it counts as two events: its begin and its end.
     """
     host = timeline.host
     solid = host.kind != HostKind.ANNOTATION

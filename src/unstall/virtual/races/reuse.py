@@ -77,7 +77,7 @@ class Reuse:
 
         Args:
             allocation: The number of the allocation.
-            home: The lane of the stream on which it was allocated. Work on this lane can reuse the memory after the
+            home: The stream on which it was allocated, as a lane. Work on this stream can reuse the memory after the
                 free.
             position: The position of the free in the order of the work.
             parts: (offset, bytes, uses by lane, whether the uses are writes) of each part of the allocation that was
@@ -101,7 +101,7 @@ class Reuse:
 
     def ordered(self, position: int) -> None:
         """Called after a synchronization. For each use of freed memory that may still be running, notes which lanes
-        wait for it before their work from `position` on.
+        (streams, or branches of graphs) wait for it before their work from `position` on.
         """
         for leftover in list(self._pending):
             use = leftover.use
@@ -121,8 +121,8 @@ class Reuse:
         self._emptied = position
 
     def used(self, use: Use, allocation: int, home: int, offset: int, size: int, wrote: bool) -> None:
-        """Called for each use of an allocation. Adds a race if this is the first use by a lane other than `home`, and
-        this lane has not waited for an earlier use of the same memory on `home`.
+        """Called for each use of an allocation. Adds a race if this is the first use on another stream than `home`,
+        where it was allocated, and this stream has not waited for an earlier use of the same memory on `home`.
         """
         if home < 0 or use.lane == home or use.launch >= 0 or (allocation, use.lane) in self._claimed:
             return
