@@ -139,8 +139,9 @@ class LogSource(Protocol):
         """Returns the current time of CLOCK_MONOTONIC, in which records have their times."""
 
     def moment(self) -> tuple[int, int, int]:
-        """Returns (stack, CLOCK_MONOTONIC, computing_ns) of the calling thread: the values that a record would have
-        now. The thread's next record does not count this computing_ns again.
+        """Returns (stack, host_ns, computing_ns) of the calling thread. `host_ns` is CLOCK_MONOTONIC. `computing_ns` is
+        how long the thread computed tensor values since its last record; the next record does not count this time
+        again.
         """
 
     def append(self, code: int) -> None:

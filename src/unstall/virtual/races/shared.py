@@ -77,8 +77,8 @@ def shared_uses(
 
 
 def _really_used(records: np.ndarray, owner: I64) -> Bool:
-    """Returns, for each use of memory, whether it can take part in a race. Uses of a CPU operator that submits work to
-    a stream cannot, because this work has uses of its own.
+    """Returns, for each use of memory, whether it can take part in a race. Uses by a CPU operator cannot if the
+    operator submits work to a stream, because this work has its own uses.
     """
     code = records["code"]
     of_host = code[owner] == LogCode.OP_BEGIN

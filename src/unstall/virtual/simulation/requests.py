@@ -199,8 +199,8 @@ class Requests:
         self.allocator(device).release_pool(pool)
 
     def headroom(self, device: int) -> int:
-        """Returns how many bytes can surely be requested without freeing memory. The shim counts each request as the
-        size of the segment that it would get with default settings.
+        """Returns how many bytes can surely be requested without freeing memory. Each request counts with the size of
+        the segment that default settings would give it, because the shim counts in the same way.
         """
         allocator = self.allocator(device)
         free, total = allocator.mem_get_info()

@@ -30,7 +30,8 @@ class RnnMode(IntEnum):
 def workspace_bytes(major: int, environment: str) -> int:
     """Returns the size of cuBLAS's workspace in bytes, as in aten/src/ATen/cuda/CublasHandlePool.cpp.
 
-    `environment` has ":SIZE:COUNT" pairs, with sizes in KiB. Without pairs, the default of the architecture applies.
+    `environment` has ":SIZE:COUNT" pairs, as the user set them, with sizes in KiB. Without pairs, the default of the
+    architecture applies.
     """
     pairs = re.findall(r":(\d+):(\d+)", environment)
     if pairs:
@@ -39,8 +40,8 @@ def workspace_bytes(major: int, environment: str) -> int:
 
 
 def lt_workspace_bytes(major: int, environment: str) -> int:
-    """Returns the size of cuBLASLt's workspace in bytes. `environment` is this size in KiB; if it is not a number, the
-    default applies.
+    """Returns the size of cuBLASLt's workspace in bytes. `environment` is this size in KiB, as the user set it. If
+    `environment` is not a number, the default applies.
     """
     if environment.isdecimal():
         return int(environment) * KIB
