@@ -50,8 +50,8 @@ def ask(folder: Path, until: Until) -> None:
 
 
 def stop_if_asked(machine: Machine, folder: Path) -> None:
-    """Ends the program at the time that `ask` set for `folder`, if it was called. Call this at the start of the
-    program.
+    """Ends the program at the time that `ask` set for `folder`. Does nothing if `ask` was not called. Call this at the
+    start of the program.
     """
     try:
         until = Until(**json.loads((folder / _ASKED).read_text()))

@@ -56,8 +56,8 @@ class RaceLog:
             self._placed.append(np.array(allocations, _PLACED))
 
     def event_is_done(self, event: int) -> None:
-        """Tells the log that the host queried the event and found it done. From here on, the host runs after the
-        event's work.
+        """Notes that the host queried the event and found it done. From this point of the log on, the host runs after
+        the event's work.
         """
         self._told(LogCode.SYNC_EVENT, a=event)
 

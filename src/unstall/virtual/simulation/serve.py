@@ -39,9 +39,7 @@ class BatchSimulation(Protocol):
         """Returns a thread's virtual clock in ns."""
 
     def when_done(self, event: int) -> int | None:
-        """Returns when the event is done, in ns, or None if the event was never recorded. Counts the last time that it
-        was recorded.
-        """
+        """Returns when the last recording of the event is done, in ns, or None if the event was never recorded."""
 
     def forget(self, events: Iterable[int]) -> None:
         """Drops events that are no longer used."""

@@ -117,9 +117,7 @@ class Simulation:
             self.spend(thread, max(0, self.arrived[event] - self.now(thread)))
 
     def when_done(self, event: int) -> int | None:
-        """Returns when the event is done, in ns, or None if the event was never recorded. Counts the last time that it
-        was recorded.
-        """
+        """Returns when the last recording of the event is done, in ns, or None if the event was never recorded."""
         instruction = self.events.get(event)
         return None if instruction is None else self._engine.marked(instruction)
 

@@ -122,8 +122,8 @@ class Simulator:
         self.simulation.know(signatures, [_without(_is_ours, stack) for stack in stacks])
 
     def _refuse(self, allocation: int, error: OutOfMemoryError) -> None:
-        """Tells the program that an allocation failed. If `make_room` waits for this allocation, it raises the error.
-        Otherwise the program's next call to the device raises the error.
+        """Tells the program that an allocation failed. If `make_room` waits for this allocation, `make_room` raises the
+        error. Otherwise the program's next call to the device raises the error.
         """
         if allocation and allocation == self._asked:
             self._refusal = error
