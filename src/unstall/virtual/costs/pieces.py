@@ -207,8 +207,8 @@ def _shared_heads(signature: Signature) -> tuple[Piece, ...]:
 
 def _grouped(signature: Signature) -> tuple[Piece, ...]:
     """Splits a grouped matrix product into one product for each group. Assumes that all groups have the same size,
-    because the log does not have the sizes. For bfloat16, one kernel prepares the arguments, and one kernel computes
-    all groups.
+    because the sizes are values of a tensor, which the log does not have. For bfloat16, one kernel prepares the
+    arguments, and one kernel computes all groups.
     """
     left, right = signature.tensor(0), signature.tensor(1)
     if left is None or right is None or not signature.results:

@@ -84,8 +84,8 @@ class HandOvers:
         return found + self._collectives(records), woken
 
     def targets(self, joins: list[Join], ends: I64) -> list[int]:
-        """Returns the number of the instruction for which each join waits. `ends[row]` is one more than the number of
-        the last instruction of the log record in this row.
+        """Returns the number of the instruction for which each call in `joins` waits. `ends[row]` is one more than the
+        number of the last instruction of the log record in this row.
         """
         return [
             int(ends[join.after]) - 1
@@ -125,8 +125,9 @@ class HandOvers:
         return before if new else served_by
 
     def _collectives(self, records: np.ndarray) -> list[Join]:
-        """Returns the joins of the threads of process groups (such as gloo's). The caller of a collective first makes
-        one of its streams wait for the tensors. The thread that runs the collective begins with a wait for that stream.
+        """Returns where threads of process groups (such as gloo's) wait for the callers of collectives. The caller of a
+        collective first makes one of its streams wait for the tensors. The thread that runs the collective begins with
+        a wait for that stream.
         """
         found: list[Join] = []
         self._given_row = {}

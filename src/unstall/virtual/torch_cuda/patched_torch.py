@@ -143,7 +143,7 @@ def follow_threads(module: ModuleType, shim: StorageShim) -> None:
 
 
 def refuse_nvtx_profiler(module: ModuleType) -> None:
-    """Refuses `torch.autograd.profiler.emit_nvtx`. Other profilers still work."""
+    """Makes `torch.autograd.profiler.emit_nvtx` raise NotSupportedError. Other profilers still work."""
     profiler = module.autograd.profiler
     enable = profiler._enable_profiler
 
@@ -161,7 +161,9 @@ def refuse_nvtx_profiler(module: ModuleType) -> None:
 
 
 def refuse_nccl(distributed: ModuleType) -> None:
-    """Refuses process groups over NCCL. `distributed` is torch.distributed.distributed_c10d."""
+    """Makes the creation of a process group over NCCL raise NotSupportedError. `distributed` is
+    torch.distributed.distributed_c10d.
+    """
     make = distributed._new_process_group_helper
     # A build without NCCL has none, and warns. torch/distributed/constants.py takes 10 minutes from ProcessGroupNCCL.
     distributed.default_pg_nccl_timeout = timedelta(minutes=10)  # type: ignore[attr-defined]
