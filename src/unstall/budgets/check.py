@@ -33,8 +33,8 @@ def check(result: Result, budget: Budget, *, path: str | None = None) -> CheckRe
     Args:
         result: What is known about the run.
         budget: The limits.
-        path: The path to show in the outcome, for example that of the program. By default, the path of the file that
-            `result` is about.
+        path: The path to show in the outcome, for example the path of the program. By default, the path of the file
+            that `result` describes.
     """
     why = _cannot_be_judged(result)
     return CheckResult(
@@ -51,12 +51,12 @@ def check(result: Result, budget: Budget, *, path: str | None = None) -> CheckRe
 
 
 def check_races(races: Iterable[OutcomeLine], missing: str, budget: Budget, *, path: str) -> CheckResult:
-    """Compares a budget of races with the races of a run. Nothing else about the run is known.
+    """Compares the number of races of a run with a budget. Does not check anything else about the run.
 
     Args:
         races: One line for each race.
-        missing: Why `races` may be incomplete; "" if it is complete.
-        budget: A budget that limits races only.
+        missing: Why `races` may be incomplete, or "" if it is complete.
+        budget: A budget that limits only races.
         path: The program that ran.
     """
     found = seen_races(races)
@@ -67,7 +67,7 @@ def check_races(races: Iterable[OutcomeLine], missing: str, budget: Budget, *, p
 
 
 def _cannot_be_judged(result: Result) -> str:
-    """Returns the reason why no figure of a result can be trusted; "" if the figures can be trusted."""
+    """Returns the reason why the figures of a result cannot be trusted, or "" if they can be trusted."""
     if result.verdict.bound_by == "none":
         if result.faulted:
             return "a device failed, or its memory was full, in the run"

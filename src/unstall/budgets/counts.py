@@ -10,14 +10,16 @@ from unstall.result import LineCount, Result, StepCount, Steps
 
 
 def waits(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns the number of times that the host waits for the device in one step. Of all steps, the one with the most
-    waits counts."""
+    """Returns how often the host waits for the device in one step. If the steps differ, takes the step with the most
+    waits.
+    """
     return _seen(result, result.waits)
 
 
 def launches(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns the number of kernels, graphs, copies and memsets that the host launches in one step. Of all steps, the
-    one with the most launches counts."""
+    """Returns how many kernels, graphs, copies and memsets the host launches in one step. If the steps differ, takes
+    the step with the most launches.
+    """
     return _seen(result, result.launches, MOST_LINES)
 
 
@@ -31,8 +33,9 @@ def _seen(result: Result, counted: StepCount | None, most_lines: int | None = No
 
 
 def _which(counted: StepCount, steps: Steps) -> str:
-    """Returns a phrase that names the step with the highest count, and gives the mean of all steps. Returns "" if all
-    steps have the same count."""
+    """Returns words that name the step with the highest count and give the mean of all steps, or "" if all steps have
+    the same count.
+    """
     if counted.count == counted.most * steps.count:
         return ""
     return f" in step {counted.step:,} of {steps.count:,} (mean: {rate(counted.count / steps.count, whole_from=100)})"

@@ -15,7 +15,7 @@ _NOT_RECORDED = (
 
 
 def reserved(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns the peak of the device memory that torch reserved. The text of the result has the units of `limit`."""
+    """Returns the peak of the device memory that torch reserved. The returned texts use the units of `limit`."""
     peak = result.reserved
     if peak is None:
         return CannotTell(_NOT_RECORDED)

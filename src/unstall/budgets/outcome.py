@@ -29,8 +29,7 @@ class OutcomeLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, found: Finding | LineCount, text: str) -> OutcomeLine:
-        """Returns an outcome line with the given text. Place, title and fix are those of the finding or the counted
-        line."""
+        """Returns an outcome line with the given text. Its place, title and fix are those of `found`."""
         return cls(where=found.where, text=text, title=found.title, fix=found.fix)
 
 

@@ -16,8 +16,8 @@ NOT_LOOKED_FOR = (
 
 
 def races(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns the number of races in a run on a virtual GPU. For a run on a real GPU, returns CannotTell, because
-    recordings of real GPUs do not show races.
+    """Returns the number of races in a run on a virtual GPU. Returns CannotTell for a run on a real GPU, because a
+    recording of a real GPU does not show races.
     """
     if not result.source.simulated:
         return CannotTell(NOT_LOOKED_FOR)

@@ -29,7 +29,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class CannotTell:
-    """Says that a result lacks the figure for a limit. `why` is a clause with the reason and what to do about it."""
+    """Says that a result does not have the figure for a limit. `why` is a clause that says why, and what to do about
+    it.
+    """
 
     why: str
 

@@ -9,7 +9,7 @@ from unstall.result import Result, Where
 
 
 def idle(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns the share of the steps' time during which no device is at work."""
+    """Returns the share of the time of the steps in which no device works."""
     idle_ns, wall = result.accounts.all_idle_ns, result.accounts.wall_ns
     blamed = sorted((line for line in result.lines if line.idle_ns > 0), key=lambda line: -line.idle_ns)
     lines = tuple(
@@ -26,14 +26,15 @@ def idle(result: Result, limit: float) -> Seen | CannotTell:
 
 
 def _fix_at(result: Result, where: Where) -> str:
-    """Returns the advice of the costliest finding at the line `where`; "" if no finding there costs time."""
+    """Returns the advice of the costliest finding at the line `where`, or "" if no finding at this line costs time."""
     here = [each for each in result.costly if (each.where.file, each.where.line) == (where.file, where.line)]
     return max(here, key=lambda finding: finding.exposed_ns).fix if here and where.file else ""
 
 
 def exposed(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns how much device time per step the costliest finding costs. The `lines` of the result are all findings
-    that cost more than `limit`."""
+    """Returns how much device time per step the costliest finding costs. The result has a line for each finding that
+    costs more than `limit`.
+    """
     found = sorted(result.costly, key=lambda finding: -finding.exposed_ns)
     lines = tuple(
         OutcomeLine.of(finding, f"{duration(finding.exposed_ns)} {result.steps.over}")
@@ -45,8 +46,7 @@ def exposed(result: Result, limit: float) -> Seen | CannotTell:
 
 
 def step(result: Result, limit: float) -> Seen | CannotTell:
-    """Returns the mean step time. This is the time that was measured without a recorder, if there is one, else the
-    recorded time."""
+    """Returns the mean step time: the time measured without a recorder if there is one, otherwise the recorded time."""
     if result.steps.found_by == "whole":
         return CannotTell(NO_STEPS)
     plain = result.replay.plain_step_ns if result.replay else None
@@ -61,6 +61,7 @@ def step(result: Result, limit: float) -> Seen | CannotTell:
 
 
 def _as_recorded(result: Result) -> str:
-    """Returns " as recorded" if the times in the result contain the overhead of a recorder; "" for a virtual GPU,
-    which has no such overhead."""
+    """Returns " as recorded" if the times of the result contain the overhead of a recorder. Returns "" for a virtual
+    GPU, which has no such overhead.
+    """
     return "" if result.source.simulated else " as recorded"

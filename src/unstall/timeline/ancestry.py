@@ -8,16 +8,18 @@ from unstall.timeline.columns import I32, I64, Bool
 
 
 def nearest(parent: I32, chosen: Bool) -> I32:
-    """Returns, for each row, the nearest chosen row among the row itself and its ancestors; -1 if none is chosen."""
+    """Returns the nearest chosen row for each row: the row itself or its nearest ancestor that is chosen, or -1 if none
+    is chosen.
+    """
     rows = np.arange(len(parent), dtype=np.int32)
     return _settle(np.where(chosen, rows, parent))
 
 
 def outermost(parent: I32, chosen: Bool, barrier: Bool) -> I32:
-    """Returns, for each row, the outermost chosen row between it and its nearest barrier; -1 if none is chosen.
+    """Returns, for each row, the outermost chosen row below its nearest barrier, or -1 if none is chosen.
 
-    The row itself counts, and so do its ancestors below the barrier. A row that is both chosen and a barrier counts as
-    chosen.
+    Looks at the row itself and at its ancestors up to the nearest ancestor that is a barrier. A row that is both chosen
+    and a barrier counts as chosen.
     """
     marked = nearest(parent, chosen | barrier)
     above = np.where(parent >= 0, marked[parent], -1) if len(parent) else parent
@@ -40,10 +42,11 @@ def depths(parent: I32) -> I32:
 
 
 def first_reaching(parent: I32, reach: I64, rows: I32, wanted: I64) -> I32:
-    """Returns, for each of `rows`, the row itself or its nearest ancestor whose `reach` is at least `wanted`; else -1.
+    """Returns, for each of `rows`, the row itself or its nearest ancestor whose `reach` is at least `wanted`, or -1 if
+    there is none.
 
-    `reach` must not decrease from child to parent (a parent ends no earlier than its child). This allows a binary
-    search that goes up by powers of two, largest first.
+    `reach` must not decrease from child to parent, as with ends of events: a parent ends no earlier than its child.
+    This allows a binary search that goes up the ancestors by powers of two, largest first.
     """
     result = rows.copy()
     climbing = np.flatnonzero((rows >= 0) & (reach[np.maximum(rows, 0)] < wanted)) if len(reach) else rows[:0]
@@ -72,7 +75,7 @@ def sums_below(parent: I32, values: I64) -> I64:
 
 
 def _settle(pointer: I32) -> I32:
-    """Replaces each pointer by the last row of its chain of pointers; -1 stays -1."""
+    """Follows the pointers from each row to the last row of the chain. Returns this row; -1 stays -1."""
     while True:
         onward = np.where(pointer >= 0, pointer[np.maximum(pointer, 0)], -1) if len(pointer) else pointer
         if np.array_equal(onward, pointer):

@@ -14,10 +14,11 @@ _SHARE = 0.95  # of what comes too early; the rest may be joined wrongly
 
 
 def clock_skew(timeline: Timeline) -> int:
-    """Returns how far apart the clocks of host and device may be, in ns; 0 if no event of the file shows a difference.
+    """Returns how far the clocks of host and device may differ, in ns, or 0 if no event of the timeline shows a
+    difference.
 
-    An op cannot start before its launch begins. A wait cannot return before the op that it waits for ends. Events that
-    break these rules show how far apart the clocks are.
+    An op cannot start before its launch begins, and a wait cannot return before the op that it waits for ends. Events
+    that break these rules show how far the clocks differ.
     """
     return max(_edge(_starts_early(timeline)), _edge(_returns_early(timeline)), _edge(_copies_return_early(timeline)))
 
@@ -25,8 +26,8 @@ def clock_skew(timeline: Timeline) -> int:
 def _edge(early: I64) -> int:
     """Returns a bound in ns that 95 % of the positive differences do not exceed.
 
-    Returns 0 if few differences are positive. They come from pairs that are matched wrongly, since a skew of the clocks
-    would show in many pairs.
+    Returns 0 if few of the differences are positive. A skew of the clocks would show in many differences; a few come
+    from events that are paired wrongly.
     """
     few = _FEW * len(early)
     early = early[(early > 0) & (early <= _MOST_NS)]
@@ -41,7 +42,7 @@ def _starts_early(timeline: Timeline) -> I64:
 
 
 def _copies_return_early(timeline: Timeline) -> I64:
-    """Returns, for each blocking call that copies to the host, by how many ns it returns before its copy ends."""
+    """Returns, for each blocking call that copies to the host, how many ns before the end of its copy it returns."""
     host, device = timeline.host, timeline.device
     downloads = np.flatnonzero((device.direction == CopyDirection.DEVICE_TO_HOST) & (device.launch >= 0))
     calls = device.launch[downloads]
@@ -51,10 +52,10 @@ def _copies_return_early(timeline: Timeline) -> I64:
 
 
 def _returns_early(timeline: Timeline) -> I64:
-    """Returns, for each wait for a stream or for the only device, by how many ns it returns before the last op ends.
+    """Returns, for each wait for a stream or for the only device, how many ns before the end of the last op it returns.
 
-    The last op is the last one launched before the wait. If the end of the op before it is nearer to the time of
-    return, the wait was for that earlier op, and the result is 0.
+    The last op is the op that was launched last before the wait. If the end of the previous op is nearer to the time of
+    return, the wait was for the previous op, and the result is 0.
     """
     device, waits = timeline.device, timeline.waits
     one = len(np.unique(device.device)) == 1

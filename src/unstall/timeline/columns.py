@@ -82,7 +82,7 @@ class WaitKind(IntEnum):
 
 
 class RaceKind(IntEnum):
-    """How two unordered accesses use the same bytes. The worst kind comes first."""
+    """How two unordered accesses use the same bytes. The kinds are sorted, worst first."""
 
     READ_EARLY = 0  # read before a write has finished
     WRITTEN_TWICE = 1  # written by both
@@ -92,7 +92,7 @@ class RaceKind(IntEnum):
 
 
 class FaultKind(IntEnum):
-    """Why a device's work ended: what its kernel found wrong, or that its memory was full."""
+    """What a fault is: what a kernel found wrong, or that the device's memory was full."""
 
     INDEX = 0  # an index out of bounds
     CLASS = 1  # a class label out of bounds
@@ -144,9 +144,9 @@ class Device:
         return len(self.start)
 
     def heads(self, *, of_unknown: bool) -> Bool:
-        """Returns a mask of the ops that precede, on their stream, the first op with a known launch.
+        """Returns a mask of the ops that run before the first op with a known launch on the same stream.
 
-        A stream keeps the order of launches, so these ops were launched earlier than that first op.
+        A stream keeps the order of launches, so these ops were launched before that first op.
 
         Args:
             of_unknown: Whether the mask also selects all ops on streams without any known launch.
@@ -176,7 +176,7 @@ class Waits:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Threads:
-    """Host threads, sorted by the indices of their `process` text, then of their `thread` text."""
+    """Host threads, sorted by the columns `process` and `thread`."""
 
     process: I32  # text of the process id
     thread: I32  # text of the thread id
@@ -199,7 +199,7 @@ class Streams:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Lines:
-    """Source lines: each (file, line, function) occurs once."""
+    """Source lines. Each (file, line, function) occurs once."""
 
     file: I32  # text; the path as recorded, which torch strips of its `sys.path` prefix
     line: I32  # -1 for built-in functions and modules
@@ -224,7 +224,7 @@ class Stacks:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Memory:
-    """Changes of the allocator's memory, sorted by time; empty if they were not recorded."""
+    """Changes of the allocator's memory, sorted by time. Empty if they were not recorded."""
 
     time: I64
     device: I32  # -1 for host memory
@@ -238,7 +238,7 @@ class Memory:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Races:
-    """Data races, one row each, in order of first occurrence; empty if the run did not record every access."""
+    """Data races, one row each, in order of first occurrence. Empty if the run did not record every access."""
 
     kind: I8  # RaceKind
     earlier: I32  # host row of the call or operator that was issued first, -1 if unknown
@@ -282,7 +282,9 @@ class Faults:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Held:
-    """The allocations in a device's memory when it was full (a fault of the kind MEMORY), largest part first."""
+    """The allocations in a device's memory when it was full (a fault of the kind MEMORY), one row for each operator and
+    stack. Rows are sorted by bytes, largest first.
+    """
 
     call: I32  # host row of a call or operator that allocated it, one of several of the same stack; -1 if unknown
     bytes: I64
@@ -327,7 +329,9 @@ Table: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class StepsLeftOut:
-    """Steps that the figures leave out because `unstall.graphed` checks its CUDA graphs in them, or in nearby steps."""
+    """Steps that do not count in the figures, because `unstall.graphed` checks its CUDA graphs in these steps or in
+    nearby steps.
+    """
 
     proving: int  # how many steps have proofs in them
     apart: int  # how many others are not in the longest stretch of steps without proofs
@@ -422,8 +426,8 @@ class Timeline:
     def queued_before(self) -> Bool:
         """A mask of the device ops that were launched before the recording began, as far as this is known.
 
-        If `meta.sound` is false, the mask omits streams without a known launch: the recording may have lost their
-        calls.
+        If `meta.sound` is false, the mask omits streams without any known launch, because the recording may have lost
+        their launches.
         """
         return self.device.heads(of_unknown=self.meta.sound)
 

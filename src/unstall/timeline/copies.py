@@ -9,9 +9,10 @@ from unstall.timeline.grouping import by_text
 
 
 def is_synchronous(timeline: Timeline, calls: I64 | I32) -> Bool:
-    """Returns whether each call returns only when its copy is done, judged by its name. `calls` are rows of `Host`.
+    """Returns whether each call returns only when its copy is done, judged by the call's name. `calls` are rows of
+    `Host`.
 
-    A call with `Async` in its name does not count, although it returns as late when it stages pageable memory.
+    A call with `Async` in its name never counts, although it also returns only then if it copies pageable memory.
     """
     named = by_text(timeline.host.name[calls], lambda index: index >= 0 and "Async" not in timeline.strings[index])
     return named.astype(np.bool_)

@@ -8,7 +8,9 @@ _LONGEST = 1 << 16  # bytes of JSON
 
 
 class FaultInput(msgspec.Struct, frozen=True):
-    """A tensor that was an input of the failed operator. The tensors of a list are named indices[0], indices[1], …"""
+    """A tensor that was an input of the failed operator. The tensors of a list are named indices[0], indices[1], and so
+    on.
+    """
 
     name: str
     dtype: str
@@ -20,10 +22,10 @@ class WrongValue(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         argument: The name of the input.
-        value: The value; "nan", "inf" or "-inf" for values that JSON lacks.
+        value: The value, or "nan", "inf" or "-inf", which JSON cannot express as numbers.
         position: The index of the value in the input.
-        least: The smallest valid value; None if the value is wrong for another reason than its size.
-        bound: The first value that is too large; None if `least` is None.
+        least: The smallest valid value, or None if the value is wrong for another reason than its size.
+        bound: The smallest value that is too large, or None if `least` is None.
         count: How many values of the input are wrong.
         of: How many values the input has.
     """

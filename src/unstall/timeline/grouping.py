@@ -12,7 +12,9 @@ _SPARSE, _SMALL = 4, 1 << 16  # a table up to this much larger than the column i
 
 
 def groups(values: I64 | I32) -> Iterator[tuple[int, I64]]:
-    """Yields (value, rows) for each distinct value, ascending. `rows` are the indices of the value, ascending."""
+    """Yields (value, rows) for each distinct value, in ascending order. `rows` are the indices at which the value
+    occurs, in ascending order.
+    """
     order = np.argsort(values, kind="stable")
     cuts = np.flatnonzero(np.diff(values[order])) + 1
     for rows in np.split(order, cuts):
@@ -30,9 +32,9 @@ def members(sorted_values: I64 | I32, wanted: I64 | I32) -> I64:
 
 
 def distinct(values: I64 | I32) -> tuple[I64, I64]:
-    """Returns the distinct values, and for each row the index of its value among them, like `np.unique`.
+    """Returns (distinct values, index of each value among them), like `np.unique` with `return_inverse`.
 
-    The distinct values are ascending. If their range is small, a table is used instead of a sort.
+    The distinct values are ascending. If their range is small, uses a table instead of a sort.
     """
     if not len(values):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
@@ -52,7 +54,7 @@ def by_text(texts: I32, meaning: Callable[[int], int]) -> I64:
 
 
 def union(start: I64, end: I64) -> tuple[I64, I64]:
-    """Returns the union of the intervals as (starts, ends) of disjoint intervals, ascending."""
+    """Returns (starts, ends) of the union of the intervals, as disjoint intervals in ascending order."""
     order = np.argsort(start, kind="stable")
     start, end = start[order], np.maximum.accumulate(end[order]) if len(end) else end
     first = np.append(True, start[1:] > end[:-1])[: len(start)]

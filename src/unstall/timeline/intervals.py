@@ -11,7 +11,9 @@ from unstall.timeline.columns import I64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Intervals:
-    """A set of times: disjoint half-open intervals [start, end) in int64 ns, in ascending order, none empty."""
+    """A set of times, as disjoint half-open intervals [start, end) in int64 ns. The intervals are in ascending order
+    and never empty.
+    """
 
     start: I64
     end: I64
@@ -81,11 +83,13 @@ class Intervals:
         return int((self.end - self.start).sum())
 
     def covered(self, low: I64, high: I64) -> I64:
-        """Returns how much of each window [low, high) the set covers, in int64 ns; 0 if high <= low."""
+        """Returns how much of each window [low, high) the set covers, in int64 ns. Returns 0 for a window with high <=
+        low.
+        """
         return np.where(high > low, self._until(high) - self._until(low), 0)
 
     def _until(self, time: I64) -> I64:
-        """Returns, for each of the given times, how much of the time before it the set covers, in ns."""
+        """Returns how much of the time before each given time the set covers, in ns."""
         if not len(self):
             return np.zeros(len(time), dtype=np.int64)
         whole = np.append(0, np.cumsum(self.end - self.start))

@@ -17,11 +17,11 @@ _Answer = TypeVar("_Answer")
 def remembered(
     ask: Callable[Concatenate[_Run, _Arguments], _Answer],
 ) -> Callable[Concatenate[_Run, _Arguments], _Answer]:
-    """Decorator: makes the function `ask` remember its answers about a run, for as long as the run is in use.
+    """Decorator: makes a function about a run remember its results for as long as the run is in use.
 
-    The first argument of `ask` is a Timeline, or another object that is compared by identity. Its other arguments must
-    be hashable, and have few distinct values. If an answer is an array, it becomes read-only, because all callers share
-    it.
+    The first argument of the function is a Timeline, or another object that is compared by identity. Its other
+    arguments must be hashable, and should have few distinct values. A result that is an array becomes read-only,
+    because all callers share it.
     """
     known: WeakKeyDictionary[_Run, dict[Hashable, _Answer]] = WeakKeyDictionary()
 

@@ -15,8 +15,8 @@ from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError
 
 
 def arm(folder: str | None) -> None:
-    """Give this process a virtual GPU. The process writes its run to `folder`. If `folder` is None, as in child
-    processes, it writes nothing.
+    """Give this process a virtual GPU, and write the process's run to `folder`. Write nothing if `folder` is None, as
+    in child processes.
     """
     sys.excepthook = _show_error
     watch = machine(MachineOptions.from_json(os.environ[ENVIRONMENT])).watch()

@@ -14,8 +14,10 @@ _ENOUGH_ROWS = 1 << 15
 
 
 class GrowingArray:
-    """Rows of one dtype, stored in parts. Parts of many rows are packed, so rows that resemble their neighbours take a
-    fraction of their bytes. Each part has some hundred bytes of overhead, so small parts are joined from time to time.
+    """An array of rows to which rows can be appended. The rows are stored in parts.
+
+    Large parts are compressed, so rows that resemble their neighbours take a fraction of their bytes. Small parts are
+    joined from time to time, because each part has an overhead of some hundred bytes.
     """
 
     def __init__(self, dtype: DTypeLike) -> None:
@@ -39,7 +41,7 @@ class GrowingArray:
             self._loose = []
 
     def whole(self) -> np.ndarray:
-        """Returns all rows as one array. Takes time in proportion to their number."""
+        """Returns all rows as one array. The time it takes is proportional to the number of rows."""
         whole = np.empty(self.length, self._dtype)
         end = self.length
         for length, part in self._backwards():
@@ -48,9 +50,7 @@ class GrowingArray:
         return whole
 
     def since(self, row: int) -> np.ndarray:
-        """Returns the rows from number `row` on. Takes time in proportion to the number of these rows, and of all
-        parts.
-        """
+        """Returns the rows from number `row` on. Decompresses only the parts that contain these rows."""
         taken: list[np.ndarray] = []
         first = self.length
         for length, part in self._backwards():

@@ -14,7 +14,7 @@ from unstall.virtual.simulation.simulator import Simulator
 
 
 class WaitingShim(Protocol):
-    """The part of the shim that this module uses."""
+    """The methods of the shim that this module uses."""
 
     def set_wait_watcher(self, watcher: GuardedWaits) -> None: ...
 
@@ -24,7 +24,7 @@ class WaitingShim(Protocol):
 
 
 class Begun:
-    """A wait that has begun."""
+    """A wait that is not over. `start_ns` is its start on the virtual clock."""
 
     def __init__(self, pending: Pending, start_ns: int) -> None:
         self.pending = pending
@@ -44,8 +44,8 @@ class GuardedWaits:
         self._simulator = simulator
 
     def before(self, operators: Sequence[str], kind: Kind, size_bytes: int, staged: int) -> Begun | None:
-        """Checks a wait of this kind. `staged` is 1 for a non-blocking copy from or to pageable memory, which the
-        driver stages.
+        """Checks a wait. `staged` is 1 for a non-blocking copy from or to pageable memory, because the driver stages
+        its bytes.
         """
         if kind == "upload" and staged and not self._simulator.waits_for_upload(size_bytes):
             return None
@@ -78,14 +78,16 @@ class GuardedWaits:
         self._shim.set_guarding(on)
 
     def settle(self) -> None:
-        """Does nothing, because each wait is reported when it ends."""
+        """Does nothing, because this source of waits reports each wait when it ends."""
 
     def begins(self, begun: Begun) -> None:
-        """Sets when the wait of `begun` starts. It is called only if that is after `begun` was made."""
+        """Sets the start of a wait to the current time. The shim calls this if the wait starts later than `begun` was
+        made.
+        """
         begun.start_ns = self._simulator.here_ns()
 
     def after(self, begun: Begun) -> None:
-        """Called when the wait is over. Reports its length to the guard."""
+        """Reports the length of a wait to the guard. The shim calls this when the wait is over."""
         begun.pending.waited(self._simulator.here_ns() - begun.start_ns)
 
     def _begin(self, operators: Sequence[str], kind: Kind | None) -> Begun | None:

@@ -41,8 +41,8 @@ assert USE.itemsize == 32
 
 
 class LogCode(IntEnum):
-    """The kinds of records. The comments give the meaning of the fields `a` and `b`. The shim's log.h has the same
-    numbers.
+    """The kinds of records in the log. The comments give the meaning of the fields `a` and `b`. The shim's log.h has
+    the same numbers.
     """
 
     OP_BEGIN = 0  # id: its name; a: autograd's sequence number or -1; b: the forward thread or -1
@@ -73,7 +73,7 @@ class LogCode(IntEnum):
 
 
 class Within(IntEnum):
-    """What a thread was in before it wrote a record: its innermost open operator."""
+    """The kind of the innermost operator that a thread was running before it wrote a record."""
 
     NO_OPERATOR = 0
     DEVICE_OPERATOR = 1
@@ -116,12 +116,12 @@ class LogSource(Protocol):
     """A source of the log: the shim, or a test."""
 
     def take(self) -> tuple[bytes, bytes, bytes]:
-        """Returns the bytes of (records, uses, events). The records and uses were written since the last call. The
-        events (int64) are no longer named by later records.
+        """Takes what was logged since the last call. Returns the bytes of three arrays: (records, uses of memory,
+        events). The events (int64) are those to which later records no longer refer.
         """
 
     def signatures(self, first: int) -> Sequence[RawSignature]:
-        """Returns the signatures from number `first` on, as plain tuples; see `costs.signature.parse`."""
+        """Returns the signatures from number `first` on, as plain tuples that `costs.signature.parse` reads."""
 
     def names(self, first: int) -> Sequence[str]:
         """Returns the names from number `first` on."""
@@ -136,15 +136,16 @@ class LogSource(Protocol):
         """Returns the number of the calling thread."""
 
     def now_ns(self) -> int:
-        """Returns CLOCK_MONOTONIC, by which the records' times are."""
+        """Returns the current time of CLOCK_MONOTONIC, in which records have their times."""
 
     def moment(self) -> tuple[int, int, int]:
-        """Returns (stack, CLOCK_MONOTONIC, computing_ns) of the calling thread, as a record would have them now. Its
-        next record then lacks that computing_ns.
+        """Returns (stack, host_ns, computing_ns) of the calling thread. `host_ns` is CLOCK_MONOTONIC. `computing_ns` is
+        how long the thread computed tensor values since its last record; the next record does not count this time
+        again.
         """
 
     def append(self, code: int) -> None:
-        """Writes a record for the calling thread. The record has only a code."""
+        """Writes a record for the calling thread that has only a code."""
 
     def hold_signals(self) -> None:
         """Delays signals that have Python handlers. Each call needs a call of `release_signals`."""
@@ -158,26 +159,28 @@ class LogSource(Protocol):
         """Stops or starts the writing of records."""
 
     def set_telling_ns(self, ns: int) -> None:
-        """Sets what torch takes on this machine to tell the log of an operator's begin or end. It is left out of the
-        program's time, like the log's own work.
+        """Sets how long torch takes on this machine to report the begin or the end of an operator to the log. This time
+        is not counted as the program's time. Neither is the time that writing the log takes.
         """
 
     def set_headroom(self, device: int, size_bytes: int) -> None:
-        """Tells the shim that new requests of `size_bytes` in total surely fit on the device."""
+        """Tells the shim how many bytes of new requests surely fit on the device."""
 
 
 def chosen(*codes: int) -> np.ndarray:
-    """Returns a bool mask indexed by code. Faster than `np.isin`, whose overhead dominates small batches."""
+    """Returns a bool array, indexed by code, that is True for `codes`. Faster than `np.isin`, whose overhead dominates
+    small batches.
+    """
     table = np.zeros(max(LogCode) + 1, np.bool_)
     table[list(codes)] = True
     return table
 
 
 def records_of(data: bytes) -> np.ndarray:
-    """Returns the bytes as an array of RECORD. Raises ValueError if the last record is incomplete."""
+    """Converts bytes to an array of RECORD. Raises ValueError if the last record is incomplete."""
     return np.frombuffer(data, RECORD)
 
 
 def uses_of(data: bytes) -> np.ndarray:
-    """Returns the bytes as an array of USE. Raises ValueError if the last row is incomplete."""
+    """Converts bytes to an array of USE. Raises ValueError if the last row is incomplete."""
     return np.frombuffer(data, USE)

@@ -10,7 +10,9 @@ _SMALL = (np.uint8, np.uint16, np.uint32)
 
 
 class Packed:
-    """Rows of integers, or of fields of integers, each field packed by itself. `rows` returns them as they were."""
+    """A compressed array of integers, or of structs of integers. Each field is compressed on its own. `rows`
+    decompresses the array.
+    """
 
     __slots__ = ("_columns", "_dtype", "_length")
 
@@ -32,7 +34,14 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """Values as `least` + `above`, added up from `first` on if they are `steps`. `above` is None if all are 0."""
+    """A compressed column of integers.
+
+    Attributes:
+        first: The first value, if `steps` is True.
+        steps: Whether the column stores the differences of adjacent values instead of the values.
+        least: The least of the stored numbers.
+        above: Each stored number minus `least`, or None if all of them are equal.
+    """
 
     first: int
     steps: bool
@@ -50,7 +59,9 @@ class _Column:
 
 
 def _packed(values: np.ndarray) -> _Column:
-    """Packs a column of integers of up to 64 bits: the values, or their steps if these take fewer bytes."""
+    """Compresses a column of integers of up to 64 bits. Stores the values or their differences, whichever take fewer
+    bytes.
+    """
     if not len(values):
         return _Column(0, False, 0, None)
     wide = values.astype(np.int64)
@@ -62,7 +73,9 @@ def _packed(values: np.ndarray) -> _Column:
 
 
 def _above_least(values: np.ndarray) -> tuple[int, np.ndarray | None]:
-    """Returns (the least value, by how much each value is above it in the smallest dtype, or None if by nothing)."""
+    """Returns (least, above): the least value, and the differences between the values and the least value in the
+    smallest dtype. `above` is None if all values are equal.
+    """
     if not len(values):
         return 0, None
     least, most = int(values.min()), int(values.max())

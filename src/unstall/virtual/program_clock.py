@@ -26,7 +26,7 @@ _WITH_TIMERS = ("Timer", "timeit", "repeat")  # in timeit: their default timers 
 
 
 class Clock(Protocol):
-    """The virtual host clock."""
+    """The virtual clock of the host, as the program reads it."""
 
     def now_ns(self) -> int:
         """Returns the ns since the clock began. Never decreases."""
@@ -35,7 +35,9 @@ class Clock(Protocol):
         """Adds `ns` to the calling thread's time."""
 
     def not_charged_ns(self) -> int:
-        """Returns the ns of real time that the main thread worked so far and that the clock did not charge."""
+        """Returns for how long the main thread worked while this clock did not advance, in ns of real time since the
+        start.
+        """
 
 
 class _StandIn:
@@ -56,8 +58,8 @@ class _StandIn:
 class ProgramClock:
     """Replaces the functions of `time` from `install` to `remove`.
 
-    The replaced functions return real times until `start`, then virtual times that continue from there. If the program
-    kept a reference to a replaced function, the function returns real times after `remove`.
+    The replacements return real times until `start`, then virtual times that continue from there. A replacement that
+    the program still holds after `remove` returns real times.
     """
 
     def __init__(self) -> None:
@@ -70,7 +72,7 @@ class ProgramClock:
         self._perf_counter_ns, self._time_ns = time.perf_counter_ns, time.time_ns
 
     def install(self) -> None:
-        """Replaces the functions in `time`, in `timeit`, and in those user modules that imported the functions."""
+        """Replaces the functions in `time`, in `timeit`, and in the user's modules that imported them."""
         originals: dict[object, object] = {
             function: _StandIn(function, instead)
             for function, instead in (
@@ -108,7 +110,7 @@ class ProgramClock:
         self._clock, self._offsets = None, (0, 0)
 
     def _shift(self, virtual_ns: int, sign: int) -> None:
-        """Changes the offsets so that both clocks continue from their current times."""
+        """Changes the offsets so that `perf_counter` and `time` continue from their current values."""
         perf_counter, wall = self._offsets
         self._offsets = (
             perf_counter + virtual_ns + sign * self._perf_counter_ns(),
@@ -122,7 +124,9 @@ class ProgramClock:
         return self._offsets[1] + (self._virtual() if self._clock else self._time_ns())
 
     def _virtual(self) -> int:
-        """Returns the calling thread's virtual time in ns. Inside the simulation, this is the last known time."""
+        """Returns the calling thread's virtual time in ns. Returns the last known time if the simulation itself reads
+        the clock.
+        """
         clock, within = self._clock, self._within
         last: int = max(getattr(within, "last", 0), self._began)
         if clock is None or getattr(within, "asking", False):
@@ -137,7 +141,12 @@ class ProgramClock:
         return int(within.last)
 
     def _tell_of_free_work(self, passed_ns: int, not_charged_ns: int) -> None:
-        """Prints a line, once, if most of what the program did between two reads is not in their difference."""
+        """Prints a warning, once, if most of the work between two reads of the clock took no virtual time.
+
+        Args:
+            passed_ns: The virtual time between the reads.
+            not_charged_ns: The clock's `not_charged_ns` at the second read.
+        """
         before, self._not_charged = self._not_charged, not_charged_ns
         free = not_charged_ns - before
         if self._told or before < 0 or free < max(_WORTH_TELLING_NS, passed_ns):
@@ -165,7 +174,7 @@ class ProgramClock:
         self._undo.callback(undo)
 
     def _put_default(self, function: FunctionType, originals: dict[object, object]) -> None:
-        """Replaces a function's default timer."""
+        """Replaces the real clock among a function's default arguments."""
         before = function.__defaults__
         function.__defaults__ = tuple(
             originals[value] if _is_any(value, originals) else value for value in before or ()
@@ -187,7 +196,9 @@ def _where() -> str:
 
 
 def _holders() -> Iterator[ModuleType]:
-    """Yields modules that may hold a reference to a function (`from time import perf_counter`): the user's, timeit."""
+    """Yields the modules that may hold references to the replaced functions, such as by `from time import
+    perf_counter`. These are the user's modules and timeit.
+    """
     for name, module in list(sys.modules.items()):
         if isinstance(module, ModuleType) and (name in _TAKING_COPIES or _is_users(module)):
             yield module

@@ -29,9 +29,13 @@ class Machine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """When the program is to end: after `warmup` and `steps` steps, or after `for_s` seconds of the virtual clock.
+    """When the program is to end: after a number of steps, or after a time.
 
-    Steps and seconds are counted from `after_s` seconds of the virtual clock on.
+    Attributes:
+        warmup: The number of steps before `steps`.
+        steps: The number of steps after the warm-up.
+        after_s: Steps and `for_s` are counted from this time of the virtual clock on, in seconds.
+        for_s: The seconds of the virtual clock after which the program ends, or None if only steps count.
     """
 
     warmup: int
@@ -41,14 +45,14 @@ class Until:
 
 
 def ask(folder: Path, until: Until) -> None:
-    """Asks a program to end at `until`. `folder` is the folder of the program's run. Call this before the program
-    starts.
-    """
+    """Asks the program whose run is written to `folder` to end at `until`. Call this before the program starts."""
     (folder / _ASKED).write_text(json.dumps(asdict(until)))
 
 
 def stop_if_asked(machine: Machine, folder: Path) -> None:
-    """Called in the program at its start. If `ask` was called for `folder`, ends the program at the requested time."""
+    """Ends the program at the time that `ask` set for `folder`. Does nothing if `ask` was not called. Call this at the
+    start of the program.
+    """
     try:
         until = Until(**json.loads((folder / _ASKED).read_text()))
     except FileNotFoundError:

@@ -15,7 +15,7 @@ TOP = 0x7F00_0000_0000
 
 
 class AddressSpace(Protocol):
-    """Hands out ranges of addresses."""
+    """Reserves and releases ranges of device addresses."""
 
     def reserve(self, size: int) -> int:
         """Reserves `size` bytes. Returns the first address."""
@@ -25,11 +25,11 @@ class AddressSpace(Protocol):
 
 
 class TopDownAddresses:
-    """Hands out the lowest gap that is large enough. If there is none, adds a chunk of addresses below all earlier
-    chunks, as Linux does.
+    """Reserves the lowest free range that is large enough. If there is none, adds a chunk of addresses below all
+    earlier chunks, as Linux does.
 
-    In torch's memory history on an H200, each new chunk was below the previous ones, and released ranges were refilled
-    from the lowest address up. The driver's complete rule is not known.
+    In torch's memory history on an H200, each new chunk was below the previous chunks, and released ranges were
+    refilled from the lowest address up. The driver's complete rule is not known.
     """
 
     def __init__(self) -> None:

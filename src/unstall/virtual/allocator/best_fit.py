@@ -7,7 +7,9 @@ from unstall.virtual.allocator.settings import MIN_BLOCK, SMALL_SIZE, AllocatorS
 
 
 def best_fit(pool: BlockPool, stream: int, size: int, settings: AllocatorSettings) -> Block | None:
-    """Returns the stream's best-fitting free block for `size` bytes, or None. The block stays in its pool."""
+    """Returns the stream's best-fitting free block for `size` bytes, or None if no block fits. The block stays in its
+    pool.
+    """
     block = _smallest(pool, stream, size, settings.expandable_segments)
     limit = settings.max_split_size
     if block is None or size < limit <= block.size:
@@ -26,8 +28,8 @@ def should_split(block: Block, size: int, settings: AllocatorSettings) -> bool:
 
 
 def _smallest(pool: BlockPool, stream: int, size: int, expandable: bool) -> Block | None:
-    """Returns the smallest free block that is large enough. Compares a block that is followed by unmapped pages by the
-    size to which the block can grow.
+    """Returns the smallest free block that is large enough, or None. In expandable segments, the unmapped pages after a
+    block count as part of its size, because the block can grow into these pages.
     """
     block = pool.free.first(stream, size)
     if block is None or block.segment is None:

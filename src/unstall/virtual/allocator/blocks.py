@@ -15,12 +15,12 @@ _POOL_BITS = 32
 
 
 def pool_number(pool: PoolId) -> int:
-    """Returns the number that stands for a pool in the log."""
+    """Encodes the id of a memory pool as one number, as the shim's log has it."""
     return pool[0] << _POOL_BITS | pool[1]
 
 
 def pool_of_number(number: int) -> PoolId:
-    """Returns the pool with this number in the log. The inverse of `pool_number`."""
+    """Decodes the id of a memory pool from one number. The inverse of `pool_number`."""
     return number >> _POOL_BITS, number & (1 << _POOL_BITS) - 1
 
 
@@ -60,7 +60,7 @@ class Block:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the block is free, and no stream still uses the block."""
+        """Whether the block is free and no stream still uses it."""
         return not (self.allocated or self.event_count or self.stream_uses)
 
     @property
@@ -86,8 +86,9 @@ def link(before: Block | None, after: Block | None) -> None:
 
 
 def absorb(block: Block, neighbour: Block | None) -> int:
-    """Merges `neighbour` into `block` if the neighbour is idle. Returns the bytes gained, or 0. `block` must be in no
-    pool.
+    """Merges `neighbour` into `block` if the neighbour is idle and both are mapped or both unmapped.
+
+    Returns the bytes gained, or 0 if nothing is merged. `block` must be in no pool.
     """
     if neighbour is None or not neighbour.is_idle or neighbour.mapped != block.mapped:
         return 0
@@ -102,7 +103,7 @@ def absorb(block: Block, neighbour: Block | None) -> int:
 
 
 class OrderedBlocks:
-    """Blocks by stream, sorted by a unique key within each stream."""
+    """Blocks, grouped by stream. The blocks of a stream are sorted by a key that no two of them share."""
 
     def __init__(self, key: Callable[[Block], tuple[int, ...]]) -> None:
         self._key = key
@@ -128,13 +129,13 @@ class OrderedBlocks:
         return blocks[: bisect_left(keys, key)]
 
     def first(self, stream: int, *key: int) -> Block | None:
-        """Returns the stream's first block whose key is at least `key`, or None."""
+        """Returns the stream's first block whose key is at least `key`, or None if there is none."""
         keys, blocks = self._of(stream)
         place = bisect_left(keys, key)
         return blocks[place] if place < len(blocks) else None
 
     def last(self, stream: int) -> Block | None:
-        """Returns the stream's block with the largest key, or None."""
+        """Returns the stream's block with the largest key, or None if the stream has no blocks."""
         _, blocks = self._of(stream)
         return blocks[-1] if blocks else None
 
@@ -160,7 +161,7 @@ def _address(block: Block) -> tuple[int]:
 
 
 class BlockPool:
-    """A pool of blocks that are free, either for small or for large requests.
+    """A pool of free blocks, either for small or for large requests.
 
     `owner` is the private pool of CUDA graphs to which the blocks belong, or None for blocks outside private pools.
     """
@@ -184,7 +185,7 @@ class BlockPool:
 
 
 class Pools:
-    """A pool for small and one for large requests."""
+    """Two pools: one for small requests and one for large requests."""
 
     def __init__(self, owner: PrivatePool | None = None) -> None:
         self.small = BlockPool(is_small=True, owner=owner)

@@ -119,12 +119,16 @@ class CachingAllocator:
             self._free_now(block)
 
     def record_stream(self, block: Block, stream: int) -> None:
-        """Notes that `stream` uses the block, too. A freed block is not reused until the work of `stream` is done."""
+        """Marks the block as used by `stream` too. After the block is freed, it is not reused until the work of
+        `stream` is done.
+        """
         if stream != block.stream:
             self._pending.use(block, stream, capturing=bool(self._captures))
 
     def process_events(self) -> None:
-        """Frees pending blocks whose streams are done with them. Every `malloc` outside captures calls this method."""
+        """Frees the pending blocks with which all streams are done. Every `malloc` outside captures calls this
+        method.
+        """
         self._pending.process()
 
     def empty_cache(self) -> None:
@@ -134,14 +138,18 @@ class CachingAllocator:
         self._release_cached()
 
     def foresee(self, size: int, stream: int, is_done: Callable[[int], bool]) -> DriverCall:
-        """Returns the driver call that `malloc` would need for this request: "malloc" for cudaMalloc or a mapping of
-        pages, "free" if cached memory must be freed first, "" if the cache can serve the request. With expandable
-        segments, the result may name a call although `malloc` needs none.
+        """Returns the driver call that `malloc` would need for this request.
 
         Args:
             size: As for `malloc`.
             stream: As for `malloc`.
             is_done: Returns whether the given event is done, without a call of cudaEventQuery.
+
+        Returns:
+            - "": The cache can serve the request.
+            - "malloc": cudaMalloc or a mapping of pages is needed. With expandable segments, `malloc` may still need no
+              call.
+            - "free": Cached memory must be freed first.
         """
         block_size = self.settings.block_size(size)
         pool = self._pool_for(block_size, stream)
@@ -156,9 +164,11 @@ class CachingAllocator:
         return "free" if collects or self.settings.segment_size(block_size) > room else "malloc"
 
     def largest_cached(self, stream: int) -> tuple[int, int]:
-        """Returns the sizes in bytes of the stream's largest free blocks: (for small requests, for large requests).
-        Until these bytes are used up, requests surely need no driver call. Returns (0, 0) if this is not sure: during a
-        capture, or if `settings.splits_any_block` is False.
+        """Returns how many bytes the stream can surely allocate without a driver call: (by small requests, by large
+        requests).
+
+        Each number is the size of the stream's largest free block. Both are 0 during a capture, or if
+        `settings.splits_any_block` is False, because any request may then need a driver call.
         """
         if self._captures or not self.settings.splits_any_block:
             return 0, 0
@@ -183,7 +193,7 @@ class CachingAllocator:
 
     def capture_begin(self, pool_id: PoolId, captures: Callable[[int], bool]) -> None:
         """Begins a capture. Until it ends, streams for which `captures` returns True allocate from the private pool
-        `pool_id`. The captured graph holds this pool until `release_pool`.
+        `pool_id`. The captured graph uses this pool until `release_pool`.
         """
         if pool_id in self._captures:
             raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
@@ -197,8 +207,8 @@ class CachingAllocator:
         del self._captures[pool_id]
 
     def release_pool(self, pool_id: PoolId) -> None:
-        """Notes that a graph no longer holds its private pool. If no other graph holds the pool, the pool's free memory
-        can be released.
+        """Tells the allocator that a graph no longer uses its private pool. Once no graph uses the pool, its free
+        memory can be released.
         """
         pool = self._private_pools.get(pool_id)
         if pool is None or pool.graphs == 0:
@@ -240,8 +250,8 @@ class CachingAllocator:
         return self._memory.free_bytes, self._memory.total_bytes
 
     def memory_snapshot(self) -> list[dict[str, object]]:
-        """Returns the segments and their blocks like torch.cuda.memory_snapshot(), but without frames. Sorted by
-        address.
+        """Returns the segments and their blocks like torch.cuda.memory_snapshot(), sorted by address. They have no
+        frames.
         """
         blocks = [*self._active, *(block for pool in self._all_pools() for block in pool.free)]
         return segments_of(blocks, self.device)
@@ -268,8 +278,8 @@ class CachingAllocator:
         return block
 
     def _new(self, pool: BlockPool, stream: int, size: int) -> Block | None:
-        """Returns a new block from the device, or None. Makes room in stages: frees old cached segments, then large
-        ones, then the whole cache.
+        """Returns a new block from the device, or None if there is no room. Makes room in stages: frees old cached
+        segments, then large cached segments, then the whole cache.
         """
         if self._collects_garbage:
             self._collect_garbage()
@@ -342,8 +352,8 @@ class CachingAllocator:
         self._segments.release_free(pools.small, self.settings.max_split_size)
 
     def _release_oversize(self, pool: BlockPool, stream: int, size: int) -> bool:
-        """Frees cached segments that may not be split. Frees one segment if one is large enough. Otherwise frees the
-        largest segments until their sum is large enough. Returns whether enough was freed.
+        """Frees cached segments that are too large to be split. Frees one segment if it is large enough for the
+        request. Otherwise frees the largest segments until their sum is large enough. Returns whether enough was freed.
         """
         limit = self.settings.max_split_size
         if limit == UNLIMITED or self.settings.expandable_segments:
@@ -373,7 +383,7 @@ class CachingAllocator:
                 self._segments.free(block, self.settings.max_split_size)
 
     def _excess(self) -> int:
-        """Returns by how many bytes the reserved memory is above the threshold of the garbage collection."""
+        """Returns by how many bytes the reserved memory exceeds the threshold of the garbage collection."""
         assert self._allowed_bytes is not None
         return self._segments.reserved_bytes - int(self.settings.garbage_collection_threshold * self._allowed_bytes)
 

@@ -24,8 +24,17 @@ def out_of_memory_message(
     reserved: int,
     in_private_pools: int,
 ) -> str:
-    """Returns torch's message. Sizes are in bytes. `allowed` is the limit of the process, or None. `in_private_pools`
-    is the free memory in private pools.
+    """Returns torch's message of an out-of-memory error. Sizes are in bytes.
+
+    Args:
+        device: The device's index.
+        tried: The size of the request.
+        total: The device's memory.
+        free: The device's free memory.
+        allowed: The memory that the process may use, or None if the process has no limit.
+        allocated: The memory of allocated blocks.
+        reserved: The memory that the allocator got from the driver.
+        in_private_pools: The free memory in private pools.
     """
     allowed_text = "" if allowed is None else f"{format_size(allowed)} allowed; "
     private_text = (

@@ -25,7 +25,7 @@ Observer = Callable[[TraceEntry], None]
 
 
 class Segments:
-    """All segments of one device. Updates the statistics when segments come and go."""
+    """All segments of one device. Updates the statistics when segments are allocated or freed."""
 
     def __init__(self, memory: DeviceMemory, statistics: Statistics, observer: Observer | None) -> None:
         self._memory = memory
@@ -127,7 +127,9 @@ class Segments:
         return True
 
     def _unmap(self, block: Block, segment: ExpandableSegment) -> None:
-        """Unmaps the pages that lie entirely in a free block. A segment without mapped pages is dropped."""
+        """Unmaps the pages that lie entirely in a free block. Releases the segment if none of its pages is mapped any
+        more.
+        """
         pool = block.pool
         start = segment.address + round_up(block.address - segment.address, segment.page)
         size = (block.end - start) // segment.page * segment.page

@@ -62,9 +62,7 @@ class AllocatorSettings:
 
     @classmethod
     def parse(cls, text: str) -> AllocatorSettings:
-        """Parses "key:value,key:[a:1,b:2]". Raises ValueError, naming the key, if a key is unknown or a value is out of
-        range.
-        """
+        """Parses "key:value,key:[a:1,b:2]". Raises ValueError if a key is unknown or a value is out of range."""
         values = _pairs(text)
         large_segment = _megabytes(values, "large_segment_size_mb", default=LARGE_SEGMENT, at_least=11)
         smallest_split = large_segment // MIB
@@ -82,9 +80,10 @@ class AllocatorSettings:
 
     @property
     def splits_any_block(self) -> bool:
-        """Whether any free block of the pool that is large enough can serve a request. If so, the request takes only
-        its own size, rounded up to a multiple of `MIN_BLOCK`, plus the block's rest if the rest is too small to split
-        off.
+        """Whether a request can use any free block of its pool that is large enough.
+
+        If so, the request takes its own size, rounded up to a multiple of `MIN_BLOCK`. It also takes the rest of the
+        block if this rest is too small to split off.
         """
         rounds_up = max(self.roundup_power2_divisions) > 1
         return self.max_split_size == UNLIMITED and not rounds_up and not self.expandable_segments
@@ -173,11 +172,11 @@ def _division_count(text: str) -> int:
 
 
 def _divisions(text: str) -> tuple[int, ...]:
-    """Parses one count for all intervals, or pairs such as "[256:1,512:2,>:4]".
+    """Parses roundup_power2_divisions: one count for all intervals, or pairs such as "[256:1,512:2,>:4]".
 
-    A pair has the size in MB at which an interval begins, and its count; ">" means all larger intervals. As in torch,
-    the first count also applies to smaller sizes, and a size that is not named gets 0 if it lies between two named
-    sizes.
+    A pair has the size in MB at which an interval of sizes begins, and the count for this interval. The size ">" stands
+    for all larger intervals. As in torch, the first count also applies to smaller sizes, and intervals that are not
+    listed between two listed intervals get 0.
     """
     if not text.startswith("["):
         return (_division_count(text),) * INTERVALS

@@ -37,7 +37,7 @@ class Stat:
 
 @dataclass(slots=True)
 class PoolStat:
-    """One statistic for the small pool, the large pool, and both together (`all`)."""
+    """One statistic, for the small pool, for the large pool, and for both together (`all`)."""
 
     all: Stat = field(default_factory=Stat)
     large_pool: Stat = field(default_factory=Stat)

@@ -38,7 +38,7 @@ class DoneAtOnce:
 
 
 class PendingFrees:
-    """Freed blocks that wait for events. When the last event of a block is done, calls `free` with this block."""
+    """Freed blocks that wait for CUDA events. Calls `free` with a block once the last event of this block is done."""
 
     def __init__(self, events: StreamEvents, free: Callable[[Block], None]) -> None:
         self._events = events
@@ -52,7 +52,7 @@ class PendingFrees:
         return bool(self._pending or self._deferred)
 
     def use(self, block: Block, stream: int, capturing: bool) -> None:
-        """Notes that `stream`, which is not the block's own stream, uses the block."""
+        """Marks the block as used by `stream`, which is not the block's own stream."""
         block.stream_uses[stream] = None
         if capturing:
             self._uses_in_captures.setdefault(block, set()).add(stream)
@@ -85,9 +85,12 @@ class PendingFrees:
                 self._done(block)
 
     def would_free(self, pool: BlockPool, stream: int, size: int, is_done: Callable[[int], bool]) -> bool:
-        """Returns whether `process` would add a free block of at least `size` bytes to this pool, for this stream.
+        """Returns whether `process` would make a free block of at least `size` bytes in this pool, for this stream.
 
         Args:
+            pool: The pool of the request.
+            stream: The stream of the request.
+            size: The bytes requested.
             is_done: Returns whether the given event is done, without a call of cudaEventQuery.
         """
         done: Counter[Block] = Counter()
@@ -105,8 +108,8 @@ class PendingFrees:
             self._pending.setdefault(stream, deque()).append((self._events.record(stream), block))
 
     def _record_deferred(self) -> None:
-        """Records events for blocks freed during captures. A stream that used a block only within a capture needs no
-        event, because that stream has joined the capturing stream.
+        """Records events for blocks that were freed during captures. If a stream used a block only within a capture,
+        records no event on it, because the stream has joined the capturing stream.
         """
         deferred, self._deferred = self._deferred, []
         for block in deferred:
@@ -123,7 +126,7 @@ class PendingFrees:
 
 
 def _bytes_around(block: Block, freed: set[Block]) -> int:
-    """Returns the size of the free block that contains `block` after all `freed` blocks were freed and merged."""
+    """Returns the size that the free block around `block` would have if all `freed` blocks were freed and merged."""
     total = block.size
     for next_to in (attrgetter("prev"), attrgetter("next")):
         neighbour = next_to(block)

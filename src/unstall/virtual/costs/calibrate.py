@@ -65,8 +65,8 @@ def _startup(orders: int) -> Startup | None:
 
 
 def measure_hosts(chosen: Iterable[Case], deadline: float) -> dict[str, int]:
-    """Returns the host time in ns of each operator, by name. Measures the operator's first case that fits into a small
-    pool.
+    """Returns the host time in ns of each operator, by name. Measures each operator by its first case whose tensors
+    have at most 2**24 elements each.
     """
     pool = TensorPool("cuda", _SMALL_POOL)
     found: dict[str, int] = {}
@@ -84,8 +84,8 @@ def measure_hosts(chosen: Iterable[Case], deadline: float) -> dict[str, int]:
 
 
 def try_shapes(most: int = _USUAL_RANK) -> tuple[int, list[str]]:
-    """Runs all cases of priority (`Case.rank`) up to `most` on the meta device, without a GPU. Returns (number of
-    cases, error messages).
+    """Runs all cases of the suite whose `rank` is at most `most` on the meta device, which needs no GPU. Returns
+    (number of cases, error messages).
     """
     pool = TensorPool("meta")
     wrong: dict[str, str] = {}

@@ -47,8 +47,12 @@ _ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 
 
 def host_work_ns(signature: Signature, threads: int, host: HostCosts) -> int:
-    """Returns the ns that the operator computes. `signature` has its name without CPU_PREFIX. `threads` is the number
-    that the program set, or 0: then torch uses all cores.
+    """Returns how long the operator computes on the CPU, in ns.
+
+    Args:
+        signature: The call, with the operator's name without CPU_PREFIX.
+        threads: The number of threads that the program set, or 0 if it set none. Then torch uses all cores.
+        host: The costs of the modelled host.
     """
     name = signature.name.removeprefix("aten::")
     kind = name.removesuffix("_").removesuffix("_backward")
@@ -68,8 +72,10 @@ def host_work_ns(signature: Signature, threads: int, host: HostCosts) -> int:
 
 
 def _work(signature: Signature) -> tuple[CallShape | None, float, float]:
-    """Returns the call's shape, its flops, and the bytes that it reads and writes. The families know what CUDA's
-    operators are called with. If they do not know the call, its shape is None, and it uses each of its tensors once.
+    """Returns (shape, flops, bytes): the call's shape, its flops, and the bytes that it reads and writes.
+
+    Looks the call up in the families of CUDA operators. If no family can describe it, the shape is None, the flops are
+    0, and the bytes are those of each tensor once.
     """
     if signature.name in _ALLOCATING:
         return None, 0.0, 0.0
@@ -95,8 +101,8 @@ def _by_plain_loops(name: str, dims: tuple[int, ...]) -> bool:
 
 
 def _fresh(name: str, signature: Signature) -> tuple[TensorSpec, ...]:
-    """Returns the results that are on new pages. Operators whose names end with "_" write to an operand, and so do
-    those with an operand `out`.
+    """Returns the results for which the operator gets new pages from the operating system: large results that are not
+    pinned. Returns () if the operator writes to an operand: its name ends with "_", or it has an operand `out`.
     """
     pinned = signature.name in _ALLOCATING and signature.value(_ALLOCATING[signature.name])
     if pinned or name.endswith("_") or signature.overload.endswith("out"):

@@ -32,8 +32,12 @@ _WARM_BYTES = 12 << 20
 
 @dataclass
 class CaseObservation:
-    """The result of one case. `kernels` are (name, median ns). `taken` are the bytes of each allocation that is not an
-    output, in order.
+    """The measured kernels and memory of one case.
+
+    Attributes:
+        signature: The call.
+        kernels: (name, median ns) of each kernel, in order.
+        taken: The bytes of each allocation that is not an output, in order.
     """
 
     signature: Signature
@@ -44,7 +48,9 @@ class CaseObservation:
 
 
 def measure(cases: Iterable[Case], deadline: float, repeats: int = 3) -> Iterator[list[CaseObservation]]:
-    """Yields the observations chunk by chunk, until all cases are done or `time.monotonic()` passes `deadline`."""
+    """Measures the cases in chunks, and yields the observations of each chunk. Stops when all cases are done, or when
+    `time.monotonic()` passes `deadline`.
+    """
     pool = TensorPool("cuda")
     flushed = torch.empty(_FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
     chunk: list[Case] = []
@@ -117,15 +123,17 @@ def _run_case(
 
 
 def _warm(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Returns the tensors that would still be in the L2 cache in a model: all, if they are small together; otherwise
-    only the first, which the previous operator just wrote.
+    """Returns the tensors that would still be in the L2 cache if a model made this call: all tensors if they are at
+    most 12 MiB together, otherwise only the first, which the previous operator has just written.
     """
     together = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     return tensors if together <= _WARM_BYTES else tensors[:1]
 
 
 def _touch(tensor: torch.Tensor) -> None:
-    """Reads and writes as many elements as the tensor has, contiguously from its first one."""
+    """Reads and writes a tensor to bring it into the L2 cache. Accesses as many elements as the tensor has,
+    contiguously from its first element.
+    """
     if tensor.is_floating_point() and tensor.numel() * tensor.element_size() <= _HOT_BYTES:
         there = tensor.untyped_storage().nbytes() // tensor.element_size() - tensor.storage_offset()
         tensor.detach().as_strided((min(tensor.numel(), there),), (1,)).abs_()
@@ -186,7 +194,9 @@ def device_events(profiler: profile) -> list[tuple[str, int]]:
 
 
 def fenced(events: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
-    """Groups (name, ns) events by fence: each group has the events from one fence to the next."""
+    """Groups (name, ns) events. A group has the events between one fence kernel and the next. Events before the first
+    fence belong to no group.
+    """
     groups: list[list[tuple[str, int]]] = []
     for name, duration in events:
         if _FENCE in name:
@@ -204,7 +214,7 @@ def resolve(name: str) -> OpOverload:
 
 
 def split(built: Arguments) -> tuple[Arguments, dict[str, object]]:
-    """Returns (positional arguments, keyword arguments)."""
+    """Splits the arguments of a case into (positional arguments, keyword arguments)."""
     if built and isinstance(built[-1], dict):
         return built[:-1], built[-1]
     return built, {}

@@ -27,7 +27,9 @@ _BINDING_NS = 300
 
 
 class Tables:
-    """Measured calls by family and variant. Of several calls with the same dims, only the first is kept."""
+    """Measured calls, by family and variant (see `CallShape`). Of several calls with the same dims, only the first is
+    kept.
+    """
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
@@ -67,7 +69,9 @@ class Tables:
 def _needed(
     calls: list[MeasuredCall], table: CostTable, roofline: Roofline, dtype: str, within: float
 ) -> list[MeasuredCall]:
-    """Leaves calls out in a random (seeded) order. Keeps at least four calls for each axis."""
+    """Returns the calls to keep in a table. Tries to leave out each call, in a random (seeded) order. Keeps at least
+    four calls for each axis.
+    """
     left_out = np.zeros(len(calls), bool)
     least = 4 * len(calls[0].dims)
     for index in np.random.default_rng(0).permutation(len(calls)):
@@ -87,8 +91,11 @@ def _needed(
 def rows_of(
     tables: dict[str, dict[str, list[MeasuredCall]]], names: dict[str, int]
 ) -> tuple[list[str], list[list[int]], dict[str, dict[str, list[TableRow]]]]:
-    """Returns (kernel names, sequences, tables) in the form of a GPU file. Unused names are left out. The most used
-    names and sequences come first.
+    """Converts tables of calls into the form of a GPU file. Leaves out unused kernel names.
+
+    Returns:
+        (kernel names, sequences, tables). A sequence lists the kernels of a call as indices into the kernel names.
+        Calls in the tables refer to sequences by index. The most used names and sequences come first.
     """
     calls = [call for variants in tables.values() for some in variants.values() for call in some]
     uses = Counter(name for call in calls for name in call.names)
@@ -111,8 +118,8 @@ def _renamed(call: MeasuredCall, place: dict[int, int]) -> MeasuredCall:
 
 
 def peaks_of(facts: Mapping[str, Any]) -> Peaks:
-    """Returns the peak rates. FLOP rates come from matrix products, byte rates from device-to-device copies. The
-    largest copy gives the memory's rate. A 4 MiB copy gives the L2 cache's rate, after the smallest copy's time is
+    """Returns the peak rates. FLOP rates come from matrix products, byte rates from device-to-device copies: the
+    memory's rate from the largest copy, the L2 cache's rate from a 4 MiB copy after the smallest copy's time is
     subtracted.
     """
     rates = facts["peaks"]
@@ -137,8 +144,16 @@ def assemble(
     note: str,
     within: float,
 ) -> GpuFile:
-    """Assembles the GPU file. `hosts` has the host ns of one call from Python, by operator. A call is left out if
-    similar calls predict its kernels and, up to the relative error `within`, its time.
+    """Assembles the GPU file of a measured GPU.
+
+    Args:
+        facts: The figures of `measure_facts`.
+        tables: The measured calls.
+        hosts: The host ns of one call from Python, by operator.
+        startup: The costs of first uses, or None if they were not measured.
+        note: A sentence on how the GPU was measured.
+        within: A relative error. A call is left out if similar calls predict its kernels and, up to this error, its
+            time.
     """
     device = {name: value for name, value in facts["device"].items() if name in DeviceEntry.__struct_fields__}
     peaks = peaks_of(facts)
@@ -181,7 +196,9 @@ def workspaces_of(capability: list[int] | tuple[int, ...]) -> dict[str, int]:
 
 
 def _own_ns(hosts: Mapping[str, int], facts: Mapping[str, Any]) -> dict[str, int]:
-    """Returns each operator's own host ns: its call, minus one launch and the call of an empty operator."""
+    """Returns each operator's own host ns: the time of its call, minus the time of one launch and of a call of an empty
+    operator.
+    """
     launch = facts["calls"]["sleep_kernel"] - _BINDING_NS
     bare = facts["calls"]["bound_operator"]
     own: dict[str, int] = {}

@@ -16,7 +16,7 @@ from unstall.virtual.costs.signature import Signature
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One device op of an operator. `name` is the real kernel's name."""
+    """One device op of an operator. `name` is the name of the real kernel."""
 
     name: str
     duration_ns: int
@@ -45,7 +45,9 @@ class OperatorCost:
 
 @dataclass(frozen=True, slots=True)
 class HostCosts:
-    """The host's costs of calls and records, in ns. Defaults were measured on an H200's host: CUDA 13, torch 2.11."""
+    """The host time of each kind of call and of each kind of record in the shim's log, in ns. Defaults were measured on
+    the host of an H200, with CUDA 13 and torch 2.11.
+    """
 
     operator: int = 2_200
     """From an operator's entry to its own work: the Python binding, the dispatcher, the argument checks."""
@@ -142,14 +144,16 @@ class DeviceFacts:
 
 
 class Startup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What first uses cost the host, in ns. `startup.py` measures it. An empty one costs nothing.
+    """What the first uses of CUDA, of a device and of operators cost the host, in ns. `startup.py` measures these
+    costs. The defaults are 0.
 
     Attributes:
         init: The first use of CUDA in a process.
         context: The first use of a device.
-        second: The second call of an operator takes this much longer than later calls.
-        kernels: By operator: the first launch of a kernel whose module is loaded.
-        modules: (time to load a module or to set up a library, the operators that need it).
+        second: How much longer the second call of an operator takes than later calls.
+        kernels: The first launch of each operator, without loading the module of its kernels.
+        modules: (ns, operators) of each module to load and each library to set up. The first call of any of these
+            operators takes these ns.
     """
 
     init: int = 0
@@ -176,18 +180,20 @@ class Costs(Protocol):
 
     @property
     def known_error(self) -> str:
-        """The prediction error on programs with known times, as a phrase for notes."""
+        """The prediction error on programs whose real times are known, as a phrase for notes."""
 
     def cost(self, signature: Signature) -> OperatorCost:
         """Returns the cost of one operator call. Called once for each distinct signature."""
 
     def guess(self, signature: Signature) -> OperatorCost:
-        """Returns a rough cost of a call for which `cost` raised. Works for any signature."""
+        """Returns a rough cost of a call for which `cost` raised an error. Works for any signature."""
 
     def host_work_ns(self, signature: Signature, threads: int) -> int:
-        """Returns the ns that an operator computes on the CPU. Called once for each distinct signature and number of
-        threads. The program set `threads`, or none if it is 0.
+        """Returns how long an operator computes on the CPU, in ns. Called once for each distinct signature and number
+        of threads.
+
+        `threads` is the number of threads that the program set, or 0 if it set none.
         """
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
-        """Returns the duration of a copy in ns."""
+        """Returns the duration of a copy in ns. `pinned` tells whether the host memory is pinned."""

@@ -21,22 +21,29 @@ _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One piece of a call. `holds` has the bytes of each allocation that this piece makes for later pieces."""
+    """A call that CUDA runs as part of another call, such as the copy of an argument.
+
+    Attributes:
+        signature: The call.
+        holds: The bytes of each allocation that this call makes and that later pieces of the same call use.
+    """
 
     signature: Signature
     holds: tuple[int, ...] = ()
 
 
 def pieces(signature: Signature) -> tuple[Piece, ...]:
-    """Returns the pieces of a call in order. A call that is not split is its only piece."""
+    """Splits a call into the calls that CUDA runs for it, in order. If the call is not split, it is its only piece."""
     split = _SPLIT.get(signature.name)
     return split(signature) if split else (Piece(signature),)
 
 
 def without_bias(signature: Signature) -> tuple[Signature, Signature] | None:
-    """Splits a convolution into (the convolution without bias, the addition of the bias). Splits the backward of a
-    convolution into (the backward without the bias's gradient, the sum that gives this gradient). Returns None if the
-    call uses no bias.
+    """Splits a convolution that uses a bias into two calls. Returns None if it uses no bias.
+
+    Returns:
+        For a forward call: (the convolution without bias, the addition of the bias). For a backward call: (the backward
+        without the bias's gradient, the sum that computes this gradient).
     """
     if signature.name == "aten::convolution_backward":
         mask = signature.value(len(signature.inputs) - 1, ())
@@ -59,8 +66,9 @@ def without_bias(signature: Signature) -> tuple[Signature, Signature] | None:
 
 
 def in_one_format(signature: Signature) -> tuple[Piece, ...]:
-    """Splits a convolution whose arguments differ in layout (NHWC or NCHW) into pieces: first each argument is copied
-    into the input's layout, then the convolution runs on these copies."""
+    """Splits a convolution whose arguments differ in layout (NHWC or NCHW). First copies arguments into the input's
+    layout, then runs the convolution on these copies.
+    """
     backward = signature.name == "aten::convolution_backward"
     first = 1 if backward else 0
     x, weight, gradient = (signature.tensor(at) for at in (first, first + 1, 0))
@@ -86,8 +94,8 @@ def _nhwc(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
-    """Converts the whole input first if a sum's result has another dtype. A float32 sum or product of half-precision
-    values needs no conversion unless it is cumulative.
+    """Splits a sum or product whose result has another dtype than its input. First converts the whole input. A float32
+    sum or product of half-precision values needs no conversion unless it is cumulative.
     """
     x, name = signature.tensor(0), signature.name.removeprefix("aten::")
     out = signature.results[0] if signature.results else None
@@ -100,7 +108,9 @@ def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _side_by_side(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """For operators whose kernels need contiguous arguments at `positions`: copies non-contiguous ones first."""
+    """Returns a function that splits a call whose kernels need contiguous arguments. The function first copies the
+    arguments at `positions` that are not contiguous, then runs the call on the copies.
+    """
 
     def split(signature: Signature) -> tuple[Piece, ...]:
         laid = {}
@@ -114,14 +124,16 @@ def _side_by_side(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _products(signature: Signature) -> tuple[Piece, ...]:
-    """Matrix products: a factor with neither contiguous rows nor contiguous columns is copied first."""
+    """Splits a matrix product. First copies each factor that has neither contiguous rows nor contiguous columns."""
     factors = [(position, x) for position, x in enumerate(signature.inputs) if isinstance(x, TensorSpec)][-2:]
     laid = {position: _laid_out(x) for position, x in factors if len(x.sizes) >= 2 and layout(x) == "s"}
     return _copied(signature, laid)
 
 
 def _convolved(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """For convolutions: arguments at `positions` that are neither NCHW nor NHWC are copied first."""
+    """Returns a function that splits a convolution. The function first copies the arguments at `positions` that are
+    neither NCHW nor NHWC.
+    """
 
     def split(signature: Signature) -> tuple[Piece, ...]:
         laid = {}
@@ -135,7 +147,9 @@ def _convolved(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _zeroed(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """For kernels that add to a result: fills that result with zeros. Arguments at `positions` must be contiguous."""
+    """Returns a function that splits a call whose kernels add to the results. The function fills the results with
+    zeros, copies the arguments at `positions` that are not contiguous, and then runs the call.
+    """
 
     def split(signature: Signature) -> tuple[Piece, ...]:
         zeros = [Signature("aten::fill_", "Scalar", (result, ("s", False)), (result,)) for result in signature.results]
@@ -145,7 +159,9 @@ def _zeroed(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _loss_over_images(signature: Signature) -> tuple[Piece, ...]:
-    """A loss over images: fills the sums with zeros, accumulates, and divides if the reduction is a mean."""
+    """Splits a loss over images. Fills the sums with zeros, adds up the loss, and divides it if the reduction is a
+    mean.
+    """
     reduction = signature.value(3, 1)
     if reduction == 0:
         return (Piece(signature),)
@@ -155,8 +171,8 @@ def _loss_over_images(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _reduced(position: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """For element-wise losses: a second kernel computes the mean or sum. The argument at `position` is named
-    `reduction`.
+    """Returns a function that splits an element-wise loss into the losses of the elements and their mean or sum. The
+    argument `reduction` is at `position`.
     """
 
     def split(signature: Signature) -> tuple[Piece, ...]:
@@ -172,8 +188,8 @@ def _reduced(position: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _shared_heads(signature: Signature) -> tuple[Piece, ...]:
-    """Flash attention's backward with shared key and value heads: computes the gradients of keys and values for
-    each query head, then sums these gradients.
+    """Splits the backward of flash attention if several query heads share a key and value head. Computes the gradients
+    of keys and values for each query head, then sums these gradients.
     """
     query, shared = signature.tensor(1), [signature.tensor(2), signature.tensor(3)]
     if query is None or any(x is None or len(x.sizes) != 4 or x.sizes[1] >= query.sizes[1] for x in shared):
@@ -190,8 +206,9 @@ def _shared_heads(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _grouped(signature: Signature) -> tuple[Piece, ...]:
-    """A grouped product: one product for each group. The group sizes are values, which the log does not have, so all
-    groups are assumed equal. bfloat16 has one kernel for all groups, and one that prepares its arguments.
+    """Splits a grouped matrix product into one product for each group. Assumes that all groups have the same size,
+    because the sizes are values of a tensor, which the log does not have. For bfloat16, one kernel prepares the
+    arguments, and one kernel computes all groups.
     """
     left, right = signature.tensor(0), signature.tensor(1)
     if left is None or right is None or not signature.results:
@@ -224,7 +241,9 @@ def _slanted(like: TensorSpec, rows: int, columns: int) -> tuple[int, int]:
 
 
 def _placed(signature: Signature) -> tuple[Piece, ...]:
-    """Accumulating index_put: each index tensor after the first is wrapped, scaled and added to the previous ones."""
+    """Splits an accumulating index_put that has several index tensors. Wraps and scales each index tensor after the
+    first, and adds it to the previous index tensors.
+    """
     if signature.value(3, False) is not True:
         return (Piece(signature),)
     given = signature.value(1, ())
@@ -259,7 +278,9 @@ def _laid_out(x: TensorSpec) -> TensorSpec:
 
 
 def _copied(signature: Signature, instead: dict[int, TensorSpec]) -> tuple[Piece, ...]:
-    """Returns copies of some arguments, and then the call on them. `instead`: the copies by argument position."""
+    """Splits a call into copies of some arguments and the call on these copies. `instead` maps positions of arguments
+    to their copies.
+    """
     copies = [
         Piece(Signature("aten::copy_", "", (to, signature.inputs[at], False), (to,)), (to.numel * to.item_bytes,))
         for at, to in instead.items()

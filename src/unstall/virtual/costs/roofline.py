@@ -11,7 +11,7 @@ _TENSOR_CORES = ("float16", "bfloat16")
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Peak rates of a GPU. FLOPs are dense."""
+    """Peak rates of a GPU. FLOP rates are for dense matrices."""
 
     flops_per_ns: float
     """For float32, without tensor cores."""

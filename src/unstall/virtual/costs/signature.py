@@ -54,7 +54,7 @@ class TensorSpec:
 
     @property
     def distinct_bytes(self) -> int:
-        """Bytes of memory that the tensor covers. An expanded dimension counts once."""
+        """The bytes of memory that the tensor covers. An expanded dimension counts once."""
         return self.item_bytes * prod(size for size, stride in zip(self.sizes, self.strides, strict=True) if stride)
 
     @property
@@ -156,7 +156,9 @@ def contiguous_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _side_by_side(dims: Iterable[tuple[int, int]]) -> bool:
-    """Returns whether elements lie without gaps. `dims` has (stride, size) of each dimension, innermost first."""
+    """Returns whether elements fill memory without gaps. `dims` has (stride, size) of each dimension, innermost
+    first.
+    """
     expected = 1
     for stride, size in dims:
         if size != 1:

@@ -38,8 +38,13 @@ Call: TypeAlias = tuple[str, tuple[object, ...], dict[str, object]]
 
 
 class FirstCalls(msgspec.Struct, frozen=True):
-    """What one process took, in ns: to initialise CUDA and to create a context; then each operator, in the order in
-    which they were called: (name, ns of the first call and the wait for it, of the second, of a later one).
+    """The times of first uses in one process, in ns.
+
+    Attributes:
+        init: The time to initialise CUDA.
+        context: The time to create a context.
+        calls: (operator, ns of its first call, ns of its second call, ns of a later call) in the order of the first
+            calls. Each time includes the wait for the device.
     """
 
     init: int
@@ -48,7 +53,8 @@ class FirstCalls(msgspec.Struct, frozen=True):
 
 
 def measure_startup(orders: int) -> Startup:
-    """Measures first uses in processes of their own.
+    """Measures what first uses of operators cost. Starts `orders` processes, each of which calls the operators in
+    another order.
 
     Raises:
         RuntimeError: The processes failed.
@@ -62,7 +68,7 @@ def measure_startup(orders: int) -> Startup:
 
 
 def fit(processes: Sequence[FirstCalls]) -> Startup:
-    """Returns the costs that explain what processes took."""
+    """Returns the costs that explain the times of the processes."""
     first: Times = {}
     place: Places = {}
     second = []
@@ -108,15 +114,15 @@ def fit(processes: Sequence[FirstCalls]) -> Startup:
 
 
 def _first_of(names: Collection[str], times: Times, place: Places) -> set[tuple[str, int]]:
-    """Returns (operator, process) for each process: which of the operators it called first."""
+    """Returns (operator, process) for each process: the operator of `names` that this process called first."""
     processes = {process for name in names for process in times[name]}
     among = {process: [name for name in names if process in place[name]] for process in processes}
     return {(min(some, key=lambda name: place[name][process]), process) for process, some in among.items()}
 
 
 def _slow(taken: Mapping[int, int]) -> set[int]:
-    """Returns the processes in which an operator's first call loaded its module: those that took far longer than the
-    others, or all if each took long.
+    """Returns the processes in which an operator's first call loaded its module. If the call took far longer in some
+    processes than in others, returns these processes. If it took long in all processes, returns all.
     """
     times = sorted(taken.values())
     gaps = [(after / max(before, 1), at) for at, (before, after) in enumerate(pairwise(times[:-1]), 1)]
@@ -129,10 +135,11 @@ def _slow(taken: Mapping[int, int]) -> set[int]:
 
 
 def _together(slow: Mapping[str, set[int]], place: Places, loading: Times) -> list[list[str]]:
-    """Returns the operators of each module. In each process the first of them was slow, and no other.
+    """Groups operators by the module that their first calls load. Returns the operators of each module.
 
-    Groups are joined as long as that holds, and as long as their operators took about the same time. Those that were
-    slow most often are joined first: they are least likely to fit by chance.
+    Joins two groups if, in each process, only the first call among their operators was slow, and if all their operators
+    took about the same time. Joins the groups that were slow most often first, because they are least likely to fit by
+    chance.
     """
     groups = [[name] for name in slow if slow[name]]
     ns = {name: statistics.median(loading[name][process] for process in slow[name]) for (name,) in groups}
@@ -160,7 +167,9 @@ def _together(slow: Mapping[str, set[int]], place: Places, loading: Times) -> li
 
 
 def _calls_of_suite() -> dict[str, Call]:
-    """Returns a call of each operator of the suite: (operator, arguments on the CPU)."""
+    """Returns one call of each operator of the suite, by the operator's name: (operator with overload, arguments,
+    keyword arguments). Tensors are on the CPU.
+    """
     from unstall.virtual.costs.measure import split
     from unstall.virtual.costs.suite import TensorPool, cases
 
@@ -178,7 +187,7 @@ def _calls_of_suite() -> dict[str, Call]:
 
 
 def _in_a_process(order: int, known: Mapping[str, Call]) -> FirstCalls:
-    """Calls operators in a random order. The process must not have used CUDA."""
+    """Calls the operators in a random order, with `order` as the seed. The process must not have used CUDA before."""
     import torch
 
     from unstall.virtual.costs.measure import resolve
@@ -221,7 +230,9 @@ def _taken(call: Any) -> int:
 
 
 def main() -> None:
-    """Prints what processes took, as JSON. Each is forked from this one, which has imported torch."""
+    """Prints the times of first uses as JSON, one `FirstCalls` for each process. Forks the processes from this one,
+    which has imported torch but has not used CUDA.
+    """
     known = _calls_of_suite()
     found = []
     for order in range(int(sys.argv[1])):

@@ -29,8 +29,13 @@ _PADDED_BYTES = 16 << 10
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCall:
-    """One measured call. `dims` has the values of the family's axes, and `names` the indices of the kernels' names.
-    `ns` has the kernels' durations, and `temporaries` the bytes of each temporary allocation.
+    """One measured call.
+
+    Attributes:
+        dims: The call's value on each of the family's axes.
+        names: The index of each kernel's name.
+        ns: The duration of each kernel.
+        temporaries: The bytes of each temporary allocation.
     """
 
     dims: tuple[int, ...]
@@ -45,8 +50,12 @@ class MeasuredCall:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The estimate for one shape: the total ns of its kernels, the nearest measured call, and the distance to this call
-    in doublings.
+    """The estimate for one shape.
+
+    Attributes:
+        total_ns: The total duration of the kernels.
+        nearest: The measured call with the nearest shape.
+        distance: The distance to the shape of `nearest`, in doublings.
     """
 
     total_ns: float
@@ -55,7 +64,9 @@ class Estimate:
 
 
 class CostTable:
-    """The measured calls of one variant of a family. `measured_on` is the roofline of the measured GPU."""
+    """The measured calls of one variant of a family (see `CallShape`). `measured_on` is the roofline of the measured
+    GPU.
+    """
 
     def __init__(self, family: Family, variant: str, calls: Sequence[MeasuredCall], measured_on: Roofline) -> None:
         self._family, self._variant, self._calls, self._measured_on = family, variant, calls, measured_on
@@ -67,16 +78,19 @@ class CostTable:
 
     @property
     def variant(self) -> str:
-        """The measured variant of the family."""
+        """The variant whose calls the table has."""
         return self._variant
 
     def ask(
         self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None, without: np.ndarray | None = None
     ) -> Estimate:
-        """Returns the estimate for a call with these `dims` on the GPU of `roofline`. Pass `dtype` if the call has
-        another dtype than the table.
+        """Returns the estimated time of a call on a GPU.
 
-        `without` has a bool for each measured call. Calls with True are ignored.
+        Args:
+            dims: The call's value on each of the family's axes.
+            roofline: The roofline of the GPU.
+            dtype: The call's dtype if it differs from the table's dtype, otherwise None.
+            without: A bool for each measured call. Ignores the calls for which it is True.
         """
         distances = np.sqrt(((self._places - self._place(np.array([dims], float))) ** 2).sum(1))
         if without is not None:
@@ -96,10 +110,12 @@ class CostTable:
         return Estimate(total, self._calls[nearest], float(distances[nearest]))
 
     def _hidden(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None, factor: float) -> float:
-        """Returns how much of a factor another GPU hides (logarithms).
+        """Returns how much to subtract from a call's factor on another GPU than the measured GPU. The factor is the
+        logarithm of the ratio between the call's time and its roofline time.
 
-        A call that moves memory may be slower than the memory, because its threads are too few or compute too long. If
-        the other GPU's memory is slower by more than its multiprocessors are, it waits for the memory more.
+        A call may take longer than its memory traffic, because it has too few threads or computes too long. If the
+        other GPU's memory is slower relative to its multiprocessors, the memory traffic takes a larger part of the
+        call's time. Then it hides a part of the extra time.
         """
         own, _, rest = self._variant.partition(" ")
         flops, moved = self._family.work(f"{dtype or own} {rest}", dims)
@@ -114,7 +130,7 @@ class CostTable:
         )
 
     def ideal_ns(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None) -> float:
-        """Returns the time of a call in ns if it ran at the rate of the calls that are nearest to the roofline."""
+        """Returns the ns that a call would take at the rate of the measured calls that are nearest to the roofline."""
         return (self._roofline(dims, roofline, dtype) - roofline.floor_ns) * self._best
 
     def _place(self, dims: np.ndarray) -> np.ndarray:
@@ -127,11 +143,11 @@ class CostTable:
         return roofline.ns(*self._family.work(f"{dtype} {rest}", dims), dtype)
 
     def temporaries(self, dims: tuple[int, ...], answer: Estimate) -> tuple[int, ...]:
-        """Returns the bytes of each temporary allocation, scaled from the nearest call by the ratio of bytes moved.
-        Small allocations are not scaled, because they hold counters.
+        """Returns the bytes of each temporary allocation of a call. Scales the bytes of the nearest measured call by
+        the ratio of bytes moved, except for small allocations, which hold counters.
 
-        If the family transposes tensors, an allocation is assumed to hold the tensors that fit into the allocation. The
-        rest of the allocation holds sums over parts of the batch, so the rest scales with the weight alone.
+        If the family's kernels may transpose tensors, assumes that an allocation holds the largest tensors that fit
+        into it. The remaining bytes hold sums over parts of the batch, so they scale with the size of the weight alone.
         """
         if answer.distance < _SAME:
             return answer.nearest.temporaries
@@ -146,8 +162,10 @@ class CostTable:
 
 
 def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) -> float:
-    """Scales one temporary allocation of the nearest call. `turned` has the bytes of the tensors that may be
-    transposed: first those of the asked call, then those of the nearest call.
+    """Scales one temporary allocation of the nearest call.
+
+    `turned` has the bytes of the tensors that may be transposed: first those of the call to estimate, then those of the
+    nearest call. It is None if the family transposes no tensors.
     """
     if turned is None:
         return size * factor
@@ -165,8 +183,8 @@ def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) ->
 
 
 def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]) -> list[TableRow]:
-    """Returns the rows of a GPU file: dims, index of the kernel sequence, ns, temporaries. The ns and the temporaries
-    are lists if they have several values, otherwise single numbers. Adds new sequences to `sequences`.
+    """Returns the rows of a GPU file. A row has the dims, the index of the kernel sequence, the ns, and the temporaries
+    if there are any. A list of ns or temporaries with one value becomes a number. Adds new sequences to `sequences`.
     """
     rows = []
     for call in calls:

@@ -24,8 +24,16 @@ class Ended(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FaultRecord:
-    """One fault: its ASSERT record, and the NOTICE record if Python got the error. Record numbers are positions in the
-    whole log.
+    """One fault in the log. Records are numbered by their positions in the whole log.
+
+    Attributes:
+        record: The fault's ASSERT record.
+        thread: The thread that submitted the work.
+        device: The device of the work that failed.
+        stream: The stream of the work that failed.
+        node: The number of the captured LAUNCH that failed, or 0 if the work was not captured.
+        raw: The details of the fault, as the shim's plain tuple.
+        noticed: The NOTICE record, or -1 if Python did not get the error.
     """
 
     record: int
@@ -38,7 +46,7 @@ class FaultRecord:
 
 
 class FaultLog:
-    """Collects the faults from the parts of a log. `ended` is the kind of device error that ended the program.
+    """Collects the faults of a log that arrives in parts. `ended` is the kind of device error that ended the program.
     `refusal` is the last request for memory that failed.
     """
 
@@ -56,7 +64,9 @@ class FaultLog:
         return len(self._raw)
 
     def add(self, records: np.ndarray, raw: Sequence[RawFault]) -> None:
-        """Adds the next part of the log: its records, and the new faults (`raw`), which the records name by number."""
+        """Adds the next part of the log: its records, and the details of its new faults (`raw`). The records refer to
+        faults by number.
+        """
         self._raw += raw
         rows = np.flatnonzero(records["code"] >= LogCode.ASSERT)
         for row in rows.tolist():
@@ -78,8 +88,8 @@ class FaultLog:
 
 
 def of_error(error: BaseException, out_of_memory: type[BaseException]) -> Ended | None:
-    """Returns which device error is among `error` and the errors that caused it: a fault or full memory. Returns None
-    if there is no device error. `out_of_memory` is the class of torch's error for full memory.
+    """Returns which device error ended the program: a fault, full memory, or None if neither is `error` or one of its
+    causes. `out_of_memory` is the class of torch's error for full memory.
     """
     chain: BaseException | None = error
     for _ in range(_LONGEST_CHAIN):

@@ -13,8 +13,10 @@ _MOST = 1_000  # parts; smaller parts are merged into one part without a known c
 
 
 def held_table(happened: Happened, allocated: Allocated, host_row: I32, host: Host, device: int, until: int) -> Held:
-    """Returns the memory that was allocated on a device right before record `until`, the largest part first. A part has
-    all allocations by the same operator from the same stack. `host_row` is as in `faults_table`.
+    """Returns the memory that was allocated on a device right before log record `until`. One row has the allocations of
+    one operator from one stack. Rows are sorted by bytes, largest first.
+
+    `host_row` is the index into `host` of each record's call, or of the operator around it; -1 if there is none.
     """
     record, size = live(happened, allocated, device, until)
     row = host_row[record]
@@ -33,8 +35,8 @@ def held_table(happened: Happened, allocated: Allocated, host_row: I32, host: Ho
 
 
 def live(happened: Happened, allocated: Allocated, device: int, until: int) -> tuple[I64, I64]:
-    """Returns (records, bytes) of a device's allocations that were made, and not freed, before record `until`. An
-    operator's workspaces have the record of the operator's launch.
+    """Returns (records, bytes) of a device's allocations that were made and not yet freed before log record `until`.
+    The record of an operator's workspaces is the operator's launch.
     """
     before = (allocated.device == device) & (allocated.record < until)
     record, size = allocated.record[before], allocated.size[before]

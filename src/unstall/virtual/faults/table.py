@@ -30,7 +30,9 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One row of Faults, with records of the log in place of rows of host events. -1 means no record."""
+    """One row of the timeline's table `Faults`, before log records are converted to host events. `call`, `replay` and
+    `noticed` are numbers of log records, or -1 if there is no record.
+    """
 
     kind: FaultKind
     call: int
@@ -49,8 +51,15 @@ def faults_table(
     stream_row: Callable[[int, int], int],
     text: Callable[[str], int],
 ) -> Faults:
-    """Returns the table of faults. `host_row` has, for each record, the timeline's row of its call or of the enclosing
-    operator, or -1. `stream_row` returns the row of Streams for (device, stream). `text` returns the index of a text.
+    """Returns the timeline's table of faults.
+
+    Args:
+        log: The faults.
+        happened: The records of the log.
+        host_row: For each log record, the index into the table `Host` of its call, or of the operator around it; -1 if
+            there is none.
+        stream_row: Returns the index of a stream in the table `Streams`, given (device, stream).
+        text: Returns the index of a text in the timeline's strings.
     """
     rows = [*_failed(log, happened), *_refused(log)]
 
@@ -71,8 +80,8 @@ def faults_table(
 
 
 def _failed(log: FaultLog, happened: Happened) -> list[_Row]:
-    """Returns a row for each assertion that failed. If such an error ended the program, the row whose error Python got
-    last has `ended`.
+    """Returns a row for each assertion that failed in a kernel. If such a failure ended the program, `ended` is True
+    for the failure whose error Python got last.
     """
     faults = log.faults()
     last = max((fault.noticed for fault in faults), default=-1) if log.ended == Ended.FAULT else -1
@@ -101,13 +110,13 @@ def _refused(log: FaultLog) -> list[_Row]:
 
 
 def _captured(fault: FaultRecord, happened: Happened) -> int:
-    """Returns the record of the captured LAUNCH that fails, or -1."""
+    """Returns the log record of the captured launch whose work fails, or -1 if the log does not have it."""
     found = np.flatnonzero((happened.code == LogCode.LAUNCH) & (happened.a == fault.node))
     return int(found[0]) if len(found) else -1
 
 
 def _replay(fault: FaultRecord, happened: Happened) -> int:
-    """Returns the record of the graph launch in which captured work fails, or -1."""
+    """Returns the log record of the graph launch in which captured work fails, or -1 if the log does not have it."""
     before = slice(fault.record)
     launched = (happened.code[before] == LogCode.GRAPH_LAUNCH) & (happened.thread[before] == fault.thread)
     found = np.flatnonzero(launched)
@@ -120,7 +129,7 @@ def _kind(raw: RawFault) -> FaultKind:
 
 
 def details_of(raw: RawFault) -> FaultDetails:
-    """Returns the details of a fault, given the shim's plain tuple."""
+    """Converts the shim's plain tuple into the details of a fault."""
     kernel, check, inputs, wrong = raw
     return FaultDetails(
         check=check,

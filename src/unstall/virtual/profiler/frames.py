@@ -15,7 +15,9 @@ from unstall.virtual.timeline.window import FOREVER, cut
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FrameSlices:
-    """Columns with one row for each span in which a frame stays on one line. A caller's span encloses its callees'."""
+    """Columns with one row for each span of time in which a frame stays on one line. A caller's span encloses its
+    callees' spans.
+    """
 
     thread: I32  # row of Threads
     start: I64
@@ -43,11 +45,10 @@ def is_frame(timeline: Timeline) -> Bool:
 
 
 def slices_of(timeline: Timeline) -> FrameSlices:
-    """Returns each frame as a span from the frame's first event to the end of its last event. For events inside an
-    operator, includes only the frames that the operator's own stack does not have.
+    """Returns the spans of Python frames. A span lasts from the start of the frame's first event to the end of its last
+    event. For events inside an operator, leaves out the frames that the operator's own stack already has.
 
-    An annotation may begin in one frame and end in another, so it adds its two end points to the frames, not its whole
-    span.
+    An annotation may begin in one frame and end in another. So it counts as two events: its begin and its end.
     """
     host = timeline.host
     solid = host.kind != HostKind.ANNOTATION
@@ -82,8 +83,8 @@ def slices_of(timeline: Timeline) -> FrameSlices:
 
 
 def _borders(host: Host) -> tuple[I64, I64, I64]:
-    """Returns (rows of annotations, the ns before each, the ns after each). Frames enclose these times, too.
-    Annotations that touch other events are left out.
+    """Returns (annotations, the ns before each annotation, the ns after each annotation). Frames enclose these times
+    too. Leaves out annotations next to which another event begins or ends.
     """
     taken = np.concatenate((host.start, host.end))
     rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & (host.stack >= 0))
@@ -93,7 +94,7 @@ def _borders(host: Host) -> tuple[I64, I64, I64]:
 
 
 def line_texts(timeline: Timeline) -> list[str]:
-    """Returns the name of each row of Lines, in Kineto's format."""
+    """Returns the name of each line of the table `Lines` in Kineto's format, such as "train.py(12): main"."""
     lines, strings = timeline.lines, timeline.strings
     return [
         f"{strings[file]}({line}): {strings[function]}" if line >= 0 else strings[function]
@@ -102,7 +103,9 @@ def line_texts(timeline: Timeline) -> list[str]:
 
 
 class StackTexts(dict[int, list[str]]):
-    """Maps each row of Stacks to its frames, innermost first, as Kineto names them."""
+    """Maps each index into the table `Stacks` to the names of the stack's frames in Kineto's format, innermost
+    first.
+    """
 
     def __init__(self, timeline: Timeline) -> None:
         self._stacks, self._names = timeline.stacks, line_texts(timeline)
@@ -117,8 +120,9 @@ class StackTexts(dict[int, list[str]]):
 
 
 def _nodes(stacks: Stacks) -> I32:
-    """Returns an array of shape (stacks, depth): for each stack, the rows of its callers and its own, outermost first,
-    padded with -1.
+    """Returns the frames of each stack as indices into the table `Stacks`, outermost frame first.
+
+    The array has the shape (stacks, depth). Shorter stacks are padded with -1 at the end.
     """
     depth = np.zeros(len(stacks), np.int32)
     for row, parent in enumerate(stacks.parent.tolist()):
@@ -132,7 +136,9 @@ def _nodes(stacks: Stacks) -> I32:
 
 
 def _common(chains: I32, stack: I32, outer: I32) -> I64:
-    """Returns the number of frames that each stack shares with the enclosing event's stack. That event shows them."""
+    """Returns, for each event, how many of its outermost frames its stack shares with the stack of the event
+    around it.
+    """
     alike = np.zeros(len(stack), np.int64)
     going = outer >= 0
     for level in range(chains.shape[1]):

@@ -65,7 +65,15 @@ def install(source: ProfiledMachine) -> Callable[[], None]:
 
 @dataclass(slots=True)
 class _Running:
-    """A running profile: its begin in ns, and the excluded spans [since, until) in ns by the name of the activity."""
+    """A running profile.
+
+    Attributes:
+        asked: The options of the profile.
+        since: When the profile began, in ns.
+        metadata: The entries that the program added to the trace.
+        off: (activity, start ns, end ns) of each span in which the profile did not record an activity.
+        switched: When recording of an activity was switched off, in ns, for each activity that is off now.
+    """
 
     asked: Asked
     since: int
@@ -152,7 +160,9 @@ class _Profiler:
 
 
 def _recalling(config: type[Any]) -> type[_Config]:
-    """Returns a subclass of torch's ProfilerConfig that keeps its arguments, which the original hides."""
+    """Returns a subclass of torch's ProfilerConfig that keeps its arguments as attributes. ProfilerConfig itself hides
+    them.
+    """
 
     class ProfilerConfig(config):  # type: ignore[misc]
         def __init__(self, *args: object) -> None:
@@ -163,8 +173,8 @@ def _recalling(config: type[Any]) -> type[_Config]:
 
 
 def _without(timeline: Timeline, off: list[tuple[str, int, int]]) -> Timeline:
-    """Returns the timeline without operators and annotations that began, and device ops that were launched, while the
-    profiler did not record their activity.
+    """Removes what the profiler did not record because its activity was off: operators and annotations that began then,
+    and device ops that were launched then.
     """
     launched = (
         np.where(

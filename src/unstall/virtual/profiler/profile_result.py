@@ -269,7 +269,9 @@ def _of_host(timeline: Timeline, asked: Asked, devices: type[DeviceType]) -> Ite
 
 
 def _evaluated(timeline: Timeline) -> dict[int, int]:
-    """Returns the host row of the node that each of autograd's evaluations evaluates, by the row of the evaluation."""
+    """Maps each of autograd's events that evaluate a node to the event of this node's operator. Both are indices into
+    the table `Host`.
+    """
     host = timeline.host
     evaluates = np.array([text.startswith(_EVALUATES) for text in timeline.strings], np.bool_)
     rows = np.flatnonzero((host.forward >= 0) & (host.parent >= 0))
@@ -292,7 +294,9 @@ def _of_device(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]
 
 
 def _annotated(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]:
-    """Yields annotations on the device's streams. Each lasts from the first to the last op launched in it."""
+    """Yields annotations on the device's streams. Each lasts from the first to the last op that was launched within the
+    annotation on the host.
+    """
     host, device, zero = timeline.host, timeline.device, timeline.meta.zero_ns
     launched = np.argsort(device.launch, kind="stable")
     by_launch = device.launch[launched]
@@ -324,8 +328,9 @@ def _of_memory(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]
 
 
 def _device_us(timeline: Timeline) -> np.ndarray:
-    """Returns, for each host event, the microseconds from the start of its first device op to the end of its last, as
-    two CUDA events around the host event would measure. Returns -1 if the host event launched no op.
+    """Returns the device time of each host event in microseconds: from the start of its first device op to the end of
+    its last one, as two CUDA events around the host event would measure. Returns -1 for a host event that launched no
+    op.
     """
     host, device = timeline.host, timeline.device
     first = np.full(len(host), np.iinfo(np.int64).max)

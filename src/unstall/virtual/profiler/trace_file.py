@@ -48,9 +48,16 @@ def write_trace(
 ) -> None:
     """Writes a trace. The file is compressed if its name ends in .gz.
 
-    `metadata` is added to the trace's entry "unstall". `head` is added to the trace's top-level entries, before the
-    events. Calls and device ops get new correlation ids: the row numbers of host events. Raises UsageError if the file
-    cannot be written.
+    Calls and device ops get new correlation ids, from the row numbers of host events.
+
+    Args:
+        timeline: The run.
+        path: The file.
+        metadata: Entries to add to the trace's entry "unstall".
+        head: Entries to add at the top level of the trace, before the events.
+
+    Raises:
+        UsageError: The file cannot be written.
     """
     text = Text(0)
     # Of frames with equal times, readers take the later as the inner one, so sleep events come after their callers.
@@ -101,7 +108,7 @@ def _head(meta: Meta, metadata: Mapping[str, object]) -> dict[str, object]:
 
 
 def _races(timeline: Timeline) -> dict[str, object]:
-    """Returns the races in the format of `read.races`. If there are too many, keeps only the first ones."""
+    """Returns the races in the format that `read.races` reads. Keeps at most the first `MOST_RACES`."""
     races, streams = timeline.races, timeline.streams
     if not len(races):
         return {}
@@ -118,7 +125,7 @@ def _races(timeline: Timeline) -> dict[str, object]:
 
 
 def _faults(timeline: Timeline) -> dict[str, object]:
-    """Returns the faults, and what held the memory of a full device, in the format of `read.faults`."""
+    """Returns the faults, and which calls hold the memory of a full device, in the format that `read.faults` reads."""
     faults = timeline.faults
     numbers = [*timeline.streams.stream.tolist(), -1]
     columns = (faults.kind, faults.device, faults.stream, faults.iteration, faults.ended, faults.details)
@@ -155,7 +162,7 @@ def _number(digits: str) -> int:
 
 
 def _lanes(timeline: Timeline) -> list[tuple[int, int]]:
-    """Returns (process id, thread id) of each row of Threads."""
+    """Returns (process id, thread id) of each thread of the timeline."""
     threads = timeline.threads
     return [
         (_number(timeline.strings[process]), _number(timeline.strings[thread]))
@@ -193,8 +200,8 @@ def _host(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _outermost(timeline: Timeline) -> I32:
-    """Returns the forward operator of each host event of a backward pass that is in no other one of the same forward
-    operator, else -1.
+    """Returns the forward operator of each host event of a backward pass, as an index into the table `Host`. Returns -1
+    for an event whose parent belongs to the same forward operator, and for events without a forward operator.
     """
     host = timeline.host
     outermost = host.forward.copy()
@@ -203,7 +210,7 @@ def _outermost(timeline: Timeline) -> I32:
 
 
 def _links(timeline: Timeline) -> Iterator[str]:
-    """Yields the arrows from forward operators to their backward operators, as Kineto draws them."""
+    """Yields the arrows from forward operators to their backward operators, as Kineto writes them."""
     host, lanes, forward = timeline.host, _lanes(timeline), _outermost(timeline)
     rows = np.flatnonzero(forward >= 0)
     columns = (host.thread[forward[rows]], host.start[forward[rows]], host.thread[rows], host.start[rows])
@@ -217,7 +224,9 @@ def _links(timeline: Timeline) -> Iterator[str]:
 
 
 def _stacks_of_operators(timeline: Timeline) -> dict[int, str]:
-    """Returns {host row: stack} of the operators outside any Python frame. Empty if the timeline has no frames."""
+    """Returns the stacks of the operators outside any Python frame, by index into the table `Host`. Returns {} if the
+    timeline has no frames.
+    """
     host = timeline.host
     framed = is_frame(timeline)
     if not framed.any():
@@ -236,7 +245,7 @@ def _call_category(name: str) -> str:
 
 
 def _frames(timeline: Timeline, text: Text) -> Iterator[str]:
-    """Yields Python frame events for a timeline that has only stacks."""
+    """Yields the Python frames of a timeline that has only stacks as trace events."""
     if is_frame(timeline).any():
         return
     names, lanes = line_texts(timeline), _lanes(timeline)
@@ -266,8 +275,8 @@ def _device(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _waits(timeline: Timeline, text: Text) -> Iterator[str]:
-    """Yields the target of each wait in the format of CUPTI's records. Skips inferred targets, because a reader infers
-    them again.
+    """Yields what each wait waits for, in the format of CUPTI's records. Skips inferred targets, because a reader
+    infers them again.
     """
     waits, host, streams = timeline.waits, timeline.host, timeline.streams
     said = np.flatnonzero(~waits.inferred)
@@ -299,5 +308,5 @@ def _memory(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _lists(*columns: np.ndarray) -> list[list[int]]:
-    """Converts the columns into lists of Python numbers, which are faster to loop over."""
+    """Converts the columns into lists of Python numbers, because loops over lists are faster."""
     return [column.tolist() for column in columns]

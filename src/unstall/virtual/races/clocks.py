@@ -8,12 +8,11 @@ _NOTHING = -1
 
 
 class LaneClocks:
-    """A vector clock for each lane: the order of work on different lanes.
+    """A vector clock for each lane and one for the host. A lane is a stream, or a branch of a CUDA graph.
 
-    `of[s][t]` is a position in the work of lane t. All work up to there ends before lane s starts its next work.
-
-    A lane's entry in its own clock is unused, because a lane runs in order. All host threads share one clock, because a
-    thread may rely on a wait of another thread, and the log does not show how the two threads synchronized.
+    `of[s][t]` is a position in the work of lane t. All work of lane t up to this position ends before lane s starts its
+    next work. `of[s][s]` is unused, because a lane runs in order. All host threads share one clock, because a thread
+    may rely on a wait of another thread, and the log does not show how the two threads synchronized.
     """
 
     def __init__(self, lanes: StreamLanes) -> None:
@@ -26,8 +25,8 @@ class LaneClocks:
         self._launched: dict[int, list[int]] = {}
 
     def now(self, lane: int) -> list[int]:
-        """Returns the lane's clock for the work that the host submits next. This clock includes everything for which
-        the host has waited.
+        """Returns the clock of the lane (a stream, or a branch of a graph) for the work that the host submits next. The
+        clock includes everything for which the host has waited.
         """
         clock = self.of[lane]
         if self._known[lane] != self._waited:
@@ -36,11 +35,15 @@ class LaneClocks:
         return clock
 
     def record(self, event: tuple[int, int], lane: int, position: int) -> None:
-        """Records an event that covers all work of the lane up to `position`."""
+        """Records an event on the lane (a stream, or a branch of a graph). The event covers all work of the lane up to
+        `position`.
+        """
         self._events[event] = self._up_to(lane, position)
 
     def wait(self, event: tuple[int, int], lane: int) -> None:
-        """Makes the lane wait for the event's last record. Does nothing if the event was never recorded."""
+        """Makes the lane (a stream, or a branch of a graph) wait for the last time that the event was recorded. Does
+        nothing if the event was never recorded.
+        """
         if event in self._events:
             _join(self.of[lane], self._events[event])
 
@@ -49,7 +52,7 @@ class LaneClocks:
             self._host_joins(self._events[event])
 
     def host_waits(self, lane: int, position: int) -> None:
-        """Makes the host wait for all work of the lane up to `position`."""
+        """Makes the host wait for all work of the lane (a stream, or a branch of a graph) up to `position`."""
         self._host_joins(self._up_to(lane, position))
 
     def host_waits_for_device(self, device: int, position: int) -> None:
@@ -58,12 +61,14 @@ class LaneClocks:
                 self.host_waits(lane, position)
 
     def hand_over(self, source: int, target: int, position: int) -> None:
-        """Makes the target lane wait for all work of the source lane up to `position`."""
+        """Makes lane `target` wait for all work of lane `source` up to `position`. A lane is a stream, or a branch of a
+        graph.
+        """
         _join(self.of[target], self._up_to(source, position))
 
     def begin_launch(self, graph: int, own: tuple[int, ...], lane: int, position: int) -> None:
-        """Begins a graph launch. As in CUDA, the graph's lanes wait for the launching lane and for the graph's previous
-        launch.
+        """Begins a graph launch on the stream `lane`. As in CUDA, the branches of the graph (`own`) wait for this
+        stream and for the previous launch of the graph.
         """
         if graph in self._launched:
             _join(self.of[lane], self._launched[graph])
@@ -71,7 +76,7 @@ class LaneClocks:
             self.hand_over(lane, part, position)
 
     def end_launch(self, graph: int, own: tuple[int, ...], lane: int, position: int) -> None:
-        """Ends a graph launch: the launching lane waits for all of the graph's lanes."""
+        """Ends a graph launch on the stream `lane`. This stream waits for all branches of the graph (`own`)."""
         for part in own:
             self.hand_over(part, lane, position)
         self._launched[graph] = self._up_to(lane, position)

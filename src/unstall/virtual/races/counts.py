@@ -14,7 +14,9 @@ _Way = tuple[int, int, int, int]
 
 
 class Use(NamedTuple):
-    """A use of memory by a record, with the record's position and lane."""
+    """One access to memory by a record of the log. `launch` is the graph launch that ran a captured access, or -1.
+    `lane` is the stream or the branch of a graph on which the access runs.
+    """
 
     position: int
     record: int
@@ -23,8 +25,9 @@ class Use(NamedTuple):
 
 
 class RaceCounts:
-    """Counts pairs by kind of race, and by the record code, signature, stack and lane of both accesses. Ignores a pair
-    if no record in `within` requested its later access.
+    """Counts pairs of racing accesses. Groups the pairs by kind of race, and by the record code, signature, stack and
+    lane (a stream, or a branch of a graph) of both accesses. Ignores a pair if the record that requested its later
+    access is not in `within`.
     """
 
     def __init__(self, records: np.ndarray, lanes: StreamLanes, within: range) -> None:
@@ -44,7 +47,7 @@ class RaceCounts:
         known[1] = max(known[1], size_bytes)
 
     def way(self, use: Use) -> _Way:
-        """Returns the key by which uses are grouped: record code, signature, stack and lane."""
+        """Returns the key by which accesses are grouped: (record code, signature, stack, lane)."""
         key = (use.record, use.lane)
         way = self._ways.get(key)
         if way is None:
@@ -53,7 +56,7 @@ class RaceCounts:
         return way
 
     def races(self) -> tuple[Race, ...]:
-        """Returns the races, ordered by their first pair."""
+        """Returns one race for each group of pairs, ordered by the first pair of the group."""
         races = []
         for (kind, *_), (earlier, later), (count, size) in zip(
             self._found, self._first.values(), self._found.values(), strict=True

@@ -18,14 +18,17 @@ from unstall.virtual.races.shared import SharedUses, record_of_use, shared_uses
 def find_races(
     records: np.ndarray, uses: np.ndarray, placement: Placement | None = None, within: range | None = None
 ) -> tuple[Race, ...]:
-    """Returns the races of a whole log, ordered by their first pair. `records` and `uses` have dtype `log.RECORD` and
-    `log.USE`.
+    """Returns the races of a whole log, ordered by their first pair of accesses.
 
-    With a placement, also finds memory that is freed and reused by another allocation while a stream still uses it.
-    Reuse within a graph's private pool is not checked. With `within`, returns only races whose later access was
-    requested by a record in this range.
+    Args:
+        records: The records of the log, with dtype `log.RECORD`.
+        uses: The uses of memory in the log, with dtype `log.USE`.
+        placement: The addresses of allocations. If given, also finds memory that is freed and reused by another
+            allocation while a stream still uses it. Does not check reuse within a graph's private pool.
+        within: Record numbers. If given, returns only races whose later access was requested by one of these records.
 
-    Raises ValueError if the log is inconsistent.
+    Raises:
+        ValueError: The log is inconsistent.
     """
     owner = record_of_use(records, uses)
     lanes = lanes_of(records)
@@ -40,7 +43,9 @@ def find_races(
 
 
 class _Walk:
-    """One pass over the schedule. Keeps each lane's last write and last read of each segment."""
+    """One pass over the schedule of a log. Keeps the last write and the last read of each memory segment by each
+    lane.
+    """
 
     def __init__(
         self,
@@ -147,7 +152,7 @@ class _Walk:
 
 
 def _note(found: dict[Use, tuple[RaceKind, set[int]]], earlier: Use, kind: RaceKind, segment: int) -> None:
-    """Adds a race between two uses. Keeps the worst kind and all segments for each pair."""
+    """Adds a race between `earlier` and the current access. Keeps the worst kind and all segments for each pair."""
     worst, segments = found.setdefault(earlier, (kind, set()))
     segments.add(segment)
     if kind < worst:

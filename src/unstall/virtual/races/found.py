@@ -9,9 +9,8 @@ from unstall.timeline.columns import I64, RaceKind
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One use of memory by one record of the log.
-
-    `stream` is None for an access by the host. `launch` is the GRAPH_LAUNCH record that ran a captured access, or -1.
+    """One use of memory by one record of the log. `stream` is None if the host makes the access. `launch` is the
+    GRAPH_LAUNCH record that ran the access, or -1 if it was not captured.
     """
 
     record: int
@@ -22,10 +21,15 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Two unordered accesses of the same bytes, at least one of them a write. The program requested `earlier` first.
+    """Two unordered accesses of the same bytes, at least one of them a write. It stands for all such pairs of the same
+    kind, from the same stacks on the same streams.
 
-    This race is the first of `count` pairs of the same kind, from the same stacks on the same streams. `bytes` is the
-    largest overlap of any pair.
+    Attributes:
+        kind: The kind of race.
+        earlier: The access of the first pair that the program requested first.
+        later: The other access of the first pair.
+        bytes: The largest overlap of any pair.
+        count: The number of pairs.
     """
 
     kind: RaceKind
@@ -37,10 +41,10 @@ class Race:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Placement:
-    """The addresses that the caching allocator gave to allocations, sorted by `allocation`. An allocation may be
-    missing if it cannot share memory with another allocation.
+    """The addresses that the caching allocator gave to allocations, sorted by `allocation`. Allocations that cannot
+    share memory with others may be missing.
 
-    After cudaFree, an address may belong to another allocation. The log shows this by an EMPTY_CACHE record.
+    After cudaFree, an address may belong to another allocation. The log has an EMPTY_CACHE record for each cudaFree.
     """
 
     allocation: I64

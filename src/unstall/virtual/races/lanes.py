@@ -26,8 +26,8 @@ _ON_A_STREAM = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GraphLanes:
-    """A captured graph. Its nodes run at each launch. Nodes that were captured on the graph's first stream run on the
-    stream that launches the graph.
+    """A captured graph and its launches. Each launch runs all nodes. Nodes that were captured on the graph's first
+    stream run on the stream that launches the graph.
     """
 
     number: int
@@ -39,7 +39,7 @@ class GraphLanes:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StreamLanes:
-    """The lane and the position of each record.
+    """The lane and the position of each log record. A lane is a stream, or a branch of a CUDA graph.
 
     Positions number the records in the order in which they run. Captured records get a position in each launch of the
     graph, right before the launch itself.
@@ -55,7 +55,7 @@ class StreamLanes:
 
 
 def lanes_of(records: np.ndarray) -> StreamLanes:
-    """Numbers the streams and computes the lanes and positions of graphs."""
+    """Returns the lane and the position of each log record."""
     code = records["code"]
     host_only = ~np.isin(code, _ON_A_STREAM)
     keys = (records["stream"] << 8) | (records["device"].astype(np.int64) & 0xFF)
@@ -87,8 +87,8 @@ def lanes_of(records: np.ndarray) -> StreamLanes:
 
 
 def _graph(records: np.ndarray, lane: I64, begin: int, first_own: int, owners: list[int]) -> GraphLanes:
-    """Returns the graph whose capture begins at record `begin`. For each lane of its own that the graph needs, appends
-    the captured stream's lane to `owners`.
+    """Returns the graph whose capture begins at log record `begin`. Gives each stream that joins the capture a new
+    lane, numbered from `first_own`, and appends the stream's lane outside the graph to `owners`.
     """
     code, number = records["code"], int(records["a"][begin])
     later = np.flatnonzero((code[begin:] == LogCode.CAPTURE_END) & (records["a"][begin:] == number))

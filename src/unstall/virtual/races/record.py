@@ -24,7 +24,7 @@ _NEVER = (LogCode.MARK_BEGIN, LogCode.MARK_END, LogCode.PIN, LogCode.ADVANCE, Lo
 
 
 class RaceLog:
-    """Collects the log in parts, and finds its races on request."""
+    """Collects the parts of the log that races need, and finds the races on request."""
 
     def __init__(self) -> None:
         self._records = GrowingArray(_RECORD)
@@ -51,13 +51,13 @@ class RaceLog:
         self.length += len(records)
 
     def placed(self, allocations: Sequence[tuple[int, int, int]]) -> None:
-        """Notes allocations as (number, address, bytes)."""
+        """Adds the addresses of allocations, as (number, address, bytes)."""
         if allocations:
             self._placed.append(np.array(allocations, _PLACED))
 
     def event_is_done(self, event: int) -> None:
-        """Notes that the host queried the event and found it done. This orders the host after the event's work from
-        this point of the log on.
+        """Notes that the host queried the event and found it done. From this point of the log on, the host runs after
+        the event's work.
         """
         self._told(LogCode.SYNC_EVENT, a=event)
 
@@ -66,13 +66,14 @@ class RaceLog:
 
     @property
     def kept(self) -> int:
-        """The number of records that were kept so far, as a point for `races`."""
+        """The number of log records that were kept so far. `races` takes ranges of such numbers."""
         return self._records.length
 
     def races(self, within: range | None = None) -> tuple[Race, ...]:
-        """Returns the races so far. Their record numbers are positions in the whole log. With `within`, returns only
-        races whose later access was requested by a record in this range. The range is in numbers of kept records; see
-        `kept`.
+        """Returns the races so far. Their record numbers are positions in the whole log.
+
+        With `within`, returns only races whose later access was requested by a record in this range. The range has
+        numbers as `kept` returns them.
         """
         records, uses, numbers = (table.whole() for table in (self._records, self._uses, self._numbers))
         placed = self._placed.whole()

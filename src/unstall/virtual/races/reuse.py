@@ -30,7 +30,7 @@ Part = tuple[int, int, dict[int, Use], bool]
 
 @dataclass(slots=True)
 class _Leftover:
-    """Freed memory that a lane may still use."""
+    """A use of memory that may still be running after the memory was freed."""
 
     use: Use
     wrote: bool
@@ -41,7 +41,9 @@ class _Leftover:
 
 
 class Reuse:
-    """Follows frees and first uses during one pass. Finds unsynchronized uses of the same memory."""
+    """Follows the frees and the first uses of allocations in one pass over the log. Finds uses of the same memory
+    through two allocations that are not synchronized.
+    """
 
     def __init__(
         self,
@@ -66,12 +68,20 @@ class Reuse:
         self._allocated = dict(zip(records["a"][allocating].tolist(), lanes.position[allocating].tolist(), strict=True))
 
     def uses_stream(self, allocation: int, lane: int) -> None:
-        """Notes a call of record_stream, so that the block is not reused until the stream is done with the block."""
+        """Called for record_stream. The allocator does not reuse the block until the stream is done with it."""
         self._other_streams.setdefault(allocation, set()).add(lane)
 
     def freed(self, allocation: int, home: int, position: int, parts: list[Part]) -> None:
-        """Notes a free. From `position` on, lane `home` can reuse the memory. Keeps the uses in `parts` for which
-        `home` has not waited.
+        """Called when an allocation is freed. Keeps each use of the allocation that may still be running when its
+        memory is reused.
+
+        Args:
+            allocation: The number of the allocation.
+            home: The stream on which it was allocated, as a lane. Work on this stream can reuse the memory after the
+                free.
+            position: The position of the free in the order of the work.
+            parts: (offset, bytes, uses by lane, whether the uses are writes) of each part of the allocation that was
+                used.
         """
         address = self._address(allocation)
         held_back = self._other_streams.pop(allocation, set())
@@ -90,8 +100,8 @@ class Reuse:
         self.ordered(position)
 
     def ordered(self, position: int) -> None:
-        """Called after a synchronization. Notes, for each pending use of freed memory, which lanes run after that use
-        from `position` on.
+        """Called after a synchronization. For each use of freed memory that may still be running, notes which lanes
+        (streams, or branches of graphs) wait for it before their work from `position` on.
         """
         for leftover in list(self._pending):
             use = leftover.use
@@ -102,15 +112,17 @@ class Reuse:
                 self._pending.remove(leftover)
 
     def emptied(self, position: int) -> None:
-        """Notes that the cache was emptied. cudaFree waits for all earlier work, so all pending uses are done."""
+        """Called when the cache was emptied. cudaFree waits for all earlier work, so no earlier use is still
+        running.
+        """
         for leftover in self._pending:
             leftover.until = [min(known, position) for known in leftover.until]
         self._pending.clear()
         self._emptied = position
 
     def used(self, use: Use, allocation: int, home: int, offset: int, size: int, wrote: bool) -> None:
-        """Adds a race if another lane than `home` uses an allocation for the first time, without having waited for what
-        `home` did with that memory before.
+        """Called for each use of an allocation. Adds a race if this is the first use on another stream than `home`,
+        where it was allocated, and this stream has not waited for an earlier use of the same memory on `home`.
         """
         if home < 0 or use.lane == home or use.launch >= 0 or (allocation, use.lane) in self._claimed:
             return
@@ -129,7 +141,7 @@ class Reuse:
             self._counts.add(RaceKind.TAKEN_EARLY, index.use(row), use, index.shared(row, address + offset, size))
 
     def finish(self) -> None:
-        """Adds a race for each use of freed memory for which a later use of the same memory did not wait."""
+        """Adds a race for each use of freed memory if a later use of the same memory did not wait for it."""
         for leftover in self._leftovers:
             index = self._indexed()
             rows = index.within(leftover.freed, _NEVER, leftover.address, leftover.size)
@@ -159,7 +171,7 @@ class Reuse:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Index:
-    """Uses of memory with known addresses, sorted by position. Captured uses are left out."""
+    """Uses of memory whose addresses are known, sorted by position. Leaves out captured uses."""
 
     position: I64
     record: I64
@@ -185,7 +197,7 @@ class _Index:
         )
 
     def within(self, first: int, last: int, address: int, size: int) -> I64:
-        """Returns the rows with a position in [first, last) that overlap the address range."""
+        """Returns the rows of uses that overlap the address range and have a position in [first, last)."""
         low, high = np.searchsorted(self.position, (first, last)).tolist()
         touches = (self.start[low:high] < address + size) & (self.end[low:high] > address)
         found: I64 = low + np.flatnonzero(touches)
@@ -195,5 +207,5 @@ class _Index:
         return Use(int(self.position[row]), int(self.record[row]), -1, int(self.lane[row]))
 
     def shared(self, row: int, address: int, size: int) -> int:
-        """Returns the bytes shared by the row's use and the address range."""
+        """Returns how many bytes of the address range the use in this row covers."""
         return min(int(self.end[row]), address + size) - max(int(self.start[row]), address)

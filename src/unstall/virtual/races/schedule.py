@@ -20,7 +20,7 @@ _OF_ALLOCATIONS = (LogCode.MALLOC, LogCode.FREE, LogCode.USE_STREAM)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Schedule:
-    """Columns with one row for each relevant record, sorted by position."""
+    """Columns with one row for each log record that matters for races, sorted by position."""
 
     position: I64
     record: I64
@@ -31,8 +31,13 @@ class Schedule:
 
 
 def schedule(records: np.ndarray, lanes: StreamLanes, using: I64, allocations: I64) -> Schedule:
-    """Returns the schedule. `using` are the records that use shared memory. MALLOC, FREE and USE_STREAM are included
-    only for `allocations`.
+    """Returns the log records that matter for races, in the order in which they run.
+
+    Args:
+        records: The records of the log.
+        lanes: The lane and the position of each record.
+        using: The records that use shared memory.
+        allocations: The allocations whose MALLOC, FREE and USE_STREAM records are included.
     """
     code = records["code"]
     matters = np.isin(code, _ORDERING) | waits_for_copy(records)

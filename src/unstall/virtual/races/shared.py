@@ -14,7 +14,9 @@ from unstall.virtual.races.lanes import WORK, StreamLanes
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SharedUses:
-    """Uses of shared allocations, in log order. Allocations are cut into segments at the borders of all their uses."""
+    """Uses of allocations that several lanes use, in the order of the log. Each allocation is cut into segments at the
+    begins and ends of all its uses.
+    """
 
     record: I64
     allocation: I64
@@ -28,7 +30,9 @@ class SharedUses:
 
 
 def record_of_use(records: np.ndarray, uses: np.ndarray) -> I64:
-    """Returns the record of each use. Raises ValueError if the counts in the log are inconsistent."""
+    """Returns the log record of each use of memory. Raises ValueError if the records do not have as many uses as
+    `uses`.
+    """
     of: I64 = np.repeat(np.arange(len(records), dtype=np.int64), records["uses"])
     if len(of) != len(uses):
         raise ValueError(f"{len(uses):,} uses of memory, where the records say {len(of):,}")
@@ -38,8 +42,10 @@ def record_of_use(records: np.ndarray, uses: np.ndarray) -> I64:
 def shared_uses(
     records: np.ndarray, uses: np.ndarray, owner: I64, lanes: StreamLanes, *, reused: bool = False
 ) -> SharedUses | None:
-    """Returns the uses of shared memory, or None if no memory is shared. With `reused`, includes memory that only a
-    single lane uses, if another lane allocated it.
+    """Returns the uses of memory that several lanes use, or None if there is no such memory. A lane is a stream, or a
+    branch of a CUDA graph.
+
+    With `reused`, includes memory that only one lane uses if another lane allocated it.
     """
     # Memory outside allocations is pageable, so only the host uses it.
     counts = (uses["bytes"] > 0) & (uses["allocation"] != 0) & _really_used(records, owner)
@@ -71,8 +77,8 @@ def shared_uses(
 
 
 def _really_used(records: np.ndarray, owner: I64) -> Bool:
-    """Returns, for each use, whether it takes part in races. The uses of a CPU operator that submits work to a stream
-    take no part, because that work has its own uses.
+    """Returns, for each use of memory, whether it can take part in a race. Uses by a CPU operator cannot if the
+    operator submits work to a stream, because this work has its own uses.
     """
     code = records["code"]
     of_host = code[owner] == LogCode.OP_BEGIN
@@ -97,7 +103,9 @@ def _really_used(records: np.ndarray, owner: I64) -> Bool:
 
 
 def _seen(which: I64, lane: I32, counts: Bool, owner: I64, lanes: StreamLanes) -> tuple[I64, I32]:
-    """Returns the (allocation, lane) pairs of all uses. A captured use has a pair for each stream that launches it."""
+    """Returns the (allocation, lane) pairs of all uses. A captured use has a pair for each stream that launches its
+    graph.
+    """
     direct = counts & ~lanes.captured[owner]
     whiches, found = [which[direct]], [lane[direct]]
     for graph in lanes.graphs:

@@ -11,11 +11,13 @@ from unstall.virtual.races.found import Access, Race
 
 
 def races_table(races: Sequence[Race], host_row: I32, stream_row: Callable[[int, int], int]) -> Races:
-    """Returns the table of races. `host_row` has, for each record, the timeline's row of its call or of the enclosing
-    operator, or -1.
+    """Returns the timeline's table of races.
 
-    `stream_row` returns the row of Streams for (device, stream). A graph node without a row of its own gets the row of
-    its launch.
+    Args:
+        races: The races of the log.
+        host_row: For each log record, the index into the table `Host` of its call, or of the operator around it; -1 if
+            there is none. For a graph node without an event of its own, the event of the graph's launch is used.
+        stream_row: Returns the index of a stream in the table `Streams`, given (device, stream).
     """
 
     def row_of(access: Access) -> int:

@@ -48,7 +48,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Names:
-    """The names in the path of one shim. Each name is a hash of things on which the shim depends."""
+    """The names in the path of one compiled shim. Each name is a hash of things on which the shim depends."""
 
     setting: str  # torch's build, Python's ABI, flags
     sources: str
@@ -67,20 +67,22 @@ class Names:
 
 
 def names_of(torch: Torch) -> Names:
-    """Returns the names of the shim for this torch and Python."""
+    """Returns the names in the path of the shim for this torch and Python."""
     setting = _hash(torch.version, torch.build(), _python(), repr(FLAGS), repr(LANGUAGE))
     texts = [text for path in [*_sources(), *_headers()] for text in (path.name, path.read_text())]
     return Names(setting[:16], _hash(*texts)[:16])
 
 
 def build(torch: Torch) -> Path:
-    """Returns the shim for this torch and Python. Compiles it if the package and the cache do not have it."""
+    """Returns the path of the shim for this torch and Python. Compiles the shim if neither the package nor the cache
+    has it.
+    """
     names = names_of(torch)
     return names.prebuilt if names.prebuilt.exists() else compiled(torch)
 
 
 def compiled(torch: Torch) -> Path:
-    """Returns the shim in the cache. Compiles it first if the cache does not have it."""
+    """Returns the path of the shim in the cache. Compiles it first if the cache does not have it."""
     names = names_of(torch)
     folder, shim = names.folder, names.cached
     try:
@@ -124,8 +126,8 @@ def _headers() -> list[Path]:
 
 
 def _read_with(source: Path) -> list[Path]:
-    """Returns the source and all of our headers that it includes. If only other files change, the source is not
-    recompiled.
+    """Returns the files on which the compiled source depends: the source itself and all of our headers that it
+    includes, directly or through other headers. The source is recompiled only if one of them changes.
     """
     found = {source: None}
     for path in (waiting := [source]):
@@ -142,7 +144,7 @@ def _suffix() -> str:
 
 
 def _python() -> str:
-    """Returns a text for Python's ABI. The releases 3.11.2 and 3.11.7 have the same ABI."""
+    """Returns a text that identifies Python's ABI. It is the same for the releases 3.11.2 and 3.11.7."""
     return _suffix() if sys.version_info.releaselevel == "final" else f"{_suffix()} {sys.version}"
 
 
@@ -152,7 +154,7 @@ def _includes(torch: Torch) -> list[Path]:
 
 
 def _compile(torch: Torch, compiler: list[str], includes: list[Path], shim: Path) -> None:
-    """Compiles the missing objects and links the shim. The caller must hold the lock."""
+    """Compiles the missing object files and links the shim. The caller must hold the lock."""
     folder = shim.parent.parent
     by = [_version(compiler), *compiler[1:]]
     objects = {
@@ -191,9 +193,8 @@ def _compile(torch: Torch, compiler: list[str], includes: list[Path], shim: Path
 
 
 def _precompile(command: list[str], folder: Path) -> list[str]:
-    """Precompiles torch's headers, a third of a GB, into the folder. Returns the flags that use them, if that worked.
-
-    Meanwhile other files are compiled already, without the precompiled headers.
+    """Precompiles torch's headers, a third of a GB, into the folder. Returns the compiler flags to use them, or [] if
+    they cannot be precompiled. Other files are compiled meanwhile, without precompiled headers.
     """
     header = folder / TORCH_HEADERS
     shutil.copyfile(SHIM / TORCH_HEADERS, header)
@@ -205,7 +206,9 @@ def _precompile(command: list[str], folder: Path) -> list[str]:
 
 
 def _shortened(torch: Torch) -> list[str]:
-    """Returns flags that shorten file paths. Errors at run time name a file and a line of C++."""
+    """Returns compiler flags that shorten file paths in error messages. Errors at run time name a file and a line of
+    C++.
+    """
     named = {torch.root: "torch", _python_headers(): "python", FRAMES: "unstall/lines", SHIM: "unstall/virtual/shim"}
     return [f"-ffile-prefix-map={folder}={name}" for folder, name in named.items()]
 
@@ -216,7 +219,7 @@ def _version(compiler: list[str]) -> str:
 
 
 def _compiler() -> list[str]:
-    """Returns the compiler's command and arguments. CXX may be "ccache g++"."""
+    """Returns the compiler's command and its arguments, because CXX may be "ccache g++"."""
     named = os.environ.get("CXX") or "g++"
     try:
         command = shlex.split(named)
@@ -270,7 +273,7 @@ def _used(path: Path) -> None:
 
 
 def _run(command: list[str], result: Path) -> None:
-    """Run a compiler. The result appears whole or not at all."""
+    """Runs a compiler. Its result appears in the folder only when it is complete."""
     partial = result.with_name(f".{os.getpid()}-{result.name}")
     done = subprocess.run([*command, "-o", str(partial)], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -290,14 +293,14 @@ def _hash(*texts: str) -> str:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Holds a lock, so that one process compiles and others wait for its results."""
+    """Holds a lock inside the block, so that one process compiles and others wait for its results."""
     with (folder / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _forget_stale(folder: Path, keep: set[Path]) -> None:
-    """Deletes results of older sources that were not used for a week."""
+    """Deletes results of compilations that were not used for a week, except those in `keep`."""
     for path in [*folder.glob("*.o"), *folder.glob("*/*.so")]:
         if path not in keep and time.time() - path.stat().st_mtime > STALE_S:
             path.unlink(missing_ok=True)

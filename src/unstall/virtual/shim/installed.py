@@ -28,10 +28,11 @@ class Torch:
     version: str
 
     def build(self) -> str:
-        """Returns a text that two installations share only if their headers and libraries are the same.
+        """Returns a text that identifies the build. Two installations have the same text only if their headers and
+        libraries are the same.
 
-        The text has the hashes of these files, from the list that pip keeps of a package's files. If there is no such
-        list, as in a checkout, the text is torch's folder.
+        The text has the hashes of these files, from pip's list of the package's files. If there is no such list, as in
+        a checkout, the text is torch's folder.
         """
         record = self.root.parent / f"torch-{self.version}.dist-info" / "RECORD"
         try:

@@ -27,9 +27,15 @@ LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so"
 
 
 def load(devices: int = 1, numerics: str = "real", simulator: object | None = None) -> ModuleType:
-    """Give this process `devices` virtual GPUs and return the shim. Call it before torch is imported.
+    """Give this process virtual GPUs and return the shim. Call it before torch is imported.
 
-    `numerics` is "real" to compute all values, or "skip" to compute only shapes of large tensors.
+    Args:
+        devices: The number of virtual GPUs.
+        numerics: "real" to compute all values, or "skip" to compute only shapes of large tensors.
+        simulator: The simulator that the shim asks, for example, whether an event is done.
+
+    Raises:
+        VirtualGpuError: torch is imported already, or the shim cannot run here.
     """
     if "torch" in sys.modules:
         raise VirtualGpuError("the virtual GPU must be loaded before torch is imported")
@@ -46,8 +52,8 @@ def load(devices: int = 1, numerics: str = "real", simulator: object | None = No
 
 
 def _let_autograd_end() -> None:
-    """Let a device's autograd thread free the Python objects of the last backward pass. Otherwise
-    the thread may ask for the GIL while the interpreter ends, which aborts the process, as on a real GPU.
+    """Let a device's autograd thread free the Python objects of the last backward pass. Otherwise the thread may ask
+    for the GIL while the interpreter ends. This aborts the process, as it does on a real GPU.
     """
     threading.Event().wait(_AUTOGRAD_ENDS_S)
 

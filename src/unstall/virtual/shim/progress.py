@@ -47,7 +47,7 @@ class Progress:
             self._done += 1
 
     def line(self) -> str:
-        """Returns "12 of 31 files, 48 s: call.cpp, copies.cpp", cut to a terminal's width."""
+        """Returns a line such as "12 of 31 files, 48 s: call.cpp, copies.cpp", cut to a terminal's width."""
         with self._lock:
             names = ", ".join(self._running)
             text = f"unstall: {self._done} of {self._total} files, {self._seconds()} s" + (

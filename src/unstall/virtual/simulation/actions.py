@@ -35,7 +35,9 @@ _SPIN = "void at::cuda::(anonymous namespace)::spin_kernel(long)"
 
 
 class Actions:
-    """Finds the recipe of each record. Creates a recipe when it is first needed."""
+    """Finds the recipe of each log record: the host instructions and device ops to simulate. Creates a recipe when it
+    is first needed.
+    """
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
@@ -77,14 +79,16 @@ class Actions:
         )
 
     def add(self, key: Hashable, steps: Sequence[RecipeStep]) -> int:
-        """Adds a recipe, in which launches wait if `launches_block`. Returns the recipe's number."""
+        """Adds a recipe of instructions and returns its number. If `launches_block`, adds a wait after each launch."""
         if self.launches_block:
             waits = RecipeStep(Do.SYNC_STREAM, RuntimeCall.REST, latency=self.costs.limits.wake_latency)
             steps = [each for step in steps for each in ([step, waits] if step.code == Do.LAUNCH else [step])]
         return self.recipes.add(key, steps)
 
     def know(self, raw: RawSignature) -> None:
-        """Adds the recipe and the cost of a signature. Signatures are numbered in the order of these calls."""
+        """Adds the recipe and the cost of an operator call. Signatures are numbered in the order of these calls of
+        `know`.
+        """
         on_host = raw[0].startswith(CPU_PREFIX)
         signature = parse((raw[0].removeprefix(CPU_PREFIX), *raw[1:]))
         if on_host:
@@ -100,8 +104,8 @@ class Actions:
         self._needs_memory.append(bool(cost.temporaries or cost.workspaces))
 
     def _cost(self, signature: Signature) -> OperatorCost:
-        """Returns the cost of a call, or a guess if the costs fail for it. A call that nobody thought of must not end
-        the simulation of all others.
+        """Returns the cost of a call, or a guess if the costs fail for this call. An unforeseen call must not end the
+        simulation.
         """
         try:
             cost = self.costs.cost(signature)
@@ -117,7 +121,7 @@ class Actions:
         return self._needs_memory.rows
 
     def of(self, records: np.ndarray) -> np.ndarray:
-        """Returns the recipe number of each record."""
+        """Returns the number of the recipe of each log record."""
         code = records["code"]
         result: np.ndarray = self._of_code[code]
         rows = np.flatnonzero(code == LogCode.LAUNCH)
@@ -133,21 +137,21 @@ class Actions:
         return result
 
     def call(self, what: RuntimeCall, ns: int) -> int:
-        """Returns the recipe of a call that takes `ns` and does nothing else."""
+        """Returns the number of the recipe for a runtime call that takes `ns` and does nothing else."""
         key = ("call", what, ns)
         found = self.recipes.find(key)
         return self.recipes.add(key, [RecipeStep(Do.CALL, what, call=ns)]) if found is None else found
 
     def sized(self, kind: int, a: int, more: int) -> int:
-        """Returns the recipe of a record whose duration depends on its field `a` and on `more`: the flags of a copy, or
-        the signature of WORK.
+        """Returns the recipe of a log record whose duration depends on its field `a` and on `more`. `more` is the flags
+        of a COPY, or the number of the signature of a WORK record.
         """
         key = (kind, a, more)
         found = self.recipes.find(key)
         return self.add(key, self._sized(kind, a, more)) if found is None else found
 
     def _plain(self, code: LogCode) -> list[RecipeStep]:
-        """Returns the steps of a record whose duration does not depend on its fields."""
+        """Returns the instructions for a log record whose duration depends only on its code."""
         host, limits = self.costs.host, self.costs.limits
         wake = limits.wake_latency
         steps: dict[LogCode, RecipeStep] = {
@@ -203,8 +207,8 @@ class Actions:
         return [RecipeStep(Do.LAUNCH, RuntimeCall.LAUNCH, call=host.launch, ops=(op,))]
 
     def _copied(self, kernel: Kernel) -> list[RecipeStep]:
-        """Returns the steps of a copy inside an operator. The kernel name gives its direction. The host waits for a
-        copy to the host.
+        """Returns the instructions for a copy inside an operator. The name of the kernel gives the direction. The host
+        waits for a copy to the host.
         """
         direction = next(
             (direction for text, direction in _IN_NAMES.items() if text in kernel.name), CopyDirection.DEVICE_TO_DEVICE
@@ -220,7 +224,9 @@ class Actions:
         return steps
 
     def _copy(self, size_bytes: int, flags: int) -> list[RecipeStep]:
-        """Returns the steps of a copy. The driver waits if it stages the bytes. A wait by torch is its own record."""
+        """Returns the instructions for a copy. Except for small uploads, the host waits for a copy from or to pageable
+        memory, because the driver stages its bytes. If torch waits for a copy, this wait has a log record of its own.
+        """
         host, limits = self.costs.host, self.costs.limits
         direction = _DIRECTIONS[flags & DIRECTION_BITS]
         with_host = direction in (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST)
@@ -259,7 +265,7 @@ class Actions:
 
 
 def _check(cost: OperatorCost) -> None:
-    """Raises ValueError if the simulation cannot use a time or a size."""
+    """Raises ValueError if a time or a size of the cost is out of the range that the simulation can use."""
     times = (cost.host_ns, *(kernel.duration_ns for kernel in cost.kernels))
     sizes = (*(size for each in cost.temporaries for size in each), *(size for _, size in cost.workspaces))
     if not all(isinstance(each, int) and 0 <= each < _MOST for each in (*times, *sizes)):

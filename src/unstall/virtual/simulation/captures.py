@@ -21,7 +21,9 @@ class _Node:
 
 
 class Capture:
-    """One graph during its capture. Tracks, for each stream, the nodes that the stream's next node depends on."""
+    """One graph during its capture. Keeps, for each stream, the graph nodes on which the next node on this stream
+    depends.
+    """
 
     def __init__(self, graph: int, origin: Place) -> None:
         self.graph = graph
@@ -38,8 +40,8 @@ class Capture:
         self._events[event] = self._last[place]
 
     def wait(self, event: int, place: Place) -> bool:
-        """Makes the stream wait for an event. Returns whether the event was recorded in this capture. If so, the stream
-        joins the capture.
+        """Makes the stream wait for an event. Returns whether the event was recorded in this capture. If it was, the
+        stream joins the capture.
         """
         if event not in self._events:
             return False
@@ -54,7 +56,7 @@ class Capture:
             self._nodes.append(_Node(op, place, follows, begun + op.duration + op.gap))
 
     def finish(self, actions: Actions) -> int:
-        """Adds a recipe for the graph's launch. Returns the recipe's number.
+        """Adds a recipe for the launch of the graph. Returns the recipe's number.
 
         A node waits for the previous node on its stream. If a node depends on nodes of other streams, it waits for only
         one of them: the node that would end last without other delays.

@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A point of the simulation: the numbers of rows in its history, and the bytes that each device has reserved."""
+    """A point of the simulation, from which `since` counts.
+
+    Attributes:
+        ops: The number of device ops in the history.
+        changes: The number of changes of allocated memory in the history.
+        reserved: The bytes that the caching allocator has reserved on each device.
+    """
 
     ops: int = 0
     changes: int = 0
@@ -36,7 +42,7 @@ class Counts:
 
 
 def mark(simulation: Simulation) -> Mark:
-    """Returns the point up to which the log was simulated."""
+    """Returns a mark at the point up to which the log is simulated."""
     requests = simulation.requests
     return Mark(
         ops=simulation.history.ran.length,
@@ -46,8 +52,8 @@ def mark(simulation: Simulation) -> Mark:
 
 
 def since(simulation: Simulation, start: Mark) -> Counts:
-    """Returns the counts since a mark. Takes time in proportion to the number of launches and allocations since the
-    mark.
+    """Returns the counts since a mark. The time it takes is proportional to the number of launches and allocations
+    since then.
     """
     history = simulation.history
     launching = history.ran.since("instruction", start.ops)

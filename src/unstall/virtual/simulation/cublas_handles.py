@@ -14,8 +14,8 @@ _NO_PYTHON = -1
 
 
 class CublasHandles:
-    """The handle of each thread, numbered from 0. If more Python threads have handles than are alive, one of these
-    threads has ended, and its handle is reused.
+    """The cuBLAS handle of each thread, numbered from 0. If more Python threads have handles than are alive, one of
+    these threads has ended, and its handle is reused.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,9 @@ class CublasHandles:
         self._count = 0
 
     def know(self, threads: np.ndarray, stacks: np.ndarray) -> None:
-        """Notes new threads. A thread whose first record is outside Python belongs to autograd or another library."""
+        """Adds the threads of new log records. A thread whose first record is outside Python belongs to autograd or
+        another library.
+        """
         most = int(threads.max()) + 1
         if most > len(self._known):
             self._known = np.append(self._known, np.zeros(most - len(self._known), np.bool_))
@@ -39,7 +41,7 @@ class CublasHandles:
                     self._native.add(int(thread))
 
     def of(self, thread: int) -> int:
-        """Returns the number of the thread's handle."""
+        """Returns the number of the thread's handle. Gives the thread a handle if it has none."""
         if thread in self._native:
             return self._of[thread] if thread in self._of else self._new(thread)
         if thread in self._of:
@@ -52,7 +54,7 @@ class CublasHandles:
         return self._of[thread]
 
     def would_be(self, thread: int) -> int:
-        """Returns the number that `of(thread)` would return, without taking a handle."""
+        """Returns the number that `of(thread)` would return, but gives the thread no handle."""
         if thread in self._of:
             return self._of[thread]
         is_reused = thread not in self._native and len(self._python) >= threading.active_count()

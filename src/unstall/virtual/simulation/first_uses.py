@@ -18,8 +18,6 @@ from unstall.virtual.simulation.recipes import RuntimeCall
 
 @dataclass
 class _Loaded:
-    """What one device has loaded."""
-
     modules: set[int | str] = field(default_factory=set)
     kernels: set[str] = field(default_factory=set)
     calls: Counter[str] = field(default_factory=Counter)
@@ -29,9 +27,11 @@ class _Loaded:
 
 
 class FirstUses:
-    """Inserts calls that load modules before the first launch of a kernel, and what surrounds them.
+    """Inserts the host time of first uses into the log: CUDA's initialisation, the context of each device, and the
+    loading of the modules of kernels before their first launch.
 
-    An operator that was not measured is taken to have a module of its own, which takes the median of the others.
+    If an operator was not measured, assumes that it has a module of its own, which takes the median time of the
+    measured modules.
     """
 
     def __init__(self, startup: Startup, actions: Actions) -> None:
@@ -47,7 +47,7 @@ class FirstUses:
         self._usual_kernel = round(statistics.median(startup.kernels.values() or [0]))
 
     def serve(self, batch: LogBatch) -> None:
-        """Inserts into a batch what its first uses cost."""
+        """Inserts the first uses of CUDA, devices and operators in this batch."""
         if self._startup == Startup():
             return
         records = batch.records
@@ -82,7 +82,7 @@ class FirstUses:
             loaded.settled.add(signature)
 
     def _loading(self, name: str, loaded: _Loaded) -> int:
-        """Returns the ns to load what an operator's new kernels need."""
+        """Returns how long it takes to load the modules that an operator's new kernels need, in ns."""
         known = next((each for each in (name, name.removesuffix("_")) if each in self._startup.kernels), None)
         ns = self._usual_kernel if known is None else self._startup.kernels[known]
         if known is None:

@@ -12,8 +12,8 @@ _TO_HOST = "Memcpy DtoH"
 
 
 class Foresight:
-    """Predicts waits from the state of a simulation, without changing it. The simulation must have simulated the whole
-    log.
+    """Predicts for what the program's next call will wait, without changing the simulation. The whole log must be
+    simulated.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -29,8 +29,8 @@ class Foresight:
         return self._simulation.requests.foresee(device, stream, [size_bytes], is_done) or None
 
     def launch(self, thread: int, device: int, stream: int, cost: OperatorCost) -> Kind | None:
-        """Returns what the launch of an operator waits for: a copy to the host inside the operator ("value"), or the
-        driver call for its temporary memory. Returns None if the launch does not wait.
+        """Returns what the launch of an operator waits for, or None if it does not wait: "value" if the operator copies
+        to the host, otherwise the driver call that its temporary memory needs.
         """
         if any(_TO_HOST in kernel.name for kernel in cost.kernels):
             return "value"

@@ -28,7 +28,7 @@ _OF_COLLECTIVES = chosen(LogCode.MARK_BEGIN, LogCode.SYNC_STREAM)
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A call that waited for another thread."""
+    """A call that waited for another thread. Rows are those of the current batch of log records."""
 
     row: int  # the call's record
     thread: int  # the thread that it waited for
@@ -37,7 +37,7 @@ class Join:
 
 
 class HandOvers:
-    """Tracks which thread waits for which, over all batches."""
+    """Finds which threads waited for which other threads, over all batches of log records."""
 
     def __init__(self) -> None:
         self._known: set[int] = set()
@@ -55,14 +55,14 @@ class HandOvers:
         return thread in self._known
 
     def is_behind(self, thread: int) -> bool:
-        """Returns whether the next record of the thread will come after records of other threads: the thread is new, or
-        it waited for a thread that runs no Python.
+        """Returns whether the thread's next log record comes after records of other threads. This is so if the thread
+        is new, or if it waited for a thread that runs no Python.
         """
         return thread in self._waiting or (thread > 0 and not self.knows(thread))
 
     def joins(self, records: np.ndarray) -> tuple[list[Join], Bool]:
-        """Returns the records that had to wait. Also returns, for each record, whether the record right before it woke
-        the record's thread.
+        """Returns (joins, woken). `joins` has the log records that had to wait for another thread. `woken` tells, for
+        each record, whether the record right before it woke the record's thread.
         """
         thread = records["thread"]
         woken = np.zeros(len(records), np.bool_)
@@ -84,8 +84,8 @@ class HandOvers:
         return found + self._collectives(records), woken
 
     def targets(self, joins: list[Join], ends: I64) -> list[int]:
-        """Returns the instruction that each join waits for. `ends` has, for each record, the index one past its last
-        instruction.
+        """Returns the number of the instruction for which each call in `joins` waits. `ends[row]` is one more than the
+        number of the last instruction of the log record in this row.
         """
         return [
             int(ends[join.after]) - 1
@@ -97,13 +97,13 @@ class HandOvers:
         ]
 
     def remember(self, ends: I64) -> None:
-        """Notes that the records of the last `joins` are simulated. `ends` is as in `targets`."""
+        """Called when the records of the last call of `joins` are simulated. `ends` is as in `targets`."""
         self._last |= {thread: int(ends[row]) - 1 for thread, row in self._last_row.items()}
         self._given |= {place: (self._given[place][0], int(ends[row]) - 1) for place, row in self._given_row.items()}
 
     def _waits_for(self, record: np.void, current: int) -> int:
-        """Returns the thread that a record had to wait for, or -1. Call this only if the previous record is on another
-        thread.
+        """Returns the thread that a log record had to wait for, or -1 if there was none. Call this only if the previous
+        record is on another thread.
         """
         new = current not in self._known
         self._known.add(current)
@@ -125,8 +125,9 @@ class HandOvers:
         return before if new else served_by
 
     def _collectives(self, records: np.ndarray) -> list[Join]:
-        """Returns the joins of process groups' threads. The caller of a collective first makes one of its streams wait
-        for the tensors. The thread that runs the collective begins with a wait for that stream.
+        """Returns where threads of process groups (such as gloo's) wait for the callers of collectives. The caller of a
+        collective first makes one of its streams wait for the tensors. The thread that runs the collective begins with
+        a wait for that stream.
         """
         found: list[Join] = []
         self._given_row = {}
@@ -157,8 +158,12 @@ class EventHandOvers:
         self._thread: dict[int, int] = {}
 
     def joins(self, records: np.ndarray, event: I64, recorded: Mapping[int, int]) -> list[Join]:
-        """Returns the records that wait for an event of another thread. `event` has the event of each record, or 0.
-        `recorded` maps each event to the instruction that last recorded it before these records.
+        """Returns a join for each log record that waits for an event of another thread.
+
+        Args:
+            records: The next records of the log.
+            event: The event of each record, or 0 if the record has none.
+            recorded: The instruction that last recorded each event before these records.
         """
         found: list[Join] = []
         here: dict[int, int] = {}
@@ -181,21 +186,21 @@ class EventHandOvers:
 
 
 def _begins_a_collective(record: np.void) -> bool:
-    """Returns whether the record is the annotation with which a thread of a process group begins a collective. All
+    """Returns whether the log record is the annotation with which a thread of a process group begins a collective. All
     other annotations come from Python.
     """
     return bool(record["stack"] == _NO_PYTHON and record["code"] == LogCode.MARK_BEGIN)
 
 
 def _sleeps(record: np.void) -> bool:
-    """Returns whether the record is a sleep, as of a thread that redraws a progress bar. Such a thread gives other
-    threads nothing to do.
+    """Returns whether the log record is a sleep, as in a thread that redraws a progress bar. Such a thread wakes no
+    other threads.
     """
     return bool(record["code"] == LogCode.ADVANCE)
 
 
 def _runs_no_python(record: np.void) -> bool:
-    """Returns whether the record is on an autograd thread. Operators on such threads name the thread of the forward
-    pass.
+    """Returns whether the log record is on an autograd thread. Operators on such a thread name the thread of the
+    forward pass.
     """
     return bool(record["stack"] == _NO_PYTHON or (record["code"] == LogCode.OP_BEGIN and record["b"] >= 0))

@@ -18,7 +18,7 @@ from unstall.virtual.growing_array import GrowingArray
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Happened:
-    """The records of the log; see `log.RECORD`."""
+    """The records of the log, as columns. `log.RECORD` has the meaning of each column."""
 
     code: np.ndarray
     thread: np.ndarray
@@ -70,7 +70,7 @@ Table = TypeVar("Table", Happened, Done, Ran, Allocated)
 
 
 class Columns(Generic[Table]):
-    """A table to which rows can only be appended."""
+    """A table of columns to which rows can only be appended."""
 
     def __init__(self, of: Callable[..., Table], types: dict[str, type]) -> None:
         self._of: Callable[..., Table] = of

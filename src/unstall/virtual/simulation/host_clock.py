@@ -20,8 +20,13 @@ _MAIN_THREAD = 0
 
 
 class Moment(NamedTuple):
-    """When and where a thread reads its clock, as a record would have it: its number, its stack, CLOCK_MONOTONIC, and
-    the ns that it computed values since its last record.
+    """The moment when a thread reads its clock.
+
+    Attributes:
+        thread: The number of the thread.
+        stack: The number of its stack in the log.
+        host_ns: The time of CLOCK_MONOTONIC.
+        computing_ns: How long the thread computed tensor values since its last log record.
     """
 
     thread: int
@@ -31,7 +36,7 @@ class Moment(NamedTuple):
 
 
 class HostClock(Protocol):
-    """Computes the host's work."""
+    """Computes how long the host worked before each log record and before each read of the clock."""
 
     scale: float
     """What it multiplies measured times by."""
@@ -42,30 +47,39 @@ class HostClock(Protocol):
         """Adds the log's next stacks. Stacks are numbered in the order in which they are added."""
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
-        """Returns, for each record, the ns of host work since the previous record of its thread. If `woken` is True for
-        a record, its work begins at the previous record of any thread, because that record woke this thread. `usual` is
-        the cost of the record itself. Records must come in order.
+        """Returns, for each log record, how long the host worked since the previous record of the same thread, in ns.
+        Must be called with the records in order.
+
+        Args:
+            records: The next records of the log.
+            usual: The modelled host time of each record itself, in ns.
+            woken: For each record, whether the record right before it woke the record's thread. If so, the work begins
+                at that record, although another thread wrote it.
         """
 
     def read(self, moment: Moment) -> int:
-        """Returns the ns of host work since the thread's last record or read. Call it once all records are known."""
+        """Returns how long the host worked since the thread's last log record or read, in ns. Call it once all records
+        are known.
+        """
 
     def leave_out(self, thread: int, ns: int) -> None:
-        """Tells that the thread spent `ns` of real time, after its last record or read, on the simulation itself."""
+        """Excludes `ns` of real time from the thread's work since its last log record or read, because the simulation
+        took this time.
+        """
 
     def unmodelled(self) -> dict[tuple[int, int], int]:
-        """Returns the ns that host work took here and that was not charged, by (stack before, stack after) it. A stack
-        is -1 if it is unknown.
+        """Returns the real time of host work for which the clock did not advance, in ns. The keys are (stack before the
+        work, stack after the work), where -1 stands for an unknown stack.
         """
 
 
 class ModelledHost:
-    """Computes host work from the costs alone, so a program always takes the same time. Charges for records and for
-    Python code between two records of a thread. Operators that the thread did not call recently cost extra, because
+    """Computes host work from the costs alone, so a program always takes the same time. Charges for log records, and
+    for Python code between two records of a thread. Operators that the thread did not call recently cost extra, because
     their code has left the CPU caches.
 
-    Python code that is not modelled (loops, NumPy, other libraries) costs nothing. How long the main thread took for it
-    here is kept for `unmodelled`.
+    Code that is not modelled (loops, NumPy, other libraries) costs nothing. `unmodelled` has the real time that it took
+    in the main thread.
     """
 
     scale = 1.0
@@ -118,7 +132,7 @@ class ModelledHost:
         self._unmodelled[before, after] = self._unmodelled.get((before, after), 0) + ns
 
     def _charge_python(self, work: I64, before: I64, stack: I64) -> None:
-        """Adds the cost of the Python code between two records of a thread."""
+        """Adds the cost of the Python code between two log records of a thread to `work`."""
         moved = np.flatnonzero((stack != before) & (stack >= 0) & (before >= -1))
         if not len(moved):
             return
@@ -127,7 +141,7 @@ class ModelledHost:
         work[moved] += cost[which]
 
     def _nested(self, records: np.ndarray) -> Bool:
-        """Returns, for each record, whether it is inside an operator of its thread."""
+        """Returns, for each log record, whether it is inside an operator of its thread."""
         code, thread = records["code"], records["thread"]
         step = (code == LogCode.OP_BEGIN).astype(np.int64) - (code == LogCode.OP_END)
         result = np.zeros(len(records), np.bool_)
@@ -148,9 +162,9 @@ class ModelledHost:
 
 
 def passed(before: Stack, after: Stack) -> tuple[int, int]:
-    """Returns the Python code executed between two stacks: (frames entered, two-byte units of bytecode).
+    """Returns (frames entered, two-byte units of bytecode): the Python code that was executed between two stacks.
 
-    Counts bytecode from the start of each entered frame, and from the old position in the innermost frame that both
+    Counts the bytecode from the start of each entered frame, and from the old position in the innermost frame that both
     stacks share. Includes code that was jumped over.
     """
     common = 0
@@ -168,8 +182,8 @@ def passed(before: Stack, after: Stack) -> tuple[int, int]:
 
 
 class Lately:
-    """Finds, for each record, whether its thread wrote a record with the same code and operator within its last
-    `within` records. Records must come in log order.
+    """Finds, for each log record, whether one of the last `within` records of its thread had the same code and
+    operator. Records must come in the order of the log.
     """
 
     def __init__(self, within: int) -> None:
@@ -198,12 +212,14 @@ class Lately:
 
 
 class MeasuredHost:
-    """Uses the measured time on this host, without the time that was spent computing tensor values and simulating."""
+    """Uses the measured time on this host. Excludes the time in which tensor values were computed, and that of the
+    simulation.
+    """
 
     not_charged_ns = 0
 
     def __init__(self, scale: float = 1.0) -> None:
-        """Multiplies what was measured by `scale`, except sleeps."""
+        """`scale` multiplies the measured times, except sleeps."""
         self.scale = scale
         self._last: dict[int, int] = {}
         self._end = 0
@@ -236,7 +252,9 @@ class MeasuredHost:
         return {}
 
     def _take_left_out(self, thread: np.ndarray) -> I64:
-        """Returns, for each record, the ns that `leave_out` was told of its thread: all at the thread's first one."""
+        """Returns, for each log record, the ns of real time to exclude from the work before it. The first record of
+        each thread gets all that `leave_out` excluded for this thread.
+        """
         ns = np.zeros(len(thread), np.int64)
         for number in list(self._left_out):
             mine = np.flatnonzero(thread == number)
@@ -246,8 +264,9 @@ class MeasuredHost:
 
 
 class MixedHost:
-    """Uses the model for operators and calls that involve a device. All else takes as long as here, times a scale: what
-    happens in operators on the CPU, and what the program does outside operators, if it takes longer than modelled.
+    """Uses the model for operators and calls that involve a device. Operators on the CPU take their real time,
+    multiplied by `scale`. Work outside operators takes its real time, multiplied by `scale`, or its modelled time,
+    whichever is longer.
     """
 
     not_charged_ns = 0
@@ -258,7 +277,7 @@ class MixedHost:
 
     @property
     def scale(self) -> float:
-        """The time on the modelled host over the time here."""
+        """The time of the CPU's work on the modelled host, divided by its time on this machine."""
         return self._measured.scale
 
     @scale.setter
@@ -288,8 +307,10 @@ class MixedHost:
 
 
 def _previous(thread: np.ndarray, values: I64, last: dict[int, int], none: int) -> I64:
-    """Returns, for each record, the value of the previous record of its thread. `last` has each thread's value before
-    these records, and is updated.
+    """Returns, for each log record, the value of the previous record of its thread, or `none` if the thread has no
+    previous record.
+
+    `last` has the last value of each thread before these records. It is updated to the values after them.
     """
     before = np.empty_like(values)
     if not len(values):

@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(slots=True)
 class Insertions:
-    """Driver calls to insert into a batch. Each is inserted right before the record at its `row`."""
+    """Driver calls to insert into a batch of log records. Each is inserted right before the record at its `row`."""
 
     row: list[int] = field(default_factory=list)
     recipe: list[int] = field(default_factory=list)
@@ -26,7 +26,7 @@ class Insertions:
 
 
 class LogBatch:
-    """A batch of records and the progress of their simulation."""
+    """A batch of log records, of which the first `simulated` are already simulated."""
 
     def __init__(self, records: np.ndarray, number: int) -> None:
         """`number` is the position of the first record in the whole log."""
@@ -37,7 +37,7 @@ class LogBatch:
         self.insertions = Insertions()
 
     def take_insertions(self, until: int) -> Insertions:
-        """Removes and returns the insertions before row `until`."""
+        """Removes the insertions before row `until` and returns them."""
         taken, self.insertions = self.insertions, Insertions()
         is_early = [row < until for row in taken.row]
         if not all(is_early):

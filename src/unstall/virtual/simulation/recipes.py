@@ -17,7 +17,7 @@ from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 
 
 class RuntimeCall(IntEnum):
-    """The CUDA runtime call of an instruction."""
+    """The CUDA runtime call that an instruction simulates."""
 
     NONE = 0
     REST = 1  # continues the previous call
@@ -42,7 +42,7 @@ class RuntimeCall(IntEnum):
 
 
 class EnginePart(IntEnum):
-    """The part of the device that an op occupies. An op with NOTHING runs concurrently with others."""
+    """The part of the device that an op occupies. An op with NOTHING runs concurrently with all others."""
 
     NOTHING = -1
     UPLOADS = 0
@@ -55,8 +55,21 @@ PARTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """A device op. Times are in ns. `after` is the index, within the recipe, of the op that it waits for. `branch` 0 is
-    the launching stream.
+    """A device op of a recipe. Times are in ns.
+
+    Attributes:
+        name: The name of the kernel, copy or memset.
+        duration: How long it runs.
+        part: The part of the device that it occupies.
+        gap: The time from the end of the previous op to its start.
+        latency: The time from the end of the launch call to its start on an idle device.
+        kind: The kind of op.
+        direction: The direction of a copy.
+        memory: The kind of host memory of a copy.
+        bytes: The size of a copy, or -1 if it is unknown.
+        branch: The branch of the graph on which it runs. Branch 0 is the launching stream.
+        after: The index within the recipe of an op on another branch that it waits for, or -1.
+        share: How much of the device it uses, in thousandths.
     """
 
     name: str
@@ -75,7 +88,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class RecipeStep:
-    """One instruction of a recipe."""
+    """One host instruction of a recipe, with the device ops that it launches."""
 
     code: Code
     what: RuntimeCall = RuntimeCall.NONE
@@ -87,7 +100,7 @@ class RecipeStep:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RecipeSteps:
-    """Columns with one row for each step."""
+    """The instructions of all recipes, as columns with one row for each instruction."""
 
     code: np.ndarray
     what: np.ndarray
@@ -100,7 +113,7 @@ class RecipeSteps:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OpRows:
-    """Columns with one row for each op; see `Op`."""
+    """The device ops of all recipes, as columns with one row for each op; see `Op`."""
 
     name: np.ndarray
     duration: np.ndarray
@@ -117,7 +130,9 @@ class OpRows:
 
 
 class Recipes:
-    """A growing table of recipes. Each recipe has a unique key."""
+    """A growing table of recipes, each with a unique key. A recipe has the host instructions and device ops that a kind
+    of log record stands for.
+    """
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -129,11 +144,11 @@ class Recipes:
         self._ops = {each.name: Column(_OP_TYPES[each.name]) for each in fields(OpRows)}
 
     def find(self, key: Hashable) -> int | None:
-        """Returns the number of the recipe with this key, or None."""
+        """Returns the number of the recipe with this key, or None if there is none."""
         return self._of.get(key)
 
     def add(self, key: Hashable, steps: Sequence[RecipeStep]) -> int:
-        """Adds a recipe of at least one step. Returns the recipe's number."""
+        """Adds a recipe of at least one instruction. Returns the recipe's number."""
         number = self._of[key] = len(self._first)
         self._first.append(len(self._steps["code"]))
         self._count.append(len(steps))
@@ -151,12 +166,12 @@ class Recipes:
 
     @property
     def first(self) -> np.ndarray:
-        """The row of the first step of each recipe."""
+        """The row in `steps` of the first instruction of each recipe."""
         return self._first.rows
 
     @property
     def count(self) -> np.ndarray:
-        """The number of steps of each recipe."""
+        """The number of instructions of each recipe."""
         return self._count.rows
 
     @property
@@ -168,7 +183,7 @@ class Recipes:
         return OpRows(**{name: column.rows for name, column in self._ops.items()})
 
     def ops_of(self, recipe: int) -> list[Op]:
-        """Returns all ops of a recipe, in order."""
+        """Returns all device ops of a recipe, in order."""
         first = int(self.first[recipe])
         steps, ops = self.steps, self.ops
         rows = [

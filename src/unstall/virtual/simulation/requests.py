@@ -20,8 +20,13 @@ from unstall.virtual.costs.model import DeviceFacts, OperatorCost
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A failed request for memory. `record` is the number of the record that made the request. `allocation` is 0 for an
-    operator's temporary memory.
+    """A failed request for memory.
+
+    Attributes:
+        record: The number of the record that made the request.
+        device: The device.
+        allocation: The number of the allocation, or 0 for an operator's temporary memory.
+        error: The error with torch's message.
     """
 
     record: int
@@ -31,13 +36,15 @@ class Refusal:
 
 
 class DriverCalls(Protocol):
-    """The allocator's calls into the driver. They are inserted right before the record that caused them."""
+    """The driver calls that the caching allocator makes. They are inserted right before the log record that caused
+    them.
+    """
 
     def device_malloc(self, device: int) -> None:
-        """Adds a call of cudaMalloc to what the host does."""
+        """Makes the host call cudaMalloc."""
 
     def device_free(self, device: int) -> None:
-        """Adds a call of cudaFree, which waits for the device, to what the host does."""
+        """Makes the host call cudaFree, which waits for the device."""
 
     def record(self, device: int, stream: int) -> int:
         """Makes the host call cudaEventRecord. Returns the event."""
@@ -92,8 +99,8 @@ class Requests:
         return sorted(self._allocators)
 
     def record_history(self, most_entries: int | None) -> None:
-        """Starts to record each allocator's history, of which the last `most_entries` entries are kept. With None,
-        stops recording.
+        """Starts to record the history of each allocator, and keeps its last `most_entries` entries. Stops recording if
+        `most_entries` is None.
         """
         self._most_entries = most_entries
         for device in self.devices:
@@ -104,10 +111,10 @@ class Requests:
         return list(self._history.get(device, ()))
 
     def take_changes(self) -> np.ndarray:
-        """Returns the changes of allocated memory since the last call.
+        """Returns the changes of allocated memory since the last call, as an int64 array of shape (changes, 4).
 
-        An int64 array of shape (changes, 4). Its columns are the number of the log's record, the device, the bytes
-        allocated (negative if freed), and the bytes reserved afterwards.
+        The columns are the number of the log record, the device, the bytes allocated (negative if freed), and the bytes
+        that the device's allocator has reserved after the change.
         """
         taken, self._changes = self._changes, []
         return np.array(taken, np.int64).reshape(-1, 4)
@@ -118,7 +125,7 @@ class Requests:
         return taken
 
     def take_refusals(self) -> list[Refusal]:
-        """Returns the requests refused since the last call."""
+        """Returns the requests that failed since the last call."""
         taken, self._refusals = self._refusals, []
         return taken
 
@@ -130,7 +137,7 @@ class Requests:
             self._placed.append((allocation, block.address, block.size))
 
     def free(self, record: int, allocation: int) -> None:
-        """Frees an allocation. Does nothing if the allocation was refused or is unknown."""
+        """Frees an allocation. Does nothing if the allocation failed or is unknown."""
         held = self._blocks.pop(allocation, None)
         if held is not None:
             self._give_back(record, *held)
@@ -160,8 +167,8 @@ class Requests:
         return all((device, stream, handle, name) in self._workspaces for name, _ in cost.workspaces)
 
     def foresee(self, device: int, stream: int, sizes: Iterable[int], is_done: Callable[[int], bool]) -> DriverCall:
-        """Predicts each of these requests as if it came next. Returns the driver call of the first request that needs a
-        call, or "".
+        """Predicts the driver call of each request, as if it were the next request. Returns the driver call of the
+        first request that needs one, or "" if none does.
         """
         allocator = self.allocator(device)
         calls = (allocator.foresee(size, stream, is_done) for size in sizes)
@@ -192,8 +199,8 @@ class Requests:
         self.allocator(device).release_pool(pool)
 
     def headroom(self, device: int) -> int:
-        """Returns how many bytes of requests surely fit without freeing anything. The shim counts each request as the
-        segment that it would get with default settings.
+        """Returns how many bytes can surely be requested without freeing memory. Each request counts with the size of
+        the segment that default settings would give it, because the shim counts in the same way.
         """
         allocator = self.allocator(device)
         free, total = allocator.mem_get_info()
@@ -233,8 +240,8 @@ class Requests:
 
 
 def worst_growth(settings: AllocatorSettings) -> int:
-    """Returns the largest possible ratio of the memory that a request reserves with these settings to the memory that
-    it reserves with the default settings.
+    """Returns the largest possible ratio between the memory that a request reserves with these settings and the memory
+    that it reserves with the default settings.
     """
     times = -(-settings.large_segment // LARGE_SEGMENT)  # for blocks of 1 to 10 MiB
     if max(settings.roundup_power2_divisions) > 1:
@@ -247,7 +254,7 @@ _APART = 1 << 42
 
 
 class _Calls(TopDownAddresses):
-    """A device's address space. Reserving or releasing a range makes the host call the driver."""
+    """The address space of a device. To reserve or release a range, the host calls the driver."""
 
     def __init__(self, host: DriverCalls, device: int) -> None:
         super().__init__()
@@ -264,7 +271,7 @@ class _Calls(TopDownAddresses):
 
 
 class _Events:
-    """The events that a device's allocator records on its streams."""
+    """The CUDA events that the allocator of a device records on the device's streams."""
 
     def __init__(self, host: DriverCalls, device: int) -> None:
         self._host = host

@@ -27,7 +27,7 @@ _OPS = (LogCode.LAUNCH, LogCode.COPY, LogCode.SLEEP, LogCode.GRAPH_LAUNCH)
 
 
 class BatchSimulation(Protocol):
-    """The part of the simulation that `Server` uses."""
+    """The methods of the simulation that `Server` uses."""
 
     costs: Costs
     actions: Actions
@@ -39,14 +39,16 @@ class BatchSimulation(Protocol):
         """Returns a thread's virtual clock in ns."""
 
     def when_done(self, event: int) -> int | None:
-        """Returns the ns at which the event's last record is done, or None if the event was never recorded."""
+        """Returns when the last recording of the event is done, in ns, or None if the event was never recorded."""
 
     def forget(self, events: Iterable[int]) -> None:
         """Drops events that are no longer used."""
 
 
 class Server:
-    """Handles memory requests and captures in order. Inserts driver calls before the record that caused them."""
+    """Handles memory requests and graph captures in the order of the log. Inserts driver calls before the log record
+    that caused them.
+    """
 
     def __init__(self, simulation: BatchSimulation, settings: str) -> None:
         self._simulation = simulation
@@ -101,7 +103,9 @@ class Server:
         return self._events
 
     def query(self, event: int) -> bool:
-        """Returns whether an event is done. If needed, first simulates everything before the current record."""
+        """Returns whether an event is done. First simulates everything before the current log record if this is needed
+        to know.
+        """
         simulation, batch = self._simulation, self._batch
         thread = int(batch.records["thread"][self._row])
         done = simulation.when_done(event)
@@ -115,7 +119,7 @@ class Server:
         return True
 
     def has_workspaces(self, thread: int, device: int, stream: int, cost: OperatorCost) -> bool:
-        """Returns whether all workspaces that an operator needs, if `thread` launches it, are already allocated."""
+        """Returns whether all workspaces that an operator needs are already allocated if `thread` launches it."""
         return self.requests.has_workspaces(device, stream, self._handles.would_be(thread), cost)
 
     def synchronize(self, event: int) -> None:
@@ -125,7 +129,7 @@ class Server:
         self._batch.insertions.add(self._row, recipe, device, stream, event)
 
     def _on_stream(self, code: int, device: int, stream: int, a: int, id_: int) -> None:
-        """Serves work on a stream: adds captured work to its capture, and allocates an operator's temporary memory."""
+        """Handles work on a stream: adds captured work to its capture, and allocates an operator's temporary memory."""
         simulation, place = self._simulation, (device, stream)
         for capture in self._captures.values():
             if code == LogCode.EVENT_WAIT and capture.wait(a, place):

@@ -29,13 +29,21 @@ _NO_RECORDED = np.zeros((0, 5), np.int32)
 
 
 class Simulation:
-    """The simulation of a log that arrives in batches. The engine, the allocators and the captures hold its state."""
+    """The simulation of a log that arrives in batches of records. The engine, the allocators and the captures hold its
+    state.
+    """
 
     def __init__(
         self, costs: Costs, clock: HostClock, *, devices: int = 1, settings: str = "", warm: bool = False
     ) -> None:
-        """`settings` are the allocator's, in the format of PYTORCH_ALLOC_CONF. `warm`: first uses cost no more than
-        later ones.
+        """Begins an empty simulation.
+
+        Args:
+            costs: The costs of the GPU and its host.
+            clock: The host's clock.
+            devices: The number of devices.
+            settings: The allocator's settings, in the format of PYTORCH_ALLOC_CONF.
+            warm: Whether first uses cost no more than later uses.
         """
         self.costs = costs
         self.clock = clock
@@ -64,7 +72,9 @@ class Simulation:
         return self.server.requests
 
     def know(self, signatures: Sequence[RawSignature], stacks: Sequence[Stack]) -> None:
-        """Adds the log's next signatures and stacks. Both are numbered in the order in which they are added."""
+        """Adds the next operator signatures and stacks of the log. Both are numbered in the order in which they are
+        added.
+        """
         for raw in signatures:
             self.actions.know(raw)
         self.clock.know(stacks)
@@ -82,30 +92,32 @@ class Simulation:
         self.history.allocated.append(**dict(zip(("record", "device", "size", "reserved"), columns, strict=True)))
 
     def clear_workspaces(self) -> None:
-        """Frees cuBLAS's workspaces after the last record."""
+        """Frees the workspaces of cuBLAS after the last log record."""
         self.requests.clear_workspaces(max(self.history.happened.length - 1, 0))
 
     def is_behind(self, thread: int) -> bool:
-        """Returns whether the thread's clock lacks a wait for other threads until it writes its next record."""
+        """Returns whether the thread's clock may be too early until the thread's next log record. This is so if the
+        thread is new, or waited for another thread.
+        """
         return self._turns.is_behind(thread)
 
     def now(self, thread: int) -> int:
-        """Returns a thread's virtual clock in ns, after all its records."""
+        """Returns a thread's virtual clock in ns, after all its simulated records."""
         return (self._engine.clock(thread) if thread < self._simulated_threads else 0) + self._owed.get(thread, 0)
 
     def spend(self, thread: int, ns: int) -> None:
-        """Adds `ns` to a thread's clock before its next record."""
+        """Adds `ns` to a thread's clock before its next log record."""
         self._owed[thread] = self._owed.get(thread, 0) + ns
 
     def ask(self, thread: int, event: int) -> None:
-        """Delays `thread` until the event's record has reached the device. Does nothing if `thread` recorded the event
-        itself.
+        """Delays `thread` until the call that recorded the event has reached the device. Does nothing if `thread`
+        itself recorded the event.
         """
         if self._handed.to(thread, event) and event in self.arrived:
             self.spend(thread, max(0, self.arrived[event] - self.now(thread)))
 
     def when_done(self, event: int) -> int | None:
-        """Returns the ns at which the event's last record is done, or None if the event was never recorded."""
+        """Returns when the last recording of the event is done, in ns, or None if the event was never recorded."""
         instruction = self.events.get(event)
         return None if instruction is None else self._engine.marked(instruction)
 
@@ -118,8 +130,8 @@ class Simulation:
             self.arrived.pop(event, None)
 
     def when_passed(self, event: int) -> int | None:
-        """Returns the device's timestamp of an event in ns. At that time the event is done, and its record has reached
-        the device. Returns None if the event was never recorded.
+        """Returns the timestamp that the device gives an event, in ns, or None if the event was never recorded. From
+        this time on, cudaEventQuery finds the event done.
         """
         instruction = self.events.get(event)
         if instruction is None:
@@ -133,7 +145,9 @@ class Simulation:
         return self._engine.done(row) if known and row is not None else 0
 
     def run(self, batch: LogBatch, until: int) -> None:
-        """Simulates the batch's records before row `until`, with their insertions."""
+        """Simulates the batch's log records before row `until`, together with the driver calls that are inserted before
+        them.
+        """
         first = batch.simulated
         if until <= first:
             return
@@ -277,7 +291,7 @@ class Simulation:
         history.happened.append(**{name: records[name] for name in ("code", "thread", "stack", "id", "a", "b")})
 
     def _pay(self, thread: np.ndarray) -> I64:
-        """Returns, for each record, the ns that `spend` added to its thread before the record."""
+        """Returns, for each log record, the ns that `spend` added to its thread's clock before it."""
         owed = np.zeros(len(thread), np.int64)
         for number in [number for number in self._owed if self._owed[number]]:
             mine = np.flatnonzero(thread == number)
@@ -288,8 +302,11 @@ class Simulation:
     def _resolve(
         self, event: I64, position: I64, code: np.ndarray, row_code: np.ndarray, target: I64, base: int
     ) -> dict[int, int]:
-        """Fills in `target`, which has the instruction that recorded the event of each wait. A wait for an event that
-        was never recorded does nothing. Returns the last record of each event that the program recorded in this batch.
+        """Finds the instruction that recorded the event of each wait, and writes its number to `target`. Turns a wait
+        for an event that was never recorded into a plain call.
+
+        Returns:
+            {event: instruction that last recorded it} for each event that the program recorded in this batch.
         """
         now: dict[int, int] = {}
         for row in np.flatnonzero(event).tolist():
@@ -309,7 +326,9 @@ class Simulation:
         return now
 
     def _streams_of(self, code: np.ndarray, of_row: I64, device: I64, stream: I64) -> np.ndarray:
-        """Returns the stream row of each instruction. For a wait for a device, this is the device's index."""
+        """Returns the row in `StreamRows` of each instruction's stream. Returns the device's index for a wait for a
+        device, and -1 for an instruction without a stream.
+        """
         result = np.full(len(code), -1, np.int32)
         on_stream = np.flatnonzero(_ON_STREAM[code])
         rows = of_row[on_stream]
@@ -324,6 +343,8 @@ _OF_EVENTS = chosen(LogCode.EVENT_RECORD, LogCode.EVENT_WAIT, LogCode.SYNC_EVENT
 
 
 def _events(records: np.ndarray, captured: Bool) -> I64:
-    """Returns the event of each record, or 0."""
+    """Returns the event that each log record records or waits for. Returns 0 for captured records and for records
+    without an event.
+    """
     events: I64 = np.where(_OF_EVENTS[records["code"]] & ~captured, records["a"], 0)
     return events

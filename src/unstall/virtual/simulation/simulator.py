@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Simulator:
-    """Answers the program's queries to the virtual GPU. Before each answer, simulates everything that was logged so
+    """Answers the program's queries to the virtual GPU. Before each answer, simulates everything that is in the log so
     far.
     """
 
@@ -69,7 +69,7 @@ class Simulator:
             self._set_headroom(device)
 
     def cuda_begins(self) -> None:
-        """Called when the program initialises CUDA, which reads the environment variables of CUDA once."""
+        """Called when the program initialises CUDA. Reads the environment variables that CUDA reads at this time."""
         self.simulation.actions.launches_block = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
 
     def drain(self) -> None:
@@ -112,7 +112,7 @@ class Simulator:
             raise
 
     def _know(self) -> None:
-        """Takes in new signatures, stacks and names."""
+        """Adds the new signatures, stacks and names of the log."""
         signatures = self._source.signatures(self._signatures)
         self._signatures += len(signatures)
         stacks = self._source.stacks(len(self.stacks))
@@ -122,8 +122,8 @@ class Simulator:
         self.simulation.know(signatures, [_without(_is_ours, stack) for stack in stacks])
 
     def _refuse(self, allocation: int, error: OutOfMemoryError) -> None:
-        """Tells the program that an allocation failed. If `make_room` waits for this allocation, it raises the error.
-        Otherwise the program's next call raises the error.
+        """Tells the program that an allocation failed. If `make_room` waits for this allocation, `make_room` raises the
+        error. Otherwise the program's next call to the device raises the error.
         """
         if allocation and allocation == self._asked:
             self._refusal = error
@@ -156,18 +156,22 @@ class Simulator:
             return self.simulation.now(thread)
 
     def foresee_request(self, device: int, stream: int, size_bytes: int) -> Kind | None:
-        """Returns the driver call that a request of the calling thread for this memory would need, or None."""
+        """Returns the driver call that the calling thread's request for this memory would need, or None if the cache
+        can serve it.
+        """
         with self._lock:
             self._up_to_date()
             return self._foresight.request(self._source.this_thread(), device, stream, size_bytes)
 
     def largest_cached(self, device: int, stream: int) -> tuple[int, int]:
-        """Returns the bytes of a stream's largest cached blocks, as of the last query; see `CachingAllocator`."""
+        """Returns the bytes of a stream's largest cached blocks, as `CachingAllocator.largest_cached` does, at the time
+        of the last query.
+        """
         with self._lock:
             return self.simulation.requests.allocator(device).largest_cached(stream)
 
     def foresee_launch(self, signature: int, device: int, stream: int) -> Kind | None:
-        """Returns what a launch of this signature by the calling thread would wait for, or None."""
+        """Returns what the calling thread's launch of this signature would wait for, or None if it would not wait."""
         if signature in self._plain:
             return None
         with self._lock:
@@ -180,14 +184,14 @@ class Simulator:
             return self._foresight.launch(self._source.this_thread(), device, stream, cost)
 
     def foresee_empty_cache(self, device: int) -> Kind | None:
-        """Returns "free" if emptying the cache would call the driver, else None."""
+        """Returns "free" if emptying the cache would call the driver, otherwise None."""
         with self._lock:
             self._up_to_date()
             return "free" if self.simulation.requests.allocator(device).waits_to_empty() else None
 
     def waits_for_upload(self, size_bytes: int) -> bool:
-        """Returns whether the host waits in a non-blocking copy of this size from pageable memory. In small copies it
-        does not wait, because the driver stages their bytes at once.
+        """Returns whether the host waits in a non-blocking copy of this size from pageable memory. It does not wait in
+        small copies, because the driver stages their bytes at once.
         """
         return size_bytes > self.costs.limits.staged_at_once_bytes
 
@@ -197,7 +201,7 @@ class Simulator:
             return self.simulation.now(self._spend(0))
 
     def make_room(self, device: int, size_bytes: int, allocation: int) -> None:
-        """Simulates a logged allocation that might not fit. If the allocation fails, raises torch.OutOfMemoryError with
+        """Simulates an allocation that is in the log and might not fit. If it fails, raises torch.OutOfMemoryError with
         torch's message.
         """
         with self._lock:
@@ -211,7 +215,7 @@ class Simulator:
             self._set_headroom(device)
 
     def event_done(self, event: int) -> bool:
-        """Implements cudaEventQuery: returns whether the event's last record is done. True if the event was never
+        """Implements cudaEventQuery. Returns whether the event is done. Returns True if the event was never
         recorded.
         """
         with self._lock:
@@ -224,7 +228,7 @@ class Simulator:
             return True
 
     def stream_done(self, device: int, stream: int) -> bool:
-        """Implements cudaStreamQuery: returns whether all work on the stream is done."""
+        """Implements cudaStreamQuery. Returns whether all work on the stream is done."""
         with self._lock:
             thread = self._spend(self.costs.host.event_query)
             if self.simulation.when_stream_done((device, stream)) > self.simulation.now(thread):
@@ -233,8 +237,8 @@ class Simulator:
             return True
 
     def place_of(self, stack: int) -> str:
-        """Returns a stack's innermost line in the program's own code, as "train.py:41 in forward". If the stack has no
-        such line, returns the innermost line of all. Returns "" for an empty stack.
+        """Returns the innermost line of a stack in the program's own code, as "train.py:41 in forward". If the stack
+        has no such line, returns its innermost line. Returns "" for an empty stack.
         """
         with self._lock:
             self.drain()
@@ -289,8 +293,8 @@ class Simulator:
             self._set_headroom(device)
 
     def record_memory_history(self, on: bool, max_entries: int = sys.maxsize) -> None:
-        """Starts to record each allocator's history, of which the last `max_entries` entries are kept. If not `on`,
-        stops recording.
+        """Starts to record the history of each allocator, and keeps its last `max_entries` entries. Stops recording if
+        `on` is False.
         """
         with self._lock:
             self._up_to_date()
@@ -321,16 +325,16 @@ class Simulator:
             return counts.since(self.simulation, mark)
 
     def race_mark(self) -> int:
-        """Returns a number that stands for the current point of the program. A range of two such numbers selects races
-        in `timeline`.
+        """Returns a number that stands for the current point of the program. `timeline` takes a range between two such
+        numbers.
         """
         with self._lock:
             self._up_to_date()
             return self.races.kept
 
     def timeline(self, races_within: range | None = None) -> Timeline:
-        """Returns the timeline of everything that ran so far. With `races_within`, includes only races whose later
-        access is between two points of `race_mark`.
+        """Returns the timeline of everything that ran so far. With `races_within`, a range of numbers from `race_mark`,
+        includes only races whose later access is in this range.
         """
         from unstall.virtual.timeline.build import timeline_of
 
@@ -351,8 +355,10 @@ class Simulator:
         self._source.set_headroom(device, self.simulation.requests.headroom(device))
 
     def _spend(self, ns: int) -> int:
-        """Simulates the log and the host's work since then, adds `ns` to the calling thread's clock, and returns the
-        thread's number. A thread without records begins after everything that was simulated before.
+        """Brings the calling thread's clock up to date and adds `ns` to it. Returns the thread's number.
+
+        Simulates the log, and adds the host's work since the last log record. A thread without records begins after
+        everything that is simulated so far.
         """
         thread, clock = self._source.this_thread(), self.simulation.clock
         if self._forked or self._draining:
@@ -370,7 +376,7 @@ class Simulator:
         return thread
 
     def measure_host(self) -> None:
-        """Measures what the clock needs to know of this host, if it measures at all. Call it once torch is imported."""
+        """Measures the speed of this machine if the host's clock needs it. Call this once torch is imported."""
         clock = self.simulation.clock
         if isinstance(clock, ModelledHost):
             return

@@ -13,7 +13,7 @@ _DEVICES = 128
 
 
 class StreamRows:
-    """Maps each (device, stream) to its row."""
+    """Numbers the streams of all devices. The number of a stream is its row."""
 
     def __init__(self, devices: int) -> None:
         self.places: list[Place] = [(device, 0) for device in range(devices)]
@@ -26,14 +26,14 @@ class StreamRows:
         return self._row_of.get(place)
 
     def row(self, place: Place) -> int:
-        """Returns the row of a stream. Adds the stream if it is new."""
+        """Returns the row of a stream, given (device, stream). Adds the stream if it is new."""
         row = self._row_of.setdefault(place, len(self.places))
         if row == len(self.places):
             self.places.append(place)
         return row
 
     def rows(self, device: I64, stream: I64) -> I32:
-        """Returns the rows of many streams. Adds new streams."""
+        """Returns the rows of many streams. Adds the streams that are new."""
         if not len(device):
             return np.zeros(0, np.int32)
         if device.min() == device.max() and stream.min() == stream.max():
@@ -44,8 +44,11 @@ class StreamRows:
         return result
 
     def branches(self, stream: I32, branch: I32) -> I32:
-        """Returns the row of the stream on which each device op runs. `stream` has the row of each op's launching
-        stream, and `branch` its branch of the graph. Branch 0 runs on the launching stream.
+        """Returns the row of the stream on which each device op runs.
+
+        Args:
+            stream: The row of the stream that launches each op.
+            branch: The branch of the graph that each op belongs to. Branch 0 runs on the launching stream.
         """
         away = np.flatnonzero(branch)
         if not len(away):

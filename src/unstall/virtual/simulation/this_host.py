@@ -15,10 +15,11 @@ _CALLS = 100
 
 
 def host_scale(costs: Costs) -> float:
-    """Returns the time that sums of products take on the modelled host over the time that they take here, by one
-    thread. The program's random numbers stay as they are. Takes about 0.1 s.
+    """Returns the time of some CPU operators on the modelled host, divided by their time on this machine. Both are for
+    one thread. Takes about 0.1 s. Does not draw random numbers.
 
-    The products are made in two ways: x.mul(x).sum(-1) goes by the speed of memory, bmm of rows by that of plain loops.
+    The operators are x.mul(x).sum(-1), whose speed is that of memory, and bmm of rows, whose speed is that of plain
+    loops.
     """
     return float(f"{sum(_modelled_ns(costs)) / _here_ns():.3g}")
 
@@ -35,7 +36,7 @@ def _modelled_ns(costs: Costs) -> list[int]:
 
 
 def _here_ns() -> int:
-    """Returns the ns of one thread here."""
+    """Returns the time of the operators of `host_scale` on this machine in ns, with one thread."""
     import torch
 
     x = torch.ones(_ROWS, _WIDTH)
@@ -54,8 +55,8 @@ def _here_ns() -> int:
 
 
 def telling_ns() -> int:
-    """Returns the ns that torch takes to tell of an operator's begin or end, when nothing is done then: half of what an
-    operator takes longer if torch tells of it.
+    """Returns how long torch takes to report the begin or the end of an operator to a callback that does nothing, in
+    ns. This is half of the time that reporting adds to an operator.
     """
     import torch
 
@@ -75,7 +76,9 @@ def telling_ns() -> int:
 
 
 def _fastest(work: Callable[[], None], takes_ns: int) -> int:
-    """Returns the ns of the fastest of many calls of `work`: others are slowed down by other programs."""
+    """Calls `work` many times, for about `takes_ns`. Returns the ns of the fastest call, because other programs slow
+    down some of the calls.
+    """
     found: list[int] = []
     ends = time.monotonic_ns() + takes_ns
     while len(found) < _LEAST_ROUNDS or time.monotonic_ns() < ends:

@@ -17,8 +17,16 @@ _OUTERMOST_FIRST = {HostKind.ANNOTATION: 0, HostKind.PYTHON: 1, HostKind.OP: 2}
 def with_host_rows(
     timeline: Timeline, kind: HostKind, thread: I32, start: I64, end: I64, names: Sequence[str], stack: I32
 ) -> Timeline:
-    """Returns the timeline with added host events of one kind. `start` and `end` are in ns; `thread` has rows of
-    Threads, `stack` rows of Stacks.
+    """Returns the timeline with added host events of one kind.
+
+    Args:
+        timeline: The timeline.
+        kind: The kind of all added events.
+        thread: The index of each event's thread in the table `Threads`.
+        start: The start of each event in ns.
+        end: The end of each event in ns.
+        names: The name of each event.
+        stack: The index of each event's stack in the table `Stacks`, or -1.
     """
     count = len(start)
     none = np.full(count, -1, np.int32)

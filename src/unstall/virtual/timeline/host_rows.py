@@ -48,7 +48,12 @@ _SPANS = ((LogCode.OP_BEGIN, LogCode.OP_END, HostKind.OP), (LogCode.MARK_BEGIN, 
 class HostRows:
     """The host events of a timeline.
 
-    `row_of` has the event of each instruction, or -1. `by_record` has the event of each record, or the event around it.
+    Attributes:
+        host: The events.
+        waits: The waits among them.
+        row_of: The index into `host` of each instruction's event, or -1 if it has none.
+        by_record: The index into `host` of each log record's event, or of the innermost event around the record; -1 if
+            there is neither.
     """
 
     host: Host
@@ -60,8 +65,15 @@ class HostRows:
 def host_rows(
     happened: Happened, done: Done, stack: I32, name_of: I32, call_names: dict[RuntimeCall, int], sleep: int
 ) -> HostRows:
-    """Returns the host events. `stack` has, for each record, its row of Stacks. `name_of` has the text index of each
-    name in the log. `call_names` has the text index of each runtime call. `sleep` is the text index of SLEEP's name.
+    """Builds the host events of a timeline.
+
+    Args:
+        happened: The records of the log.
+        done: The simulated instructions.
+        stack: The index into the table `Stacks` of each record's stack.
+        name_of: The index of each name of the log in the timeline's strings.
+        call_names: The index of each runtime call's name in the timeline's strings.
+        sleep: The index of the name of sleeps in the timeline's strings.
     """
     begins, ends, kinds = _spans(happened)
     last = np.searchsorted(done.record, np.arange(len(happened.code)), side="right") - 1
@@ -119,8 +131,8 @@ def host_rows(
 
 
 def _by_record(happened: Happened, host: Host, record: I64, closed: I64) -> I32:
-    """Returns the innermost enclosing event of each record on its thread, or -1. Event i is open from record
-    `record[i]` to record `closed[i]`.
+    """Returns the index of the innermost event around each log record on its thread, or -1 if there is none. Event i is
+    open from record `record[i]` to record `closed[i]`.
     """
     width = len(happened.code) + 1
     keys = np.maximum.accumulate(host.thread * np.int64(width) + record)
@@ -132,8 +144,8 @@ def _by_record(happened: Happened, host: Host, record: I64, closed: I64) -> I32:
 
 
 def _spans(happened: Happened) -> tuple[I64, I64, I8]:
-    """Returns, for all operators and annotations, the records that begin them, those that end them (-1 if open), and
-    their kinds.
+    """Returns (begins, ends, kinds) of all operators and annotations: the log records that begin them, the log records
+    that end them (-1 if still open), and the kinds of their events.
     """
     parts: list[tuple[I64, I64, I8]] = []
     for opens, closes, kind in _SPANS:
@@ -167,7 +179,7 @@ def _ends_of_threads(done: Done) -> I64:
 
 
 def _with_the_rest(done: Done, calls: I64) -> I64:
-    """Returns the end of each call in ns, including its REST instructions."""
+    """Returns the end of each call in ns. REST instructions after a call belong to it."""
     rest = done.what == RuntimeCall.REST
     stops = np.append(np.flatnonzero(~rest), len(rest))
     last = stops[np.searchsorted(stops, calls, side="right")] - 1
@@ -176,9 +188,9 @@ def _with_the_rest(done: Done, calls: I64) -> I64:
 
 
 def _forward(happened: Happened, record: I64, is_op: np.ndarray, thread: I32, start: I64, parent: I32) -> I32:
-    """Returns, for each host event, the forward operator whose backward it belongs to, or -1. Of several operators with
-    the same sequence number, the operator that started last made the autograd node, because the number increases after
-    that.
+    """Returns, for each host event, the forward operator to whose backward it belongs, or -1 if there is none. If
+    several operators have the same sequence number, takes the one that started last. That operator made the autograd
+    node, because the number increases after that.
     """
     sequence = np.where(is_op, happened.a[record], -1)
     backward = is_op & (sequence >= 0) & (happened.b[record] >= 0)

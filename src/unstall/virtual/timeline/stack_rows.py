@@ -20,10 +20,17 @@ _AUTOGRAD = f"torch{os.sep}autograd{os.sep}"
 def stack_rows(
     stacks: Sequence[Stack], folder: str, digest: LineDigests, text: Callable[[str], int]
 ) -> tuple[Lines, Stacks, I32, I32]:
-    """Returns (Lines, Stacks, row of each stack, row of the `backward()` call in each stack). Both arrays have rows of
-    Stacks, by the stack's number in the log. For a stack without a `backward()` call, both have the stack's own row.
+    """Converts the stacks of the log into the tables `Lines` and `Stacks` of a timeline.
 
-    `folder` is where the program was started. `text` returns the index of a text.
+    Args:
+        stacks: The stacks, in the order of their numbers in the log.
+        folder: The folder in which the program was started.
+        digest: Computes the digests of source lines.
+        text: Returns the index of a text in the timeline's strings.
+
+    Returns:
+        (lines, stacks, whole, calling). `whole` has the index into `stacks` of each stack. `calling` has the index into
+        `stacks` of the `backward()` call in each stack, or of the whole stack if it has no such call.
     """
     short = Shortened(folder)
     lines: dict[tuple[str, int, str], int] = {}
@@ -61,7 +68,9 @@ def stack_rows(
 
 
 def stack_of_records(happened: Happened, whole: I32, calling: I32) -> I32:
-    """Returns each record's row of Stacks. Autograd's threads get the row of the last `backward()` call."""
+    """Returns the index into the table `Stacks` of each log record's stack. Records of autograd's threads get the stack
+    of the last `backward()` call.
+    """
     stack = happened.stack
     lost = (stack == -1) & (happened.thread != 0)
     # If autograd nodes are written in Python, autograd's threads have stacks too, but these do not call backward().

@@ -20,8 +20,8 @@ from unstall.virtual.timeline.added_rows import with_host_rows
 def with_iterations(timeline: Timeline) -> Timeline:
     """Fills in the number of the step in which each fault happened, counted from 1. Leaves -1 if steps are unknown.
 
-    A fault may end the program in the middle of a step. So work after the last whole step belongs to one more step if
-    earlier steps made the same call.
+    A fault may end the program in the middle of a step. Work after the last whole step counts as part of one more step
+    if the same call was made in earlier steps.
     """
     faults, host = timeline.faults, timeline.host
     if not len(faults):
@@ -40,12 +40,12 @@ def with_iterations(timeline: Timeline) -> Timeline:
 
 
 def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, int]]) -> Timeline:
-    """Adds steps at the boundaries (ns) of the best source, as a recording does.
+    """Adds steps to the timeline from the best source of step boundaries (ns), as a recording does.
 
-    Explicit calls are the best source, then an optimizer, then iterated items or calls. An optimizer has boundaries
-    only if its steps are graph replays. Iterated items and calls are used only if the timeline itself has no annotated
-    steps and no optimizer steps, because one step may have the boundaries of several items. If there are no boundaries,
-    the calls in a framework's loop are used under the same condition.
+    The best source is explicit calls, then an optimizer, then iterated items or calls. An optimizer has boundaries only
+    if its steps are graph replays. Iterated items and calls are used only if the timeline has neither annotated steps
+    nor optimizer steps, because one step may have several items. If there are no boundaries, uses the calls in a
+    framework's loop, under the same condition.
     """
     sources = StepSources()
     for source, _ in boundaries:
@@ -70,11 +70,12 @@ def _with_steps_of_loops(timeline: Timeline) -> Timeline:
 
 
 def with_steps(timeline: Timeline, boundaries: Sequence[int], by: StepMarks = "explicit") -> Timeline:
-    """Adds an annotation from each step boundary (ns) to the next.
+    """Adds an annotation from each step boundary (ns) to the next. As in a recording, the annotations are on the thread
+    with the most calls.
 
-    The time before the first boundary is a step, too, if there is only one boundary, or if the boundaries are explicit
-    and as much was launched before the first as in other steps. Otherwise it is none: a helper or a graph was set up
-    before the first boundary. As in a recording, the annotations are on the thread with the most calls.
+    The time before the first boundary counts as a step in two cases: if there is only one boundary, or if the
+    boundaries are explicit and as much was launched before the first boundary as in other steps. Otherwise, this time
+    was spent on the setup of a helper or a graph.
     """
     host = timeline.host
     whole = len(boundaries) == 1 or (by == EXPLICIT and begins_with_a_step(timeline, np.array(boundaries, np.int64)))

@@ -13,12 +13,12 @@ FOREVER = 2**62  # ns; later than the end of any run
 
 
 def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
-    """Returns a timeline of the host events that began in [start_ns, end_ns), with their waits and the device ops that
-    these host events launched.
+    """Returns a timeline of the host events that began in [start_ns, end_ns), of their waits, and of the device ops
+    that they launched.
 
-    Earlier device ops that were still unfinished at `start_ns` are kept, without their launch. Time zero is `start_ns`,
-    or the start of the earliest such op. Each host event is kept or dropped by its own start, so a kept operator may
-    lose later calls inside it. The `meta` keeps the peak of reserved memory up to `end_ns`.
+    Keeps earlier device ops that were still unfinished at `start_ns`, without their launches. Time zero is `start_ns`,
+    or the start of the earliest of these ops. Each host event is kept or dropped by its own start, so a kept operator
+    may lose later calls inside it. `meta` keeps the peak of reserved memory up to `end_ns`.
     """
     host, device = timeline.host, timeline.device
     kept = (host.start >= start_ns) & (host.start < end_ns)
@@ -46,12 +46,14 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
 
 
 def without_host(timeline: Timeline, dropped: Bool) -> Timeline:
-    """Returns a timeline without some host events, which must not be waits. What they called or launched is kept."""
+    """Returns a timeline without some host events, which must not be waits. Keeps the calls inside them and the device
+    ops that they launched.
+    """
     return _with_host(timeline, ~dropped) if dropped.any() else timeline
 
 
 def _with_host(timeline: Timeline, kept: Bool) -> Timeline:
-    """Returns a timeline with some of the host events. What refers to another one refers to none."""
+    """Returns a timeline with only the host events in `kept`. References to other host events become -1."""
     host, device, waits, row = timeline.host, timeline.device, timeline.waits, _numbers(kept)
     host = rows_of(host, kept)
     return replace(
@@ -66,7 +68,7 @@ def _with_host(timeline: Timeline, kept: Bool) -> Timeline:
 
 
 def _faults(faults: Faults, kept: Bool, row: I32) -> Faults:
-    """Returns the faults of work that kept host events launched, and of work whose launch is unknown."""
+    """Keeps the faults of work that kept host events launched, and of work whose launch is unknown."""
     launched = np.where(faults.replay >= 0, faults.replay, faults.call)
     mine = (launched < 0) | kept[launched] if len(kept) else launched < 0
     faults = rows_of(faults, mine)
@@ -74,6 +76,6 @@ def _faults(faults: Faults, kept: Bool, row: I32) -> Faults:
 
 
 def _numbers(kept: Bool) -> I32:
-    """Returns the new number of each row, and -1 as the last element, so that row -1 maps to -1."""
+    """Returns the new number of each row. The array ends with one more -1, so that row -1 maps to -1."""
     numbers = np.where(kept, np.cumsum(kept) - 1, -1)
     return np.append(numbers, -1).astype(np.int32)

@@ -28,8 +28,10 @@ class RnnMode(IntEnum):
 
 
 def workspace_bytes(major: int, environment: str) -> int:
-    """Returns the workspace of cuBLAS in bytes, as in aten/src/ATen/cuda/CublasHandlePool.cpp. `environment` has
-    ":SIZE:COUNT" pairs in KiB; if `environment` has no pair, the default of the architecture applies.
+    """Returns the size of cuBLAS's workspace in bytes, as in aten/src/ATen/cuda/CublasHandlePool.cpp.
+
+    `environment` has ":SIZE:COUNT" pairs, as the user set them, with sizes in KiB. Without pairs, the default of the
+    architecture applies.
     """
     pairs = re.findall(r":(\d+):(\d+)", environment)
     if pairs:
@@ -38,8 +40,8 @@ def workspace_bytes(major: int, environment: str) -> int:
 
 
 def lt_workspace_bytes(major: int, environment: str) -> int:
-    """Returns the workspace of cuBLASLt in bytes. `environment` has its size in KiB; if `environment` is not a number,
-    the default applies.
+    """Returns the size of cuBLASLt's workspace in bytes. `environment` is this size in KiB, as the user set it. If
+    `environment` is not a number, the default applies.
     """
     if environment.isdecimal():
         return int(environment) * KIB
@@ -102,7 +104,9 @@ TUNABLE_SETTINGS: dict[str, object] = {
 
 
 def tunable_names() -> dict[str, object]:
-    """Returns the functions of `torch._C` for TunableOp, by name. Settings are kept. Enabling TunableOp is refused."""
+    """Returns the functions of `torch._C` for TunableOp, by name. Setters store values that getters return. TunableOp
+    is never enabled.
+    """
     settings = dict(TUNABLE_SETTINGS)
     names: dict[str, object] = {
         "_cuda_record_untuned_is_enabled": lambda: False,

@@ -66,7 +66,7 @@ def names_for(runtime: Runtime) -> dict[str, object]:
 
 
 def finish(torch: ModuleType) -> None:
-    """Replaces functions of torch itself. Called after torch was imported."""
+    """Replaces functions of torch itself. Called after the import of torch."""
     shim = sys.modules[SHIM]
     make_storages(torch, shim)
     share_storages(torch, shim)

@@ -21,7 +21,7 @@ SETTINGS_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
 def settings_text() -> str:
-    """Returns the allocator's settings from the environment, or ""."""
+    """Returns the allocator's settings from the environment, or "" if it has none."""
     return next((os.environ[name] for name in SETTINGS_VARIABLES if os.environ.get(name)), "")
 
 

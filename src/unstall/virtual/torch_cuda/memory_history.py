@@ -26,7 +26,9 @@ ACTIONS = {
 
 
 class MemoryHistory:
-    """The state of the history: whether it is on, the recorded actions, and the entries, without Python stacks."""
+    """torch's history of the allocator: whether it is on, which actions it records, and its entries, without Python
+    stacks.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

@@ -40,7 +40,7 @@ GLOO = (
 
 
 class StorageShim(Protocol):
-    """The part of the shim that this module uses."""
+    """The methods of the shim that this module uses."""
 
     def resize_storage(self, storage: torch.UntypedStorage, bytes: int) -> None: ...
 
@@ -84,7 +84,7 @@ def run_uncompiled(module: ModuleType) -> None:
 
 
 def make_storages(module: ModuleType, shim: StorageShim) -> None:
-    """Makes `torch.UntypedStorage` work on virtual devices: creation and resizing."""
+    """Makes it possible to create and resize a `torch.UntypedStorage` on virtual devices."""
     storage = module.UntypedStorage
     make, resize = storage.__new__, storage.resize_
 
@@ -113,8 +113,8 @@ def make_storages(module: ModuleType, shim: StorageShim) -> None:
 
 
 def log_host_reads(module: ModuleType, shim: StorageShim) -> None:
-    """Logs `Tensor.tolist`, because it reads the values. Does not log `Tensor.numpy`, because it only shares the
-    memory.
+    """Logs calls of `Tensor.tolist`, because they read the tensor's values. Does not log `Tensor.numpy`, because it
+    only shares the memory.
     """
     tolist = module.Tensor.tolist
 
@@ -129,8 +129,8 @@ def log_host_reads(module: ModuleType, shim: StorageShim) -> None:
 
 
 def follow_threads(module: ModuleType, shim: StorageShim) -> None:
-    """Tells the shim how many threads the program sets for operators of the CPU. If it sets none, torch takes the cores
-    of this machine, and the model those of the modelled host.
+    """Tells the shim how many threads the program sets for operators on the CPU. If the program sets no number, torch
+    uses the cores of this machine, and the model uses those of the modelled host.
     """
     set_threads = module.set_num_threads
 
@@ -143,7 +143,7 @@ def follow_threads(module: ModuleType, shim: StorageShim) -> None:
 
 
 def refuse_nvtx_profiler(module: ModuleType) -> None:
-    """Refuses `torch.autograd.profiler.emit_nvtx`. Other profilers still work."""
+    """Makes `torch.autograd.profiler.emit_nvtx` raise NotSupportedError. Other profilers still work."""
     profiler = module.autograd.profiler
     enable = profiler._enable_profiler
 
@@ -161,7 +161,9 @@ def refuse_nvtx_profiler(module: ModuleType) -> None:
 
 
 def refuse_nccl(distributed: ModuleType) -> None:
-    """Refuses process groups over NCCL. `distributed` is torch.distributed.distributed_c10d."""
+    """Makes the creation of a process group over NCCL raise NotSupportedError. `distributed` is
+    torch.distributed.distributed_c10d.
+    """
     make = distributed._new_process_group_helper
     # A build without NCCL has none, and warns. torch/distributed/constants.py takes 10 minutes from ProcessGroupNCCL.
     distributed.default_pg_nccl_timeout = timedelta(minutes=10)  # type: ignore[attr-defined]
@@ -181,8 +183,8 @@ def refuse_nccl(distributed: ModuleType) -> None:
 
 
 def _missing(module: str, name: str) -> Any:
-    """Implements `__getattr__` of a module: raises an AttributeError that says what to use in place of NCCL's classes,
-    which a build for CPUs lacks.
+    """Implements `__getattr__` of a module. For NCCL's class, which a build for CPUs lacks, raises an AttributeError
+    that says what to use instead.
     """
     if name == "ProcessGroupNCCL":
         raise AttributeError(str(NotSupportedError(name, GLOO)))

@@ -33,7 +33,7 @@ ERROR_TEXTS = {
 
 
 class CudaError(IntEnum):
-    """CUDA's cudaError_t. Accepts any number, also one without a name here."""
+    """CUDA's cudaError_t. Accepts any number, including numbers that have no name here."""
 
     success = 0
 

@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 class DeviceUuid:
-    """Like torch's UUID: `bytes` is a list of 16 numbers, `str()` gives the usual form."""
+    """A UUID like torch's: `bytes` is a list of 16 numbers, and `str()` gives the usual form."""
 
     def __init__(self, value: uuid.UUID) -> None:
         self._value = value
@@ -40,8 +40,9 @@ class DeviceUuid:
 
 @dataclass(frozen=True, repr=False)
 class DeviceProperties:
-    """The properties of a device, named as in torch's `_CudaDeviceProperties`. Sizes are bytes, clock rates kHz, the
-    bus width bits."""
+    """The properties of a device, named as in torch's `_CudaDeviceProperties`. Sizes are in bytes, clock rates in kHz,
+    and the bus width in bits.
+    """
 
     name: str
     major: int
@@ -88,7 +89,7 @@ class DeviceProperties:
 
     @property
     def uuid(self) -> DeviceUuid:
-        """The UUID, equal in every process."""
+        """The UUID of the device. It is the same in every process."""
         return DeviceUuid(uuid.uuid5(UUID_NAMESPACE, f"{self.name}/{self.index}"))
 
     def __repr__(self) -> str:

@@ -35,8 +35,8 @@ SET_REQUIRES_DEVICE_INIT = "_ZN5torch5utils24set_requires_device_initEN3c1010Dev
 
 
 class Shim(Protocol):
-    """The shim's functions that the package `torch_cuda` calls. `device` is a device's index, `stream` is c10's number
-    of a stream on it.
+    """The shim's functions that the package `torch_cuda` calls. `device` is the index of a device, and `stream` is
+    c10's number of a stream on this device.
     """
 
     def append(
@@ -68,7 +68,7 @@ class Shim(Protocol):
     def capture_begin(self, graph: int, device: int, stream: int, pool: int, mode: str) -> None: ...
 
     def refused_in_capture(self, device: int, stream: int) -> bool:
-        """Returns whether a wait for this stream is illegal because of a running capture. If so, invalidates that
+        """Returns whether a wait for this stream is illegal because of a running capture. If it is, invalidates this
         capture.
         """
 
@@ -76,7 +76,7 @@ class Shim(Protocol):
         """Makes the devices unusable in children forked from now on."""
 
     def capture_end(self, graph: int) -> int | None:
-        """Returns the number of operations in the graph, or None if unknown."""
+        """Returns the number of operations in the graph, or None if it is unknown."""
 
     def replay(self, graph: int, device: int, stream: int) -> None: ...
 
@@ -162,7 +162,7 @@ class Runtime:
 
     @property
     def devices(self) -> tuple[DeviceProperties, ...]:
-        """The attached devices, or H200s if none are attached. Raises ValueError if the shim has another number of
+        """The attached devices, or H200s if none are attached. Raises ValueError if the shim has a different number of
         devices.
         """
         count = self.shim.device_count()
@@ -178,7 +178,7 @@ class Runtime:
         return device
 
     def current_stream(self) -> tuple[int, int]:
-        """Returns (current device, its current stream)."""
+        """Returns (current device, current stream of this device)."""
         device = self.shim.current_device()
         return device, self.shim.current_stream(device)
 
@@ -193,7 +193,7 @@ class Runtime:
             _attached.simulator.cuda_begins()
 
     def initialise(self) -> None:
-        """Run torch.cuda's lazy initialisation, as every call that needs a device does first."""
+        """Run torch.cuda's lazy initialisation. Every call that needs a device does this first."""
         sys.modules["torch.cuda"]._lazy_init()
 
     def refuse_in_capture(self, call: str) -> None:

@@ -19,22 +19,24 @@ _HANDLE = struct.Struct("<qq")
 
 
 class SharingShim(Protocol):
-    """The part of the shim that this module uses."""
+    """The methods of the shim that this module uses."""
 
     def share_storage(self, storage: torch.UntypedStorage) -> int:
-        """Moves the bytes to a file in memory, and counts one more receiver. Returns this process's file descriptor."""
+        """Moves the storage's bytes to a file in memory, and counts one more receiver of them. Returns the file's
+        descriptor in this process.
+        """
 
     def shared_storage(self, pid: int, descriptor: int, bytes: int, device: int) -> torch.UntypedStorage: ...
 
     def release_shared(self, pid: int, descriptor: int) -> None:
-        """Counts one receiver less."""
+        """Counts one receiver less for the bytes of this file."""
 
 
 def share_storages(module: ModuleType, shim: SharingShim) -> None:
     """Adds the methods of `torch.UntypedStorage` by which `torch.multiprocessing` sends and receives CUDA storages."""
 
     def share(self: torch.UntypedStorage) -> tuple[Any, ...]:
-        """Returns what `_new_shared_cuda` needs in the receiver."""
+        """Returns the arguments of `_new_shared_cuda` in the process that receives the storage."""
         size = self.nbytes()
         handle = _HANDLE.pack(os.getpid(), shim.share_storage(self)) if size else None
         return self.device.index, handle, size, 0, handle, 0, b"", False

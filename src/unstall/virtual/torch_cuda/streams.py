@@ -18,7 +18,9 @@ PROTOTYPE = "Synchronization debug mode is a prototype feature and does not yet 
 
 
 def stream_pointer(device: int, stream: int) -> int:
-    """Returns the `cudaStream_t` of a stream. The default stream has 0, as in CUDA; any other has a unique number."""
+    """Returns the `cudaStream_t` of a stream: 0 for the default stream, as in CUDA, and a unique number for any other
+    stream.
+    """
     return POINTER_BASE + (device << DEVICE_SHIFT) + stream * POINTER_STRIDE if stream else 0
 
 
@@ -45,7 +47,7 @@ def stream_names(runtime: Runtime) -> dict[str, object]:
     torch_c, shim = runtime.torch_c, runtime.shim
 
     class CudaStreamBase(torch_c.Stream):  # type: ignore[name-defined, misc]
-        """A new stream from the device's pool, or the stream with the given number."""
+        """A CUDA stream. Without a number, takes a new stream from the device's pool."""
 
         def __new__(
             cls,

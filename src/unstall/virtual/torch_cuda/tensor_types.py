@@ -8,16 +8,18 @@ from typing import Protocol
 
 
 class TypesShim(Protocol):
-    """The part of the shim that this module uses."""
+    """The methods of the shim that this module uses."""
 
     def make_tensor_type(self, type: type) -> bool:
-        """Makes the type create tensors. Returns False if this torch's types are unlike the known ones."""
+        """Makes the type create tensors. Returns False if the shim does not know the layout of this torch's types."""
 
     def set_default_tensor_type(self, type: type) -> None: ...
 
 
 def make_tensor_types(module: ModuleType, shim: TypesShim) -> None:
-    """Makes the types create tensors of the virtual GPU, and `torch.set_default_tensor_type` accept them."""
+    """Makes types such as `torch.cuda.FloatTensor` create tensors of the virtual GPU, and makes
+    `torch.set_default_tensor_type` accept them.
+    """
     dense = [kind for kind in module._tensor_classes if kind.__module__ == "torch.cuda"]
     made = {kind for kind in dense if shim.make_tensor_type(kind)}
     refusing = module._C._set_default_tensor_type

@@ -72,7 +72,7 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def blocks(variant: str, dims: tuple[int, ...]) -> float:
-    """Returns the number of blocks, each of which computes 128 rows of a head and takes a multiprocessor."""
+    """Returns the number of thread blocks. Each block computes 128 rows of one head and occupies one multiprocessor."""
     heads, length, _, _ = dims
     return float(heads * -(-length // _ROWS))
 

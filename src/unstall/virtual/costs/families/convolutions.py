@@ -19,7 +19,7 @@ NAMES = ("convolution", "convolution_overrideable", "_convolution", "cudnn_convo
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a convolution. The dims of a backward call are those of its forward call. Its variant says which
+    """Describes the shape of a convolution. A backward call has the dims of its forward call; its variant says which
     gradients it computes.
     """
     backward = "backward" in signature.name
@@ -91,20 +91,24 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def with_bias(variant: str) -> bool:
-    """Returns whether the calls of a variant add a bias or compute a bias's gradient."""
+    """Returns whether calls of this variant (see `CallShape`) add a bias or compute the gradient of a bias."""
     kind = variant.split()[1]
     return kind.removesuffix("-transposed").endswith("bias" if kind.startswith("forward") else "b")
 
 
 def turns(variant: str) -> bool:
-    """Returns whether all tensors of a variant are NCHW: for many of cuDNN's kernels they are transposed first."""
+    """Returns whether all tensors of calls of this variant (see `CallShape`) are NCHW. cuDNN transposes such tensors
+    before many of its kernels.
+    """
     return "l" not in variant.split()[3]
 
 
 def without_turning(
     kernels: tuple[Kernel, ...], temporaries: tuple[int, ...], variant: str, dims: tuple[int, ...]
 ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-    """Removes the transposes of an NCHW call. Returns the kernels and temporary bytes of the same call in NHWC."""
+    """Removes the transposes of tensors from an NCHW call. Returns (kernels, temporary bytes) of the same call in
+    NHWC.
+    """
     kept = tuple(kernel for kernel in kernels if not _TURNS.search(kernel.name))
     if len(kept) == len(kernels):
         return kernels, temporaries
@@ -144,7 +148,10 @@ def tensors(variant: str, dims: tuple[int, ...]) -> tuple[float, ...]:
 
 
 def blocks(variant: str, dims: tuple[int, ...]) -> float:
-    """Returns the number of tiles of 64 filters x 64 positions: on an H100, cuDNN has 49 for 64 filters of 56 x 56."""
+    """Returns the number of tiles of 64 filters x 64 positions of the output.
+
+    Example: 64 filters with an output of 56 x 56 have 49 tiles. cuDNN launches 49 blocks for them on an H100.
+    """
     batch, _, filters, _, out_area = dims[:5]
     return float(-(-filters // TILE) * -(-batch * out_area // TILE))
 

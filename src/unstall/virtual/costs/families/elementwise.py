@@ -12,8 +12,8 @@ _STANDS_FOR = {0: "fill_.Scalar", 1: "neg.", 2: "add.Tensor", 3: "addcmul."}
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes any operator by the elements of its result, the bytes moved, and the layout of each operand relative to
-    the result.
+    """Describes a call of any operator by the elements of its result, the bytes moved, and the layout of each operand
+    relative to the result.
     """
     results = signature.results
     tensors = signature.tensors
@@ -55,7 +55,7 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def _run(operands: tuple[TensorSpec, ...], out: TensorSpec) -> int:
-    """Returns how many elements are adjacent in memory, in the result and in each operand alike."""
+    """Returns the number of elements that are contiguous in memory both in the result and in the operands."""
     run = 1
     for dim in sorted(range(len(out.sizes)), key=lambda dim: out.strides[dim]):
         if out.sizes[dim] == 1:
@@ -67,8 +67,8 @@ def _run(operands: tuple[TensorSpec, ...], out: TensorSpec) -> int:
 
 
 def _lies(tensor: TensorSpec, out: TensorSpec) -> str:
-    """Returns the layout of an operand: "=" if it is the result's layout; "0" for one element; "b" if broadcast; "p" if
-    permuted or not dense.
+    """Returns the layout of an operand relative to the result: "=" if both layouts are equal, "0" for one element, "b"
+    if broadcast, "p" if permuted or not dense.
     """
     if tensor.numel == 1:
         return "0" if out.numel != 1 else "="
@@ -87,7 +87,9 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def blocks(variant: str, dims: tuple[int, ...]) -> float:
-    """Returns how many multiprocessors the threads fill. A thread has 4 elements; 2 if an operand is not contiguous."""
+    """Returns how many multiprocessors the threads of a call fill. A thread processes 4 elements, or 2 if an operand is
+    broadcast, permuted or not dense.
+    """
     pattern = [*variant.split(), "="][2]
     return dims[0] / (_THREADS * (2 if set(pattern) & set("bp") else 4))
 

@@ -23,9 +23,12 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class CallShape:
-    """The shape of one call, in the terms of its family. `variants` are the names of the tables in which to look for
-    similar calls, the most similar table first. The first word of a variant is the dtype of the computation. `dims` are
-    the values of the family's axes.
+    """The shape of one call along the axes of its family.
+
+    Attributes:
+        variants: The names of the tables of measured calls in which to look for similar calls, most similar table
+            first. The first word of a name is the dtype of the computation.
+        dims: The call's value on each of the family's axes.
     """
 
     variants: tuple[str, ...]
@@ -48,5 +51,5 @@ class Family:
 
 
 def item_bytes(variant: str) -> int:
-    """Returns how many bytes an element has. The first word of a variant is its dtype."""
+    """Returns the size in bytes of one element. The first word of a variant is the elements' dtype."""
     return ITEM_BYTES.get(variant.partition(" ")[0], 4)

@@ -102,8 +102,8 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def trusted(signature: Signature) -> bool:
-    """Returns whether a call skips the check of its indices. Only `_index_put_impl_` with `unsafe`, which autograd
-    calls, skips it.
+    """Returns whether a call skips the check of its indices. Only calls of `_index_put_impl_` with `unsafe`, which
+    autograd makes, skip it.
     """
     return signature.name == "aten::_index_put_impl_" and signature.value(4, False) is True
 

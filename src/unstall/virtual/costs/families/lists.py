@@ -17,8 +17,8 @@ _LISTS = re.compile(r"TensorList(ScalarList)?Metadata<(?:[a-z_: ]+, )?(\d)")
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a call by the number of tensors, their total elements, and the number of distinct lists. The two lists
-    that `_foreach_addcmul_` multiplies are counted as one list, because optimizers pass the gradients as both.
+    """Describes a call by the number of tensors, their total elements, and the number of distinct lists. Counts the two
+    lists that `_foreach_addcmul_` multiplies as one, because optimizers pass the gradients as both.
     """
     lists = [
         value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], TensorSpec)

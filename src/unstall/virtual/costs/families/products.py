@@ -11,7 +11,7 @@ TILE = 64
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a call as the product [batch, rows, deep] x [batch, deep, columns]."""
+    """Describes a call as a product of matrices: [batch, rows, deep] x [batch, deep, columns]."""
     name = signature.name.removeprefix("aten::")
     tensors = signature.tensors
     if len(tensors) < 2:
@@ -55,17 +55,20 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def blocks(variant: str, dims: tuple[int, ...]) -> float:
-    """Returns the number of tiles of 64 x 64 results, each of which takes a multiprocessor.
+    """Returns the number of tiles of 64 x 64 results. Each tile occupies one multiprocessor.
 
-    On an H100, cuBLAS has 48 blocks for 256 x 256 half results, 64 (times 4 parts of the sums) for 512 x 512 in
-    float32, and 128 for 1,024 x 1,024 half ones.
+    For comparison, cuBLAS launches this many blocks on an H100: 48 for 256 x 256 results in half precision, 128 for
+    1,024 x 1,024 results in half precision, and 64 x 4 for 512 x 512 results in float32, because 4 blocks share each
+    sum.
     """
     batch, rows, columns, _, _ = dims
     return float(batch * -(-rows // TILE) * -(-columns // TILE))
 
 
 def layout(tensor: TensorSpec) -> str:
-    """Returns "n" if rows are contiguous, "t" if columns are, "s" otherwise. torch copies an "s" tensor first."""
+    """Returns the layout of a matrix: "n" if its rows are contiguous, "t" if its columns are contiguous, otherwise "s".
+    torch copies an "s" matrix before the product.
+    """
     rows, columns = tensor.sizes[-2:]
     row_step, column_step = tensor.strides[-2:]
     if column_step == 1 and row_step >= max(1, columns):

@@ -38,8 +38,8 @@ which elements are read four at a time.
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a reduction. The variant's pattern names the groups of dimensions, outermost in memory first: R for
-    reduced dimensions, K for kept dimensions.
+    """Describes the shape of a reduction. Its variant contains a pattern, such as "KR", of kept (K) and reduced (R)
+    dimensions, from the outermost in memory to the innermost. Adjacent dimensions of the same kind are one letter.
     """
     x = signature.tensor(0)
     if x is None:
@@ -85,12 +85,19 @@ def _reduced(signature: Signature, name: str, count: int) -> set[int]:
 
 
 def across_blocks(signature: Signature, shape: CallShape, multiprocessors: int, threads: int) -> tuple[int, ...] | None:
-    """Returns the sizes in bytes of the temporary memory that a reduction needs if several blocks share each result:
-    (partial results, counters, which are zeroed first). Returns () if a single block computes each result. Returns None
-    if the number of blocks is unknown.
+    """Returns the temporary memory of a reduction in which several thread blocks share each result.
 
-    Follows torch's `setReduceConfig` (Reduce.cuh), and agrees with 1,842 measured calls. `threads` is the number of
-    threads per multiprocessor.
+    Follows torch's `setReduceConfig` (Reduce.cuh), and agrees with 1,842 measured calls.
+
+    Args:
+        signature: The call.
+        shape: The call's shape, as `describe` returns it.
+        multiprocessors: The number of multiprocessors of the GPU.
+        threads: The number of threads per multiprocessor.
+
+    Returns:
+        (bytes of partial results, bytes of counters). The counters are zeroed before the reduction. () if a single
+        block computes each result. None if the number of blocks is unknown.
     """
     x = signature.tensor(0)
     if x is None or not x.dense:

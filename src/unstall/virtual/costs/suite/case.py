@@ -17,8 +17,14 @@ Build: TypeAlias = Callable[..., Arguments]
 
 @dataclass(frozen=True)
 class Case:
-    """One call to measure. `build(pool)` makes the operator's arguments. Before each call, the arguments at the
-    positions `hot` are read into the L2 cache, as if just written. A `rank` of 0 has the highest priority.
+    """One call to measure.
+
+    Attributes:
+        operator: The operator with its overload, such as "add.Tensor".
+        build: Makes the operator's arguments from a `TensorPool`.
+        rank: The priority of the case. 0 is the highest.
+        hot: The positions of arguments that are read into the L2 cache before the call, as if just written.
+        gflop: The billions of floating-point operations of the call, if it has many.
     """
 
     operator: str
@@ -40,11 +46,13 @@ class TensorPool:
         self._used = 0
 
     def begin(self) -> None:
-        """Begins a new case, which can use the whole pool again."""
+        """Begins a new case, whose tensors can use the whole pool again."""
         self._used = 0
 
     def __call__(self, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Returns a contiguous tensor of normally distributed random numbers."""
+        """Returns a contiguous tensor of normally distributed random numbers. Raises ValueError if it is larger than
+        the pool.
+        """
         count = prod(sizes)
         if count > self._elements:
             raise ValueError(f"{sizes}: larger than the pool")

@@ -138,8 +138,8 @@ def _joining(dtype: torch.dtype, rank: int) -> Iterator[Case]:
 def _first_cached(
     batch: int, heads: int, length: int, width: int, fused: bool, dtype: torch.dtype, pool: TensorPool
 ) -> Arguments:
-    """Returns the arguments of adding keys to an empty KV cache. If `fused`, the keys are a slice of one projection of
-    queries, keys and values.
+    """Returns the arguments of the concatenation that adds keys to an empty KV cache. If `fused`, the keys are a slice
+    of one projection that computes queries, keys and values.
     """
     columns = heads * width
     rows = pool(batch, length, 3 * columns if fused else columns, dtype=dtype)
