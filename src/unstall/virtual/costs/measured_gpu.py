@@ -11,6 +11,7 @@ import numpy as np
 from unstall.virtual.costs.families import FAMILIES, describe
 from unstall.virtual.costs.gpu_file import DeviceEntry, GpuFile, Peaks, TableRow
 from unstall.virtual.costs.model import Startup
+from unstall.virtual.costs.origins import PARTS, Origin, Part
 from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, MeasuredCall, as_rows
@@ -134,11 +135,12 @@ def assemble(
     tables: Tables,
     hosts: Mapping[str, int],
     startup: Startup | None,
-    note: str,
+    measured_on: str,
     within: float,
 ) -> GpuFile:
-    """Assembles the GPU file. `hosts` has the host ns of one call from Python, by operator. A call is left out if
-    similar calls predict its kernels and, up to the relative error `within`, its time.
+    """Assembles the GPU file. `hosts` has the host ns of one call from Python, by operator. `measured_on` describes the
+    GPU and its software. A call is left out if similar calls predict its kernels and, up to the relative error
+    `within`, its time.
     """
     device = {name: value for name, value in facts["device"].items() if name in DeviceEntry.__struct_fields__}
     peaks = peaks_of(facts)
@@ -155,7 +157,7 @@ def assemble(
     return GpuFile(
         schema="unstall.gpu/1",
         source="measured",
-        note=note,
+        note=f"Measured on {measured_on}.",
         known_error="not compared with a real run",
         device=DeviceEntry(**device),
         peaks=peaks,
@@ -168,7 +170,20 @@ def assemble(
         kernels=kernels,
         sequences=sequences,
         tables=rows,
+        origins=_origins(measured_on, startup is not None),
     )
+
+
+def _origins(measured_on: str, first_uses: bool) -> dict[Part, Origin]:
+    """Returns where the parts of a file of `unstall calibrate` come from. It does not measure all of the host."""
+    others: dict[Part, Origin] = {
+        "workspaces": Origin("published", "torch's source, by compute capability"),
+        "host calls": Origin("measured", f"{measured_on}: operators. Launches, allocations and events: an H200's host"),
+        "CPU operators": Origin("assumed", "rates of a server's CPU (AMD EPYC), 16 cores"),
+    }
+    if not first_uses:
+        others["first uses"] = Origin("assumed", "they take no time, as they could not be measured")
+    return {part: others.get(part, Origin("measured", measured_on)) for part in PARTS}
 
 
 def workspaces_of(capability: list[int] | tuple[int, ...]) -> dict[str, int]:
