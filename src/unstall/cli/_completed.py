@@ -19,7 +19,7 @@ _FILES = {
     "open FILE": (".html", *_TRACES),
     "--output": (".html", ".json", ".md", ".txt"),
     "--save-timeline": (".unstall",),
-    **dict.fromkeys(("--gpu", "--baseline", "--save-baseline", "calibrate --output"), (".json",)),
+    **dict.fromkeys(("--gpu", "gpus NAME", "--baseline", "--save-baseline", "calibrate --output"), (".json",)),
     **dict.fromkeys(("--core", "--core-dump-to"), (".core", ".nvcudmp")),
     "blame RESULT": (".json",),
     "numbers --record": (".numbers",),
@@ -77,7 +77,7 @@ def _findings() -> list[str]:
 
 
 _WORDS: dict[str, Callable[[], list[str] | Iterator[str]]] = {
-    "--gpu": _gpus,
+    **dict.fromkeys(("--gpu", "gpus NAME"), _gpus),
     "--edit": _edits,
     "show N": _findings,
 }

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from unstall.locate.kernel_names import plain
 from unstall.locate.step_evidence import Nature, nature_of, stands_out
 from unstall.locate.step_spans import ALIKE, LEAST_PERIODS, Steps, launch_sequence, steps_of
 from unstall.timeline.columns import I64, HostKind, Timeline
 
 _MOST_CANDIDATES = 64
 _LEAST_INSIDE = 0.5  # of the device's work: steps are most of what a program does
-_BRACKETS = {"(": ")", "<": ">", "[": "]", "{": "}"}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -88,7 +87,7 @@ def _repetitions(timeline: Timeline, calls: I64, tokens: I64) -> Iterator[_Repet
         mark = max(np.flatnonzero(distances == period), key=lambda i: len(places[i]))
         starts = _starts(places[mark], period, low, high)
         if len(starts) >= LEAST_PERIODS:
-            name = _plain(timeline.strings[distinct[often[mark]] // (len(timeline.streams) + 1)])
+            name = plain(timeline.strings[distinct[often[mark]] // (len(timeline.streams) + 1)])
             start = timeline.host.start[calls[starts]]
             last = _end_of_last(timeline, calls, starts, period)
             yield _Repetition(period, name, starts, start, np.append(start[1:], last))
@@ -141,20 +140,3 @@ def _end_of_last(timeline: Timeline, calls: I64, starts: I64, period: int) -> in
     usual = int(np.median((beyond - first)[:-1])) if len(starts) > 1 else 0
     tail = waits[first[-1] : first[-1] + usual]
     return int(host.end[tail].max(initial=host.end[last_calls[-1]]))
-
-
-def _plain(kernel: str) -> str:
-    """Returns a kernel's name without return type, template arguments and parameters, such as "cutlass::Kernel2"."""
-    name, opened = "", [""]
-    for letter in re.sub(r"^void |\(anonymous namespace\)::", "", kernel):
-        if letter == _BRACKETS.get(opened[-1]):
-            opened.pop()
-        elif letter in _BRACKETS:
-            if letter == "(" and len(opened) == 1:
-                break
-            opened.append(letter)
-        elif len(opened) == 1:
-            name += letter
-    # Only names of templates include the return type, which may be a template itself: std::enable_if<…>::type.
-    words = name.split() if "<" in kernel else [name.strip()]
-    return "".join(words[-1:]) or kernel

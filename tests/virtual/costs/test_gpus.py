@@ -11,6 +11,7 @@ from unstall.errors import UsageError
 from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.answers import costs_of
 from unstall.virtual.costs.gpu_file import Gpu, decode, encode, gpu_named, gpu_names
+from unstall.virtual.costs.origins import PARTS
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides, parse
 
 _IN_MODELS = Path(__file__).with_name("in_models.json")
@@ -30,6 +31,15 @@ def test_every_file_is_read_and_written_as_it_is(name: str) -> None:
     file = gpu_named(name).file
 
     assert decode(encode(file), name) == file
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_every_file_says_where_each_part_comes_from(name: str) -> None:
+    file = gpu_named(name).file
+
+    assert tuple(file.origins) == PARTS
+    kinds = {part: origin.kind for part, origin in file.origins.items()}
+    assert (kinds["kernel times"] == "measured") == (file.source == "measured")
 
 
 @pytest.mark.parametrize("name", gpu_names())
@@ -129,6 +139,8 @@ def test_a_gpu_that_is_not_there_is_named_with_those_that_are() -> None:
         {"sequences": [[99_999]]},
         {"tables": {"poetry": {}}},
         {"memsets": []},
+        {"origins": {"colour": {"kind": "measured", "of": "an H200"}}},
+        {"origins": {"copies": {"kind": "guessed", "of": "an H200"}}},
     ],
 )
 def test_a_file_that_is_wrong_is_refused_by_name(change: dict[str, object]) -> None:

@@ -13,6 +13,7 @@ from unstall.measuring.virtual_gpu import simulator
 from unstall.timeline.columns import I64, CopyDirection
 from unstall.virtual.simulation.history import History
 from unstall.virtual.simulation.recipes import RuntimeCall as Call
+from unstall.virtual.simulation.simulate import Simulation
 
 _WAITS = Call.SYNC_STREAM, Call.SYNC_DEVICE, Call.SYNC_EVENT, Call.REST
 _TAKES = {Call.MALLOC: "cudaMalloc", Call.FREE: "cudaFree", Call.HOST_ALLOC: "cudaHostAlloc"}
@@ -46,26 +47,27 @@ class ByModel:
             borders.append((first, border()))
             adapter.synchronize()
         border()
-        return _observed(history, np.array(borders, np.int64), begun, main, machine.place_of)
+        return _observed(machine.simulation, np.array(borders, np.int64), begun, main, machine.place_of)
 
 
 def _last_stream(history: History) -> int:
     return int(history.ran.whole().stream[-1])
 
 
-def _observed(history: History, borders: I64, begun: int, main: int, place_of: Callable[[int], str]) -> DeviceOps:
+def _observed(simulation: Simulation, borders: I64, begun: int, main: int, place_of: Callable[[int], str]) -> DeviceOps:
     """Returns the device ops of the calls.
 
     Leaves out ops that other code launches between calls. They cannot be distinguished from the measurement's own
     flushing and waiting.
 
     Args:
-        history: What the simulation ran.
+        simulation: The simulation, which ran the calls.
         borders: For each call, its first instruction, and the first instruction after it.
         begun: The first instruction of the observation.
         main: The stream on which the calls are made.
         place_of: Returns the source line of a stack.
     """
+    history = simulation.history
     ran, done, happened = history.ran.whole(), history.done.whole(), history.happened.whole()
     rows = np.flatnonzero(ran.instruction >= begun)
     instruction = ran.instruction[rows]
@@ -73,6 +75,7 @@ def _observed(history: History, borders: I64, begun: int, main: int, place_of: C
     rows, instruction, call = rows[call >= 0], instruction[call >= 0], call[call >= 0]
     place = _PlaceOfRecord(happened.stack, place_of)
     record = done.record[instruction]
+    ops, op = simulation.actions.recipes.ops, ran.op[rows]
 
     links: list[tuple[int, StreamLink]] = []
     for at, number, stream in zip(instruction.tolist(), call.tolist(), done.stream[instruction].tolist(), strict=True):
@@ -105,9 +108,9 @@ def _observed(history: History, borders: I64, begun: int, main: int, place_of: C
         start=ran.start[rows],
         end=ran.end[rows],
         stream=done.stream[instruction].astype(np.int64),
-        kind=ran.kind[rows],
-        direction=ran.direction[rows],
-        bytes=np.where(ran.direction[rows] != CopyDirection.NONE, ran.bytes[rows], -1),
+        kind=ops.kind[op],
+        direction=ops.direction[op],
+        bytes=np.where(ops.direction[op] != CopyDirection.NONE, ops.bytes[op], -1),
         graph=done.what[instruction] == Call.GRAPH_LAUNCH,
         place=tuple(place[each] for each in record.tolist()),
         main_stream=main,

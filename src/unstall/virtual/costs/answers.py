@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +15,7 @@ from unstall.virtual.costs.families.indexing import trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.gpu_file import Gpu, gpu_named
 from unstall.virtual.costs.host_work import host_work_ns
+from unstall.virtual.costs.kernel_names import name_on
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost, Startup
 from unstall.virtual.costs.no_kernel import runs_nothing
 from unstall.virtual.costs.pieces import Piece, in_one_format, pieces, without_bias
@@ -162,9 +164,12 @@ class MeasuredCosts:
             kernels, temporaries = self._cut(signature, shape, kernels, temporaries)
         if family.name == "attention":
             kernels = (*map(self._zeroing, attention.zeroed(signature)), *kernels)
+        turned = family.name == "convolution" and convolutions.turns(table.variant)
+        if turned and not convolutions.turns(shape.variants[0]):
+            kernels, temporaries = convolutions.without_turning(kernels, temporaries, table.variant, shape.dims)
+        capability = self._gpu.file.device.capability
+        kernels = tuple(replace(each, name=name_on(capability, each.name, name, dtype)) for each in kernels)
         if family.name == "convolution":
-            if convolutions.turns(table.variant) and not convolutions.turns(shape.variants[0]):
-                kernels, temporaries = convolutions.without_turning(kernels, temporaries, table.variant, shape.dims)
             return kernels, tuple((size,) for size in temporaries)  # each gradient is a pass with one allocation
         return kernels, (temporaries,) if temporaries else ()
 

@@ -51,9 +51,9 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
         done += len(observations)
         progress(f"{done} of {len(chosen)} calls")
     device = facts["device"]
-    note = f"Measured on a {device['name']} with torch {device['torch']} for CUDA {device['cuda']}: {done} calls."
+    measured_on = f"a {device['name']} with torch {device['torch']} for CUDA {device['cuda']}: {done} calls"
     progress("tables")
-    return assemble(facts, tables, hosts, startup, note, _WITHIN)
+    return assemble(facts, tables, hosts, startup, measured_on, _WITHIN)
 
 
 def _startup(orders: int) -> Startup | None:

@@ -6,7 +6,6 @@ then come from the tables of that measured GPU, scaled by the peak rates of both
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import lru_cache
@@ -19,6 +18,7 @@ import msgspec
 
 from unstall.errors import UsageError
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Limits, Startup
+from unstall.virtual.costs.origins import Origin, Part
 
 SCHEMA = "unstall.gpu/1"
 TableRow: TypeAlias = list[Any]
@@ -52,7 +52,8 @@ class Peaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of one file in gpus/. `host` and `limits` list only the differences from the defaults of `HostCosts`
-    and `Limits`, or from the GPU named in `like`.
+    and `Limits`, or from the GPU named in `like`. `note` sums up `origins` in a sentence or two. `known_error` is that
+    of times of whole programs.
 
     `copies` are [direction, pinned, bytes, ns]; `memsets` are [bytes, ns]. `operators_host_ns` has the host time of
     each operator, without launches and allocations. `tables` has rows by family and variant. A row has the values of
@@ -77,6 +78,7 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kernels: list[str] = []
     sequences: list[list[int]] = []
     tables: dict[str, dict[str, list[TableRow]]] = {}
+    origins: dict[Part, Origin] = {}
 
 
 class Gpu:
@@ -195,8 +197,3 @@ def _read(path: Path) -> GpuFile:
 
 def _folder() -> Traversable:
     return resources.files("unstall.virtual") / "gpus"
-
-
-def sources() -> Sequence[tuple[str, str]]:
-    """Returns (name, "measured" or "data sheet") of every GPU."""
-    return [(name, gpu_named(name).file.source) for name in gpu_names()]

@@ -11,6 +11,7 @@ import numpy as np
 from unstall.virtual.costs.families import FAMILIES, describe
 from unstall.virtual.costs.gpu_file import DeviceEntry, GpuFile, Peaks, TableRow
 from unstall.virtual.costs.model import Startup
+from unstall.virtual.costs.origins import PARTS, Origin, Part
 from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, MeasuredCall, as_rows
@@ -141,7 +142,7 @@ def assemble(
     tables: Tables,
     hosts: Mapping[str, int],
     startup: Startup | None,
-    note: str,
+    measured_on: str,
     within: float,
 ) -> GpuFile:
     """Assembles the GPU file of a measured GPU.
@@ -151,7 +152,7 @@ def assemble(
         tables: The measured calls.
         hosts: The host ns of one call from Python, by operator.
         startup: The costs of first uses, or None if they were not measured.
-        note: A sentence on how the GPU was measured.
+        measured_on: The GPU and its software.
         within: A relative error. A call is left out if similar calls predict its kernels and, up to this error, its
             time.
     """
@@ -170,7 +171,7 @@ def assemble(
     return GpuFile(
         schema="unstall.gpu/1",
         source="measured",
-        note=note,
+        note=f"Measured on {measured_on}.",
         known_error="not compared with a real run",
         device=DeviceEntry(**device),
         peaks=peaks,
@@ -183,7 +184,20 @@ def assemble(
         kernels=kernels,
         sequences=sequences,
         tables=rows,
+        origins=_origins(measured_on, startup is not None),
     )
+
+
+def _origins(measured_on: str, first_uses: bool) -> dict[Part, Origin]:
+    """Returns where the parts of a file of `unstall calibrate` come from. It does not measure all of the host."""
+    others: dict[Part, Origin] = {
+        "workspaces": Origin("published", "torch's source, by compute capability"),
+        "host calls": Origin("measured", f"{measured_on}: operators. Launches, allocations and events: an H200's host"),
+        "CPU operators": Origin("assumed", "rates of a server's CPU (AMD EPYC), 16 cores"),
+    }
+    if not first_uses:
+        others["first uses"] = Origin("assumed", "they take no time, as they could not be measured")
+    return {part: others.get(part, Origin("measured", measured_on)) for part in PARTS}
 
 
 def workspaces_of(capability: list[int] | tuple[int, ...]) -> dict[str, int]:

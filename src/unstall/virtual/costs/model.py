@@ -16,7 +16,7 @@ from unstall.virtual.costs.signature import Signature
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One device op of an operator. `name` is the name of the real kernel."""
+    """One device op of an operator. `name` is the real kernel's name, as far as it is known."""
 
     name: str
     duration_ns: int

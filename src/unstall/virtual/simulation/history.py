@@ -47,11 +47,7 @@ class Ran:
 
     instruction: np.ndarray
     stream: np.ndarray
-    name: np.ndarray
-    kind: np.ndarray
-    direction: np.ndarray
-    memory: np.ndarray
-    bytes: np.ndarray
+    op: np.ndarray  # row in OpRows
     start: np.ndarray
     end: np.ndarray
 
@@ -105,17 +101,4 @@ class History:
             Done, {"record": i8, "what": i1, "thread": i4, "stream": i4, "target": i8, "start": i8, "end": i8}
         )
         self.allocated = Columns(Allocated, {"record": i8, "device": i4, "size": i8, "reserved": i8})
-        self.ran = Columns(
-            Ran,
-            {
-                "instruction": i8,
-                "stream": i4,
-                "name": i4,
-                "kind": i1,
-                "direction": i1,
-                "memory": i1,
-                "bytes": i8,
-                "start": i8,
-                "end": i8,
-            },
-        )
+        self.ran = Columns(Ran, {"instruction": i8, "stream": i4, "op": i4, "start": i8, "end": i8})

@@ -267,15 +267,11 @@ class Simulation:
         op_of: I64,
         op: I64,
     ) -> None:
-        do, rows, history = program.instructions, self.actions.recipes.ops, self.history
+        do, history = program.instructions, self.history
         history.ran.append(
             instruction=history.done.length + op_of,
             stream=program.ops.stream,
-            name=rows.name[op],
-            kind=rows.kind[op],
-            direction=rows.direction[op],
-            memory=rows.memory[op],
-            bytes=rows.bytes[op],
+            op=op,
             start=replayed.op_start,
             end=replayed.op_end,
         )

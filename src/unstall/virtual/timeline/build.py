@@ -23,6 +23,7 @@ from unstall.virtual.simulation.simulate import Simulation
 from unstall.virtual.timeline.host_rows import CALLS, HostRows, host_rows
 from unstall.virtual.timeline.notes import host_note
 from unstall.virtual.timeline.stack_rows import stack_of_records, stack_rows
+from unstall.virtual.timeline.streams_note import streams_note
 
 _NAMED = 10
 """The number of guessed operators that a note names."""
@@ -99,7 +100,11 @@ def timeline_of(
             frames_at_calls=True,
             launches_block=simulation.actions.launches_block,
             known_error=simulation.costs.known_error,
-            notes=_notes(simulation, host_note(simulation, stacks, options.host, folder)),
+            notes=_notes(
+                simulation,
+                host_note(simulation, stacks, options.host, folder),
+                streams_note(simulation, stacks, folder),
+            ),
         ),
         strings=tuple(text.all),
     )
@@ -123,18 +128,19 @@ def _device(ran: Ran, row_of: I32, names: I32, simulation: Simulation, host: Hos
     order = np.argsort(ran.start, kind="stable")
     devices = np.array([device for device, _ in simulation.streams.places], np.int32)
     stream, launch = ran.stream[order], row_of[ran.instruction[order]]
+    ops, op = simulation.actions.recipes.ops, ran.op[order]
     return Device(
-        kind=ran.kind[order],
+        kind=ops.kind[op],
         device=devices[stream],
         stream=stream_of[stream],
         start=ran.start[order],
         end=ran.end[order],
-        name=names[ran.name[order]],
+        name=names[ops.name[op]],
         correlation=host.correlation[launch] if len(launch) else np.zeros(0, np.int64),
         launch=launch,
-        bytes=ran.bytes[order],
-        direction=ran.direction[order],
-        host_memory=ran.memory[order],
+        bytes=ops.bytes[op],
+        direction=ops.direction[op],
+        host_memory=ops.memory[op],
         blocks=np.full(len(order), -1, np.int32),
     )
 
@@ -166,8 +172,8 @@ def _held(history: History, faults: FaultLog, rows: HostRows) -> Held:
     return held_table(happened, allocated, rows.by_record, rows.host, refusal.device, refusal.record)
 
 
-def _notes(simulation: Simulation, of_host: str) -> tuple[str, ...]:
-    notes = [of_host]
+def _notes(simulation: Simulation, of_host: str, of_streams: str | None) -> tuple[str, ...]:
+    notes = [of_host, *([of_streams] if of_streams else [])]
     if simulation.requests.refused:
         notes.append(f"{simulation.requests.refused:,} requests for memory were served that the device has no room for")
     guessed = sorted(simulation.actions.guessed)

@@ -1,0 +1,48 @@
+"""The file of a GPU that `unstall calibrate` measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from unstall.virtual.costs.gpu_file import GpuFile
+from unstall.virtual.costs.measured_gpu import Tables, assemble
+from unstall.virtual.costs.model import Startup
+from unstall.virtual.costs.origins import PARTS
+
+_FACTS = {
+    "device": {
+        "name": "Test GPU",
+        "capability": (9, 0),
+        "multiprocessors": 100,
+        "l2_bytes": 1 << 20,
+        "total_bytes": 1 << 34,
+        "context_bytes": 1 << 28,
+    },
+    "peaks": {"float32": 50_000.0, "bfloat16": 800_000.0, "float64": 50_000.0},
+    "copies": [["DtoD", False, 512, 800, 0], ["DtoD", False, 4 << 20, 2_800, 0], ["DtoD", False, 1 << 28, 130_000, 0]],
+    "memset": [[512, 1_900]],
+    "queue": {"capacity": 1_022, "sleep_cycles_per_us": 1_979.0},
+    "latencies": {"gap": 960, "event": 1_088, "wake": 2_651, "tiny_kernel": 896},
+    "graph": {"gap_of_100": 256},
+    "calls": {"sleep_kernel": 3_000, "bound_operator": 2_000},
+}
+
+
+def _assembled(startup: Startup | None) -> GpuFile:
+    return assemble(_FACTS, Tables(), {}, startup, "a Test GPU: 9 calls", 0.05)
+
+
+@pytest.mark.parametrize(("startup", "kind"), [(Startup(), "measured"), (None, "assumed")])
+def test_it_says_where_each_part_comes_from(startup: Startup | None, kind: str) -> None:
+    file = _assembled(startup)
+
+    assert tuple(file.origins) == PARTS
+    assert (file.origins["copies"].kind, file.origins["copies"].of) == ("measured", "a Test GPU: 9 calls")
+    assert file.origins["first uses"].kind == kind
+
+
+def test_what_is_not_measured_of_the_host_is_not_said_to_be() -> None:
+    origins = _assembled(None).origins
+
+    assert origins["CPU operators"].kind == "assumed"
+    assert "an H200's host" in origins["host calls"].of

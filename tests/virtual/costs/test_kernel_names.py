@@ -1,0 +1,52 @@
+"""Kernels' names on GPUs that were not measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from unstall.virtual.costs.answers import costs_of
+from unstall.virtual.costs.gpu_file import gpu_named, gpu_names
+from unstall.virtual.costs.kernel_names import name_on, needed_capability
+from unstall.virtual.costs.signature import parse
+
+_T4, _A100, _H200 = (7, 5), (8, 0), (9, 0)
+_NVJET = "nvjet_sm90_tst_128x64_64x4_1x1_h_bz_TNT"
+_XMMA = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_alignc4_execute_kernel"
+_WGRAD = "void cutlass__5x_cudnn::Kernel<cutlass_tensorop_s1688wgrad_optimized_tf32_256x64_16x4_nhwc_align4>(Params)"
+_NATIVE = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int, float)"
+_SORT = "void at_cuda_detail::cub::detail::Kernel<thrust::THRUST_300001_SM_750_800_860_900_1000_1200_NS::count>(int)"
+
+
+@pytest.mark.parametrize(
+    ("capability", "kernel", "named"),
+    [
+        (_H200, _NVJET, _NVJET),
+        (_A100, _NVJET, "addmm_bfloat16_kernel"),
+        (_T4, _NVJET, "addmm_bfloat16_kernel"),
+        (_A100, _XMMA, _XMMA),
+        (_T4, _XMMA, "addmm_bfloat16_kernel"),
+        (_T4, _WGRAD, "addmm_wgrad_bfloat16_kernel"),
+        (_T4, _NATIVE, _NATIVE),
+        (_T4, _SORT, _SORT),
+    ],
+)
+def test_a_kernel_that_a_gpu_cannot_have_is_named_by_its_operator(
+    capability: tuple[int, int], kernel: str, named: str
+) -> None:
+    assert name_on(capability, kernel, "addmm", "bfloat16") == named
+
+
+@pytest.mark.parametrize("gpu", gpu_names())
+def test_no_kernel_of_a_gpu_names_a_newer_architecture(gpu: str) -> None:
+    calls = json.loads(Path(__file__).with_name("in_models.json").read_text())
+    costs = costs_of(gpu)
+
+    names = {kernel.name for raw, *_ in calls for kernel in costs.cost(parse(raw)).kernels}
+
+    capability = gpu_named(gpu).file.device.capability
+    assert [name for name in names if needed_capability(name) > capability] == []
+    assert any("at::native" in name for name in names)
+    assert any("sm80_xmma" in name for name in names) == (capability >= _A100)
