@@ -12,7 +12,7 @@ from unstall.errors import UsageError
 from unstall.locate.engine import of_the_engine
 from unstall.locate.places import Places
 from unstall.timeline.ancestry import nearest
-from unstall.timeline.columns import Bool, Timeline
+from unstall.timeline.columns import I32, Bool, Timeline
 
 _LINE = re.compile(r"(?P<file>.+?):(?P<line>-?\d{1,9}|-)(?::(?P<op>.+))?")
 _OPERATOR = re.compile(r"\w+::[\w.:]*\w")
@@ -72,11 +72,11 @@ class EditPlace:
         chosen = np.ones(len(timeline.host), dtype=np.bool_)
         if self.file is not None:
             lines = timeline.lines
-            known = np.flatnonzero((lines.line == self.line) & (lines.file == _index(timeline, self.file)))
+            known = np.flatnonzero((lines.line == self.line) & _is(lines.file, timeline, self.file))
             chosen = np.isin(places.place, known)
         if self.op is not None:
             top = places.top_op
-            chosen &= (top >= 0) & (timeline.host.name[np.maximum(top, 0)] == _index(timeline, self.op))
+            chosen &= (top >= 0) & _is(timeline.host.name[np.maximum(top, 0)], timeline, self.op)
         return chosen
 
     def while_it_runs(self, places: Places) -> Bool:
@@ -92,7 +92,7 @@ class EditPlace:
     def _itself(self, places: Places) -> Bool:
         """Returns a mask of the rows of `timeline.stacks` that are frames of the function."""
         timeline, lines = places.timeline, places.timeline.lines
-        wanted = (lines.file == _index(timeline, self.file)) & (lines.function == _index(timeline, self.function))
+        wanted = _is(lines.file, timeline, self.file) & _is(lines.function, timeline, self.function)
         itself: Bool = wanted[timeline.stacks.line]
         return itself
 
@@ -115,15 +115,12 @@ class EditPlace:
         return f"{line}:{self.op}" if self.op else line
 
 
-def _index(timeline: Timeline, text: str | None) -> int:
-    """Returns the index of a text in `timeline.strings`.
+def _is(column: I32, timeline: Timeline, text: str | None) -> Bool:
+    """Returns a mask of the rows of a column of text indices that have a text.
 
-    If the run does not contain the text, returns -2, which no row has as an index.
+    Several indices may have the same text: cells of a notebook whose history is off are all called In[1].
     """
-    try:
-        return timeline.strings.index(text)
-    except ValueError:
-        return -2
+    return np.isin(column, [at for at, each in enumerate(timeline.strings) if each == text])
 
 
 def parse_line(text: str) -> EditPlace:

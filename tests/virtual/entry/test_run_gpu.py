@@ -277,7 +277,7 @@ def test_a_notebooks_cell_is_explained_by_the_virtual_gpus_own_timeline_within_a
 @slow
 def test_the_programs_clock_is_virtual() -> None:
     told = facts("blocks")
-    _, *rounds = told["rounds"]
+    _, _, *rounds = told["rounds"]  # the first two pay for first uses
     assert max(rounds) == pytest.approx(min(rounds), rel=1e-3)  # and no time is the same twice on a real host
     assert 10e-6 < min(rounds) < 200e-6
     assert told["slept"] == pytest.approx(0.02, abs=1e-4)
