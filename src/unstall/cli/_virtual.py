@@ -47,7 +47,7 @@ def add_simulation_options(group: argparse._ActionsContainer) -> None:
         "--host",
         choices=HOST_CLOCKS,
         help="how the host's own work is timed; modelled: by a model (default); measured: on this machine; mixed: by "
-        "the model, and what it does not know is measured and scaled",
+        "the model, but NumPy and other work that the model lacks is measured here",
     )
     group.add_argument(
         "--warm",

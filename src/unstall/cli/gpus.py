@@ -1,4 +1,4 @@
-"""List the GPUs that can be used as virtual ones, or show where each part of one comes from.
+"""List the GPUs that can be used as virtual ones, or show the sources of one GPU's figures, and their errors.
 
 Some were measured. The others are known from their data sheets, and their times are scaled from a measured GPU.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name", nargs="?", metavar="NAME", help="show where each part of this GPU comes from (or a .json of calibrate)"
+        "name", nargs="?", metavar="NAME", help="one of these GPUs, or a .json file that unstall calibrate wrote"
     )
     parser.add_argument("--json", action="store_true", help="print it as JSON")
 

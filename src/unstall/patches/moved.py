@@ -30,9 +30,10 @@ class RanLine:
 def line_now(line: int, ran: Mapping[int, RanLine], text: str) -> int | None:
     """Returns the current number of a line, in a file that may have changed since the run.
 
-    Returns None if the line no longer exists, or cannot be told from other lines with the same text. Only the lines
-    that ran are known of the old file, and several lines may have the same text. So the current line must be in a
-    function of the same name, and between the same other lines as during the run.
+    Returns None if the line no longer exists, or cannot be told from other lines with the same text.
+
+    The old file is not known as a whole: only its lines that ran are. A line is the same if it has the same text, is in
+    a function of the same name, and lies between the same other lines that ran.
 
     Args:
         line: The line's number during the run.

@@ -227,9 +227,9 @@ def engines(timeline: Timeline) -> int:
 
 
 def _launches(timeline: Timeline) -> I32:
-    """Returns, for each device op, the row of `Host` of the call that launched it.
+    """Returns, for each device op, its launch call, as an index into `timeline.host`.
 
-    If this call is lost, returns the call of the previous op on the same stream; -1 if there is none.
+    If the trace lacks this call, the index is that of the previous op's call on the same stream; -1 if there is none.
     """
     launch = timeline.device.launch.copy()
     kind = timeline.host.kind[np.maximum(launch, 0)]

@@ -147,8 +147,8 @@ def _two_steps(result: Result) -> tuple[Prose, ...]:
         return ()
     without, recorded = duration(result.replay.undistorted_mean_step_ns), duration(result.steps.mean_ns)
     unit = result.steps.unit
-    gains = f"The column gain refers to {unit} without the recorder ({without})."
-    others = f"The columns exposed and host waits refer to {unit} as recorded ({recorded})."
+    gains = f'Times under "gain" are of {unit} without the recorder ({without}).'
+    others = f'Times under "exposed" and "host waits" are of {unit} as recorded ({recorded}).'
     return (Prose((words(f"{gains} {others}"),)),)
 
 

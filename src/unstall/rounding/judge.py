@@ -31,8 +31,8 @@ Floats = NDArray[np.float64]
 class Pair:
     """The comparison of a tensor in two runs.
 
-    The elements are put in groups of similar size. The sum of all elements is one more group. `difference`, `rounding`
-    and `size` are root mean squares over a single group: the one whose difference exceeds rounding most.
+    Some elements of each tensor are compared, and the sum of all. The elements are grouped by magnitude. The attributes
+    describe one group, or the sum: that whose difference exceeds rounding most. They are root mean squares.
 
     Attributes:
         before: The tensor in the first run; None if this run has no such tensor.
@@ -42,7 +42,7 @@ class Pair:
         rounding: The typical difference that rounding causes, as measured by runs with random errors.
         size: The size of these elements in the first run.
         count: How many elements the group has; 0 for the sum of all.
-        typical: (difference, rounding, size) over all kept elements of the tensor.
+        typical: (difference, rounding, size) over all elements that are compared.
     """
 
     before: Seen | None
