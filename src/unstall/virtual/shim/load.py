@@ -29,7 +29,8 @@ LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so"
 def load(devices: int = 1, numerics: str = "real", simulator: object | None = None) -> ModuleType:
     """Give this process `devices` virtual GPUs and return the shim. Call it before torch is imported.
 
-    `numerics` is "real" to compute all values, or "skip" to compute only shapes of large tensors.
+    `numerics` is "real" to compute all values as the CPU does, "skip" to compute only shapes of large tensors, or
+    "device" to round and add up as a GPU does.
     """
     if "torch" in sys.modules:
         raise VirtualGpuError("the virtual GPU must be loaded before torch is imported")
