@@ -21,7 +21,7 @@ from unstall.virtual.races import Race, races_table
 from unstall.virtual.simulation.history import Done, Happened, History, Ran
 from unstall.virtual.simulation.simulate import Simulation
 from unstall.virtual.timeline.host_rows import CALLS, HostRows, host_rows
-from unstall.virtual.timeline.notes import host_note
+from unstall.virtual.timeline.notes import VALUES, host_note
 from unstall.virtual.timeline.stack_rows import stack_of_records, stack_rows
 
 _NAMED = 10
@@ -99,7 +99,7 @@ def timeline_of(
             frames_at_calls=True,
             launches_block=simulation.actions.launches_block,
             known_error=simulation.costs.known_error,
-            notes=_notes(simulation, host_note(simulation, stacks, options.host, folder)),
+            notes=_notes(simulation, host_note(simulation, stacks, options.host, folder), VALUES[options.numerics]),
         ),
         strings=tuple(text.all),
     )
@@ -166,8 +166,8 @@ def _held(history: History, faults: FaultLog, rows: HostRows) -> Held:
     return held_table(happened, allocated, rows.by_record, rows.host, refusal.device, refusal.record)
 
 
-def _notes(simulation: Simulation, of_host: str) -> tuple[str, ...]:
-    notes = [of_host]
+def _notes(simulation: Simulation, *first: str) -> tuple[str, ...]:
+    notes = list(first)
     if simulation.requests.refused:
         notes.append(f"{simulation.requests.refused:,} requests for memory were served that the device has no room for")
     guessed = sorted(simulation.actions.guessed)
