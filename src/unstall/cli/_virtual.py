@@ -41,7 +41,8 @@ def add_simulation_options(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--numerics",
         choices=NUMERICS,
-        help="real: compute all tensors (default); skip: compute only small tensors",
+        help="real: compute all tensors as the CPU does (default); skip: compute only small tensors; device: round and "
+        "add up as a GPU does",
     )
     group.add_argument(
         "--host",

@@ -1,4 +1,4 @@
-"""List the GPUs that can be used as virtual ones, or show the sources of one GPU's figures, and their errors.
+"""List the GPUs that can be used as virtual ones, or show how one GPU's figures are known, and how accurately.
 
 Some were measured. The others are known from their data sheets, and their times are scaled from a measured GPU.
 """

@@ -62,7 +62,7 @@ class Held:
     then_ns: float
 
     def is_slower(self, by: float) -> bool:
-        """Returns whether the ratio is above 1 + `by`, and its whole interval above 1."""
+        """Returns whether the median ratio is above 1 + `by`, and the lower end of its confidence interval above 1."""
         return self.ratio.median > 1 + by and self.ratio.low > 1
 
 

@@ -77,7 +77,7 @@ def read_source(file: str, folders: Sequence[Path], *, by_ending: bool = False) 
 
 
 def path_below(file: str, folder: Path) -> Path | None:
-    """Returns the path of the Python file that a trace names `file`, with all links followed. Does not open it.
+    """Finds a Python file below a folder, given its path in a trace. Follows all links, and does not open the file.
 
     Returns None if there is no such file below the folder.
     """

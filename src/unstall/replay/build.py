@@ -155,7 +155,7 @@ def _assemble(
 
 
 def _notes(timeline: Timeline, queue: Queued, across: Order, part_of: I32, joins: int) -> tuple[str, ...]:
-    """Returns a phrase for each fact that the file lacks and that the program assumes."""
+    """Returns phrases on what the trace lacks, and what the replay assumes instead."""
     follows, orphans = int((across.after >= 0).sum()), int((queue.orphan & (queue.launch >= 0)).sum())
     waits = timeline.waits
     events = (waits.kind == WaitKind.EVENT) | (waits.kind == WaitKind.STREAM_EVENT)

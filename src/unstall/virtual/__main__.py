@@ -49,7 +49,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "--numerics",
         choices=NUMERICS,
         default="real",
-        help="real: compute all tensors; skip: compute only small tensors",
+        help="real: compute all tensors as the CPU does; skip: compute only small tensors; device: round and add "
+        "up as a GPU does",
     )
     parser.add_argument("--host", choices=HOST_CLOCKS, default="modelled", help="how long the host's own work takes")
     parser.add_argument(

@@ -121,7 +121,9 @@ def virtual_gpu(
 
     Args:
         gpu: The name of a GPU, or a .json file of `unstall calibrate`; "h200:2" for two devices.
-        numerics: "real" computes all values; "skip" computes only small tensors and the shapes of large ones.
+        numerics: "real" computes all values as the CPU does; "skip" computes only small tensors and the shapes of large
+            ones; "device" adds up sums and products in another order than the CPU, and rounds factors to TF32 if
+            torch's settings say so, so that values differ from the CPU's as a GPU's do.
         host: "modelled" charges the time that host work takes on the host of the modelled GPU, as far as a model knows
             it. "mixed" also measures all other work here, and scales it to that host. "measured" charges the time that
             host work takes on this machine.

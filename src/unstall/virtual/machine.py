@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 ARMED_BY = "unstall.virtual.child"
 """The module that gives a child process its virtual GPU, before the program's first line."""
 
+FIRST_WITH_TF32 = 8
+"""The major number of the first compute capability (Ampere's) whose tensor cores have TF32."""
+
 
 class WatchedSpan:
     """A span of the machine's time that has a timeline of its own."""
@@ -192,8 +195,10 @@ class Machine:
         options = self.options
         self._shim = load(options.devices, options.numerics)
         self.simulator = Simulator(self._shim, options)
-        self._shim.configure(options.devices, options.numerics, self.simulator)
-        attach(self.simulator, _properties(options))
+        properties = _properties(options)
+        has_tf32 = properties[0].major >= FIRST_WITH_TF32 and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
+        self._shim.configure(options.devices, options.numerics, self.simulator, has_tf32)
+        attach(self.simulator, properties)
         connect(self._shim, self.simulator)
 
     def _torch_is_there(self) -> None:

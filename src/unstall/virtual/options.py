@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, get_args
 
 from unstall.errors import UsageError
 
-Numerics: TypeAlias = Literal["real", "skip"]
+Numerics: TypeAlias = Literal["real", "skip", "device"]
 HostClock: TypeAlias = Literal["modelled", "mixed", "measured"]
 NUMERICS: tuple[Numerics, ...] = get_args(Numerics)
 HOST_CLOCKS: tuple[HostClock, ...] = get_args(HostClock)
@@ -26,7 +26,8 @@ class MachineOptions:
     Attributes:
         gpu: The name of the machine's GPUs, or their .json file.
         devices: The number of GPUs.
-        numerics: "real" computes all values, "skip" computes no values of large tensors.
+        numerics: "real" computes all values as the CPU does, "skip" computes no values of large tensors, "device"
+            rounds and adds up as a GPU does.
         host: Where times of work on the CPU come from: "modelled" from the GPU's file, "measured" from this machine,
             "mixed" from the GPU's file as far as that knows them, and scaled from this machine.
         warm: Whether to leave out what the first uses of CUDA and of each operator cost.

@@ -156,6 +156,15 @@ def test_a_report_says_what_its_times_leave_out(tmp_path: Path) -> None:
 
 
 @slow
+@pytest.mark.parametrize(
+    ("numerics", "said"), [("real", "values are the CPU's; --numerics device"), ("device", "added up as on a GPU")]
+)
+def test_a_report_says_whose_values_the_program_computed(numerics: str, said: str, tmp_path: Path) -> None:
+    done = run_gpu("training", tmp_path, options=["--json", "--numerics", numerics])
+    assert any(said in note for note in json.loads(done.stdout)["integrity"]["notes"])
+
+
+@slow
 def test_the_hosts_operators_take_the_same_time_in_every_run_and_what_is_free_is_told(tmp_path: Path) -> None:
     runs = [run_gpu("timed_host", tmp_path, options=["-q"]) for _ in range(2)]
     (operators, products), again = ([int(word) for word in run.stdout.split()] for run in runs)

@@ -269,8 +269,11 @@ def _of_host(timeline: Timeline, asked: Asked, devices: type[DeviceType]) -> Ite
 
 
 def _evaluated(timeline: Timeline) -> dict[int, int]:
-    """Maps each of autograd's events that evaluate a node to the event of this node's operator. Both are indices into
-    the table `Host`.
+    """Finds the operator of each backward node that autograd ran.
+
+    Returns:
+        By the index of autograd's event (`autograd::engine::evaluate_function: …`) in `timeline.host`: the index of the
+        operator inside it.
     """
     host = timeline.host
     evaluates = np.array([text.startswith(_EVALUATES) for text in timeline.strings], np.bool_)

@@ -1,6 +1,7 @@
 #include "call.h"
 
 #include "asserts.h"
+#include "device_values.h"
 #include "faults.h"
 #include "kernels.h"
 #include "operators.h"
@@ -151,8 +152,7 @@ class OperatorCall {
     return about.substitute || op.hasComputedKernelForDispatchKey(key);
   }
 
-  static void run_kernel(const OperatorHandle& op, const About& about, c10::DispatchKey key, Stack& stack) {
-    c10::DispatchKeySet keys(key);
+  static void run_kernel(const OperatorHandle& op, const About& about, c10::DispatchKeySet keys, Stack& stack) {
     computed([&] {
       unstall::run_kernel(op, about.substitute, keys, &stack);
     });
@@ -170,7 +170,8 @@ class OperatorCall {
     }
     OnDevice on_device(device);
     SameThreads threads;
-    run_kernel(op, about, c10::DispatchKey::CPU, stack);
+    AsDevice as_device;
+    run_kernel(op, about, keys_of_cpu(op), stack);
   }
 
   // If numerics are skipped: whether the values are still computed, since they are few and all inputs are known.
@@ -230,7 +231,7 @@ class OperatorCall {
   }
 
   void run_meta() {
-    if (!about_.shapes) return run_kernel(op_, about_, c10::DispatchKey::Meta, *stack_);
+    if (!about_.shapes) return run_kernel(op_, about_, c10::DispatchKeySet(c10::DispatchKey::Meta), *stack_);
     computed([&] {
       about_.shapes->callBoxed(op_, c10::DispatchKeySet(c10::DispatchKey::Meta), stack_);
     });

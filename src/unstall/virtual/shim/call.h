@@ -38,4 +38,9 @@ void call(const About& about, const c10::OperatorHandle& op, torch::jit::Stack* 
 void run_kernel(
     const c10::OperatorHandle& op, const Substitute* substitute, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
+// The same, in float32: halves are widened, and results rounded to `type`.
+void run_wider(
+    const c10::OperatorHandle& op, const Substitute* substitute, c10::DispatchKeySet keys, torch::jit::Stack* stack,
+    at::ScalarType type);
+
 } // namespace unstall

@@ -13,6 +13,8 @@ constexpr int MOST_DEVICES = 64;
 struct Settings {
   int devices = 1;
   bool skip = false; // numerics="skip": shapes without values
+  bool as_device = false; // numerics="device": see device_values.h
+  bool has_tf32 = true; // the devices have it
 };
 Settings& settings();
 
@@ -80,6 +82,10 @@ void free_graph(int64_t graph);
 
 const at::Generator& default_generator(int device);
 at::Generator new_generator(int device);
+
+// Another number for each call, by the device's seed: for the order of an operator's atomics. Its random numbers do not
+// change.
+uint64_t seed_of_atomics(int device);
 
 // For one operator: a generator of the CPU whose numbers follow from the seed and offset of this one, which moves on.
 // Raises as CUDA does if the generator is of another device type.

@@ -8,6 +8,7 @@
 #include <c10/core/GeneratorImpl.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
 
 namespace unstall {
@@ -92,7 +93,12 @@ struct Virtual final : c10::GeneratorImpl {
     if (state->offset >= STEP && drawn == mixed(state->seed ^ mixed(state->offset - STEP))) state->offset -= STEP;
   }
 
+  uint64_t seed_of_atomics() { return mixed(~state->seed ^ mixed(atomics_++)); }
+
   std::shared_ptr<State16> state = std::make_shared<State16>();
+
+ private:
+  std::atomic<uint64_t> atomics_{0}; // operators with atomics so far
 };
 
 Virtual& the_default(int device) {
@@ -119,6 +125,10 @@ const at::Generator& default_generator(int device) {
 
 at::Generator new_generator(int device) {
   return at::make_generator<Virtual>(device_number(device));
+}
+
+uint64_t seed_of_atomics(int device) {
+  return the_default(device).seed_of_atomics();
 }
 
 at::Generator draw_from(const std::optional<at::Generator>& generator, int device) {

@@ -31,7 +31,8 @@ def load(devices: int = 1, numerics: str = "real", simulator: object | None = No
 
     Args:
         devices: The number of virtual GPUs.
-        numerics: "real" to compute all values, or "skip" to compute only shapes of large tensors.
+        numerics: "real" to compute all values, "skip" to compute only shapes of large tensors, or
+            "device" to round and add up as a GPU does.
         simulator: The simulator that the shim asks, for example, whether an event is done.
 
     Raises:

@@ -1,5 +1,6 @@
 // What Python calls: see the contract in load.py.
 #include "asserts.h"
+#include "device_values.h"
 #include "devices.h"
 #include "faults.h"
 #include "kernels.h"
@@ -19,12 +20,16 @@ namespace py = pybind11;
 namespace unstall {
 namespace {
 
-void configure(int devices, const std::string& numerics, py::object simulator) {
+void configure(int devices, const std::string& numerics, py::object simulator, bool has_tf32) {
   if (devices < 1 || devices > MOST_DEVICES)
     throw py::value_error("devices must be from 1 to " + std::to_string(MOST_DEVICES));
-  if (numerics != "real" && numerics != "skip") throw py::value_error("numerics is 'real' or 'skip'");
+  if (numerics != "real" && numerics != "skip" && numerics != "device")
+    throw py::value_error("numerics is 'real', 'skip' or 'device'");
   settings().devices = devices;
   settings().skip = numerics == "skip";
+  settings().as_device = numerics == "device";
+  settings().has_tf32 = has_tf32;
+  if (settings().as_device) register_device_values();
   set_simulator(simulator.ptr());
   read_stacks(true);
   watch_operators();
@@ -91,7 +96,8 @@ PYBIND11_MODULE(_shim, m) {
   this_thread(); // number 0
   register_kernels();
 
-  m.def("configure", configure, arg("devices"), arg("numerics"), arg("simulator") = py::none());
+  m.def("configure", configure, arg("devices"), arg("numerics"), arg("simulator") = py::none(),
+        arg("has_tf32") = true);
   m.def("take", taken);
   m.def("signatures", [](size_t first) { return py::reinterpret_steal<py::object>(signatures_from(first)); });
   m.def("names", names_from);

@@ -107,6 +107,8 @@ bool says_lacking(const c10::NotImplementedError& error, at::ScalarType type) {
              std::string("not implemented for '") + c10::toString(type) + "'") != std::string_view::npos;
 }
 
+} // namespace
+
 void run_wider(
     const c10::OperatorHandle& op, const Substitute* substitute, c10::DispatchKeySet keys, Stack* stack,
     at::ScalarType type) {
@@ -124,8 +126,6 @@ void run_wider(
     if (value.isTensor()) value = widened.narrower(value.toTensor());
   }
 }
-
-} // namespace
 
 void run_kernel(
     const c10::OperatorHandle& op, const Substitute* substitute, c10::DispatchKeySet keys, Stack* stack) {

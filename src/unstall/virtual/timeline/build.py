@@ -21,7 +21,7 @@ from unstall.virtual.races import Race, races_table
 from unstall.virtual.simulation.history import Done, Happened, History, Ran
 from unstall.virtual.simulation.simulate import Simulation
 from unstall.virtual.timeline.host_rows import CALLS, HostRows, host_rows
-from unstall.virtual.timeline.notes import host_note
+from unstall.virtual.timeline.notes import VALUES, host_note
 from unstall.virtual.timeline.stack_rows import stack_of_records, stack_rows
 from unstall.virtual.timeline.streams_note import streams_note
 
@@ -103,6 +103,7 @@ def timeline_of(
             notes=_notes(
                 simulation,
                 host_note(simulation, stacks, options.host, folder),
+                VALUES[options.numerics],
                 streams_note(simulation, stacks, folder),
             ),
         ),
@@ -172,8 +173,8 @@ def _held(history: History, faults: FaultLog, rows: HostRows) -> Held:
     return held_table(happened, allocated, rows.by_record, rows.host, refusal.device, refusal.record)
 
 
-def _notes(simulation: Simulation, of_host: str, of_streams: str | None) -> tuple[str, ...]:
-    notes = [of_host, *([of_streams] if of_streams else [])]
+def _notes(simulation: Simulation, *first: str | None) -> tuple[str, ...]:
+    notes = [note for note in first if note]
     if simulation.requests.refused:
         notes.append(f"{simulation.requests.refused:,} requests for memory were served that the device has no room for")
     guessed = sorted(simulation.actions.guessed)

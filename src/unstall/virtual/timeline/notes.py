@@ -1,4 +1,4 @@
-"""What a timeline's notes say of its host times."""
+"""What a timeline's notes say of its host times and of values."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from unstall.figures import duration
 from unstall.virtual.log import Stack
-from unstall.virtual.options import HostClock
+from unstall.virtual.options import HostClock, Numerics
 from unstall.virtual.own_place import own_place
 from unstall.virtual.simulation.simulate import Simulation
+
+VALUES: dict[Numerics, str] = {
+    "real": "values are the CPU's; --numerics device rounds and adds up as a GPU does",
+    "skip": "large tensors have no values",
+    "device": "values are rounded and added up as on a GPU, though not in the order of the real one",
+}
+"""What a timeline's notes say of the values that the program computes."""
 
 _MODELLED = (
     "the host's work is modelled: Python calls, torch's operators, also those on the CPU, and pinning. All else that "
