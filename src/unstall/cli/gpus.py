@@ -1,4 +1,4 @@
-"""List the GPUs that can be used as virtual ones, or show how one GPU's figures are known, and how accurately.
+"""List the GPUs that can be used as virtual ones, or show where one GPU's figures were taken from, and their accuracy.
 
 Some were measured. The others are known from their data sheets, and their times are scaled from a measured GPU.
 """

@@ -107,8 +107,8 @@ def judge(run: Run, freed: Freed | None = None) -> Verdict:
 
     Args:
         run: The run, with or without the recorder's overhead.
-        freed: What a step would gain if each resource took no time. The largest gain decides. If None, the largest
-            share of the time decides.
+        freed: For each resource, what a step would gain if this resource alone took no time. The resource with the
+            largest gain is the verdict. If None, it is the one with the largest share of the time.
     """
     if not len(run.timeline.device):
         return _no_device_work(run)

@@ -36,7 +36,7 @@ def find_parents(kind: I8, thread: I32, start: I64, end: I64) -> I32:
 
 
 def _rows(chosen: I64, parent: I32) -> I32:
-    """Converts indices into `chosen` to row numbers. -1 stays -1."""
+    """Replaces each parent, which is an index into `chosen`, by `chosen[parent]`. -1 stays -1."""
     if not len(chosen):
         return parent
     return np.where(parent >= 0, chosen[np.maximum(parent, 0)], -1).astype(np.int32)

@@ -79,9 +79,9 @@ class Compared:
         pairs: The tensors of both runs, in the order of the first run. Includes results that only one run has.
         first: The first pair that differs by more than rounding. None if all results agree, even if operators differ:
             other operators may compute the same results.
-        last: The pair before `first`; None if there is none.
+        last: The last pair that agrees, right before `first`; None if there is none.
         added: Operators that only the second run calls between `last` and `first`.
-        limit: The largest `share` of a pair that counts as rounding.
+        limit: A pair whose `share` (difference divided by rounding) is at most this differs by rounding only.
         equal: Whether all pairs are equal bit for bit, and both runs call the same operators.
     """
 

@@ -241,8 +241,10 @@ def _slanted(like: TensorSpec, rows: int, columns: int) -> tuple[int, int]:
 
 
 def _placed(signature: Signature) -> tuple[Piece, ...]:
-    """Splits an accumulating index_put that has several index tensors. Wraps and scales each index tensor after the
-    first, and adds it to the previous index tensors.
+    """Splits an accumulating index_put with several index tensors into the kernels that it launches.
+
+    torch turns the index tensors into one of places in memory: it makes negative indices positive, multiplies each
+    tensor by its stride, and adds them up.
     """
     if signature.value(3, False) is not True:
         return (Piece(signature),)
