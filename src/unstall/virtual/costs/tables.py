@@ -130,7 +130,7 @@ class CostTable:
         )
 
     def ideal_ns(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None) -> float:
-        """Returns how long a call would take, in ns, if it were as efficient as the best measured calls of its variant."""
+        """Returns the ns that a call would take if it were as efficient as the best measured calls of its variant."""
         return (self._roofline(dims, roofline, dtype) - roofline.floor_ns) * self._best
 
     def _place(self, dims: np.ndarray) -> np.ndarray:

@@ -125,7 +125,7 @@ def _races(timeline: Timeline) -> dict[str, object]:
 
 
 def _faults(timeline: Timeline) -> dict[str, object]:
-    """Returns the faults in the format that `read.faults` reads. If memory ran out, also returns which calls hold it."""
+    """Returns the faults in the format that `read.faults` reads. If memory ran out, adds which calls hold it."""
     faults = timeline.faults
     numbers = [*timeline.streams.stream.tolist(), -1]
     columns = (faults.kind, faults.device, faults.stream, faults.iteration, faults.ended, faults.details)
