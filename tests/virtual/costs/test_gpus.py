@@ -169,3 +169,15 @@ def test_a_name_that_is_nearly_a_gpus_is_asked_about(name: str, meant: str) -> N
 def test_a_name_that_is_like_none_is_not() -> None:
     with pytest.raises(UsageError, match=r"`unstall calibrate`$"):
         gpu_named("potato")
+
+
+@pytest.mark.parametrize(("name", "known"), [("linalg_vector_norm", True), ("linalg_qr", False), ("_fft_r2c", False)])
+def test_linear_algebra_and_transforms_cost_a_guess(name: str, known: bool) -> None:
+    tensor = TensorSpec("float32", (512, 512), (512, 1))
+    signature = Signature(f"aten::{name}", "", (tensor,), (tensor,))
+    if known:
+        assert costs_of("h200").cost(signature).kernels
+    else:
+        with pytest.raises(NotImplementedError):
+            costs_of("h200").cost(signature)
+    assert costs_of("h200").guess(signature).kernels

@@ -101,6 +101,10 @@ def test_each_operator_ends(real: Facts) -> None:
     assert real("operators_end_in_order")
 
 
+def test_giving_memory_of_this_machine_back_is_no_time_of_the_programs(real: Facts) -> None:
+    assert real("share_of_giving_back") > 0.5  # it takes ms, and what follows takes us
+
+
 def test_uses_are_byte_ranges_of_allocations(real: Facts) -> None:
     assert sorted(real("uses")) == sorted([[0, 8, 8, 1], [1, 0, 8, 0], [0, 8, 8, 1]])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from dataclasses import replace
 from functools import cached_property
@@ -23,6 +24,8 @@ from unstall.virtual.costs.roofline import roofline_of
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, Estimate, of_rows
 
+_OF_LIBRARIES = re.compile(r"_?(linalg_(?!vector_norm)|fft_|cholesky|triangular_solve|ormqr|geqrf|lu_)")
+"""Operators of cuSOLVER and cuFFT, whose time does not follow from the bytes that they move."""
 _LEAST = 10
 """The share, in thousandths, of a kernel of which nothing is known but that it is short."""
 _HANDLE = ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "linear", "_addmm_activation")
@@ -79,10 +82,15 @@ class MeasuredCosts:
     def cost(self, signature: Signature) -> OperatorCost:
         """Returns the cost of one call. If a piece of the call resembles no measured call, its cost is one kernel with
         the roofline time.
+
+        Raises:
+            NotImplementedError: The operator is one of cuSOLVER or cuFFT.
         """
         name = signature.name.removeprefix("aten::")
         if runs_nothing(signature):
             return OperatorCost(())
+        if _OF_LIBRARIES.match(name):
+            raise NotImplementedError("no measured call resembles it")
         host_ns = self._measured.file.operators_host_ns.get(name, self._usual_host_ns)
         kernels: list[Kernel] = []
         temporaries: list[tuple[int, ...]] = []

@@ -88,11 +88,20 @@ void trace_free(const void* data) {
   if (data) to_gpu_trace([&](auto& to) { to.trace_gpu_memory_deallocation(c10::kCUDA, address(data)); });
 }
 
+// Memory of this machine that stands for the device's is given back: that takes ms, and is no work of the program's.
+void give_back_bytes(Block* block) {
+  ThreadState& thread = this_thread();
+  const bool counted = thread.computing || thread.own_since;
+  const int64_t since = now_ns();
+  delete block;
+  if (!counted) thread.computing_ns += now_ns() - since;
+}
+
 void free_block(void* context) {
   auto* block = static_cast<Block*>(context);
   trace_free(block->cpu->data());
   log_free(block->device, block->allocation);
-  delete block;
+  give_back_bytes(block);
 }
 
 void trace_allocation(const void* data) {

@@ -183,6 +183,6 @@ def _notes(simulation: Simulation, *first: str | None) -> tuple[str, ...]:
         names = ", ".join(name.removeprefix("aten::") for name in guessed[:_NAMED])
         notes.append(
             f"the times of these operators are guesses, from the bytes of their tensors alone, since the model of the "
-            f"GPU failed for them: {names}{more}"
+            f"GPU lacks them: {names}{more}"
         )
     return tuple(notes)
