@@ -408,7 +408,12 @@ def waiting_in_a_capture() -> list[list[str]]:
 def share_of_giving_back() -> float:
     """Of the time from a FREE of 256 MiB to the next record: how much is no work of the program's."""
     held = [torch.ones(1 << 26, device="cuda")]
-    records = logged(lambda: (held.clear(), torch.ones(1, device="cuda")))
+
+    def act() -> None:
+        held.clear()
+        torch.ones(1, device="cuda")
+
+    records = logged(act)
     at = records["code"].tolist().index(FREE)
     return float(records["computing_ns"][at + 1] / (records["host_ns"][at + 1] - records["host_ns"][at]))
 
