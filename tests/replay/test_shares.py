@@ -66,3 +66,15 @@ def test_each_op_gets_what_earlier_ones_leave(engine: str, ops: list[Op]) -> Non
                 used[now] = used.get(now, 0) + rate
             now += 1
         assert (start, end) == (begun, now)
+
+
+def test_room_in_a_forgotten_past_is_not_found_later(engine: str) -> None:
+    """An idle beginning, and then more ops than the engine tells apart: a late one finds no room among them."""
+    queue = [Op(10, share=1000, latency=1_000_000) for _ in range(300)]
+    late = times(engine, [*queue, Op(10, share=1000, latency=1_000_000)])[-1]
+    assert late == (1_003_000, 1_003_010)
+
+
+def test_ops_of_a_hundred_days_are_refused_or_served(engine: str) -> None:
+    (_, first), (_, second) = times(engine, [Op(10**16, share=999), Op(10**16, share=1000)])
+    assert first == 10**16 < second < 1 << 63

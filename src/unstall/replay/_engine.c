@@ -72,7 +72,7 @@ enum { SPANS = 128, WHOLE = 1000 };
 
 /* How much of an engine is in use, in thousandths, over spans of time: `used[i]` from `start[i]` until the next span. The
    first span begins at 0, the last one never ends, and in it nothing is in use. If there are too many, the first two
-   become one, with the mean of their use. */
+   become one, with the larger use: a late launch must not find room in the past that was not there. */
 typedef struct {
     int64_t start[SPANS];
     int32_t used[SPANS];
@@ -321,9 +321,7 @@ span_at(const Load *load, int64_t time)
 static void
 join_first_two(Load *load)
 {
-    const int64_t first = load->start[1] - load->start[0], both = load->start[2] - load->start[0];
-    const __int128 used = (__int128)first * load->used[0] + (__int128)(both - first) * load->used[1];
-    load->used[0] = (int32_t)((used + both - 1) / both);
+    load->used[0] = load->used[0] > load->used[1] ? load->used[0] : load->used[1];
     remove_span(load, 1);
 }
 
@@ -386,6 +384,14 @@ when_idle(const Load *load, int64_t time, int64_t duration)
     return time;
 }
 
+/* Times stay below the largest int64: a share may make an op up to a thousand times as long. */
+static int64_t
+sum_of(int64_t time, __int128 more)
+{
+    const __int128 sum = time + more;
+    return sum < MOST_NS ? (int64_t)sum : (int64_t)MOST_NS;
+}
+
 /* Runs an op that takes a share of an engine, from `time` on, in what is not in use. Where less than its share is free,
    it is slower. Returns when it begins, and sets `done`. */
 static int64_t
@@ -400,13 +406,13 @@ run_beside(Load *load, int64_t time, int64_t duration, int32_t share, int64_t *d
         const int is_last = span == load->count - 1;
         if (rate) {
             begun = begun < 0 ? time : begun;
-            const int64_t needed = (int64_t)((work + rate - 1) / rate);
+            const __int128 needed = (work + rate - 1) / rate;
             const int ends = is_last || needed <= load->start[span + 1] - time;
             from[parts] = time;
-            until[parts] = ends ? time + needed : load->start[span + 1];
+            until[parts] = ends ? sum_of(time, needed) : load->start[span + 1];
             taken[parts++] = rate;
             if (ends) {
-                time += needed;
+                time = until[parts - 1];
                 break;
             }
             work -= (__int128)(load->start[span + 1] - time) * rate;

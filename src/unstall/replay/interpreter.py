@@ -7,7 +7,7 @@ from bisect import bisect_right
 import numpy as np
 
 from unstall.replay.program import WHOLE, Code, Program, Replayed
-from unstall.replay.validate import Before, check
+from unstall.replay.validate import MOST_NS, Before, check
 
 SPANS = 128
 """Number of spans of time per engine that a replay with `fills_gaps` tells apart."""
@@ -162,7 +162,7 @@ class _Load:
     """How much of an engine is in use, over spans of time: `used[i]` thousandths from `start[i]` until the next span.
 
     The first span begins at 0, the last one never ends, and in it nothing is in use. If there are too many, the first
-    two become one, with the mean of their use.
+    two become one, with the larger use: a late launch must not find room in the past that was not there.
     """
 
     def __init__(self) -> None:
@@ -190,10 +190,11 @@ class _Load:
             until = self.start[span + 1] if span + 1 < len(self.start) else None
             if rate:
                 begun = time if begun < 0 else begun
-                needed = -(-work // rate)
-                if until is None or time + needed <= until:
-                    parts.append((time, time + needed, rate))
-                    time += needed
+                ends = time - (-work // rate)
+                if until is None or ends <= until:
+                    ends = min(ends, MOST_NS)
+                    parts.append((time, ends, rate))
+                    time = ends
                     break
                 parts.append((time, until, rate))
                 work -= (until - time) * rate
@@ -224,8 +225,7 @@ class _Load:
         if self.start[self._at(time)] == time:
             return
         if len(self.start) == SPANS:
-            first, both = self.start[1] - self.start[0], self.start[2] - self.start[0]
-            self.used[0] = -(-(first * self.used[0] + (both - first) * self.used[1]) // both)
+            self.used[0] = max(self.used[0], self.used[1])
             del self.start[1], self.used[1]
         span = self._at(time)
         self.start.insert(span + 1, time)

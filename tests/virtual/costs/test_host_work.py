@@ -121,3 +121,15 @@ def test_attention_of_the_cpu_is_priced_as_that_of_a_device() -> None:
     x = _tensor(2, 8, 512, 64)
     call = Signature("aten::_scaled_dot_product_flash_attention_for_cpu", "", (x, x, x, ("s", False), False), (x,))
     assert host_work_ns(call, 1, HOST) == pytest.approx(4 * 16 * 512 * 512 * 64 / 10)
+
+
+@pytest.mark.parametrize("name", ["index", "gather", "index_add_", "scatter_add_", "index_put_"])
+def test_a_lookup_takes_no_longer_in_a_larger_table(name: str) -> None:
+    index, rows = _tensor(128, 64, dtype="int64"), _tensor(128, 64)
+    small, large = (_tensor(count, 64) for count in (1_000, 1_000_000))
+
+    def of(table: TensorSpec) -> int:
+        result = (table,) if name.endswith("_") else (rows,)
+        return host_work_ns(Signature(f"aten::{name}", "", (table, 0, index, rows), result), 1, HOST)
+
+    assert of(small) == of(large)

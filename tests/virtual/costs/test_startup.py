@@ -68,3 +68,8 @@ def test_no_process_is_charged_less_than_it_took(sizes: list[int], ns: list[int]
         took = sum(first - later for _, first, _, later in process.calls)
         # If two modules take about the same time, they cannot always be told from one that only one process shows.
         assert 0.8 * took <= charged <= 2 * took
+
+
+def test_one_process_is_enough_for_a_first_guess() -> None:
+    startup = fit([FirstCalls(1, 2, [("mm", 90 * MS, AGAIN, USUAL), ("add", 12 * MS, AGAIN, USUAL)])])
+    assert {"mm", "add"} <= set(startup.kernels)

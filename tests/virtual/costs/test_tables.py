@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,3 +80,14 @@ def test_rows_of_a_file_give_the_calls_back() -> None:
 def test_a_row_of_another_form_is_refused(row: list[object]) -> None:
     with pytest.raises(ValueError, match=r"^\["):
         of_rows([row], 5, [(0,)])
+
+
+def test_a_sum_on_a_slower_gpu_has_no_jumps() -> None:
+    """Each size is 0.04 % larger than the one before: so is its time, or nearly."""
+    slow = Roofline(4.4e3, 53e3, 230, 280, 4 << 20, 1.5e3, 900, 40)
+    calls = [
+        MeasuredCall((1, size, 1, size), (0,), (3 * (900 + size // 1_000),)) for size in (1 << 16, 1 << 20, 1 << 24)
+    ]
+    table = CostTable(FAMILIES["reduction"], "float32 sum KR", calls, _H200)
+    times = [table.ask((1, size, 1, size), slow).total_ns for size in range(1_000_000, 1_200_000, 400)]
+    assert all(after < 1.05 * before for before, after in pairwise(times))

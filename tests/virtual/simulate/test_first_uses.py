@@ -9,6 +9,7 @@ from virtual.simulate.logs import Fixed
 from virtual.simulate.runs import begin, calls
 
 from unstall.virtual.costs.model import Startup
+from unstall.virtual.log import LogCode
 
 STARTUP = Startup(
     init=100_000,
@@ -37,6 +38,18 @@ def test_the_first_launch_pays_for_cuda_the_device_the_module_and_its_kernel() -
         (LOADS, 51_000),
         (LAUNCH, 2_000),
     ]
+
+
+def test_work_on_the_host_before_the_first_use_pays_for_nothing() -> None:
+    costs = Fixed()
+    costs.startup = STARTUP
+    log, simulator = begin(costs=costs)
+    log.write(LogCode.MARK_BEGIN, device=-1)
+    log.write(LogCode.MARK_END, device=-1)
+    before = simulator.now_ns()
+    log.launch(5_000)
+    assert before < 50_000
+    assert calls(simulator.timeline())[0][0] == "cuInit" or calls(simulator.timeline())[1][0] == "cuInit"
 
 
 def test_an_operator_of_a_module_that_is_loaded_pays_for_its_kernel() -> None:

@@ -80,32 +80,48 @@ class Producer:
             return made
 
     def _give_turn(self) -> None:
-        """Lets the thread run until it is `depth` results ahead, or has ended."""
+        """Lets the thread run until it is `depth` results ahead, or has ended.
+
+        If it makes no more results for a while, although one is ready, it may wait for the program: then both run on at
+        once from here on.
+        """
         shared = self._shared
         shared.its_turn = True
         shared.changed.notify_all()
+        count, since = len(shared.made), time.monotonic()
         while shared.its_turn and not shared.stopped and self._thread.is_alive():
             if shared.made and isinstance(shared.made[-1], ProducerEnded):
                 self._thread.join()  # it computes nothing more, and needs no lock
-            else:
-                shared.changed.wait(1.0)
+                continue
+            shared.changed.wait(1.0)
+            if len(shared.made) > count:
+                count, since = len(shared.made), time.monotonic()
+            elif shared.made and time.monotonic() - since > PATIENCE_S:
+                shared.takes_turns = False
+                shared.changed.notify_all()
+                return
 
     def stop(self) -> None:
         """Makes the thread compute no more results."""
+        self._tell_to_stop()
+        if self._is_forked():
+            return
+        if self._shared.takes_turns and self._thread is not threading.current_thread():
+            self._thread.join(PATIENCE_S)  # what it frees comes before the program's next call
+
+    def _tell_to_stop(self) -> None:
         if self._is_forked():
             return
         with self._shared.changed:
             self._shared.stopped = True
             self._shared.changed.notify_all()
-        if self._shared.takes_turns and self._thread is not threading.current_thread():
-            self._thread.join(PATIENCE_S)  # what it frees comes before the program's next call
 
     def close(self, patience_s: float | None = PATIENCE_S) -> bool:
         """Stops the thread and waits until it has ended, at most `patience_s` seconds (None: no limit). Returns
         whether it has ended."""
         if self._is_forked():
             return True
-        self.stop()
+        self._tell_to_stop()
         if self._thread is threading.current_thread():  # collected there
             return False
         self._thread.join(patience_s)
@@ -121,7 +137,7 @@ class Producer:
 
     def __del__(self) -> None:
         if "_process" in self.__dict__:
-            self.stop()
+            self._tell_to_stop()
 
 
 class _Shared:
@@ -184,7 +200,7 @@ def _close_all() -> None:
     """Stops all producers' threads before the interpreter exits, because a thread that is killed inside torch's C++
     aborts the process."""
     for producer in list(_live):
-        producer.stop()
+        producer._tell_to_stop()
     until = time.monotonic() + PATIENCE_S
     for producer in list(_live):
         producer.close(max(0.0, until - time.monotonic()))

@@ -28,12 +28,16 @@ class Roofline:
         """Returns the ns that `flops` operations on `moved` bytes take. If the bytes are at most half of the L2 cache,
         they move at the cache's rate.
         """
+        return self.floor_ns + max(self.computing_ns(flops, dtype), self.memory_ns(moved))
+
+    def computing_ns(self, flops: float, dtype: str) -> float:
+        """Returns the ns that operations take by themselves."""
         peak = self.flops_per_ns
         if dtype in _TENSOR_CORES:
             peak = self.half_flops_per_ns
         elif dtype == "float64":
             peak = self.double_flops_per_ns
-        return self.floor_ns + max(flops / peak, self.memory_ns(moved))
+        return flops / peak
 
     def memory_ns(self, moved: float) -> float:
         """Returns the ns to move bytes."""

@@ -124,6 +124,8 @@ def _slow(taken: Mapping[int, int]) -> set[int]:
     """Returns the processes in which an operator's first call loaded its module. If the call took far longer in some
     processes than in others, returns these processes. If it took long in all processes, returns all.
     """
+    if not taken:
+        return set()
     times = sorted(taken.values())
     gaps = [(after / max(before, 1), at) for at, (before, after) in enumerate(pairwise(times[:-1]), 1)]
     ratio, at = max(gaps, default=(1.0, 0))

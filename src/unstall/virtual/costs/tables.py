@@ -121,10 +121,9 @@ class CostTable:
         flops, moved = self._family.work(f"{dtype or own} {rest}", dims)
         memory = roofline.memory_ns(moved) / max(self._measured_on.memory_ns(moved), 1e-9)
         others = self._measured_on.multiprocessors / roofline.multiprocessors
-        whole = roofline.ns(flops, moved, dtype or own)
-        if memory <= others or whole - roofline.floor_ns > roofline.memory_ns(moved):
+        if memory <= others or roofline.computing_ns(flops, dtype or own) > roofline.memory_ns(moved):
             return 0.0
-        share = 1 - roofline.floor_ns / whole
+        share = 1 - roofline.floor_ns / roofline.ns(flops, moved, dtype or own)
         return float(
             np.clip(share * np.log(memory / others), 0.0, max(factor - np.log(min(self._best, _FULL_RATE)), 0.0))
         )

@@ -22,8 +22,18 @@ class _Loaded:
     kernels: set[str] = field(default_factory=set)
     calls: Counter[str] = field(default_factory=Counter)
     """How often each operator was called, up to the second call."""
-    settled: set[int] = field(default_factory=set)
-    """Signatures whose next call is no first use."""
+    settled: np.ndarray = field(default_factory=lambda: np.zeros(64, np.bool_))
+    """By signature: whether its next call is no first use."""
+
+    def settle(self, signature: int) -> None:
+        if signature >= len(self.settled):
+            self.settled = np.append(self.settled, np.zeros(signature + 1, np.bool_))
+        self.settled[signature] = True
+
+    def is_settled(self, signatures: np.ndarray) -> np.ndarray:
+        """Returns a mask of signatures whose next call is no first use."""
+        mask: np.ndarray = self.settled[np.minimum(signatures, len(self.settled) - 1)]
+        return mask & (signatures < len(self.settled))
 
 
 class FirstUses:
@@ -37,7 +47,6 @@ class FirstUses:
     def __init__(self, startup: Startup, actions: Actions) -> None:
         self._startup = startup
         self._actions = actions
-        self._began = False
         self._devices: dict[int, _Loaded] = {}
         self._modules_of: dict[str, list[int]] = {}
         for number, (_, names) in enumerate(startup.modules):
@@ -51,24 +60,22 @@ class FirstUses:
         if self._startup == Startup():
             return
         records = batch.records
-        if not self._began:
-            self._began = True
-            self._insert(batch, 0, RuntimeCall.INIT, self._startup.init)
         numbers, rows = np.unique(records["device"], return_index=True)
         for device, row in zip(numbers.tolist(), rows.tolist(), strict=True):
             if device >= 0 and device not in self._devices:
+                if not self._devices:
+                    self._insert(batch, row, RuntimeCall.INIT, self._startup.init)
                 self._devices[device] = _Loaded()
                 self._insert(batch, row, RuntimeCall.CONTEXT, self._startup.context)
         launches = np.flatnonzero(records["code"] == LogCode.LAUNCH)
         for device, loaded in self._devices.items():
             mine = launches[records["device"][launches] == device]
             ids = records["id"][mine]
-            known = np.fromiter(loaded.settled, np.int64, len(loaded.settled))
-            for row in mine[~np.isin(ids, known)].tolist():
+            for row in mine[~loaded.is_settled(ids)].tolist():
                 self._launch(batch, row, int(records["id"][row]), loaded)
 
     def _launch(self, batch: LogBatch, row: int, signature: int, loaded: _Loaded) -> None:
-        if signature in loaded.settled:
+        if loaded.is_settled(np.array([signature])).any():
             return
         name = self._actions.names[signature]
         kernels = {each.name for each in self._actions.operators[signature].kernels if each.kind is DeviceKind.KERNEL}
@@ -79,7 +86,7 @@ class FirstUses:
         if loaded.calls[name] == 2:
             self._insert(batch, row, RuntimeCall.NONE, self._startup.second)
         if loaded.calls[name] > 1:
-            loaded.settled.add(signature)
+            loaded.settle(signature)
 
     def _loading(self, name: str, loaded: _Loaded) -> int:
         """Returns how long it takes to load the modules that an operator's new kernels need, in ns."""
