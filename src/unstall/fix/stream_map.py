@@ -90,6 +90,7 @@ def stream_map(
 
 _MEASURED, _TOO_FEW = "the first items are being measured", "too few items to measure which way is faster"
 _STREAM_BYTES = 32 << 20  # that cuBLAS keeps for each stream on a Hopper, and no more elsewhere
+_ONE = "only one item is in flight"
 _NO_ROOM = "each further stream keeps memory for itself, and memory is short"
 _IN_ORDER = "the function writes to tensors that outlive a call, so its calls stay in order"
 
@@ -386,12 +387,13 @@ class StreamMap(Generic[Result]):
         free = int(0.8 * free)
         if not self._fits:
             self._window = max(1, min(self._window, free // max(3 * each, 1)))
-        self._has_room = self._has_room and self._window > 1 and self._window * (3 * each + _STREAM_BYTES) <= free
+        self._has_room = self._has_room and self._window * (3 * each + _STREAM_BYTES) <= free
 
     def _candidates(self) -> list[str]:
         if not self._open:
             return [self._strategy]
-        return ["plain"] * self._small + ["engines"] + ["streams"] * (self._has_room and not self._stateful)
+        overlaps = self._window > 1 and self._has_room and not self._stateful
+        return ["plain"] * self._small + ["engines"] + ["streams"] * overlaps
 
     def _try(self, trial: Trial, flight: Flight[Result]) -> None:
         known = trial.ended(flight.number, flight.end)
@@ -422,7 +424,7 @@ class StreamMap(Generic[Result]):
     def _decide(self, trial: Trial) -> None:
         best = best_of(self._item_ns)
         if len(self._item_ns) == 1:
-            self._choose(best, _IN_ORDER if self._stateful else _NO_ROOM)
+            self._choose(best, _IN_ORDER if self._stateful else _ONE if self._has_room else _NO_ROOM)
         else:
             self._choose(best, _IN_ORDER if best == "engines" and self._stateful else why(best, self._item_ns))
 
