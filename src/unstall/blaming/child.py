@@ -48,7 +48,7 @@ def arm(settings: str | None) -> None:
 
 
 def start(folder: Path, *, pinned: str = "", anomaly: bool = False, races: bool = False) -> Callable[[], None]:
-    """Notes each call to the CUDA driver in a file in `folder` (the ring), from the time that torch initialises CUDA.
+    """Notes each call to the CUDA driver in a file of the folder, from the time that torch initialises CUDA.
 
     Args:
         folder: Where to write.

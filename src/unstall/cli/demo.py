@@ -5,7 +5,7 @@
 Both run on a virtual H200, so no GPU is needed. The first is explained, then compared with the second. FOLDER gets both
 programs, their traces and report.html.
 
-The virtual GPU needs Linux and PyTorch's build for CPUs. Its first run may take some minutes, because the virtual GPU
+The virtual GPU needs Linux and PyTorch's build for CPUs. The first run may take some minutes, because the virtual GPU
 is then compiled for your PyTorch by a C++ compiler. If the virtual GPU does not work here, the demo explains two
 recorded runs instead, which come with unstall.
 """

@@ -30,8 +30,8 @@ class _Repetition:
 def by_period(timeline: Timeline) -> tuple[Steps | None, tuple[int, int] | None]:
     """Finds steps from the period with which the sequence of launched kernels repeats.
 
-    Layers repeat within a step. If a run has only one call of the model, nothing but layers repeats. If evidence shows
-    that several periods are steps, the shortest is used, because a longer one contains several steps. Without evidence,
+    Layers repeat within a step. If a run has only one call of the model, nothing but layers repeats. If several
+    periods are steps by the evidence, the shortest is used: a longer one is of several steps. Without evidence,
     the longest is used, because layers are shorter than steps. It is not used if the launches around it suggest that it
     is a layer.
 

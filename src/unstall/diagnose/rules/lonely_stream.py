@@ -15,7 +15,7 @@ _ADDS_GRADIENTS = "torch::autograd::AccumulateGrad"  # autograd chooses its stre
 
 
 def lonely_stream(run: Run) -> list[Finding]:
-    """Returns one finding for each line whose work on another stream overlaps with hardly anything.
+    """Returns one finding for each line that launches work on a side stream, if nearly nothing runs beside that work.
 
     The finding's exposed time is the time in which this work ran alone. Collectives belong to another rule.
     """
