@@ -272,7 +272,7 @@ def _warmup_of(steps: int, asked: int | None) -> int:
 
 
 def _without_warmup(timeline: Timeline, steps: int) -> Timeline:
-    """Returns the same timeline, with a `shortfall` that says that no warm-up step is skipped."""
+    """Adds a note (`shortfall`) to a timeline: all its steps are explained, because too few are left for a warm-up."""
     return _short_of(
         timeline,
         f"the run has {counted(steps, 'step')}, too few to let the first {_WARMUP} go by as usual: what a program does "

@@ -21,8 +21,8 @@ def operations(timeline: Timeline, operator: I32) -> I32:
     number.
 
     If operators were recorded, the result is `operator`, which gives the row of the operator around each host row.
-    Otherwise, an operation is a copy and the wait for the copy's stream, if the wait follows at once on the same thread
-    and line. The number is then the copy's row.
+    If not, there is one kind of operation: a copy, together with a wait for the copy's stream that follows at once, on
+    the same thread and line. Its number is the copy's row.
     """
     if has_operators(timeline):
         return operator

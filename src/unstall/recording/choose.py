@@ -17,13 +17,15 @@ from unstall.recording.torch_profiler import TorchProfiler
 
 
 def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
-    """Returns the recorder and the line clock for these settings, which `check_choices` has accepted.
+    """Returns the recorder for these settings, and the line clock, which tells which Python line runs at any time.
+
+    `check_choices` must have accepted the settings.
 
     Returns:
         (recorder, line clock). The line clock is None if no lines are wanted, or if the recorder itself finds them.
 
     Raises:
-        UnstallError: A recorder or line clock that the settings name does not work here.
+        UnstallError: The settings ask for a recorder or a line clock that does not work here.
     """
     folder = Path(settings.folder)
     if settings.by_torch:

@@ -70,10 +70,11 @@ class RaceLog:
         return self._records.length
 
     def races(self, within: range | None = None) -> tuple[Race, ...]:
-        """Returns the races so far. Their record numbers are positions in the whole log.
+        """Returns the races so far.
 
-        With `within`, returns only races whose later access was requested by a record in this range. The range has
-        numbers as `kept` returns them.
+        Args:
+            within: If given, only races whose later access is in this range of accesses. The range is from an earlier
+                value of `kept` to a later one.
         """
         records, uses, numbers = (table.whole() for table in (self._records, self._uses, self._numbers))
         placed = self._placed.whole()
