@@ -7,8 +7,8 @@
     unstall blame --core FILE fault.json
 
 PID is the process of the program, of one of its ranks, or of `unstall run`. The program must have been started
-with `unstall run --blame`. For each process, the report says which line Python runs. For each stream, it says which
-line's work is being done, or what the stream waits for. The program keeps running.
+with `unstall run --blame`. For each process, the report says which line Python runs. For each stream, it names the
+line that launched the work which runs there now, or what the stream waits for. The program keeps running.
 
 FILE is a GPU core dump, as CUDA's driver writes it. Nothing in that file is run, and no file that it names is opened.
 RESULT is a file that `unstall run --blame -o fault.json` wrote. With it, the report also has the lines that launched

@@ -13,7 +13,7 @@ _MOST_LINES = 100
 
 
 def peak_reserved(run: Run) -> Reserved | None:
-    """Returns the peak of the device memory that torch's allocator reserved, or None if the file does not have it.
+    """Returns the peak of the device memory that torch's allocator reserved, or None if the trace does not tell.
 
     The file may have a peak that torch reported, and allocator events. The higher of these two peaks is returned.
     """

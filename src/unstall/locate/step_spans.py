@@ -136,8 +136,8 @@ def device_begins(host_ns: int, queued_ns: int, first_ns: int) -> int:
 
     Args:
         host_ns: When the host begins the first step.
-        queued_ns: When the device finishes earlier work. If this is later than `first_ns`, the earlier work was not
-            queued before the step, and does not count.
+        queued_ns: When the device finishes what was launched before the step. A time later than `first_ns` is ignored:
+            that work is on a stream of its own, and did not delay the step.
         first_ns: When the device finishes the first step's work.
     """
     return max(host_ns, queued_ns) if queued_ns <= first_ns else host_ns

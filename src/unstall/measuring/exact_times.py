@@ -31,8 +31,10 @@ def shares_of_many(batch: CallBatch, count: int) -> list[float]:
 
 
 def shares_of_few(batch: CallBatch, count: int) -> list[float]:
-    """Measures `count` times, from as few calls as possible, the time that one more call adds to a batch. Returns the
-    results.
+    """Measures the time that one more call adds to a batch, with as few calls as possible.
+
+    Returns:
+        `count` such times.
     """
     batch(_FEW)
     took = [batch(calls) for calls in range(1, count + 2)]

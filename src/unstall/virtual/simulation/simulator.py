@@ -357,8 +357,8 @@ class Simulator:
     def _spend(self, ns: int) -> int:
         """Brings the calling thread's clock up to date and adds `ns` to it. Returns the thread's number.
 
-        Simulates the log, and adds the host's work since the last log record. A thread without records begins after
-        everything that is simulated so far.
+        Before that, all records of the log are simulated, and the thread's work since its last record is added. A
+        thread without records begins after everything that is simulated so far.
         """
         thread, clock = self._source.this_thread(), self.simulation.clock
         if self._forked or self._draining:
