@@ -40,7 +40,7 @@ def test_a_pause_of_one_step_is_left_out_and_told() -> None:
     result = explain(steps(body).timeline()).result
     assert result.replay is not None
     assert result.replay.left_out_ns == 4_990_000
-    assert "leave out 4.99 ms of pauses that did not recur" in result.verdict.text
+    assert "Pauses that happened only once (4.99 ms) are left out" in result.verdict.text
 
 
 def test_waiting_for_data_is_no_pause() -> None:

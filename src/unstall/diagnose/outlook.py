@@ -133,7 +133,7 @@ class Outlook:
             )
         if known.left_out_ns:
             pauses = duration(known.left_out_ns)
-            said.append(f"These figures leave out {pauses} of pauses that did not recur.")
+            said.append(f"Pauses that happened only once ({pauses}) are left out of all figures.")
         free, twice = step - self.freed.gains["host"], self.host_twice_step_ns
         if step - free < max(_HELPS * step, known.error_ns):
             most = share(round(max(step - free, known.error_ns)), round(step))

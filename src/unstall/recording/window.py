@@ -44,7 +44,7 @@ class RecordedWindow:
         return self.any_thread or threading.current_thread() is self._thread or not self._thread.is_alive()
 
     def start(self) -> None:
-        """Starts to record. If the recorder or the line clock cannot start, stops both and raises the error."""
+        """Starts the recorder and the clock of Python lines. If one cannot start, stops both and raises the error."""
         self._thread = threading.current_thread()
         self._journal.write("machine", facts=device.machine())
         self._observe("before")

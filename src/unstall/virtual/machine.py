@@ -31,7 +31,7 @@ FIRST_WITH_TF32 = 8
 
 
 class WatchedSpan:
-    """A span of the machine's time that has a timeline of its own."""
+    """A stretch of the virtual GPU's time, such as a `with` block. A timeline of it can be made."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

@@ -11,8 +11,8 @@ from unstall.fix.wrapped import Printed
 
 @dataclass(frozen=True, slots=True)
 class GraphStats:
-    """Statistics of one captured graph. Times are in s. They are medians of runs that took turns, measured at the
-    capture."""
+    """Statistics of one captured graph. Times are in s: medians, measured at the capture. Plain calls and replays took
+    turns in that measurement."""
 
     shapes: tuple[tuple[int, ...], ...]
     kind: str

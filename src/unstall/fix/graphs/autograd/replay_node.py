@@ -39,7 +39,7 @@ class _Replay(torch.autograd.Function):
 
         Args:
             graph: The graph that was replayed.
-            pending: This node keeps this object alive, which shows that a backward may still follow.
+            pending: An object that only this node refers to. As long as it is alive, a backward may still follow.
             called_in: The result of `modes()` at the call.
             inputs: The inputs of the call.
             outputs: The results of the call that require gradients.
