@@ -49,8 +49,9 @@ def add_value(
     *,
     dest: str | None = None,
 ) -> None:
-    """Adds an option with a value, which `parse` converts. A UsageError of `parse` begins with the name of the
-    option.
+    """Adds an option with a value, which `parse` converts.
+
+    If `parse` raises UsageError, the option's name is put in front of the message.
     """
     dest = dest or option.lstrip("-").replace("-", "_")
     group.add_argument(option, dest=dest, metavar=metavar, type=named(option, parse), help=help)

@@ -28,9 +28,9 @@ _LONGEST_BEGINNING = 64
 
 @contextmanager
 def readable(path: str) -> Iterator[Path]:
-    """Yields the path of a file that can be read more than once. For a pipe or stdin, this is a temporary copy.
+    """A context manager for a file that can be read more than once: for a pipe or stdin, a temporary copy.
 
-    If the block raises TraceError about the copy, the error names `path` instead.
+    If the code in the `with` statement raises TraceError about the copy, the error names `path` instead.
     """
     if not _is_pipe(path):
         yield Path(path)

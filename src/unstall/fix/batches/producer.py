@@ -32,12 +32,12 @@ class Producer:
 
     The thread inherits the context variables, the device and the modes of autograd and autocast from the thread that
     starts it. It holds no reference to the producer. It stops if the producer is closed or collected, or if the
-    interpreter exits. A forked process does not have the thread, and the lock may be held forever in it. So in a forked
-    process, `take` raises RuntimeError, and `stop` and `close` do nothing.
+    interpreter exits. Forked processes do not have the thread. There, `take` raises RuntimeError, and `stop` and
+    `close` do nothing.
 
-    On a virtual GPU with a modelled host, the order of the threads' calls decides what the device does, and must not
-    depend on how fast this machine runs each thread. So the threads take turns there: `take` lets the producer's thread
-    run until it is `depth` results ahead.
+    On a virtual GPU with a modelled host, a program takes the same time in each run, however fast this machine runs
+    each thread. So the threads take turns there: `take` lets the producer's thread run until it is `depth` results
+    ahead.
     """
 
     def __init__(self, make: Callable[[], object], depth: int, enter: Callable[[], None]) -> None:
