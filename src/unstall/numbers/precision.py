@@ -185,7 +185,9 @@ class _Api:
 
 @contextmanager
 def _off_by_parent(keys: Sequence[_Key]) -> Iterator[None]:
-    """Turns TF32 off for these keys, and for all operators of "cuda" that inherit, except matrix products."""
+    """Turns TF32 off for these keys. Also turns it off for all other CUDA operators but matrix products, unless they
+    have a setting of their own.
+    """
     parent, matmul = _PARENTS["cuda"], _MATMUL.keys[0]
     before = {key: _own(key) for key in (parent, matmul, *keys)}
     try:

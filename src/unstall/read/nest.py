@@ -86,7 +86,7 @@ def _enclosing(depth: I32) -> I32:
 def _depths(thread: I32, start: I64, end: I64) -> I32:
     """Returns the depth of each row: how many earlier rows of its thread have not ended when it starts.
 
-    Times are doubled to distinguish an event of zero duration from an event that has ended.
+    An event of zero duration counts as half a ns long: otherwise it would end before it starts.
     """
     depth = np.zeros(len(start), dtype=np.int32)
     cuts = np.flatnonzero(np.diff(thread)) + 1

@@ -24,7 +24,7 @@ class Span(NamedTuple):
     def touches(self, other: Span) -> bool:
         """Returns whether the two spans share bytes.
 
-        Returns False if this is not known, for example if both spans have several runs with different distances.
+        Returns False if that is unknown, for example if both are strided, with different strides.
         """
         if self.start >= other.end or other.start >= self.end:
             return False
