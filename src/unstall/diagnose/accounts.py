@@ -37,8 +37,8 @@ class Gaps:
     def lost_to(self, *causes: str) -> Bool:
         """Returns a mask of the intervals that were lost to one of these causes.
 
-        Each launch has a usual latency, which costs nothing if the host is ahead of the device. If a launch was late, the
-        device idled for this latency too. That time counts for what made the launch late.
+        Each launch has a usual latency, which costs nothing if the host is ahead of the device. If a launch was late,
+        the device idled for this latency too. That time counts for what made the launch late.
         """
         codes = [CAUSE[cause] for cause in causes]
         chosen: Bool = np.isin(self.cause, codes) | np.isin(self.behind, codes)

@@ -79,7 +79,7 @@ def always_warning(message: str, *, beside: str = "") -> Iterator[None]:
 
 @contextmanager
 def silent_proof() -> Iterator[None]:
-    """Hides warnings and ignores step boundaries during the block. Used for runs of the user's function that only
-    prove something."""
+    """Hides warnings and ignores step boundaries during the block: in it, the user's function runs only to be
+    checked."""
     with listening_to_warnings(lambda *_: False), ignoring_steps():
         yield
